@@ -1,10 +1,9 @@
 /* Reads several records of entries of the board at once (FORMAT.md 3 to 5).
  *
- * Trust: none in the records. This file checks their checksums, and that each reference leads to a node of its type and
- * digest.
- * Invariants: of an entry that is not plain, only `is_plain` and `lsn` have a meaning. Of a plain entry, the fields and
- * the value are those that the general path reads, byte for byte.
- */
+ * Trust: none in the records. This file checks their checksums, and that each reference leads to a node of its
+ * type and digest.
+ * Invariants: if an entry is not plain, only `is_plain` and `lsn` have a meaning. The fields and the value of a
+ * plain entry equal those of the general path, byte for byte. */
 #include "internal.h"
 
 enum {

@@ -1,7 +1,8 @@
-"""Build of ``statelog._kernels``: the cffi declarations come from the one public header.
+"""Build ``statelog._kernels``. The cffi declarations come from the one public header.
 
-setuptools finds the two commands through ``[tool.setuptools.cmdclass]`` in pyproject.toml, where the
-extension and its C files are listed too. Run as a script, this file prints the declarations it extracts.
+setuptools finds the two commands through ``[tool.setuptools.cmdclass]`` in pyproject.toml, which
+also lists the extension and its C files. Run as a script, this file prints the extracted
+declarations.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SOURCE_SUFFIXES_LEFT_OUT = (".pyc", ".o", ".so")
 
 
 def extract_declarations() -> str:
-    """Return what stands between the two markers of the header."""
+    """Return the text between the two markers of the header."""
     after = HEADER.read_text(encoding="utf-8").split(CDEF_BEGIN, 1)[1]
     return after.split("*/", 1)[1].split(CDEF_END, 1)[0]
 
@@ -52,17 +53,17 @@ class BuildKernels(build_ext):  # type: ignore[misc]  # setuptools' commands hav
         if self.compiler.compiler_type == "msvc":
             ext.extra_compile_args = ["/O2", "/std:c11"]
         else:
-            # No warnings here: they would hit cffi's generated code too. native/fuzz/run.py compiles the kernels
-            # alone with all of them and -Werror.
+            # No warning flags here, because they would apply to cffi's generated code, too. native/fuzz/run.py
+            # compiles the kernels alone with all warnings and -Werror.
             ext.extra_compile_args = ["-std=c11", "-O2", "-fvisibility=hidden"]
         super().build_extension(ext)
 
 
 class WholeSource(sdist):  # type: ignore[misc]  # setuptools' commands have no types
-    """A source distribution with everything needed to test and fuzz it, and no MANIFEST.in beside it."""
+    """Makes a source distribution with all files needed for tests and fuzzing, without a MANIFEST.in."""
 
     def make_distribution(self) -> None:
-        """Add the trees that setuptools does not know of to the files it found."""
+        """Add the trees that setuptools does not find."""
         self.filelist.extend(
             str(path)
             for tree in SOURCE_TREES

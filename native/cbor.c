@@ -1,8 +1,7 @@
 /* CBOR: check and walk items of the profile in FORMAT.md 7 (RFC 8949 section 4.2.1, restricted).
  *
- * Trust: none. Nesting is followed with a stack of SL_DEPTH_MAX frames, never by recursion.
- * Invariants: whatever sl_item_skip accepts has exactly one encoding, so equal values are equal bytes.
- */
+ * Trust: none. Nesting uses a stack of SL_DEPTH_MAX frames, never recursion.
+ * Invariant: an item that sl_item_skip accepts has exactly one encoding, so equal values have equal bytes. */
 #include "internal.h"
 
 #include <float.h>
@@ -87,7 +86,7 @@ static double half_to_double(unsigned half)
     return half & 0x8000 ? -magnitude : magnitude;
 }
 
-/* Whether `number` is exactly a half; not for NaN. */
+/* True if `number` is exactly representable as a half. `number` is not NaN. */
 static bool half_from_double(double number, uint64_t *half)
 {
     uint64_t bits;
@@ -110,7 +109,7 @@ static bool half_from_double(double number, uint64_t *half)
         *half = sign | ((uint64_t)(exponent + 15) << 10) | (fraction >> 42);
         return (fraction & 0x3FFFFFFFFFF) == 0;
     }
-    unsigned dropped = (unsigned)(28 - exponent); /* a subnormal half counts in units of 2^-24 */
+    unsigned dropped = (unsigned)(28 - exponent); /* A subnormal half counts in units of 2^-24. */
     uint64_t significand = fraction | (UINT64_C(1) << 52);
     *half = sign | (significand >> dropped);
     return (significand & ((UINT64_C(1) << dropped) - 1)) == 0;
@@ -143,7 +142,7 @@ void sl_put_float(sl_writer *out, double number)
     }
 }
 
-/* Decode a float of 2, 4 or 8 bytes; false unless that is its shortest form. */
+/* Decode a float of 2, 4 or 8 bytes. False unless this is its shortest form. */
 static bool float_read(unsigned info, uint64_t bits, double *number)
 {
     uint64_t half;
@@ -164,7 +163,7 @@ static bool float_read(unsigned info, uint64_t bits, double *number)
 
 /* --- text ----------------------------------------------------------------------------------------- */
 
-/* Bytes of the UTF-8 sequence at `at` (Unicode, table 3-7), 0 if it is none. */
+/* The size of the UTF-8 sequence at `at` (Unicode, table 3-7), or 0 if it is invalid. */
 static size_t utf8_sequence_size(const uint8_t *at, size_t left)
 {
     uint8_t lead = at[0];
@@ -235,7 +234,7 @@ static bool container_read(sl_reader *in, sl_shape shape, uint64_t count, sl_ite
     item->shape = shape;
     item->argument = count;
     item->payload_at = in->at;
-    /* A child takes a byte at least: a claim of more is refused before anyone counts to it. */
+    /* A child takes at least one byte, so a larger count is rejected before it is used. */
     return sl_has(in, count) && (shape != SL_ITEM_MAP || sl_has(in, 2 * count));
 }
 
@@ -257,7 +256,7 @@ static bool tagged_read(sl_reader *in, uint64_t tag, sl_item *item)
     case TAG_CODEC:
         return major == MAJOR_ARRAY && argument == 2 && container_read(in, SL_ITEM_CODEC, argument, item);
     case TAG_BIG_POSITIVE:
-    case TAG_BIG_NEGATIVE: /* shortest, and only what 64 bits cannot hold */
+    case TAG_BIG_NEGATIVE: /* The encoding must be shortest, and the value must not fit 64 bits. */
         if (major != MAJOR_BYTES || argument < 9 || !string_read(in, major, argument, item) ||
             in->bytes[item->payload_at] == 0) {
             return false;
@@ -319,11 +318,11 @@ bool sl_item_open(sl_reader *in, sl_item *item)
     }
 }
 
-/* A container whose children are being read. Keys of maps and elements of sets must ascend. */
+/* A container whose children are being read. Map keys and set elements must ascend. */
 typedef struct {
     uint64_t left;
     size_t child_at;
-    size_t previous_at; /* of the last key or element; none while previous_end is 0 */
+    size_t previous_at; /* Offset of the last key or element; valid if previous_end is not 0. */
     size_t previous_end;
     sl_shape shape;
 } frame;
@@ -341,7 +340,7 @@ static bool child_is_ordered(const frame *top)
            top->shape == SL_ITEM_FROZENSET;
 }
 
-/* The child [child_at, end) is complete: check its order, and step to the next one. */
+/* The child [child_at, end) is complete: check its order, and move to the next one. */
 static bool child_close(frame *top, const uint8_t *bytes, size_t end)
 {
     if (child_is_ordered(top)) {

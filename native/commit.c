@@ -1,16 +1,16 @@
-/* A step: from a head, as the step before has left it, and changes to the whole record of the next checkpoint or rollback,
- * the version page with its entry, and what the step after begins with.
+/* A step: makes the whole record of the next checkpoint or rollback from the head and the changes. It also
+ * makes the version page with the new entry, and the nodes that the next step begins with.
  *
- * Trust: none in nodes and pages. Numbers and items are written as they are; whoever passes them has made or checked them.
- * Invariant (T6): the bytes are those that body, record and page have when they are encoded one by one.
- */
+ * Trust: none in nodes and pages. Numbers and items are written unchecked, because the caller has made or
+ * checked them.
+ * Invariant (T6): the bytes equal those of a body, record and page that are encoded one by one. */
 #include "internal.h"
 
 enum {
     DIGESTS_SIZE = 3 * SL_DIGEST_SIZE,
     NO_FLAGS = 0,
     FORMAT_VERSION = 1,
-    LSN_AT = 8 * SL_CHECKPOINT_NUMBERS, /* in what is fixed */
+    LSN_AT = 8 * SL_CHECKPOINT_NUMBERS, /* Offset in the fixed fields. */
     PARENT_AT = LSN_AT + 8,
     STATE_AT = PARENT_AT + SL_DIGEST_SIZE,
     CHAIN_AT = STATE_AT + SL_DIGEST_SIZE
@@ -35,7 +35,7 @@ void sl_step_begin(sl_step *step, const uint8_t *held, size_t held_size, const u
     step->change_count = step->batch_size = step->locators_size = step->list_count = 0;
 }
 
-/* Make the nodes of the new state, if it is one, and note in the numbers where its root is. */
+/* Make the nodes of the new state, unless it is unchanged. Store the location of its root in the numbers. */
 static int change_state(sl_step *step, uint8_t *numbers, const uint8_t *state_digest, const uint8_t *changes,
                         size_t changes_size)
 {
@@ -49,7 +49,7 @@ static int change_state(sl_step *step, uint8_t *numbers, const uint8_t *state_di
         step->made.root_row = step->row;
         set_number(numbers, SL_NUMBER_ROOT_LSN, 0);
         set_number(numbers, SL_NUMBER_ROOT_NODE, step->row);
-    } else if (status == SL_ABSENT) { /* the root stays where it is, and nothing was made for it */
+    } else if (status == SL_ABSENT) { /* The root keeps its location, and no node was made for it. */
         step->made.row_count = step->made.large_count = step->nodes_size = 0;
         status = SL_OK;
     }
@@ -89,7 +89,7 @@ static void put_held_row(sl_step *step, uint64_t lsn, uint64_t row, sl_writer *o
     put_held(out, SL_NODE_ROOT, step->digest, &node);
 }
 
-/* Put out the roots that the next step may begin with: those made, then as many of those held as there is room for. */
+/* Write the roots for the next step: the new ones, and as many held ones as fit. */
 static int put_all_held(sl_step *step, uint64_t lsn, const uint8_t *state_digest, sl_writer *out)
 {
     sl_reader held = sl_reader_of(step->held, step->held_size);

@@ -1,9 +1,8 @@
-/* Replacing entries of one chunk, where that moves no boundary.
+/* Replaces entries of one chunk, if no chunk boundary moves.
  *
  * Trust: none.
- * Invariant: what is handed out closes exactly where the chunk that was given closed: at its end, or (an open
- * level) nowhere. Anything else is SL_FALLBACK, and the caller takes the way that moves boundaries.
- */
+ * Invariant: the result closes exactly where the given chunk closed: at its end, or (an open level) nowhere.
+ * Otherwise the result is SL_FALLBACK, and the caller takes the path that moves boundaries. */
 #include "internal.h"
 
 typedef struct {
@@ -16,7 +15,7 @@ static place place_of(const sl_entries *it)
     return (place){it->in.at, it->locators.at};
 }
 
-/* SL_OK if the chunk closes at its end when `is_closed`, and otherwise nowhere. */
+/* SL_OK if the chunk closes at its end (with `is_closed`) or nowhere (without). */
 static int boundaries_keep(const sl_writer *out, int kind, unsigned level, size_t body_at, size_t body_end,
                            uint64_t count, bool is_closed)
 {

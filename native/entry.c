@@ -12,7 +12,7 @@ enum {
     TYPE_ENTRY = 10,
     DIGESTS_SIZE = 2 * SL_DIGEST_SIZE,
     TAG_SIZE = 8,
-    RANK = 128, /* the rank of priority 0 */
+    RANK = 128, /* The rank of priority 0. */
     LEASE_MARK = '/'
 };
 

@@ -1,7 +1,6 @@
 /* Digests of nodes, records and checkpoints, and the bodies of checkpoints (FORMAT.md 3 to 5).
  *
- * Trust: items are written as they are; whoever passes them has encoded or checked them.
- */
+ * Trust: items are written unchecked, because the caller has encoded or checked them. */
 #include "internal.h"
 
 enum { FORMAT_VERSION = 1, FLAG_CONTINUES = 1, IDENTITY_SIZE = 1 + SL_DIGEST_SIZE };
@@ -149,7 +148,7 @@ static void put_digest(sl_writer *out, const uint8_t *digest)
     sl_put(out, digest, SL_DIGEST_SIZE);
 }
 
-/* Begin a checkpoint's digest with all but its id and metadata. */
+/* Begin a checkpoint's digest with all fields except id and metadata. */
 static void hash_begin(sl_hash *hash, const uint8_t *parent_digest, const uint8_t *root_digest, uint64_t time_us)
 {
     uint8_t head[1 + 2 * (1 + SL_DIGEST_SIZE) + 9];

@@ -1,9 +1,8 @@
-/* What the kernels share: a reader, a writer, varints, CBOR items, and one iterator over entries.
+/* Shared by the kernels: a reader, a writer, varints, CBOR items, and one iterator over entries.
  *
- * Trust: none in the bytes; pointers and sizes of the arguments are the caller's word.
- * Invariants: a reader has at <= len, a writer at <= capacity, and nothing is compared by adding to `at`:
- * always `len - at < need`. A writer that ran out of room stays `full` and writes nothing more.
- */
+ * Trust: none in the bytes. Pointers and sizes of arguments are trusted.
+ * Invariants: a reader has at <= len, a writer at <= capacity. Comparisons never add to `at`: they use `len -
+ * at < need`. A writer without room stays `full` and writes nothing more. */
 #ifndef STATELOG_INTERNAL_H
 #define STATELOG_INTERNAL_H
 
@@ -14,10 +13,10 @@
 #include <string.h>
 
 enum {
-    SL_DEPTH_MAX = 128,        /* nested arrays and maps, FORMAT.md 7 */
+    SL_DEPTH_MAX = 128,        /* Nested arrays and maps, FORMAT.md 7. */
     SL_INLINE_SIZE_MAX = 64,   /* FORMAT.md 4.1 */
     SL_DIGEST_SIZE = 20,       /* BLAKE2b-160 */
-    SL_SEAL_SIZE = 8,          /* XXH3-64 or MAC after a value of the index */
+    SL_SEAL_SIZE = 8,          /* XXH3-64 or MAC after a value of the index. */
     SL_CHUNK_ENTRIES_MIN = 8,  /* FORMAT.md 4.5 */
     SL_CHUNK_SIZE_CLOSE = 8192,
     SL_PIECE_SIZE_MAX = 16384, /* FORMAT.md 4.4 */
@@ -28,7 +27,7 @@ enum {
     SL_NODE_CHUNK = 3,
     SL_NODE_PIECE = 4,
     SL_VARINT_SIZE_MAX = 10,
-    SL_END = -1 /* an iterator has nothing more; never leaves a kernel */
+    SL_END = -1 /* An iterator has no more entries. A kernel never returns this. */
 };
 
 #define SL_REQUIRE(condition)     \
@@ -51,7 +50,7 @@ static inline sl_reader sl_reader_of(const uint8_t *bytes, size_t len) { return 
 static inline bool sl_has(const sl_reader *in, uint64_t need)
 {
     assert(in->at <= in->len);
-#ifdef SL_PLANT_OVERREAD /* native/fuzz/run.py: the harness must notice a bound that is one byte off */
+#ifdef SL_PLANT_OVERREAD /* native/fuzz/run.py: the harness must find this bound, which is one byte off. */
     return in->len - in->at + 1 >= need;
 #else
     return in->len - in->at >= need;
@@ -76,7 +75,7 @@ static inline uint64_t sl_load_be(const uint8_t *from, size_t size)
     return value;
 }
 
-/* Unsigned LEB128: shortest form, 64 bits. */
+/* Unsigned LEB128 in its shortest form, 64 bits. */
 static inline bool sl_read_varint(sl_reader *in, uint64_t *value)
 {
     uint64_t result = 0;
@@ -94,7 +93,7 @@ static inline bool sl_read_varint(sl_reader *in, uint64_t *value)
     return false;
 }
 
-/* Order of encoded bytes: as memcmp, a prefix before what it is a prefix of. */
+/* Order of encoded bytes: like memcmp, with a prefix before any longer string. */
 static inline int sl_bytes_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)
 {
     size_t shared = a_size < b_size ? a_size : b_size;
@@ -193,30 +192,30 @@ typedef struct {
     double number;     /* SL_ITEM_FLOAT */
 } sl_item;
 
-/* Read an item's head, and the rest of it too unless it is a container; check all of that. */
+/* Read and check an item's head, and the rest of the item unless it is a container. */
 bool sl_item_open(sl_reader *in, sl_item *item);
-/* Read one whole item and check it; on failure `at` is the start of the innermost item that is wrong. */
+/* Read and check one whole item. On failure, `at` is the start of the innermost invalid item. */
 bool sl_item_skip(sl_reader *in);
-/* Move past a text item that was checked before, in constant time. */
+/* Skip a text item that was checked before, in constant time. */
 bool sl_text_skip(sl_reader *in);
-/* As sl_item_skip for an item that must fill `data`; hands back its head. */
+/* Like sl_item_skip, for an item that must fill `data`. Returns its head. */
 bool sl_item_whole(const uint8_t *data, size_t size, sl_item *item);
 void sl_put_head(sl_writer *out, unsigned major, uint64_t argument);
 void sl_put_float(sl_writer *out, double number);
-/* The bytes of tag and array head, or of the map head, of a container of that shape. */
+/* The size of tag and array head, or of the map head, of a container with these properties. */
 void sl_put_container(sl_writer *out, sl_shape shape, uint64_t argument);
 
 /* --- entries (node.c) ----------------------------------------------------------------------------- */
 
 typedef struct {
     sl_root_head head;
-    size_t spine_at;  /* of `levels` */
-    size_t spine_end; /* of the last level: where `tail count` stands */
+    size_t spine_at;  /* Offset of `levels`. */
+    size_t spine_end; /* End of the last level, where `tail count` follows. */
 } sl_root;
 
 int sl_root_parse(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, sl_root *root);
 
-/* Iterator over entries and their locators; the lower half describes the entry read last. */
+/* An iterator over entries and their locators. The lower half describes the last entry read. */
 typedef struct {
     sl_reader in;
     sl_reader locators;
@@ -225,12 +224,12 @@ typedef struct {
     uint64_t index_next;
     int kind;
     unsigned level;
-    bool is_batch; /* entries may delete: see sl_tail_merge */
+    bool is_batch; /* Entries may be deletions: see sl_tail_merge. */
 
     size_t at;
-    size_t key_end; /* keys of dicts and sets stand at [at, key_end) */
+    size_t key_end; /* The key of a dict or set is at [at, key_end). */
     size_t slot_at;
-    size_t slot_end; /* without the fingerprints that follow a digest */
+    size_t slot_end; /* The end without the fingerprints that follow a digest. */
     uint64_t covered;
     uint64_t lsn;
     uint64_t node;
@@ -242,14 +241,14 @@ int sl_entries_open(sl_entries *it, const uint8_t *data, size_t size, size_t con
                     bool is_root, int kind);
 int sl_entries_open_loose(sl_entries *it, int kind, unsigned level, const uint8_t *entries, size_t entries_size,
                           const uint8_t *locators, size_t locators_size, uint64_t count);
-/* Over the tail of a parsed root of any kind but str and bytes. */
+/* Iterate over the tail of a parsed root of any kind except str and bytes. */
 void sl_entries_open_tail(sl_entries *it, const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn,
                           const sl_root *root);
-/* SL_OK with the next entry, SL_END after the last if nothing is left over, or SL_MALFORMED. */
+/* SL_OK with the next entry, SL_END after the last if no bytes are left over, or SL_MALFORMED. */
 int sl_entries_next(sl_entries *it);
 bool sl_read_locator(sl_reader *in, uint64_t home_lsn, uint64_t *lsn, uint64_t *node);
 void sl_put_locator(sl_writer *out, uint64_t lsn, uint64_t node);
-/* Put the locators up to `end` of what is read from, those of its own record as of `home_lsn`. */
+/* Copy the input's locators up to `end`. LSN 0 becomes `home_lsn`. */
 int sl_copy_locators(sl_writer *out, sl_reader from, size_t end, uint64_t home_lsn);
 
 static inline bool sl_is_sorted(int kind) { return kind >= SL_KIND_DICT && kind <= SL_KIND_FROZENSET; }
@@ -263,10 +262,11 @@ static inline const uint8_t *sl_key(const sl_entries *it) { return it->in.bytes 
 enum { SL_HASH_BLOCK_SIZE = 128, SL_MAC_KEY_SIZE = 32 };
 enum { SL_TYPE_CHECKPOINT = 2, SL_TYPE_ROLLBACK = 3 }; /* of records */
 
-/* A digest in the making: begin, add, end. */
+/* A digest in progress: begin, add, end. */
 typedef struct {
     uint64_t h[8];
-    uint64_t hashed; /* bytes compressed; of 2^64 on the digest would be wrong, and none are */
+    /* Number of compressed bytes. The digest would be wrong from 2^64 bytes on, which cannot occur. */
+    uint64_t hashed;
     size_t held;
     uint8_t block[SL_HASH_BLOCK_SIZE];
 } sl_hash;
@@ -298,7 +298,7 @@ enum {
 /* --- steps (commit.c, entry.c, step.c, step_close.c, step_slot.c) -------------------------------------------- */
 
 enum {
-    SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* with the fingerprint of a keyed list */
+    SL_STEP_ENTRY_SIZE_MAX = 2 + SL_INLINE_SIZE_MAX, /* Includes the fingerprint of a keyed list. */
     SL_STEP_LOCATOR_SIZE_MAX = SL_VARINT_SIZE_MAX + 5,
     SL_STEP_HELD_HEAD_SIZE = 1 + SL_DIGEST_SIZE + 8 + 4 + 4,
     SL_ENVELOPE_REST_SIZE = 48
@@ -312,7 +312,7 @@ typedef struct {
     uint64_t lsn;
 } sl_node_view;
 
-/* Entries of one level and their locators, gathered. */
+/* Gathered entries of one level, and their locators. */
 typedef struct {
     sl_writer entries;
     sl_writer locators;
@@ -325,41 +325,42 @@ void sl_step_begin(sl_step *step, const uint8_t *held, size_t held_size, const u
 void sl_put_envelope(uint8_t *to, int type, size_t body_size, uint64_t lsn, uint64_t time_us, const uint8_t *previous_chain,
                      uint64_t row_count);
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row);
-/* Read a node that is held. SL_WANTED if it is not held. */
+/* Read a held node. SL_WANTED if it is not held. */
 int sl_step_node(sl_step *step, uint8_t type, const uint8_t *digest, uint64_t lsn, uint64_t node, sl_node_view *view);
-/* The next of the nodes held: its type and digest at `at` of what is read; SL_END behind the last. */
+/* Read the next held node: its type and digest are at `at` of the input. SL_END after the last. */
 int sl_step_held_next(sl_reader *held, size_t *at, sl_node_view *view);
-/* Room behind the nodes gathered so far. */
+/* The room after the gathered nodes. */
 sl_output sl_step_room(sl_step *step);
-/* Take what stands in the room as a node, or find the row, or the leaf known, that is the same. */
+/* Add the node in the room, or find the row or the known leaf that equals it. */
 int sl_step_take_node(sl_step *step, uint8_t type, size_t size, size_t content_size);
-/* Note where the node of a row stands. */
+/* Record the location of a row's node. */
 void sl_step_place_row(sl_step *step, uint64_t row);
-/* Write the ref to the node made last. */
+/* Write the ref to the last node made. */
 void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, const sl_step *step);
-/* Write the slot of a checked item, a channel's value if `is_top`. Free from `scratch_at` on: the scratch. */
+/* Write the slot of a checked item. `is_top`: it is the value of a channel. Uses the scratch from `scratch_at`
+ * on. */
 int sl_step_put_slot(sl_step *step, const uint8_t *item, size_t size, bool is_top, size_t scratch_at,
                      sl_writer *entries, sl_writer *locators);
 
-/* Append entries to a list of which a chunk closes. Used: the scratch. */
+/* Append entries to a list, closing a chunk. Uses the scratch. */
 int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_root_head *head,
                            const sl_entry_row *added);
-/* As the one before, of the changes gathered and the state's root. */
+/* Apply the gathered changes to the state's root, like the function above. */
 int sl_step_merge_closing(sl_step *step, const sl_node_view *root);
-/* Merge a batch into the tail of a dict or set as sl_tail_merge does, into a row; whether chunks close is not asked.
- * `below`: the node that ends where the tail begins, NULL where none is known. */
+/* Merge a batch into the tail of a dict or set as sl_tail_merge does, into a row, without checking whether
+ * chunks close. `below`: the node that ends where the tail begins, or NULL if unknown. */
 int sl_tail_merge_open(const sl_node_view *node, const sl_root *root, const sl_node_view *below, const uint8_t *batch,
                        size_t batch_size, const uint8_t *locators, size_t locators_size, uint64_t count,
                        sl_entry_row *row);
-/* Make the state's new root from all changes. SL_ABSENT: the state stays the one with `state_digest`. */
+/* Make the state's new root from all changes. SL_ABSENT: the state does not change from `state_digest`. */
 int sl_step_change(sl_step *step, const sl_node_view *state, const uint8_t *state_digest, const uint8_t *changes,
                    size_t changes_size);
-/* Find the list at a key of the state, and where its ref stands; SL_ABSENT: it is none that a step would append to. */
+/* Find the list at a key of the state, and the location of its ref. SL_ABSENT: a step would not append to it. */
 int sl_step_find_list(const sl_node_view *state, const uint8_t *key, size_t key_size, sl_key_hit *hit);
 
 /* --- where chunks close (sequence.c) -------------------------------------------------------------- */
 
-/* Whether a chunk of `count` entries in `size` bytes closes after the entry read last. */
+/* True if a chunk of `count` entries in `size` bytes closes after the last entry read. */
 bool sl_chunk_closes(const sl_entries *it, uint64_t count, size_t size);
 
 #endif

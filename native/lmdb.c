@@ -1,11 +1,10 @@
-/* One page of a tree of LMDB's file (LMDB 0.9 on 64-bit machines: MDB_page, MDB_node in its mdb.c).
+/* One page of a tree in LMDB's file (LMDB 0.9 on 64-bit machines: MDB_page, MDB_node in its mdb.c).
  *
- * LMDB believes its pages; this does not. A page that passes holds its nodes and nothing else, in order,
- * so that every lookup in it that goes by its own keys finds what is there.
+ * LMDB trusts its pages; this code does not. A page that passes has only its nodes, in order, so that every
+ * lookup by its own keys finds the right node.
  *
  * Trust: none in the bytes. All numbers are in native byte order, as LMDB writes them.
- * Invariants: a node handed out lies inside the page, key and data; keys ascend strictly.
- */
+ * Invariants: a returned node is inside the page, with key and data. Keys ascend strictly. */
 #include "internal.h"
 
 enum {
@@ -26,7 +25,7 @@ enum {
     FREE_ENTRIES_MAX = 4096,
 };
 
-/* What LMDB has mapped. */
+/* The memory that LMDB has mapped. */
 typedef struct {
     const uint8_t *bytes;
     size_t page_size;
@@ -47,7 +46,7 @@ static uint64_t load_u64(const uint8_t *from)
     return value;
 }
 
-/* Key order of the table: integers as such, all else as bytes. */
+/* Key order of the table: by value for integers, otherwise by bytes. */
 static int keys_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, bool are_integers)
 {
     if (!are_integers) {
@@ -58,7 +57,7 @@ static int keys_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_
     return (left > right) - (left < right);
 }
 
-/* The node at `at`, which may be any number; SL_PAGE_SOUND if it lies inside the page. */
+/* Check the node at `at`, which may be any number. SL_PAGE_SOUND if it is inside the page. */
 static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_branch, sl_lmdb_node *node)
 {
     if (at % 2 != 0 || at > size || size - at < NODE_HEADER_SIZE) {
@@ -72,7 +71,7 @@ static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_b
         return SL_PAGE_NODES;
     }
     size_t data_at = at + NODE_HEADER_SIZE + key_size;
-    if (is_branch) { /* the three numbers together are that of the child */
+    if (is_branch) { /* The three numbers together are the number of the child. */
         *node = (sl_lmdb_node){at + NODE_HEADER_SIZE, key_size, 0, low | flags << 32, data_at};
         return SL_PAGE_SOUND;
     }
@@ -88,7 +87,7 @@ static uint64_t node_read(const uint8_t *page, size_t size, size_t at, bool is_b
     return SL_PAGE_SOUND;
 }
 
-/* Bytes a node takes, and takes from its neighbours where it is of an odd size. */
+/* The bytes that a node takes, including the padding of an odd size. */
 static size_t node_extent(const sl_lmdb_node *node, bool is_branch)
 {
     uint64_t stored = node->flags == SL_LMDB_LONG ? PAGE_NUMBER_SIZE : is_branch ? 0 : node->value;
@@ -128,7 +127,7 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
         if (facts->fault != SL_PAGE_SOUND) {
             return SL_OK;
         }
-        bool is_first_child = is_branch && index == 0; /* its key is never looked at, and may be anything */
+        bool is_first_child = is_branch && index == 0; /* LMDB never reads this key, and it may have any value. */
         if (has_integer_keys && !is_first_child && node.key_size != 8) {
             facts->fault = SL_PAGE_NODES;
             return SL_OK;
@@ -155,7 +154,8 @@ int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const u
             nodes[listed++] = node;
         }
     }
-    if (used != size - upper) { /* each lies behind `upper`, so they fill what is there, and none is twice there */
+    /* Each node is after `upper`, so the sizes agree only if the nodes fill the space without overlap. */
+    if (used != size - upper) {
         facts->fault = SL_PAGE_BOUNDS;
     }
     facts->count = count;
@@ -188,7 +188,7 @@ static const uint8_t *map_page(const lmdb_map *map, uint64_t number)
     return number < map->page_count ? map->bytes + number * map->page_size : NULL;
 }
 
-/* Whether a list of pages, in descending order behind their count, has one. */
+/* True if a list of pages, in descending order after their count, has `number`. */
 static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
 {
     uint64_t low = 0;
@@ -211,7 +211,7 @@ static bool list_has(const uint8_t *list, uint64_t size, uint64_t number)
     return false;
 }
 
-/* Whether the pages that a node of the free list names are `number` among others. */
+/* True if the pages that a node of the free list names include `number`. */
 static bool node_has(const lmdb_map *map, const uint8_t *page, const sl_lmdb_node *node, uint64_t number)
 {
     if (node->flags != SL_LMDB_LONG) {
@@ -275,7 +275,7 @@ static bool tree_has(const lmdb_map *map, uint64_t root, uint64_t number)
     }
 }
 
-/* What the meta page of a commit tells, if that is the last one. */
+/* The contents of a commit's meta page, if that commit is the last one. */
 typedef struct {
     lmdb_map map;
     uint64_t free_root;
@@ -293,8 +293,9 @@ static bool meta_read(uint64_t address, size_t size, uint64_t transaction, lmdb_
     return load_u64(page + META_TRANSACTION_AT) == transaction && last_page < UINT64_MAX / PAGE_SIZE_MAX;
 }
 
-/* Whether a commit was the last one all the while since. The next but one writes to its meta page and to pages that it
- * has freed, perhaps while they are read: not before the next one is there, beside it. */
+/* True if a commit has been the last one all the time since. Two commits later, LMDB overwrites this commit's
+ * meta page and the pages it freed, perhaps while they are read. But then the meta page of the commit between
+ * already exists. */
 static bool is_last(const lmdb_meta *meta, uint64_t transaction)
 {
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
@@ -308,21 +309,21 @@ int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint
            is_last(&meta, transaction);
 }
 
-/* The number that a page bears. Where LMDB has made a page in memory of its own, `page` may lie before that: in the same
- * page of the system's, so that it can be read, and what is read is only compared. */
+/* The number in a page's header. If LMDB made the page in its own memory, `page` may point before it. It is
+ * still in the same system page, so that it can be read, and the number is only compared. */
 #ifdef __GNUC__
 __attribute__((noinline, no_sanitize("address")))
 #endif
 static uint64_t number_borne(const uint8_t *page)
 {
     uint8_t number[8];
-    for (size_t i = 0; i < sizeof number; i++) { /* no call, which would be looked at */
+    for (size_t i = 0; i < sizeof number; i++) { /* No call of memcpy here: a sanitizer would check it. */
         number[i] = page[i];
     }
     return load_u64(number);
 }
 
-/* What is known of a page in a commit. Several threads may share the cache, so each entry is one word. */
+/* The cached fact about a page in a commit. Several threads may share the cache, so each entry is one word. */
 enum { SEEN_IN_USE = 1, SEEN_SOUND = 2, SEEN_FLAGS = 3, SEEN_COMMIT_BITS = 22, SEEN_PAGE_AT = 24 };
 
 static uint64_t seen_entry(uint64_t transaction, uint64_t number)
@@ -381,21 +382,22 @@ static uint64_t row_mac(const uint8_t *mac_key, const uint8_t *row, size_t key_s
     return sl_load_be(digest, SL_SEAL_SIZE);
 }
 
-/* Read the node at `index` of a sound leaf. False if its value is not inline, or if its seal does not match. */
+/* Read the node at `index` of a valid leaf. False if its value is not inline, or if its checksum or MAC is
+ * wrong. */
 static bool row_open(const uint8_t *page, size_t size, uint64_t index, const uint8_t *mac_key, sl_lmdb_node *node)
 {
     size_t at = (size_t)load_u16(page + PAGE_HEADER_SIZE + index * POINTER_SIZE);
     if (node_read(page, size, at, false, node) != SL_PAGE_SOUND || node->flags != 0 || node->value < SL_SEAL_SIZE) {
         return false;
     }
-    size_t sealed_size = (size_t)(node->key_size + node->value - SL_SEAL_SIZE); /* the value follows its key */
+    size_t sealed_size = (size_t)(node->key_size + node->value - SL_SEAL_SIZE); /* The value follows its key. */
     const uint8_t *row = page + node->key_at;
     uint64_t seal = mac_key == NULL ? sl_checksum(row, sealed_size)
                                     : row_mac(mac_key, row, (size_t)node->key_size, sealed_size);
     return seal == sl_load_be(row + sealed_size, SL_SEAL_SIZE);
 }
 
-/* The index of the node in a sound leaf whose key is at `key_at`; `count` if there is none. */
+/* The index of the node in a valid leaf whose key is at `key_at`, or `count`. */
 static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
 {
     uint64_t index = 0;
@@ -406,7 +408,7 @@ static uint64_t row_index(const uint8_t *page, uint64_t count, size_t key_at)
     return index;
 }
 
-/* True if a page of the map is a sound leaf, has the right number and is in use. */
+/* True if a page of the map is a valid leaf, has the right number and is in use. */
 static bool leaf_is_sound(const uint8_t *page, size_t size, uint64_t map, uint64_t transaction, sl_lmdb_seen *seen)
 {
     int64_t number = sl_lmdb_page_in_use(page, size, map, transaction, 0, seen);
@@ -430,7 +432,8 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
     if (!leaf_is_sound(page, size, map, transaction, seen)) {
         return SL_FALLBACK;
     }
-    size_t lower = (size_t)load_u16(page + LOWER_AT); /* again: the cached page may be damaged by now */
+    /* Check again, because the cached page may be damaged by now. */
+    size_t lower = (size_t)load_u16(page + LOWER_AT);
     uint64_t node_count = lower > PAGE_HEADER_SIZE && lower <= size ? (lower - PAGE_HEADER_SIZE) / POINTER_SIZE : 0;
     uint64_t index = row_index(page, node_count, (size_t)(at - page));
     if (index == node_count) {
@@ -442,7 +445,7 @@ int sl_lmdb_rows_read(const uint8_t *at, size_t size, uint64_t map, uint64_t tra
     bool is_end = false;
     for (; left > 0 && count < count_max && !is_end; left--) {
         sl_lmdb_node node;
-        if (!row_open(page, size, index, mac_key, &node)) { /* the next call begins with this row */
+        if (!row_open(page, size, index, mac_key, &node)) { /* The next call begins with this row. */
             break;
         }
         is_end = node.key_size < prefix_size || memcmp(page + node.key_at, prefix, prefix_size) != 0;

@@ -1,9 +1,7 @@
-/* Dicts and sets: find a key, merge a sorted batch into a root's tail (FORMAT.md 4.2, 4.3).
+/* Dicts and sets: find a key, and merge a sorted batch into a root's tail (FORMAT.md 4.2, 4.3).
  *
- * Trust: none. Invariants: entries are compared and written in ascending order of their encoded keys; a
- * merge is answered only if it changes nothing but an open tail, which is then what building it from scratch
- * gives.
- */
+ * Trust: none. Invariants: entries are compared and written in ascending order of their encoded keys. A merge
+ * succeeds only if it changes nothing but an open tail. The result then equals a tree built from scratch. */
 #include "internal.h"
 
 int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
@@ -36,7 +34,7 @@ int sl_find_key(const uint8_t *data, size_t size, size_t content_size, uint64_t 
     return SL_OK;
 }
 
-/* The two sides of a merge, and what is written: entries first, locators from `locators_at` on. */
+/* The two sides of a merge, and the output: entries first, locators from `locators_at` on. */
 typedef struct {
     sl_entries old;
     sl_entries batch;
@@ -44,14 +42,14 @@ typedef struct {
     int batch_status;
     sl_writer entries;
     sl_writer locators;
-    size_t entries_at; /* behind the room for a head */
+    size_t entries_at; /* Offset after the room for a head. */
     uint64_t count;
-    bool is_open; /* ask of no chunk whether it closes */
+    bool is_open; /* Do not check whether a chunk closes. */
 } merge;
 
 enum { VARINT_SIZE_MAX = 10 };
 
-/* Write one entry; false if a chunk closes after it. */
+/* Write one entry. False if a chunk closes after it. */
 static bool merge_put(merge *m, const sl_entries *from, bool is_new)
 {
     bool is_set = from->kind != SL_KIND_DICT;
@@ -65,14 +63,14 @@ static bool merge_put(merge *m, const sl_entries *from, bool is_new)
         return true;
     }
     size_t size = m->entries.at - m->entries_at;
-    /* The key of an old entry that keeps its place closed nothing before, so only its size can now. */
+    /* The key of an unchanged entry closed no chunk before, so only its size can do so now. */
     if (!is_new && m->count == from->index_next) {
         return size < SL_CHUNK_SIZE_CLOSE;
     }
     return !sl_chunk_closes(from, m->count, size);
 }
 
-/* One step: the smaller key of the two sides goes, an equal key goes from both. SL_END when both are done. */
+/* Advance the side with the smaller key, or both if the keys are equal. SL_END when both are done. */
 static int merge_step(merge *m)
 {
     bool has_old = m->old_status == SL_OK;
@@ -100,7 +98,7 @@ static int merge_step(merge *m)
     return is_open ? SL_OK : SL_FALLBACK;
 }
 
-/* Put the head before the entries and the locators behind them. */
+/* Insert the head before the entries, and move the locators after them. */
 static int merge_finish(const merge *m, const uint8_t *data, const sl_root *root, sl_output *out)
 {
     if (m->entries.full || m->locators.full) {
@@ -120,7 +118,7 @@ static int merge_finish(const merge *m, const uint8_t *data, const sl_root *root
     return SL_OK;
 }
 
-/* Whether all keys of the batch belong into the tail: from its first key on they do. */
+/* True if all keys of the batch belong into the tail. If the first one does, all do. */
 static bool merge_is_in_tail(const merge *m, const sl_root *root)
 {
     if (root->head.level_count == 0 || m->batch_status != SL_OK) {
@@ -167,7 +165,7 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     m.is_open = false;
     m.entries = (sl_writer){out->bytes, locators_at, m.entries_at, false};
     m.locators = (sl_writer){out->bytes + locators_at, out->capacity - locators_at, 0, false};
-    /* The locators of the levels stand before those of the tail. */
+    /* Locators of the levels precede those of the tail. */
     status = sl_copy_locators(&m.locators, (sl_reader){data, size, content_size}, (size_t)root.head.tail_locators_at,
                               home_lsn);
     while (status == SL_OK) {
@@ -176,7 +174,7 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     return status == SL_END ? merge_finish(&m, data, &root, out) : status;
 }
 
-/* Whether all keys of the batch come behind the last one of a node: they belong into a tail that is empty. */
+/* True if all keys of the batch follow the last key of a node, and so belong into an empty tail. */
 static bool merge_is_behind(const merge *m, int kind, const sl_node_view *below)
 {
     sl_entries it;

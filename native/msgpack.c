@@ -1,10 +1,10 @@
-/* msgpack (github.com/msgpack/msgpack/blob/master/spec.md): where the items of one encoded array begin and end.
+/* msgpack (github.com/msgpack/msgpack/blob/master/spec.md): find the boundaries of the items in one encoded
+ * array.
  *
- * Trust: none. Nesting is followed by counting the items that are still to come, so neither recursion nor a stack
- * bounds it. Whether text is UTF-8 is left to who decodes it: items are handed on as the bytes they are.
- * Invariants: an item takes a byte at least, so a count above the bytes that are left is refused before it is used,
- * and the number of items to come never exceeds the size of the input.
- */
+ * Trust: none. Nesting is followed by counting the items still to come, so it needs neither recursion nor a
+ * stack. Text is not checked for UTF-8, because items are returned as bytes and decoded by their reader.
+ * Invariants: an item takes at least one byte, so a count above the number of bytes left is rejected before
+ * use. The number of items to come never exceeds the size of the input. */
 #include "internal.h"
 
 enum {
@@ -25,15 +25,15 @@ static bool read_be(sl_reader *in, size_t size, uint64_t *value)
     return true;
 }
 
-/* Move past `extra` bytes and as many as a big-endian number of `size` bytes says. */
+/* Skip `extra` bytes and as many as a big-endian number of `size` bytes states. */
 static bool skip_sized(sl_reader *in, size_t size, size_t extra)
 {
     uint64_t payload;
-    return read_be(in, size, &payload) && sl_skip(in, payload + extra); /* at most 2^32: no overflow */
+    return read_be(in, size, &payload) && sl_skip(in, payload + extra); /* At most 2^32: no overflow. */
 }
 
-/* Move past an item's head, and past the rest of it too unless it is an array or a map: then `children` is set to the
- * number of items in it, 0 otherwise. */
+/* Skip an item's head, and also its rest unless it is an array or a map. `children` is the number of items in
+ * an array or map, and 0 otherwise. */
 static bool open_item(sl_reader *in, uint64_t *children)
 {
     *children = 0;

@@ -1,10 +1,9 @@
 /* Roots and chunks: parse, iterate, copy, summarise (FORMAT.md 4.1 to 4.3).
  *
- * Trust: none. One iterator reads entries of every kind and level, wherever they stand: in a root's tail,
- * in a chunk, or loose in a caller's buffers.
- * Invariants: an entry handed out lies inside the content, its locator inside the locators; when SL_END is
- * answered, nothing is left over in either.
- */
+ * Trust: none. One iterator reads entries of every kind and level from a root's tail, a chunk, or a caller's
+ * buffers.
+ * Invariants: a returned entry is inside the content, and its locator inside the locators. At SL_END, nothing
+ * is left over in either. */
 #include "internal.h"
 
 /* --- locators ------------------------------------------------------------------------------------- */
@@ -53,7 +52,7 @@ static bool root_key_read(sl_reader *in, sl_root_head *head)
     return sl_skip(in, head->key_size);
 }
 
-/* Read the open levels, and add what they cover to `covered`. */
+/* Read the open levels, and add the entries below them to `covered`. */
 static bool root_levels_read(sl_reader *in, sl_reader *locators, uint64_t home_lsn, sl_root_head *head,
                              uint64_t *covered)
 {
@@ -67,7 +66,7 @@ static bool root_levels_read(sl_reader *in, sl_reader *locators, uint64_t home_l
             return false;
         }
         if (level->covered == 0) {
-            if (i == 0) { /* the highest level exists because a chunk closed below it */
+            if (i == 0) { /* The highest level exists because a chunk closed below it. */
                 return false;
             }
             continue;
@@ -182,7 +181,7 @@ int sl_entries_open(sl_entries *it, const uint8_t *data, size_t size, size_t con
     return SL_OK;
 }
 
-/* The key item or element of a dict or set, which must ascend. */
+/* Read the key or element of a dict or set. Keys must ascend. */
 static bool key_read(sl_entries *it, size_t previous_at, size_t previous_end)
 {
     sl_reader *in = &it->in;
@@ -198,7 +197,7 @@ static bool key_read(sl_entries *it, size_t previous_at, size_t previous_end)
                                                    in->bytes + it->at, it->key_end - it->at) < 0;
 }
 
-/* covered, digest, and at level 1 of a keyed list the fingerprints. */
+/* The entry has covered, digest, and at level 1 of a keyed list the fingerprints. */
 static bool upper_entry_read(sl_entries *it)
 {
     sl_reader *in = &it->in;
@@ -217,7 +216,7 @@ static bool upper_entry_read(sl_entries *it)
     return true;
 }
 
-/* A marker of a batch, if one stands here. */
+/* Read the marker of a batch, if there is one. */
 static bool marker_read(sl_entries *it, bool *is_marker)
 {
     sl_reader *in = &it->in;
@@ -341,7 +340,8 @@ int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int 
                      sl_output *out)
 {
     sl_entries it;
-    sl_writer fingerprints = sl_writer_of(out); /* gathered at the front, then moved behind covered ++ digest */
+    /* Fingerprints are gathered at the front, then moved after covered ++ digest. */
+    sl_writer fingerprints = sl_writer_of(out);
     uint64_t covered = 0;
     int status = sl_entries_open(&it, data, size, content_size, 0, false, kind);
     if (status != SL_OK) {

@@ -1,8 +1,8 @@
 /* The parts of a record, and its nodes (FORMAT.md 3).
  *
- * Trust: none; the checksum and versions are the caller's to check.
- * Invariants: a place handed out lies inside the record; sl_record_nodes also sees that table and nodes fill it.
- */
+ * Trust: none. The caller checks the checksum and versions.
+ * Invariants: a returned location is inside the record. sl_record_nodes also checks that table and nodes fill
+ * the record. */
 #include "internal.h"
 
 enum {
@@ -19,12 +19,13 @@ enum {
 
 typedef struct {
     const uint8_t *rows;
-    uint64_t count; /* nodes, vacuumed ones included */
+    uint64_t count; /* Number of nodes, including vacuumed ones. */
     uint64_t row_count;
     size_t row_size;
-    size_t width;   /* of the numbers in a row */
-    size_t type_at; /* in a row; content end and end are its last two numbers */
-    bool is_short;  /* then a row begins with the number of its node, and has no digest */
+    size_t width;   /* Width of the numbers in a row. */
+    /* Offset in a row. The last two numbers of a row are the end of the content and the end of the node. */
+    size_t type_at;
+    bool is_short;  /* A row then begins with the number of its node, and has no digest. */
     size_t body_at;
     size_t body_size;
     size_t nodes_at;
@@ -46,7 +47,7 @@ static uint64_t nodes_end(const node_table *table)
     return table->row_count > 0 ? row_end(table, table->row_count - 1) : 0;
 }
 
-/* The head of a short record's table: how many rows, of which width. */
+/* The head of a short record's table: number of rows, and their width. */
 static bool short_rows_open(sl_reader *in, node_table *table)
 {
     uint64_t head;
@@ -74,7 +75,7 @@ static bool full_rows_open(sl_reader *in, node_table *table)
     return sl_skip(in, table->body_size);
 }
 
-/* Whether the rows of a short record are as narrow as can be, and name nodes that there may be; counts these. */
+/* True if the rows of a short record have the smallest width and valid node numbers. Counts the nodes. */
 static bool short_rows_check(node_table *table)
 {
     uint64_t greatest = nodes_end(table);
@@ -111,7 +112,7 @@ static bool table_open(const uint8_t *record, size_t size, node_table *table)
     return (!table->is_short || short_rows_check(table)) && table->count <= NODES_MAX;
 }
 
-/* The place of a node, without its digest. */
+/* The location of a node, without its digest. */
 static int row_read(const node_table *table, uint64_t row, sl_node_place *place)
 {
     const uint8_t *at = table->rows + row * table->row_size;
@@ -187,7 +188,7 @@ static int node_find(const node_table *table, const uint8_t *record, uint64_t nu
     if (place->type != (uint64_t)type || memcmp(place->digest, digest, SL_DIGEST_SIZE) != 0) {
         return SL_ABSENT;
     }
-    if (!table->is_short) { /* what the row says is not yet what is there */
+    if (!table->is_short) { /* The content has not been compared with the row's digest. */
         SL_REQUIRE(sl_node_digest(type, record + place->content_at, (size_t)place->content_size, place->digest) ==
                    SL_OK);
         if (memcmp(place->digest, digest, SL_DIGEST_SIZE) != 0) {

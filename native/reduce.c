@@ -1,9 +1,8 @@
 /* Reducers on two whole CBOR items: add, compare, merge of maps, union of sets.
  *
- * Trust: none; both items are checked in full before anything is built from them.
- * Invariants: results are canonical, and equal to what Python's operators give on the decoded values;
- * where that cannot be told cheaply the answer is SL_FALLBACK. Nested maps are followed with a stack.
- */
+ * Trust: none. Both items are checked in full before anything is built from them.
+ * Invariants: results are canonical, and equal those of Python's operators on the decoded values. If this
+ * cannot be decided cheaply, the result is SL_FALLBACK. Nested maps use a stack. */
 #include "internal.h"
 
 #include <math.h>
@@ -12,7 +11,7 @@ enum { MAJOR_POSITIVE = 0, MAJOR_NEGATIVE = 1, MAJOR_BYTES = 2, MAJOR_TEXT = 3 }
 
 /* --- numbers -------------------------------------------------------------------------------------- */
 
-/* An integer of Python within 64 bits and a sign: `argument`, or -1 - argument. */
+/* A Python integer within 64 bits and a sign: `argument`, or -1 - argument. */
 typedef struct {
     bool is_negative;
     uint64_t argument;
@@ -76,7 +75,7 @@ static int integer_compare(integer a, integer b)
     return a.is_negative ? -order : order;
 }
 
-/* Exact order of an integer and a float that is no NaN. */
+/* Exact order of an integer and a float that is not NaN. */
 static int integer_compare_float(integer a, double b)
 {
     if (b >= 0x1p64) {
@@ -192,7 +191,7 @@ int sl_compare(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size,
 
 /* --- merges --------------------------------------------------------------------------------------- */
 
-/* A container being written whose count is known only at its end: room for the largest head is kept. */
+/* A container in progress, whose count is known only at its end. It reserves room for the largest head. */
 typedef struct {
     uint64_t a_left;
     uint64_t b_left;
@@ -226,7 +225,7 @@ static void frame_close(sl_writer *out, const frame *closing)
 
 static bool is_map_next(const sl_reader *in) { return sl_has(in, 1) && in->bytes[in->at] >> 5 == 5; }
 
-/* Which side's key comes first (-1 a, 1 b, 0 the same); a side without pairs comes last. */
+/* The side whose key comes first (-1 a, 1 b, 0 equal). A side without pairs comes last. */
 static bool pair_order(const frame *top, sl_reader a, sl_reader b, int *order)
 {
     size_t a_at = a.at;
@@ -242,7 +241,7 @@ static bool pair_order(const frame *top, sl_reader a, sl_reader b, int *order)
     return true;
 }
 
-/* Move past a pair, writing it if `out` is given. */
+/* Skip a pair, or copy it to `out` if given. */
 static bool pair_take(sl_reader *in, uint64_t *left, sl_writer *out)
 {
     size_t start = in->at;
@@ -256,7 +255,7 @@ static bool pair_take(sl_reader *in, uint64_t *left, sl_writer *out)
     return true;
 }
 
-/* Both sides have this key: b's value replaces a's, or, if both are maps, they are opened as `nested`. */
+/* Both sides have this key. b's value replaces a's; if both are maps, open them as `nested`. */
 static bool pair_meet(frame *top, sl_reader *a, sl_reader *b, bool deep, sl_writer *out, frame *nested)
 {
     sl_reader a_value = *a;
@@ -314,7 +313,7 @@ int sl_merge_maps(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_si
             frame nested;
             SL_REQUIRE(pair_meet(top, &a_in, &b_in, deep != 0, &writer, &nested));
             if (nested.shape == SL_ITEM_MAP) {
-                SL_REQUIRE(depth < SL_DEPTH_MAX); /* holds: both items passed the check of depth */
+                SL_REQUIRE(depth < SL_DEPTH_MAX); /* True, because both items passed the check of depth. */
                 stack[depth++] = nested;
             }
         }
@@ -322,7 +321,7 @@ int sl_merge_maps(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_si
     return sl_finish(&writer, writer.at, out);
 }
 
-/* The element a side stands at, so that each is walked once. */
+/* The current element of a side, so that each is walked once. */
 typedef struct {
     sl_reader in;
     size_t at;

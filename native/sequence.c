@@ -1,14 +1,14 @@
-/* Where chunks and pieces close, and what needs positions: find, append (FORMAT.md 4.4, 4.5).
+/* Ends of chunks and pieces, and functions on positions: find, append (FORMAT.md 4.4, 4.5).
  *
  * Trust: none. A function that builds a node copies only what the iterator has checked.
- * Invariants: a root that sl_tail_append hands back is the one that building from scratch gives, because it
- * answers SL_FALLBACK as soon as a chunk would close.
- */
+ * Invariant: a root from sl_tail_append equals one that is built from scratch, because the function returns
+ * SL_FALLBACK as soon as a chunk would close. */
 #include "internal.h"
 
 /* --- hashing -------------------------------------------------------------------------------------- */
 
-/* mix of FORMAT.md 4.5 (splitmix64: Steele, Lea, Flood 2014), as an expression so that GEAR is a constant. */
+/* The function mix of FORMAT.md 4.5 (splitmix64: Steele, Lea, Flood 2014), as an expression so that GEAR is a
+ * constant. */
 #define MIX_1(x) ((x) + UINT64_C(0x9E3779B97F4A7C15))
 #define MIX_2(x) (((x) ^ ((x) >> 30)) * UINT64_C(0xBF58476D1CE4E5B9))
 #define MIX_3(x) (((x) ^ ((x) >> 27)) * UINT64_C(0x94D049BB133111EB))
@@ -130,12 +130,12 @@ int64_t sl_prints_find(const uint8_t *prints, size_t size, uint32_t fingerprint,
 
 /* --- strings -------------------------------------------------------------------------------------- */
 
-/* Size of the piece that begins at `data`, or 0 if none closes within `size` bytes. */
+/* Size of the piece that begins at `data`, or 0 if no piece closes within `size` bytes. */
 static size_t piece_size(const uint8_t *data, size_t size)
 {
     size_t last = size < SL_PIECE_SIZE_MAX ? size : SL_PIECE_SIZE_MAX;
     uint64_t hash = 0;
-    /* The hash shifts one bit a byte, so that 64 bytes decide it: those before need not be read. */
+    /* The hash shifts one bit per byte, so it depends on the last 64 bytes only. */
     for (size_t i = SL_PIECE_SIZE_MIN - 64; i < last; i++) {
         hash = (hash << 1) + GEAR[data[i]];
         if (i + 1 >= SL_PIECE_SIZE_MIN && hash >> 52 == 0) {
@@ -220,7 +220,7 @@ int sl_fingerprint_find(const uint8_t *data, size_t size, size_t content_size, i
 
 /* --- append --------------------------------------------------------------------------------------- */
 
-/* Whether no chunk closes when the loose entries follow `tail_size` bytes of the root's tail. */
+/* True if no chunk closes when the loose entries follow `tail_size` bytes of the root's tail. */
 static int append_check(const sl_root *root, size_t tail_size, sl_entries *added)
 {
     int status;

@@ -1,30 +1,29 @@
-/* The public face of the statelog kernels.
+/* The public header of the statelog kernels.
  *
- * Bytes in, bytes out: no I/O, no globals that change, no allocation, no recursion on input, re-entrant.
- * Every input is untrusted: any byte string may be passed, and what FORMAT.md does not allow is answered
- * with SL_MALFORMED. Every function returns a status; results are written on SL_OK only (the bytes of an
- * output buffer are unspecified after any other status, its sizes are untouched).
+ * Bytes in, bytes out: no I/O, no mutable globals, no allocation, no recursion on input, re-entrant. Every
+ * input is untrusted. For bytes that FORMAT.md does not allow, a function returns SL_MALFORMED. Every function
+ * returns a status, and writes results only with SL_OK. After any other status, the bytes of an output buffer
+ * are unspecified and its sizes are unchanged.
  *
- * A node is `size` bytes: `content_size` bytes of content, then its locators. `home_lsn` is the LSN of the
- * record that holds it: locators with LSN 0 are handed out with home_lsn in place of 0.
- */
+ * A node is `size` bytes: `content_size` bytes of content, then its locators. `home_lsn` is the LSN of its
+ * record. Locators with LSN 0 are returned with home_lsn instead. */
 #ifndef STATELOG_KERNELS_H
 #define STATELOG_KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* >>> cdef: native/build.py hands everything up to the closing marker to cffi. */
+/* >>> cdef: native/build.py passes everything up to the closing marker to cffi. */
 
 enum {
     SL_OK = 0,
-    SL_MALFORMED = 1, /* bytes that FORMAT.md does not allow */
-    SL_FALLBACK = 2,  /* well formed, but not for this kernel: take the general path */
-    SL_ABSENT = 3,    /* what was looked for is not there */
-    SL_TYPE = 4,      /* a reducer's two values do not go together */
-    SL_USAGE = 5,     /* arguments that no caller should pass */
-    SL_SPACE = 6,     /* the output buffer is too small */
-    SL_WANTED = 7     /* a step lacks a node, and tells which */
+    SL_MALFORMED = 1, /* Bytes that FORMAT.md does not allow. */
+    SL_FALLBACK = 2,  /* Valid input that this kernel does not support: take the general path. */
+    SL_ABSENT = 3,    /* Not found. */
+    SL_TYPE = 4,      /* The types of a reducer's two values do not match. */
+    SL_USAGE = 5,     /* Invalid arguments, which are a fault of the caller. */
+    SL_SPACE = 6,     /* The output buffer is too small. */
+    SL_WANTED = 7     /* A step needs another node, which it names. */
 };
 
 enum {
@@ -39,14 +38,15 @@ enum {
 };
 
 enum {
-    SL_LEVELS_MAX = 64,         /* a level at least halves the entries below it, of which there are < 2^64 */
+    /* Each level has at most half the entries of the one below, and there are < 2^64 entries. */
+    SL_LEVELS_MAX = 64,
     SL_CHUNK_ENTRIES_MAX = 128, /* FORMAT.md 4.5 */
     SL_PIECE_SIZE_MIN = 2048,   /* FORMAT.md 4.4 */
-    SL_BATCH_DELETE = 0xFE,     /* markers in the batches of sl_tail_merge: no CBOR item and no ref begins */
-    SL_BATCH_PUT = 0xFF         /* with them */
+    SL_BATCH_DELETE = 0xFE,     /* Markers in the batches of sl_tail_merge. */
+    SL_BATCH_PUT = 0xFF         /* No CBOR item and no ref begins with them. */
 };
 
-/* A caller's buffer of `capacity` bytes; a kernel sets `size`, and for nodes `content_size`. */
+/* A caller's buffer of `capacity` bytes. A kernel sets `size`, and for nodes `content_size`. */
 typedef struct {
     uint8_t *bytes;
     size_t capacity;
@@ -54,11 +54,11 @@ typedef struct {
     size_t content_size;
 } sl_output;
 
-/* Results are structs of 64-bit numbers without padding, so that a caller may read them as arrays.
- * Names that end in `_at` or `end` are offsets into the input. */
+/* Results are structs of 64-bit numbers without padding, so that a caller may read them as arrays. Names that
+ * end in `_at` or `end` are offsets into the input. */
 typedef struct {
     uint64_t covered;
-    uint64_t digest_at; /* 0: nothing is stored for this level */
+    uint64_t digest_at; /* 0: this level is empty. */
     uint64_t lsn;
     uint64_t node;
 } sl_level;
@@ -72,15 +72,15 @@ typedef struct {
     uint64_t tail_count;
     uint64_t tail_at;
     uint64_t tail_locators_at;
-    sl_level levels[SL_LEVELS_MAX]; /* the highest first */
+    sl_level levels[SL_LEVELS_MAX]; /* The highest first. */
 } sl_root_head;
 
 typedef struct {
     uint64_t at;
-    uint64_t slot_at; /* of the slot, or at level >= 1 of the digest */
+    uint64_t slot_at; /* Offset of the slot, or at level >= 1 of the digest. */
     uint64_t end;
     uint64_t covered; /* 1 at level 0 */
-    uint64_t lsn;     /* 0 where there is no ref */
+    uint64_t lsn;     /* 0 without a ref. */
     uint64_t node;
 } sl_entry;
 
@@ -101,7 +101,7 @@ typedef struct {
     uint64_t end;
     uint64_t lsn;
     uint64_t node;
-    uint64_t covered; /* by the entry */
+    uint64_t covered; /* Number of level-0 entries below the entry. */
 } sl_position_hit;
 
 typedef struct {
@@ -116,15 +116,15 @@ typedef struct {
     uint64_t content_size;
     uint64_t total_size;
     uint64_t number;
-    uint8_t digest[24]; /* of 20 bytes: as the row says; where rows say none, of the content */
+    uint8_t digest[24]; /* 20 bytes, from the row, or else computed from the content. */
 } sl_node_place;
 
 typedef struct {
     uint64_t body_at;
     uint64_t body_size;
-    uint64_t node_count; /* vacuumed ones included, up to the last one that is left where there are such */
-    uint64_t row_count;  /* of nodes that are left */
-    uint64_t size;       /* of the record: there may be more behind it */
+    uint64_t node_count; /* Up to the last remaining node, including vacuumed ones. */
+    uint64_t row_count;  /* Number of remaining nodes. */
+    uint64_t size;       /* Size of the record, which other bytes may follow. */
 } sl_record_parts;
 
 typedef struct {
@@ -133,7 +133,7 @@ typedef struct {
 } sl_version_entry;
 
 typedef struct {
-    uint64_t parent; /* number of the node that refers */
+    uint64_t parent; /* Number of the referring node. */
     uint64_t type;
     uint64_t digest_at;
     uint64_t lsn;
@@ -141,7 +141,7 @@ typedef struct {
 } sl_node_ref;
 
 typedef struct {
-    uint64_t *slots; /* of zeros at first */
+    uint64_t *slots; /* Zeros at first. */
     uint64_t count;
     uint64_t seed;
 } sl_seen_nodes;
@@ -150,20 +150,20 @@ typedef struct {
     uint64_t node_count;
     uint64_t shared_count;
     uint64_t ref_count;
-    uint8_t chain_digest[24]; /* of 20 bytes; zeros where the record was redacted */
-    uint64_t is_refused;      /* by sl_records_verify: something does not hold, or there was no room */
+    uint8_t chain_digest[24]; /* 20 bytes; zeros if the record is redacted. */
+    uint64_t is_refused;      /* Set by sl_records_verify: a check failed, or there was no room. */
 } sl_record_facts;
 
 enum {
-    SL_PAGE_BRANCH = 1, /* LMDB's flags of a page, */
+    SL_PAGE_BRANCH = 1, /* LMDB's flags of a page. */
     SL_PAGE_LEAF = 2,
-    SL_LMDB_LONG = 1, /* and of a node: its data is the number of the first page of its value, */
-    SL_LMDB_TABLE = 2, /* or the record of a table */
-    SL_LMDB_OWN = -1,  /* in place of a page's number, */
+    SL_LMDB_LONG = 1, /* LMDB's flag of a node: its data is the first page of its value. */
+    SL_LMDB_TABLE = 2, /* LMDB's flag of a node: its data is the record of a table. */
+    SL_LMDB_OWN = -1,  /* Returned instead of a page's number. */
     SL_LMDB_FREE = -2
 };
 
-enum { /* what is wrong with a page of LMDB's */
+enum { /* The faults of an LMDB page. */
     SL_PAGE_SOUND = 0,
     SL_PAGE_KIND = 1,
     SL_PAGE_BOUNDS = 2,
@@ -174,10 +174,10 @@ enum { /* what is wrong with a page of LMDB's */
 };
 
 typedef struct {
-    uint64_t number; /* as the page says */
+    uint64_t number; /* Number in the page's header. */
     uint64_t kind;
-    uint64_t count;  /* of nodes */
-    uint64_t listed; /* of those, how many were handed out */
+    uint64_t count;  /* Number of nodes. */
+    uint64_t listed; /* Number of returned nodes. */
     uint64_t fault;
 } sl_lmdb_page_facts;
 
@@ -185,30 +185,30 @@ typedef struct {
     uint64_t key_at;
     uint64_t key_size;
     uint64_t flags;
-    uint64_t value; /* branch: the child's page; leaf: size of the value */
+    uint64_t value; /* Branch: the child's page. Leaf: size of the value. */
     uint64_t data_at;
 } sl_lmdb_node;
 
-/* What one step at a time is gathered in. Rows and nodes go into the record as they are: a row is one of the node table
- * (FORMAT.md 3). Where refs lead, LSN 0 names the record in the making. */
+/* The output and working memory of one step at a time. Rows and nodes go into the record unchanged: a row is
+ * one of the node table (FORMAT.md 3). In refs, LSN 0 means the record being made. */
 enum {
     SL_ROW_SIZE = 29,
     SL_STEP_ROWS_MAX = 256,
     SL_STEP_NODES_SIZE = 65536,
     SL_STEP_BATCH_SIZE = 8192,
     SL_STEP_SCRATCH_SIZE = 65536,
-    SL_STEP_LISTS_MAX = 8,     /* roots that are held for the next step, */
-    SL_STEP_HELD_SIZE = 49152, /* and the size of all */
-    SL_STEP_LEVELS = 2 /* above the entries of a list or a state: so many may take what has closed below */
+    SL_STEP_LISTS_MAX = 8,     /* Roots that are held for the next step. */
+    SL_STEP_HELD_SIZE = 49152, /* Total size of the held roots. */
+    SL_STEP_LEVELS = 2 /* Levels above the entries of a list or a state that a step may add to. */
 };
 
 typedef struct {
-    uint64_t root_row; /* of the state; what stands in the output up to `page_end` is told by sl_step_make */
-    uint64_t row_count; /* 0: the state stays as it was */
+    uint64_t root_row; /* Row of the state's root. sl_step_make describes the output up to `page_end`. */
+    uint64_t row_count; /* 0: the state does not change. */
     uint64_t nodes_at;
     uint64_t record_end;
     uint64_t page_end;
-    uint64_t large_count; /* rows of leaves that are to be looked for in the whole store: of 4096 bytes and up */
+    uint64_t large_count; /* Rows of leaves of 4096 bytes or more, which the caller looks up in the whole store. */
 } sl_step_made;
 
 typedef struct {
@@ -219,58 +219,61 @@ typedef struct {
 } sl_step_wanted;
 
 typedef struct {
-    sl_step_made made;     /* on SL_OK */
-    sl_step_wanted wanted; /* on SL_WANTED */
+    sl_step_made made;     /* Set with SL_OK. */
+    sl_step_wanted wanted; /* Set with SL_WANTED. */
     const uint8_t *held;   /* see sl_step_make */
     size_t held_size;
     const uint8_t *known;
     size_t known_size;
-    uint64_t row; /* of the node made last, and where it stands in `nodes` */
+    uint64_t row; /* Row of the last node made, and its offset in `nodes`. */
     uint64_t at;
     uint64_t content_end;
     uint64_t end;
-    uint64_t home_lsn; /* 0; of a leaf that was known its LSN, and `row` is its number */
+    uint64_t home_lsn; /* LSN of a known leaf, whose number is then `row`; 0 for a new node. */
     uint8_t digest[24];
     uint64_t nodes_size;
     uint64_t change_count;
     uint64_t batch_size;
     uint64_t locators_size;
     uint64_t list_count;
-    uint64_t list_rows[SL_STEP_LISTS_MAX];               /* of the roots of lists appended to, */
-    const uint8_t *lists_before[1 + SL_STEP_LISTS_MAX]; /* and digests of what these replace; the state's last */
+    uint64_t list_rows[SL_STEP_LISTS_MAX];               /* Rows of the roots of changed lists. */
+    /* Digests of the roots that they replace. The state's is the last one. */
+    const uint8_t *lists_before[1 + SL_STEP_LISTS_MAX];
     uint8_t rows[SL_STEP_ROWS_MAX * SL_ROW_SIZE];
     uint8_t nodes[SL_STEP_NODES_SIZE];
     uint8_t batch[SL_STEP_BATCH_SIZE];
     uint8_t locators[SL_STEP_BATCH_SIZE];
-    uint8_t scratch[SL_STEP_SCRATCH_SIZE]; /* a thread's stack may be small */
+    uint8_t scratch[SL_STEP_SCRATCH_SIZE]; /* A thread's stack may be too small for this. */
 } sl_step;
 
 /* cbor.c: the profile of FORMAT.md 7 */
-int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at); /* error_at: set on SL_MALFORMED */
-int sl_cbor_children(const uint8_t *data, size_t size, int *kind, uint64_t *first, uint64_t *count); /* head only */
-int sl_cbor_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity); /* whole item */
+int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at); /* error_at is set with SL_MALFORMED. */
+/* Reads only the head. */
+int sl_cbor_children(const uint8_t *data, size_t size, int *kind, uint64_t *first, uint64_t *count);
+int sl_cbor_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity); /* Reads the whole item. */
 int sl_cbor_map_get(const uint8_t *data, size_t size, const uint8_t *key, size_t key_size, uint64_t *span);
 
-/* msgpack.c: the items of one encoded array, whose head is of the shortest form. Neither FORMAT.md nor the store knows
- * msgpack: it is what others' serialisers emit. */
-int sl_msgpack_array(const uint8_t *data, size_t size, uint64_t *first, uint64_t *count); /* head only */
-int sl_msgpack_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity); /* whole array */
+/* msgpack.c: the items of one encoded array with the shortest head. FORMAT.md and the store do not use msgpack;
+ * other programs' serialisers emit it. */
+int sl_msgpack_array(const uint8_t *data, size_t size, uint64_t *first, uint64_t *count); /* Reads only the head. */
+/* Reads the whole array. */
+int sl_msgpack_split(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity);
 
 /* node.c: roots, chunks and their entries (FORMAT.md 4.2, 4.3) */
 int sl_root_read(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, sl_root_head *head);
 int sl_entries_table(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
                      sl_entry *entries, size_t entries_capacity, uint64_t *count);
 int sl_entries_copy(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
-                    uint64_t start, uint64_t stop, sl_output *out); /* content_size: bytes of the entries */
+                    uint64_t start, uint64_t stop, sl_output *out); /* content_size is the size of the entries. */
 int sl_chunk_summary(const uint8_t *data, size_t size, size_t content_size, int kind, const uint8_t *digest,
                      sl_output *out);
 
-/* edit.c: entries [start, stop) of a chunk replaced, where it then closes at its end (is_closed) or nowhere */
+/* edit.c: replaces entries [start, stop) of a chunk that afterwards closes at its end (is_closed) or nowhere. */
 int sl_chunk_replace(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int kind,
                      uint64_t start, uint64_t stop, const uint8_t *entries, size_t entries_size,
                      const uint8_t *locators, size_t locators_size, uint64_t added, int is_closed, sl_output *out);
 
-/* sequence.c: positions, appends, and where chunks close (FORMAT.md 4.4, 4.5) */
+/* sequence.c: positions, appends, and the ends of chunks (FORMAT.md 4.4, 4.5). */
 uint64_t sl_content_hash(const uint8_t *data, size_t size);
 int sl_find_position(const uint8_t *data, size_t size, size_t content_size, uint64_t home_lsn, int is_root, int kind,
                      uint64_t position, sl_position_hit *hit);
@@ -281,7 +284,7 @@ int sl_tail_append(const uint8_t *data, size_t size, size_t content_size, uint64
 int sl_boundaries(int kind, int level, const uint8_t *entries, size_t entries_size, const uint8_t *locators,
                   size_t locators_size, uint64_t count, sl_boundary *closes, size_t closes_capacity,
                   uint64_t *closes_count);
-int64_t sl_prints_find(const uint8_t *prints, size_t size, uint32_t fingerprint, size_t start); /* -1: none */
+int64_t sl_prints_find(const uint8_t *prints, size_t size, uint32_t fingerprint, size_t start); /* -1 if not found. */
 int sl_blob_cuts(const uint8_t *data, size_t size, uint64_t *ends, size_t ends_capacity, uint64_t *count);
 
 /* map.c: dicts and sets by key */
@@ -293,52 +296,58 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
 /* record.c: the parts of a record, and its nodes (FORMAT.md 3) */
 int sl_record_open(const uint8_t *record, size_t size, sl_record_parts *parts);
 int sl_record_node(const uint8_t *record, size_t size, uint64_t number, sl_node_place *place);
-/* As sl_record_node, for who knows what to find there: `count` nodes of a type, their numbers of 8 bytes, big-endian, and
- * their digests. Of each three numbers: the place of its content, the content's size, the node's. SL_ABSENT: one is not
- * a node of that type and digest; `found` come before it. */
+/* Like sl_record_node, for a caller that knows the expected nodes: their type, `count` numbers of 8 bytes,
+ * big-endian, and their digests. The result has three numbers for each node: the offset of its content, the
+ * content's size, the node's size. SL_ABSENT: a node does not have that type and digest; `found` nodes precede
+ * it. */
 int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *numbers, const uint8_t *digests,
                    size_t count, uint64_t *places, uint64_t *found);
-/* The nodes that are left, ascending; `count`: of all, `row_count`: of those. */
+/* The remaining nodes, ascending. `count`: number of all nodes; `row_count`: number of remaining ones. */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count, uint64_t *row_count);
 
-/* identity.c: digests of 20 bytes, and the bodies of checkpoints, which go with theirs (FORMAT.md 3 to 5) */
+/* identity.c: digests of 20 bytes, and the bodies of checkpoints, which contain digests (FORMAT.md 3 to 5). */
 int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest);
 int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const uint8_t *previous, const uint8_t *body,
                     size_t body_size, const uint8_t *rows, size_t rows_size, uint8_t *digest);
-/* The body, then the checkpoint's digest; content_size: of the body. Items (id, metadata, ...) are written as they
- * are. numbers: SL_CHECKPOINT_NUMBERS of 8 bytes, big-endian, all ones for null: thread, branch, version, parent
- * branch, parent version, jump branch, jump version, depth, jump depth, root LSN, root node, target, time. */
+/* Output: the body, then the checkpoint's digest. content_size: size of the body. Items (id, metadata, ...) are
+ * copied unchecked. numbers: SL_CHECKPOINT_NUMBERS of 8 bytes, big-endian, all ones for null: thread, branch,
+ * version, parent branch, parent version, jump branch, jump version, depth, jump depth, root LSN, root node,
+ * target, time. */
 enum { SL_CHECKPOINT_NUMBERS = 13 };
 int sl_checkpoint_encode(const uint8_t *numbers, const uint8_t *parent_digest, const uint8_t *root_digest,
                          const uint8_t *id, size_t id_size, const uint8_t *metadata, size_t metadata_size,
                          const uint8_t *written, size_t written_size, const uint8_t *borrowed, size_t borrowed_size,
                          sl_output *out);
 
-/* commit.c: one step, from a head to what its next checkpoint brings to the disk, as long as no chunk closes but at an end.
- * SL_FALLBACK: the step is of no use, take the general path.
+/* commit.c: one step, from a head to the record of its next checkpoint. SL_FALLBACK: the step does not support
+ * the change (for example, a chunk closes in the middle); take the general path.
  *
- * fixed: the numbers of sl_checkpoint_encode, LSN and number of the root being those of the parent's; the LSN of the
- * record, of 8 bytes, too; digests of the parent, of its state, and of the chain so far. A target makes it a rollback.
- * held: nodes, one after another, as a step puts them out for the next: type, digest, LSN (8), size (4), size of the
- * content (4), the node. SL_WANTED: one is not among them, `wanted` of the step names it; then once more, with it.
- * changes: ascending by key item, one of each channel: operation, number of items (4), sizes of key item (2), of the key
- * item of a keyed list (2; 0: of none) and of the payload (4), and these three.
- * known: digest, LSN (8) and number (4) of leaves that lie elsewhere: these are referred to, not made.
- * out: digest of the checkpoint, of the chain with the record, of the state; the record but for its checksum; the version
- * page with the checkpoint's entry; what is held for the next step, unless the state stays as it was. */
+ * fixed: the numbers of sl_checkpoint_encode, with LSN and number of the parent's root; the LSN of the record,
+ * 8 bytes; the digests of the parent and of its state; the chain digest so far. With a target, the step is a
+ * rollback.
+ * held: nodes, joined, as a step returns them for the next one: type, digest, LSN (8), size (4), content size
+ * (4), node. SL_WANTED: a needed node is not held, and `wanted` of the step names it. Call again with that
+ * node.
+ * changes: one for each channel, ascending by key item: operation, number of items (4), size of the key item
+ * (2), size of the key item of a keyed list (2; 0 for other lists), size of the payload (4), then these three.
+ * known: digest, LSN (8) and number (4) of existing leaves. The step refers to these and does not make them
+ * again.
+ * out: the digests of the checkpoint, of the chain with the record, and of the state; the record without its
+ * checksum; the version page with the checkpoint's entry; the held nodes for the next step, unless the state
+ * does not change. */
 enum {
-    SL_STEP_PUT = 1,      /* an item, the channel's new value */
-    SL_STEP_ADD = 2,      /* an item, added to an inline value */
-    SL_STEP_APPEND = 3,   /* items one after another, appended to a list */
-    SL_STEP_PUT_ONCE = 4, /* an item, the value of a channel that has none */
-    SL_STEP_REMOVE = 5    /* takes a channel out, if it is there */
+    SL_STEP_PUT = 1,      /* An item, the channel's new value. */
+    SL_STEP_ADD = 2,      /* An item, added to an inline value. */
+    SL_STEP_APPEND = 3,   /* Joined items, appended to a list. */
+    SL_STEP_PUT_ONCE = 4, /* An item, the value of a channel that has none. */
+    SL_STEP_REMOVE = 5    /* Removes a channel, if it exists. */
 };
 int sl_step_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size_t held_size, const uint8_t *changes,
                  size_t changes_size, const uint8_t *known, size_t known_size, const uint8_t *id, size_t id_size,
                  const uint8_t *metadata, size_t metadata_size, const uint8_t *written, size_t written_size,
                  const uint8_t *borrowed, size_t borrowed_size, const uint8_t *page, size_t page_size, sl_output *out);
-/* The list that a channel holds, as `wanted` of a step; SL_ABSENT: none that a step would append to. */
+/* Finds the list of a channel; `wanted` of the step names its root. SL_ABSENT: a step would not append to it. */
 int sl_step_list(sl_step *step, const uint8_t *state_digest, const uint8_t *held, size_t held_size, const uint8_t *key,
                  size_t key_size);
 int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, size_t key_size,
@@ -363,21 +372,22 @@ int sl_entry_make(sl_step *step, const uint8_t *fixed, const uint8_t *held, size
                   size_t changes_size, const uint8_t *key, size_t key_size, const uint8_t *agent, size_t agent_size,
                   const uint8_t *error, size_t error_size, sl_output *out);
 
-/* verify.c: all nodes of a record. `places`: room for as many nodes as it has. SL_MALFORMED: something does not hold. */
+/* verify.c: checks all nodes of records. `places`: room for the nodes of a record. SL_MALFORMED: a check
+ * failed. */
 int sl_record_verify(const uint8_t *record, size_t size, uint64_t lsn, sl_seen_nodes *seen, sl_node_place *places,
                      size_t places_capacity, sl_node_ref *refs, size_t refs_capacity, sl_record_facts *facts);
-/* One after the other; refs of all stand in a row. */
+/* Checks records in order. The refs of all records are joined. */
 int sl_records_verify(const uint8_t *const *records, const uint64_t *sizes, const uint64_t *lsns, size_t record_count,
                       sl_seen_nodes *seen, sl_node_place *places, size_t places_capacity, sl_node_ref *refs,
                       size_t refs_capacity, sl_record_facts *facts);
 int sl_seen_node(const sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node);
 
-/* The fields of a checkpoint's body, all of it checked; SL_NO_NUMBER and offset 0 for null. */
+/* The fields of a checkpoint's body, which is checked in full. Null is SL_NO_NUMBER or offset 0. */
 typedef struct {
-    uint64_t numbers[SL_CHECKPOINT_NUMBERS - 1]; /* as sl_checkpoint_encode takes them, without the time */
+    uint64_t numbers[SL_CHECKPOINT_NUMBERS - 1]; /* As for sl_checkpoint_encode, without the time. */
     uint64_t parent_digest_at;
     uint64_t root_digest_at;
-    uint64_t id_at; /* of items, which end where the next one begins */
+    uint64_t id_at; /* Offsets of items, which end where the next one begins. */
     uint64_t metadata_at;
     uint64_t written_at;
     uint64_t borrowed_at;
@@ -385,21 +395,21 @@ typedef struct {
 } sl_checkpoint_fields;
 int sl_checkpoint_decode(const uint8_t *body, size_t size, int is_rollback, sl_checkpoint_fields *fields);
 typedef struct {
-    sl_checkpoint_fields fields; /* offsets are those in the record */
+    sl_checkpoint_fields fields; /* Offsets are relative to the record. */
     uint64_t time_us;
-    uint8_t digest[24]; /* of 20 bytes: the checkpoint's */
+    uint8_t digest[24]; /* 20 bytes: the checkpoint's digest. */
 } sl_checkpoint_record;
-/* A whole record whose checksum was checked. SL_FALLBACK: it is of another LSN, format or type, or redacted. */
+/* A whole record with a checked checksum. SL_FALLBACK: it has another LSN, format or type, or is redacted. */
 int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_checkpoint_record *found);
 typedef struct {
     uint64_t type;
     uint64_t thread; /* the first field of the body; 0 if it is not a number */
     uint64_t branch; /* the second field of a checkpoint's body; 0 if it is not a number */
     uint64_t time_us;
-    uint8_t chain[24]; /* of 20 bytes: the chain digest */
+    uint8_t chain[24]; /* 20 bytes: the chain digest. */
 } sl_next_record;
-/* The record behind one with the chain digest `chain`; its checksum was checked. SL_FALLBACK: it does not continue that
- * chain, is of another LSN or format, or redacted. */
+/* The record after one with the chain digest `chain`; its checksum was checked. SL_FALLBACK: it does not
+ * continue that chain, has another LSN or format, or is redacted. */
 int sl_record_next(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *chain, sl_next_record *found);
 
 /* reduce.c: reducers on two whole CBOR items */
@@ -411,21 +421,22 @@ int sl_union(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size, s
 /* version_index.c: version pages (FORMAT.md 6) */
 int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t lsn, uint64_t time_us,
                    sl_output *out);
-/* SL_ABSENT: the page does not hold that version. */
+/* SL_ABSENT: the page does not have that version. */
 int sl_page_read(const uint8_t *page, size_t size, uint32_t version, sl_version_entry *entry);
 int sl_page_range(const uint8_t *page, size_t size, uint32_t *first, uint32_t *last);
 int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_t *version);
-uint64_t sl_jump_depth(uint64_t depth); /* returns the depth that a checkpoint of this depth jumps to */
+uint64_t sl_jump_depth(uint64_t depth); /* Returns the depth to which a checkpoint of this depth jumps. */
 
-/* lmdb.c: a page of LMDB's file. `low`, `high`: its keys are at least, below; NULL: no bound. `lists_all`: hand out
- * all nodes, else of a leaf those with flags; `nodes` may be NULL. A fault is no status: facts tell it. */
+/* lmdb.c: a page of LMDB's file. `low` and `high` bound its keys (inclusive, exclusive); NULL: no bound.
+ * `lists_all`: return all nodes; otherwise only those of a leaf that have flags. `nodes` may be NULL. A fault
+ * of the page is in `facts`, not in the status. */
 int sl_lmdb_page(const uint8_t *page, size_t size, int has_integer_keys, const uint8_t *low, size_t low_size,
                  const uint8_t *high, size_t high_size, int lists_all, sl_lmdb_node *nodes, size_t nodes_capacity,
                  sl_lmdb_page_facts *facts);
-/* Returns SL_PAGE_*; at: lies in a whole page. */
+/* Returns SL_PAGE_*. `at` is inside a whole page. */
 int sl_lmdb_leaf_at(const uint8_t *at, size_t size, uint64_t number);
-/* Whether the free list of the last commit, `transaction`, has a page; 0 also where that cannot be told. address, size: of
- * LMDB's map, which holds whatever pages the commit's meta page tells of, and of a page. */
+/* Returns whether the free list of the last commit, `transaction`, has a page; 0 if that is unknown. `address`
+ * and `size` are those of LMDB's map and of a page. The map must include all pages of the commit's meta page. */
 int sl_lmdb_is_free_at(uint64_t address, size_t size, uint64_t transaction, uint64_t number);
 /* A cache of pages that were found to be in use, or to be sound leaves, in a commit. The caller provides it, filled
  * with zeros. Several threads may share it. Each entry has a page number and the last bits of the commit's number. */
@@ -486,47 +497,51 @@ typedef struct {
 int sl_entries_read(const uint8_t *records, const uint8_t *ends, const uint8_t *lsns, size_t count, int with_values,
                     sl_output *out, sl_entry_facts *entries, uint64_t *done, uint64_t *plain);
 
-/* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4 */
+/* wake.c: two words of shared memory that other processes wait on: {sequence, waiters}, aligned to 4. */
 int sl_wake_notify(uint32_t *word);
 int sl_wake_read(uint32_t *word, uint32_t *sequence);
-int sl_wake_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns); /* SL_OK: moved on; SL_ABSENT: not (yet) */
-/* wake_slots.c: a file of slots of such words, that all map (MAP_SHARED), aligned to 8; each waiter has one. */
+/* SL_OK: the sequence changed. SL_ABSENT: it has not changed yet. */
+int sl_wake_wait(uint32_t *word, uint32_t seen, uint64_t timeout_ns);
+/* wake_slots.c: a shared file (MAP_SHARED) of slots with such words, aligned to 8. Each waiter has a slot. */
 enum { SL_WAKE_FILE_SIZE = 131136, SL_WAKE_SUBJECT_SIZE_MAX = 400 };
 typedef struct {
-    uint64_t owner;    /* of the slot, random and not 0; its caller draws it */
-    uint64_t ticket;   /* 0: not given yet */
+    uint64_t owner;    /* A random number that is not 0. The caller draws it. */
+    uint64_t ticket;   /* 0: not drawn yet. */
     uint32_t slot;
-    uint32_t sequence; /* of the word, as it was seen last */
-    uint32_t bell;     /* number plus 1 of the slot whose owner a call wakes, too; 0: none */
+    uint32_t sequence; /* Last seen sequence of the word. */
+    uint32_t bell;     /* Number plus 1 of another slot, whose owner a call also wakes; 0: none. */
 } sl_wake_place;
-int sl_wake_open(uint8_t *file, size_t size); /* begins one of zeros; SL_MALFORMED: it is another file */
-/* SL_ABSENT: there is no slot that is free, or was not renewed for stale_ms. */
+int sl_wake_open(uint8_t *file, size_t size); /* Initialises a file of zeros. SL_MALFORMED: it is another file. */
+/* SL_ABSENT: every slot is owned and was renewed within stale_ms. */
 int sl_wake_enter(uint8_t *file, size_t size, sl_wake_place *place, uint64_t mask, uint64_t position,
                   const uint8_t *subject, size_t subject_size, uint64_t stale_ms);
 int sl_wake_leave(uint8_t *file, size_t size, const sl_wake_place *place, int *was_called);
-/* SL_OK: called or notified since `sequence`; SL_ABSENT: not (yet); SL_FALLBACK: another has the slot. */
+/* SL_OK: called or notified since `sequence`. SL_ABSENT: not yet. SL_FALLBACK: another waiter has the slot. */
 int sl_wake_sleep(uint8_t *file, size_t size, sl_wake_place *place, uint64_t timeout_ns, uint64_t stale_ms);
-int sl_wake_is_first(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t stale_ms); /* else SL_ABSENT */
+/* Otherwise SL_ABSENT. */
+int sl_wake_is_first(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t stale_ms);
 /* Writes mask and position into the slot, and the ticket and the bell of `place`. */
 int sl_wake_describe(uint8_t *file, size_t size, const sl_wake_place *place, uint64_t mask, uint64_t position);
-int sl_wake_ticket(uint8_t *file, size_t size, uint64_t *ticket); /* draws the next */
-int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *lowest); /* SL_ABSENT: nobody has one */
-/* The next slot behind `place`, by ticket and slot, that can be called, with its subject. SL_ABSENT: none. */
+int sl_wake_ticket(uint8_t *file, size_t size, uint64_t *ticket); /* Draws the next ticket. */
+/* SL_ABSENT: no slot has a position. */
+int sl_wake_positions(uint8_t *file, size_t size, uint64_t within_ms, uint64_t *lowest);
+/* Finds the next slot after `place`, by ticket and slot, that can be called, with its subject. SL_ABSENT: none. */
 int sl_wake_next(uint8_t *file, size_t size, sl_wake_place *place, uint64_t stale_ms, sl_output *subject);
-int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place); /* SL_ABSENT: it cannot be called any more */
-int sl_wake_call_mask(uint8_t *file, size_t size, uint64_t mask); /* wakes those without a subject */
-int sl_wake_note(uint8_t *file, size_t size, uint64_t records);   /* adds to the records that were committed */
+int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place); /* SL_ABSENT: it can no longer be called. */
+int sl_wake_call_mask(uint8_t *file, size_t size, uint64_t mask); /* Notifies waiters without a subject. */
+int sl_wake_note(uint8_t *file, size_t size, uint64_t records);   /* Adds to the count of committed records. */
 int sl_wake_noted(uint8_t *file, size_t size, uint64_t *records);
 
-/* writer_lock.c: the lock of the one process that writes, in a page that all map (MAP_SHARED) */
+/* writer_lock.c: the lock of the one writing process, in a shared page (MAP_SHARED). */
 enum {
     SL_LOCK_OWNED = 0,
-    SL_LOCK_ABANDONED = 1, /* owned, and what an owner that died left has not been repaired */
-    SL_LOCK_BUSY = 2,      /* another owns it, and the time is up */
-    SL_LOCK_LOST = 3,      /* never to be owned again */
-    SL_LOCK_INVALID = 4    /* not such a page, or not owned by this thread */
+    SL_LOCK_ABANDONED = 1, /* Owned. A dead owner's state has not been repaired. */
+    SL_LOCK_BUSY = 2,      /* Another process owns it, and the time is up. */
+    SL_LOCK_LOST = 3,      /* It can never be owned again. */
+    SL_LOCK_INVALID = 4    /* Not a valid page, or not owned by this thread. */
 };
-/* One user of the lock, zero at first; one thread at a time. The thread that locks is the one that releases. */
+/* One user of the lock, initially zero. One thread at a time may use it; the thread that locks must also
+ * release. */
 typedef struct {
     uint32_t is_held;
     uint32_t has_ticket;
@@ -535,17 +550,19 @@ typedef struct {
     uint32_t comes_back;  /* this user last acquired the lock again soon after releasing it */
     uint64_t released_ns; /* time of the last release */
 } sl_lock;
-size_t sl_lock_size(void); /* bytes of a page, aligned to 8; 0 where there is no such lock */
-/* The offset in a robust mutex of the 32-bit word of its owner, as the kernel knows it; -1 without robust mutexes. */
+size_t sl_lock_size(void); /* Size of a page, aligned to 8; 0 without such a lock. */
+/* The offset in a robust mutex of the owner's 32-bit word; -1 without robust mutexes. */
 int sl_lock_owner_at(void);
-/* Make a page; only by one who knows that no other process uses it, also over what a reboot left. */
+/* Initialises a page, also over the contents from before a reboot. No other process may use the page. */
 int sl_lock_initialise(uint8_t *page, size_t size);
 int sl_lock_check(uint8_t *page, size_t size);
-/* Wait to own the lock. After SL_LOCK_BUSY the place in the queue is kept, for another call or for the release. */
+/* Waits to own the lock. After SL_LOCK_BUSY the caller keeps its place in the queue, for another call or for
+ * the release. */
 int sl_lock_acquire(sl_lock *lock, uint8_t *page, size_t size, uint32_t timeout_ms);
-int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* before those who wait */
-int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size, int goes_on); /* the lock, or the place in the queue */
-int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* release it as an owner that died would */
+int sl_lock_try(sl_lock *lock, uint8_t *page, size_t size); /* Ahead of all waiters. */
+/* Releases the lock, or leaves the queue. */
+int sl_lock_release(sl_lock *lock, uint8_t *page, size_t size, int goes_on);
+int sl_lock_abandon(sl_lock *lock, uint8_t *page, size_t size); /* Releases the lock as if its owner had died. */
 int sl_lock_repaired(sl_lock *lock, uint8_t *page, size_t size);
 
 /* <<< cdef */

@@ -1,10 +1,9 @@
-/* What one commit changes in a state, where no chunk closes but at an end.
+/* The changes of one commit to a state, if chunks close only at an end.
  *
- * Trust: none. A step gathers the nodes of a record in the making; a locator with LSN 0 names one of its rows.
- * Invariants: what a step makes is what the general path makes of the same writes, node for node; where that
- * path would do more (cut a string, build a large tree, close a chunk of a map inside) it answers
- * SL_FALLBACK; and the caller looks for a large leaf in the whole store. tests/native compares the two.
- */
+ * Trust: none. A step gathers the nodes of a record being made. A locator with LSN 0 names one of its rows.
+ * Invariants: a step makes the same nodes as the general path does from the same writes. If that path would do
+ * more (cut a string, build a large tree, close an inner chunk of a map), the step returns SL_FALLBACK. The
+ * caller looks up large leaves in the whole store. tests/native compares the two paths. */
 #include "internal.h"
 
 enum { ITEMS_MAX = SL_CHUNK_ENTRIES_MAX, LARGE_SIZE_MIN = 4096 };
@@ -23,7 +22,7 @@ typedef struct {
 
 /* --- changes -------------------------------------------------------------------------------------- */
 
-/* Two writers behind the batch gathered so far; change_end takes over what they wrote. */
+/* Two writers after the gathered batch. change_end adds their output to the batch. */
 static sl_writer batch_writer(sl_step *step)
 {
     return (sl_writer){step->batch, SL_STEP_BATCH_SIZE, (size_t)step->batch_size, false};
@@ -59,7 +58,8 @@ static int put(sl_step *step, const change *of, const uint8_t *item, size_t size
     return status == SL_OK ? change_end(step, &batch, &locators) : status;
 }
 
-/* Put an item in place of what is there. Of a large list in place of a tree the general path finds again what both have. */
+/* Replace a value with an item. Replacing a tree with a large list takes the general path, which reuses common
+ * nodes. */
 static int replace(sl_step *step, const change *of, const sl_node_view *state)
 {
     sl_item head;
@@ -87,7 +87,8 @@ static int add(sl_step *step, const change *of, const sl_node_view *state)
     if (status != SL_OK) {
         return status;
     }
-    if (hit.found == 0) { /* new, or below the root's own entries: then it is no step for sl_tail_merge either */
+    /* The key is new, or below the root's own entries. In the latter case sl_tail_merge declines, too. */
+    if (hit.found == 0) {
         return put(step, of, of->payload, of->payload_size);
     }
     const uint8_t *held = state->bytes + hit.slot_at;
@@ -98,7 +99,7 @@ static int add(sl_step *step, const change *of, const sl_node_view *state)
     return status == SL_OK ? put(step, of, sum, out.size) : SL_FALLBACK;
 }
 
-/* SL_FALLBACK where the channel has a value: it stays, or both are joined. */
+/* SL_FALLBACK if the channel has a value, which then stays or is merged. */
 static int put_once(sl_step *step, const change *of, const sl_node_view *state)
 {
     sl_key_hit hit;
@@ -159,7 +160,7 @@ int sl_step_prints(const uint8_t *items, size_t items_size, const uint8_t *key, 
     return sl_finish(&added, added.at, out);
 }
 
-/* Put the slots of items to append into a row. */
+/* Write the slots of the appended items into a row. */
 static int put_items(sl_step *step, const change *of, sl_entry_row *added)
 {
     int status = SL_OK;
@@ -181,7 +182,7 @@ static int put_items(sl_step *step, const change *of, sl_entry_row *added)
 
 static bool is_list_of(const sl_node_view *root, const sl_root_head *head, const change *of)
 {
-    uint8_t name[3 + 255]; /* the key of a keyed list as an item */
+    uint8_t name[3 + 255]; /* The key of a keyed list as an item. */
     sl_writer writer = {name, sizeof name, 0, false};
     if (of->name_size == 0) {
         return head->kind == SL_KIND_LIST;

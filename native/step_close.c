@@ -1,16 +1,17 @@
-/* Where chunks close at the end of a list or a dict: what statelog/tree/builder.py makes of the same. FORMAT.md 4.2 to 4.5.
+/* Closes chunks at the end of a list or a dict, with the same result as statelog/tree/builder.py. FORMAT.md 4.2
+ * to 4.5.
  *
- * Trust: none. Invariant: a step closes chunks of the entries and of SL_STEP_LEVELS - 1 levels above them; the level above
- * these takes what closes below it. Where it would close, too, the answer is SL_FALLBACK; where an open node is not held,
- * SL_WANTED.
- */
+ * Trust: none. Invariant: a step closes chunks of entries and of SL_STEP_LEVELS - 1 levels above them. The next
+ * level receives what closes below it. If that level would close, too, the result is SL_FALLBACK. If an open
+ * node is not held, it is SL_WANTED. */
 #include "internal.h"
 
 enum {
     LEVELS = SL_STEP_LEVELS,
-    CLOSED_MAX = 2 * SL_CHUNK_ENTRIES_MAX / SL_CHUNK_ENTRIES_MIN, /* of a level, in one step */
+    CLOSED_MAX = 2 * SL_CHUNK_ENTRIES_MAX / SL_CHUNK_ENTRIES_MIN, /* Of a level, in one step. */
     LOCATOR_SIZE_MAX = SL_STEP_LOCATOR_SIZE_MAX,
-    SUMMARY_SIZE_MAX = 10 + SL_DIGEST_SIZE + 2 * SL_CHUNK_ENTRIES_MAX, /* with the fingerprints of a keyed list */
+    /* Includes the fingerprints of a keyed list. */
+    SUMMARY_SIZE_MAX = 10 + SL_DIGEST_SIZE + 2 * SL_CHUNK_ENTRIES_MAX,
     ITEMS_SIZE_MAX = SL_CHUNK_SIZE_CLOSE + SL_CHUNK_ENTRIES_MAX * SL_STEP_ENTRY_SIZE_MAX,
     ITEM_LOCATORS_SIZE_MAX = SL_CHUNK_ENTRIES_MAX * (LOCATOR_SIZE_MAX + SL_STEP_LOCATOR_SIZE_MAX),
     LEVEL_SIZE_MAX = SL_CHUNK_SIZE_CLOSE + CLOSED_MAX * SUMMARY_SIZE_MAX,
@@ -20,14 +21,14 @@ _Static_assert(ITEMS_SIZE_MAX + ITEM_LOCATORS_SIZE_MAX + LEVELS * (LEVEL_SIZE_MA
                    SL_STEP_SCRATCH_SIZE,
                "the scratch is too small");
 
-/* A level in the making: its entries that are in no chunk, and what becomes of them. */
+/* A level in progress: its entries that are in no closed chunk, and the nodes made of them. */
 typedef struct {
     sl_entry_row row;
     sl_boundary closes[CLOSED_MAX];
     uint64_t closed;
-    sl_boundary rest; /* where what stays open begins */
-    uint64_t covered; /* by what stays open */
-    uint64_t node;    /* the row of its node, if it covers any */
+    sl_boundary rest; /* Beginning of the entries that stay open. */
+    uint64_t covered; /* Number of level-0 entries below the open part. */
+    uint64_t node;    /* The row of the open part's node, if it has entries. */
 } level_made;
 
 static bool is_full(const sl_entry_row *row) { return row->entries.full || row->locators.full; }
@@ -37,19 +38,19 @@ static sl_entry_row row_in(uint8_t *space, size_t entries_size, size_t locators_
     return (sl_entry_row){{space, entries_size, 0, false}, {space + entries_size, locators_size, 0, false}, 0};
 }
 
-/* What a root says of a level, NULL where it has none of that number. */
+/* A root's entry for a level, or NULL if it has no such level. */
 static const sl_level *level_of(const sl_root_head *head, unsigned number)
 {
     return number <= head->level_count ? &head->levels[head->level_count - number] : NULL;
 }
 
-/* Look at the open node of a level of a root. */
+/* Read the open node of a level of a root. */
 static int open_of(sl_step *step, const sl_node_view *root, const sl_level *level, sl_node_view *open)
 {
     return sl_step_node(step, SL_NODE_CHUNK, root->bytes + level->digest_at, level->lsn, level->node, open);
 }
 
-/* Put the entries of a level's open node into its row: those that the root says it covers. */
+/* Copy the entries of a level's open node into its row: those that the root covers. */
 static int put_open(sl_entry_row *row, int kind, unsigned number, const sl_level *level, const sl_node_view *open)
 {
     sl_entries it;
@@ -87,7 +88,7 @@ static int take_chunk(sl_step *step, int kind, unsigned number, const sl_entry_r
     return chunk.full ? SL_FALLBACK : sl_step_take_node(step, SL_NODE_CHUNK, chunk.at, content_size);
 }
 
-/* Make a node of each chunk that closes in a level, and put what stands for it into the row of the level above. */
+/* Make a node of each closed chunk of a level, and append its entry to the row of the level above. */
 static int close_chunks(sl_step *step, int kind, unsigned number, level_made *level, sl_entry_row *above)
 {
     int status = SL_OK;
@@ -107,7 +108,7 @@ static int close_chunks(sl_step *step, int kind, unsigned number, level_made *le
     return status == SL_OK && is_full(above) ? SL_FALLBACK : status;
 }
 
-/* Make the node of what stays open of a level, if anything does. */
+/* Make the node of a level's open part, if it has entries. */
 static int take_rest(sl_step *step, int kind, unsigned number, level_made *level)
 {
     sl_entries it;
@@ -129,7 +130,7 @@ static int take_rest(sl_step *step, int kind, unsigned number, level_made *level
     return status == SL_END ? SL_OK : status;
 }
 
-/* Make the root: of its levels those up to `top` are made anew, those above stay. */
+/* Make the root. Its levels up to `top` are new, and the levels above do not change. */
 static int take_root(sl_step *step, const sl_node_view *root, const sl_root_head *head, const level_made *levels,
                      unsigned top)
 {
@@ -168,7 +169,7 @@ static int take_root(sl_step *step, const sl_node_view *root, const sl_root_head
     return made.full ? SL_FALLBACK : sl_step_take_node(step, SL_NODE_ROOT, made.at, content_size);
 }
 
-/* Put the root's tail and what is added to it into the row of the items. */
+/* Copy the root's tail and the added entries into the row of the items. */
 static int put_items(sl_entry_row *row, const sl_node_view *root, const sl_root_head *head, const sl_entry_row *added)
 {
     size_t tail_at = (size_t)head->tail_at;
@@ -183,10 +184,10 @@ static int put_items(sl_entry_row *row, const sl_node_view *root, const sl_root_
 
 static sl_entry_row tail_row(sl_step *step) { return row_in(step->scratch, ITEMS_SIZE_MAX, ITEM_LOCATORS_SIZE_MAX); }
 
-/* Close what closes of the entries in the tail's row, and make the nodes of the open levels above, and the root. */
+/* Close the chunks of the tail's row, and make the nodes of the open levels above, and the root. */
 static int close_levels(sl_step *step, const sl_node_view *root, const sl_root_head *head, const sl_entry_row *tail)
 {
-    level_made levels[1 + LEVELS] = {0}; /* the entries first */
+    level_made levels[1 + LEVELS] = {0}; /* Level 0 is that of the entries. */
     int kind = (int)head->kind;
     uint8_t *space = step->scratch + ITEMS_SIZE_MAX + ITEM_LOCATORS_SIZE_MAX;
     unsigned top = 0;
@@ -233,7 +234,7 @@ int sl_step_append_closing(sl_step *step, const sl_node_view *root, const sl_roo
     return status == SL_OK ? close_levels(step, root, head, &tail) : status;
 }
 
-/* Look at the node that ends where the tail begins, of one of the lowest levels; SL_ABSENT where there is none. */
+/* Find the node that ends where the tail begins, on one of the lowest levels. SL_ABSENT: there is none. */
 static int node_below(sl_step *step, const sl_node_view *root, const sl_root_head *head, sl_node_view *below)
 {
     for (unsigned number = 1; number <= LEVELS; number++) {

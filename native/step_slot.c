@@ -1,13 +1,13 @@
-/* Nodes of a step, and the slots of the values that it stores: what statelog/tree/value.py makes of the same. FORMAT.md 4.1.
+/* Nodes of a step, and the slots of stored values, with the same result as statelog/tree/value.py. FORMAT.md
+ * 4.1.
  *
- * Trust: none. Invariant: children come before parents, in order, so that the rows are those of the general path.
- */
+ * Trust: none. Invariant: children precede parents, in order, so the rows equal those of the general path. */
 #include "internal.h"
 
 enum {
-    CONTAINER_SIZE_MAX = 4096, /* of one leaf, inside another value */
-    LARGE_SIZE_MIN = 4096,     /* a leaf is looked for in the whole store */
-    STRING_SIZE_MAX = 16384    /* a longer one is cut */
+    CONTAINER_SIZE_MAX = 4096, /* Of one leaf, inside another value. */
+    LARGE_SIZE_MIN = 4096,     /* A larger leaf is looked up in the whole store. */
+    STRING_SIZE_MAX = 16384    /* A longer string is cut. */
 };
 
 const uint8_t *sl_step_row_digest(const sl_step *step, uint64_t row) { return step->rows + row * SL_ROW_SIZE + 1; }
@@ -60,7 +60,7 @@ void sl_step_place_row(sl_step *step, uint64_t row)
     step->end = sl_load_be(ends + 4, 4);
 }
 
-/* Find a leaf that lies elsewhere. */
+/* Find an existing leaf among the known ones. */
 static bool find_known(sl_step *step, const uint8_t *digest)
 {
     enum { SIZE = SL_DIGEST_SIZE + 8 + 4 };
@@ -110,7 +110,7 @@ void sl_step_put_ref(sl_writer *entries, sl_writer *locators, unsigned ref, cons
     sl_put_locator(locators, step->home_lsn, step->row);
 }
 
-/* Write the root of a tree of which no chunk has closed. */
+/* Write the root of a tree in which no chunk has closed. */
 static int take_tree(sl_step *step, int kind, uint64_t count, const sl_writer *entries, const sl_writer *locators)
 {
     sl_boundary closes[1];
@@ -124,7 +124,7 @@ static int take_tree(sl_step *step, int kind, uint64_t count, const sl_writer *e
     sl_writer root = sl_writer_of(&space);
     sl_put_byte(&root, (unsigned)kind);
     sl_put_varint(&root, count);
-    sl_put_varint(&root, 0); /* levels */
+    sl_put_varint(&root, 0); /* Number of levels. */
     sl_put_varint(&root, count);
     sl_put(&root, entries->bytes, entries->at);
     size_t content_size = root.at;
@@ -132,8 +132,8 @@ static int take_tree(sl_step *step, int kind, uint64_t count, const sl_writer *e
     return root.full ? SL_FALLBACK : sl_step_take_node(step, SL_NODE_ROOT, root.at, content_size);
 }
 
-/* Write the ref to the tree of a container, its entries gathered in the scratch from `scratch_at` on: an entry takes no
- * more there than its items, so that it is known beforehand where those of a container in it begin. */
+/* Write the ref to the tree of a container. Its entries are gathered in the scratch from `scratch_at` on. They
+ * take no more room there than the items, so the place for an inner container is known in advance. */
 static int put_tree(sl_step *step, const uint8_t *item, size_t size, const sl_item *head, size_t scratch_at,
                     sl_writer *entries, sl_writer *locators)
 {

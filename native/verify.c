@@ -1,12 +1,12 @@
-/* All that one record can be checked for by itself, in one call: nodes by digest and by shape, refs inside it.
+/* Checks one record by itself in one call: nodes by digest and shape, and refs inside the record.
  *
- * Refs to other records are looked up in a memory of refs and nodes seen, one fingerprint a slot, newer over older;
- * what is not there is handed out for the caller to look up. Fingerprints are of 64 bits, with a seed that nobody who
- * wrote the bytes knows.
+ * Refs to other records are looked up in a cache of seen refs and nodes, with one fingerprint in a slot; newer
+ * ones replace older ones. A ref that is not in the cache is returned for the caller to look up. Fingerprints
+ * have 64 bits and a secret seed, so an attacker cannot forge a match.
  *
- * Trust: the record's checksum was checked, by the caller; nothing else is believed.
- * Invariants: what passes is what tree/check.py passes (T3, T4, T5); what fails is looked at there once more, to be named.
- */
+ * Trust: the caller has checked the record's checksum. Nothing else is trusted.
+ * Invariants: a record passes if tree/check.py passes it (T3, T4, T5). After a failure, that code runs again to
+ * describe the fault. */
 #include "internal.h"
 
 enum {
@@ -26,9 +26,9 @@ typedef struct {
     const uint8_t *record;
     size_t size;
     uint64_t lsn;
-    uint64_t parent; /* the node whose refs are looked at */
+    uint64_t parent; /* The node whose refs are being checked. */
     uint64_t children;
-    const sl_node_place *places; /* of all nodes that are there, by number */
+    const sl_node_place *places; /* Of all existing nodes, by number. */
     uint64_t place_count;
     sl_seen_nodes *seen;
     sl_node_ref *refs;
@@ -52,10 +52,10 @@ static uint64_t fingerprint(uint64_t seed, uint64_t type, const uint8_t *digest,
     found = mix(found ^ sl_load_be(digest, 8));
     found = mix(found + sl_load_be(digest + 8, 8));
     found = mix(found ^ sl_load_be(digest + 16, 4));
-    return found != 0 ? found : 1; /* 0: an empty slot */
+    return found != 0 ? found : 1; /* 0 marks an empty slot. */
 }
 
-/* Whether a node was seen; from now on it was. */
+/* Return whether a node is in the cache, and add it. */
 static bool see(sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint64_t lsn, uint64_t node)
 {
     uint64_t wanted = fingerprint(seen->seed, type, digest, lsn, node);
@@ -67,7 +67,7 @@ static bool see(sl_seen_nodes *seen, uint64_t type, const uint8_t *digest, uint6
     return false;
 }
 
-/* Whether the record itself holds a node. */
+/* True if the record itself has the node. */
 static bool holds(const check *run, uint64_t type, const uint8_t *digest, uint64_t node)
 {
     uint64_t low = 0;
@@ -120,7 +120,7 @@ static int check_entries(check *run, const uint8_t *node, size_t size, size_t co
     if (status != SL_OK) {
         return status;
     }
-    uint64_t level = is_root ? 0 : node[1]; /* a chunk that was opened has both bytes */
+    uint64_t level = is_root ? 0 : node[1]; /* A chunk that was opened has both bytes. */
     while ((status = sl_entries_next(&it)) == SL_OK) {
         const uint8_t *slot = node + it.slot_at;
         if (level > 0) {
@@ -152,7 +152,8 @@ static int check_node(check *run, const sl_node_place *place)
     const uint8_t *node = run->record + place->content_at;
     size_t content_size = (size_t)place->content_size;
     size_t size = (size_t)place->total_size;
-    if ((run->record[FLAGS_AT + 1] & FLAG_VACUUMED) == 0) { /* else there is only what was made of the content */
+    /* Vacuumed records have no digests to compare: they were computed from the content. */
+    if ((run->record[FLAGS_AT + 1] & FLAG_VACUUMED) == 0) {
         uint8_t digest[SL_DIGEST_SIZE];
         SL_REQUIRE(sl_node_digest((int)place->type, node, content_size, digest) == SL_OK);
         SL_REQUIRE(memcmp(digest, place->digest, SL_DIGEST_SIZE) == 0);

@@ -1,8 +1,7 @@
-/* Version pages: packed entries of consecutive versions of a branch; and how far versions jump (FORMAT.md 6).
+/* Version pages: packed entries of consecutive versions of a branch; and the depth of jumps (FORMAT.md 6).
  *
- * Trust: none; the seal is the caller's to check.
- * Invariants: a page holds 1 to 32 entries of versions with the same version / 32, without gaps.
- */
+ * Trust: none. The caller checks the checksum or MAC.
+ * Invariants: a page has 1 to 32 entries of versions with the same version / 32, without gaps. */
 #include "internal.h"
 
 enum { PAGE_HEAD_SIZE = 8, PAGE_ENTRY_SIZE = 16, PAGE_VERSIONS = 32 };
@@ -49,7 +48,7 @@ int sl_page_append(const uint8_t *page, size_t size, uint32_t version, uint64_t 
     if (size > 0) {
         sl_put(&writer, view.entries, size - PAGE_HEAD_SIZE);
     }
-    for (uint32_t i = view.count; i < index; i++) { /* versions that have expired */
+    for (uint32_t i = view.count; i < index; i++) { /* Skipped versions have expired. */
         static const uint8_t expired[PAGE_ENTRY_SIZE] = {0};
         sl_put(&writer, expired, sizeof expired);
     }
@@ -84,7 +83,7 @@ int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_
     page_view view;
     SL_REQUIRE(page_open(page, size, &view));
     *version = (int64_t)view.first - 1;
-    for (uint32_t i = 0; i < view.count; i++) { /* at most 32, and expired ones have no time */
+    for (uint32_t i = 0; i < view.count; i++) { /* There are at most 32 entries, and expired ones have no time. */
         const uint8_t *at = entry_at(&view, i);
         if (sl_load_be(at, 8) != 0 && sl_load_be(at + 8, 8) <= time_us) {
             *version = (int64_t)view.first + i;
@@ -95,7 +94,8 @@ int sl_page_find_time(const uint8_t *page, size_t size, uint64_t time_us, int64_
 
 uint64_t sl_jump_depth(uint64_t depth)
 {
-    /* Skew-binary: a depth is a sum of numbers 2^k - 1, each the largest that fits. The last is how far it jumps. */
+    /* Skew-binary: a depth is a sum of numbers 2^k - 1, each the largest that fits. The last one is the length
+     * of the jump. */
     uint64_t size = UINT64_MAX;
     for (uint64_t left = depth; left > 0; left -= size) {
         while (size > left) {

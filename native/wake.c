@@ -1,12 +1,11 @@
 /* The wake-up word: two 32-bit words of shared memory, {sequence, waiters}. wake_slots.c has a file of them.
  *
  * A writer raises `sequence` and wakes; a reader that has seen a sequence sleeps until it differs. On Linux
- * by futex(2), not private, so that it works between processes; elsewhere, and where the kernel refuses
- * (some sandboxes), by sleeping in small bounded steps.
- * Trust: the memory is shared with other processes: any value in it is survived, at worst as an early or
- * late wake-up.
- * Invariants: a waiter that dies leaves `waiters` too high, which costs a system call per notify, no more.
- */
+ * this uses futex(2), not private, so that it works between processes. Elsewhere, and where the kernel refuses
+ * futexes (some sandboxes), readers sleep in short bounded steps.
+ * Trust: the memory is shared with other processes. Any value in it is tolerated; the worst result is an early
+ * or late wake-up.
+ * Invariant: a waiter that dies leaves `waiters` too high, which only costs a system call per notification. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #else
@@ -67,7 +66,7 @@ int sl_wake_notify(uint32_t *word)
     return SL_OK;
 }
 
-/* Sleep until woken, the word moves on, or the time is up; false if a signal arrived. */
+/* Sleep until a wake-up, a change of the word, or the timeout. False if a signal arrived. */
 static bool wake_sleep(uint32_t *word, uint32_t seen, uint64_t duration_ns)
 {
 #ifdef __linux__

@@ -1,20 +1,22 @@
-/* The wake-up file: a slot of shared memory for each who waits, in threads of any process, with a wake-up word.
+/* The wake-up file: each waiter, in threads of any process, has a slot of shared memory with a wake-up word.
  *
- *     header, 64 bytes:   magic u64 | tickets given u64 | records noted u64 | slots used u32 | zeros
- *     256 slots, of 512:  sequence u32 | waiters u32 | owner u64 | ticket u64 | mask u64 | heartbeat u64 |
- *                         position u64 | is_called u32 | subject size u32 | subject, up to 400 | bell u32 | zeros
+ * header, 64 bytes:   magic u64 | tickets given u64 | records noted u64 | slots used u32 | zeros
+ * 256 slots, of 512:  sequence u32 | waiters u32 | owner u64 | ticket u64 | mask u64 | heartbeat u64 |
+ *                     position u64 | is_called u32 | subject size u32 | subject, up to 400 | bell u32 | zeros
  *
- * A slot is free while `owner` is 0. Who enters swaps a random number in, and renews `heartbeat` (ms of CLOCK_BOOTTIME,
- * elsewhere of CLOCK_MONOTONIC) as often as it wakes. A slot that nobody renews may be taken over. `is_called` is 2
- * while an owner comes or goes: only from 0 a caller swaps it to 1. A slot with a subject is called, one without is
- * notified. A call to an owner that has died goes to the first who waits with the same subject.
- * One thread can wait in many slots: it sleeps on one of them, and the others name it as their `bell`, by its number
- * plus 1. A call to a slot wakes the owner of its bell, too.
- * Who commits adds to `records noted`: where the log grows by more, somebody commits whom the file does not reach.
- * Trust: the memory is shared with other processes: any value in it is survived, at worst as an early or late wake-up.
- * Invariants: the sequence of a slot is never set back: who has lost a slot cannot sleep through what its next owner is
- * told. A call is taken by one: its owner as it wakes or leaves, or an heir.
- */
+ * A slot is free while `owner` is 0. A waiter enters by swapping a random number in. It renews `heartbeat` (ms
+ * of CLOCK_BOOTTIME, elsewhere of CLOCK_MONOTONIC) whenever it wakes. A slot that is not renewed may be taken
+ * over. `is_called` is 2 while an owner enters or leaves; a caller swaps it to 1 only from 0. A slot with a
+ * subject is called, and a slot without one is notified. A call to an owner that has died goes to the first
+ * waiter with the same subject.
+ * One thread can wait in many slots: it sleeps on one of them, and the others name that one as their `bell`, by
+ * its number plus 1. A call to a slot also wakes the owner of its bell.
+ * A committing process adds to `records noted`. If the log grows by more, some process commits without reaching
+ * this file.
+ * Trust: the memory is shared with other processes. Any value in it is tolerated; the worst result is an early
+ * or late wake-up.
+ * Invariants: the sequence of a slot never decreases, so a waiter that has lost its slot cannot sleep through a
+ * call to the next owner. Exactly one waiter takes a call: its owner as it wakes or leaves, or an heir. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #else
@@ -34,8 +36,8 @@ enum {
     CHANGING = 2
 };
 
-static const uint64_t MAGIC = 0x31656B6177676C73; /* "slgwake1" where the lowest byte is the first */
-static const uint64_t CALLED_STALE_MS = 60000;    /* so long a call to a dead owner waits for its heir */
+static const uint64_t MAGIC = 0x31656B6177676C73; /* "slgwake1", lowest byte first. */
+static const uint64_t CALLED_STALE_MS = 60000;    /* A call to a dead owner waits this long for its heir. */
 static const uint64_t SECOND_MS = 1000;
 static const uint64_t MS_NS = 1000000;
 
@@ -99,7 +101,8 @@ static uint64_t clock_ms(void)
     return (uint64_t)now.tv_sec * SECOND_MS + (uint64_t)now.tv_nsec / MS_NS;
 }
 
-/* How long nobody has renewed a slot. One of the future is of another boot, but for a moment: another's clock read. */
+/* The time since a slot was renewed. A heartbeat far in the future is from another boot; a slightly later one
+ * is another clock reading. */
 static uint64_t age_ms(wake_slot *slot, uint64_t now_ms)
 {
     uint64_t heartbeat_ms = LOAD(slot->heartbeat_ms);
@@ -116,7 +119,7 @@ static void raise_to(uint64_t *word, uint64_t value)
     }
 }
 
-/* The place's own slot; NULL if another has it. */
+/* The place's own slot, or NULL if another waiter has it. */
 static wake_slot *own_slot(uint8_t *file, const sl_wake_place *place)
 {
     if (place->slot >= SLOTS || place->owner == 0) {
@@ -147,7 +150,7 @@ int sl_wake_open(uint8_t *file, size_t size)
     return SWAP_IF(header_of(file)->magic, before, MAGIC) || before == MAGIC ? SL_OK : SL_MALFORMED;
 }
 
-/* Own a slot that is free or, among those that nobody renews, the oldest; NULL if there is none. */
+/* Own a slot that is free, or else the oldest one that is not renewed. NULL if there is none. */
 static wake_slot *take_slot(uint8_t *file, sl_wake_place *place, uint64_t stale_ms, uint64_t now_ms)
 {
     size_t oldest = SLOTS;
@@ -243,7 +246,7 @@ static bool is_first(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_t st
     return true;
 }
 
-/* Take over a call to an owner with the same subject that has died since. */
+/* Take over a call to an owner with the same subject that has died. */
 static bool inherit_call(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_t stale_ms)
 {
     uint64_t now_ms = clock_ms();
@@ -260,7 +263,7 @@ static bool inherit_call(uint8_t *file, wake_slot *own, uint64_t ticket, uint64_
     return false;
 }
 
-/* The sequence is read before the call is taken: a call that comes in between is told by the next one's. */
+/* Read the sequence before taking the call. Then the next wait reports a call that comes in between. */
 static bool take_call(wake_slot *slot, sl_wake_place *place)
 {
     uint32_t sequence = LOAD(slot->word[0]);
@@ -385,7 +388,7 @@ int sl_wake_call(uint8_t *file, size_t size, const sl_wake_place *place)
     if (slot == NULL || !SWAP_IF(slot->is_called, callable, CALLED)) {
         return SL_ABSENT;
     }
-    if (own_slot(file, place) == NULL) { /* it went to another in between, who is not meant */
+    if (own_slot(file, place) == NULL) { /* Another waiter took the slot meanwhile, and the call is not for it. */
         (void)SWAP_IF(slot->is_called, called, CALLABLE);
         return SL_ABSENT;
     }

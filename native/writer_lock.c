@@ -1,24 +1,24 @@
 /* The writer lock: one writer at a time among processes, fair, and never lost with a process that dies.
  *
- * A page that all processes map holds a robust mutex and a queue of tickets. The mutex alone excludes; it is only
- * ever tried. The queue alone orders: a process that has to wait draws a ticket and sleeps on `changes` (futex)
- * until a release wakes the ticket that `serving` names.
- * Trust: the page belongs to processes of the same user. A page of another layout is refused; any numbers in the
- * queue are survived, at worst as a late or unfair turn.
+ * A page that all processes map has a robust mutex and a queue of tickets. Only the mutex excludes; processes
+ * try it and never block on it. Only the queue orders: a process that has to wait draws a ticket and sleeps on
+ * `changes` (futex) until a release wakes the ticket in `serving`.
+ * Trust: the page belongs to processes of the same user. A page with another layout is rejected. Any numbers in
+ * the queue are tolerated; the worst result is a late or unfair turn.
  * Invariants:
- * 1. Tickets from `serving` up to `next` wait; if the two are equal, nobody does. `serving` only leaves a ticket by
- *    compare-and-swap from that ticket, so a ticket is passed once.
- * 2. A process tries the mutex out of turn in four cases only: nobody waits; its own turn is not over; nothing moved
- *    for a whole slice; the time of the call is up. A turn ends TURN_NS after it began. It ends before if its owner
- *    releases the lock for good, or if the owner has not taken the lock again GRACE_NS after its release. It also ends
- *    at a release if the owner took longer than GRACE_NS to come back after its last release.
- * 3. Nobody sleeps longer than SLICE_NS without looking. So a waiter or owner that is killed or stopped at any
- *    point (also between a release and its wake-up) delays the others by two slices at most, once: whoever finds
- *    the mutex free after a slice in which nothing moved takes it, and passes the ticket that did not.
- * 4. A page is not unmapped while its mutex is owned: the kernel would not find it when the owner dies.
- * 5. `is_abandoned` is set before the mutex of a dead owner is made consistent, and stays until somebody says that
- *    what the owner left was repaired.
- */
+ * 1. Tickets from `serving` up to `next` wait; if the two are equal, no process waits. `serving` only leaves a
+ *   ticket by compare-and-swap from that ticket, so a ticket is passed once.
+ * 2. A process tries the mutex out of turn in four cases only: no process waits; its own turn is not over;
+ *   nothing moved for a whole slice; the time of the call is up. A turn ends TURN_NS after it began. It ends
+ *   earlier if its owner releases the lock for good, or has not taken it again GRACE_NS after its release. It
+ *   also ends at a release if the owner took longer than GRACE_NS to come back after its last release.
+ * 3. No process sleeps longer than SLICE_NS without checking. So a waiter or owner that is killed or stopped at
+ *   any point (also between a release and its wake-up) delays the others by two slices at most, once. The
+ *   process that finds the mutex free after a slice in which nothing moved takes it, and passes the ticket that
+ *   did not move.
+ * 4. A page is not unmapped while its mutex is owned, because the kernel would not find it when the owner dies.
+ * 5. `is_abandoned` is set before the mutex of a dead owner is made consistent. It stays set until the owner's
+ *   state is reported as repaired. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #endif
@@ -39,33 +39,34 @@
 #include <time.h>
 
 enum {
-    GIVEN_UP_MAX = 128, /* tickets given up that are remembered; one that is forgotten costs its successor a slice */
+    GIVEN_UP_MAX = 128, /* Remembered tickets of waiters that gave up. A forgotten one costs its successor a slice. */
     WAKE_BITS = 32
 };
 
 static const uint64_t SECOND_NS = 1000000000;
 static const uint64_t MILLISECOND_NS = 1000000;
 static const uint64_t SLICE_NS = 2000000;
-static const uint64_t TURN_NS = 2000000; /* some commits: a turn of one would cost a change of process for each */
-static const uint64_t GRACE_NS = 200000; /* an owner that commits in a loop comes back after a tenth of it */
-static const uint64_t LOOK_NS = 100000;  /* how often the next in line looks whether the turn has ended */
+/* Long enough for several commits, because a change of process for each commit would be slow. */
+static const uint64_t TURN_NS = 2000000;
+static const uint64_t GRACE_NS = 200000; /* An owner that commits in a loop comes back after a tenth of this time. */
+static const uint64_t LOOK_NS = 100000;  /* How often the next waiter checks whether the turn has ended. */
 static const uint64_t MAGIC = 0x736c77726974656c;
 
 typedef struct {
-    uint64_t magic; /* written last */
+    uint64_t magic; /* Written last. */
     uint64_t layout;
-    uint64_t turn_end_ns; /* the next in line waits until then; written only with the mutex */
+    uint64_t turn_end_ns; /* The next waiter waits until then. Written only with the mutex. */
     uint32_t is_abandoned;
-    uint32_t turn; /* raised by each owner whose turn begins; only with the mutex */
+    uint32_t turn; /* Raised by each owner whose turn begins. Written only with the mutex. */
     uint32_t next;
     uint32_t serving;
     uint32_t changes;
-    uint32_t given_up[GIVEN_UP_MAX]; /* ticket t was given up if it stands at t % GIVEN_UP_MAX */
-    uint64_t turn_limit_ns; /* the latest end of this turn; only with the mutex */
+    uint32_t given_up[GIVEN_UP_MAX]; /* Ticket t was given up if it is stored at t % GIVEN_UP_MAX. */
+    uint64_t turn_limit_ns; /* The latest end of this turn. Written only with the mutex. */
     pthread_mutex_t mutex;
 } lock_page;
 
-/* What has to agree between two builds: this file's layout, the word size, and whose mutex it is. */
+/* The properties that two builds must share: this file's layout, the word size, and the C library of the mutex. */
 static uint64_t layout_here(void)
 {
     uint64_t version = 3;
@@ -93,7 +94,7 @@ static void set_turn_end(lock_page *page, uint64_t end_ns)
     __atomic_store_n(&page->turn_end_ns, end_ns, __ATOMIC_SEQ_CST);
 }
 
-/* How long the turn still lasts that is under way. */
+/* The remaining time of the current turn. */
 static uint64_t turn_left_ns(lock_page *page, uint64_t now_ns)
 {
     uint64_t left_ns = __atomic_load_n(&page->turn_end_ns, __ATOMIC_SEQ_CST) - now_ns;
@@ -105,7 +106,7 @@ static bool has_room(const uint8_t *bytes, size_t size)
     return size >= sizeof(lock_page) && (uintptr_t)bytes % _Alignof(lock_page) == 0;
 }
 
-/* The page in these bytes; NULL if they are not one of this build. */
+/* The page in these bytes; NULL if another build made them. */
 static lock_page *page_of(uint8_t *bytes, size_t size)
 {
     lock_page *page = (lock_page *)(void *)bytes;
@@ -116,7 +117,8 @@ static lock_page *page_of(uint8_t *bytes, size_t size)
 
 static uint32_t wake_bit(uint32_t ticket) { return (uint32_t)1 << ticket % WAKE_BITS; }
 
-/* Sleep until `changes` is no longer `seen`, the ticket is woken, or it is that time; tell whether it is. */
+/* Sleep until `changes` differs from `seen`, the ticket is woken, or the time is reached. Return whether it is
+ * reached. */
 static bool wait_for_change(lock_page *page, uint32_t seen, uint32_t ticket, uint64_t until_ns)
 {
     struct timespec until = {(time_t)(until_ns / SECOND_NS), (long)(until_ns % SECOND_NS)};
@@ -124,7 +126,7 @@ static bool wait_for_change(lock_page *page, uint32_t seen, uint32_t ticket, uin
         errno == EAGAIN || errno == EINTR) {
         return false;
     }
-    if (errno != ETIMEDOUT) { /* a sandbox without it */
+    if (errno != ETIMEDOUT) { /* A sandbox may not have futexes. */
         (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
     }
     return true;
@@ -136,7 +138,7 @@ static void wake_first(lock_page *page)
     (void)syscall(SYS_futex, &page->changes, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, wake_bit(load(&page->serving)));
 }
 
-/* Have the next one served who has not given up, if it is this ticket that is. */
+/* Serve the next ticket that was not given up, if `serving` is still this ticket. */
 static void pass_ticket(lock_page *page, uint32_t ticket)
 {
     uint32_t end = load(&page->next);
@@ -147,7 +149,7 @@ static void pass_ticket(lock_page *page, uint32_t ticket)
     (void)__atomic_compare_exchange_n(&page->serving, &ticket, after, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-/* Leave the queue; tell whether the next one is to be woken. */
+/* Leave the queue. Return whether the next waiter must be woken. */
 static bool leave_queue(lock_page *page, sl_lock *lock)
 {
     uint32_t ticket = lock->ticket;
@@ -155,7 +157,8 @@ static bool leave_queue(lock_page *page, sl_lock *lock)
         return false;
     }
     lock->has_ticket = 0;
-    store(&page->given_up[ticket % GIVEN_UP_MAX], ticket); /* before looking: who passes to it looks after */
+    /* Store this before checking `serving`: the process that passes the ticket reads it afterwards. */
+    store(&page->given_up[ticket % GIVEN_UP_MAX], ticket);
     if (load(&page->serving) != ticket) {
         return false;
     }
@@ -163,7 +166,7 @@ static bool leave_queue(lock_page *page, sl_lock *lock)
     return true;
 }
 
-/* Try the mutex: SL_LOCK_BUSY, or how it is owned, or why it never will be. */
+/* Try the mutex. Returns SL_LOCK_BUSY, the way it is owned, or why it never will be. */
 static int take(lock_page *page, sl_lock *lock)
 {
     int error = pthread_mutex_trylock(&page->mutex);
@@ -196,7 +199,7 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
     for (;;) {
         uint32_t seen = load(&page->changes);
         uint32_t serving = load(&page->serving);
-        if ((int32_t)(serving - lock->ticket) > 0) { /* passed, as one who did not come */
+        if ((int32_t)(serving - lock->ticket) > 0) { /* The ticket was passed, like one of a dead waiter. */
             draw_ticket(page, lock);
             continue;
         }
@@ -215,7 +218,8 @@ static int take_in_turn(lock_page *page, sl_lock *lock, uint64_t deadline_ns)
         if (now_ns >= deadline_ns) {
             return SL_LOCK_BUSY;
         }
-        bool is_whole = !is_served || left_ns == 0; /* a whole slice, after which a waiter may conclude that all stands */
+        /* A whole slice, after which a waiter may conclude that nothing moves. */
+        bool is_whole = !is_served || left_ns == 0;
         uint64_t pause_ns = is_whole ? SLICE_NS : left_ns < LOOK_NS ? left_ns : LOOK_NS;
         uint64_t until_ns = deadline_ns - now_ns < pause_ns ? deadline_ns : now_ns + pause_ns;
         bool is_late = wait_for_change(page, seen, lock->ticket, until_ns);
@@ -230,7 +234,7 @@ int sl_lock_owner_at(void)
 {
 #ifdef __GLIBC__
     return 0;
-#else /* musl: the type of the mutex comes first */
+#else /* In musl, the type of the mutex comes first. */
     return (int)sizeof(int);
 #endif
 }
@@ -251,8 +255,8 @@ int sl_lock_initialise(uint8_t *bytes, size_t size)
     if (!is_made) {
         return SL_LOCK_INVALID;
     }
-    page->next = page->serving = 1; /* no ticket is 0, the initial value of given_up */
-    page->turn = 1;                 /* no turn is 0, the initial value of sl_lock.turn */
+    page->next = page->serving = 1; /* Tickets are numbered from 1, because given_up is initially 0. */
+    page->turn = 1;                 /* Turns are numbered from 1, because sl_lock.turn is initially 0. */
     page->layout = layout_here();
     __atomic_store_n(&page->magic, MAGIC, __ATOMIC_RELEASE);
     return SL_LOCK_OWNED;
@@ -310,17 +314,18 @@ int sl_lock_release(sl_lock *lock, uint8_t *bytes, size_t size, int goes_on)
     } else if (left_ns > GRACE_NS) {
         set_turn_end(page, now_ns + GRACE_NS);
     }
-    if (pthread_mutex_unlock(&page->mutex) != 0) { /* another thread's */
+    if (pthread_mutex_unlock(&page->mutex) != 0) { /* Another thread owns the mutex. */
         return SL_LOCK_INVALID;
     }
     lock->is_held = 0;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* who draws a ticket then tries the mutex: one of us sees the other */
+    /* A process that draws a ticket tries the mutex afterwards, so one of the two sees the other. */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (load(&page->next) == load(&page->serving)) {
         return SL_LOCK_OWNED;
     }
     if (is_over) {
         wake_first(page);
-    } else { /* the next in line looks again by itself; the others see that something moves */
+    } else { /* The next waiter checks by itself, and the other waiters see that something moves. */
         (void)__atomic_add_fetch(&page->changes, 1, __ATOMIC_SEQ_CST);
     }
     return SL_LOCK_OWNED;
@@ -345,7 +350,7 @@ int sl_lock_repaired(sl_lock *lock, uint8_t *bytes, size_t size)
     return SL_LOCK_OWNED;
 }
 
-#else /* no robust mutexes: sl_lock_size says so, and the caller has another lock */
+#else /* Without robust mutexes sl_lock_size returns 0, and the caller uses another lock. */
 
 size_t sl_lock_size(void) { return 0; }
 

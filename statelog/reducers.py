@@ -460,7 +460,7 @@ def _upsert_plain(key: str, current: list[dict[str, Any]], write: Any) -> list[d
             merged = {}
         elif isinstance(item, Remove):
             if merged.pop(cbor.encode(item.id), None) is None:
-                message = f"cannot remove {item.id!r}: no item has it"
+                message = f"cannot remove {item.id!r}: no item has this identity"
                 raise ReducerTypeError(message, write=item.id)
         else:
             identified = _identified(item, key)

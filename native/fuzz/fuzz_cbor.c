@@ -1,4 +1,4 @@
-/* Items: the whole input; the key that is looked up is its last half. */
+/* Fuzzes items. The whole input is the item; its last half is the key to find. */
 #include "fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

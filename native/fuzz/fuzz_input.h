@@ -1,6 +1,6 @@
-/* What the fuzz targets share: cutting an input into arguments, each in a block of exactly its size, so that
- * AddressSanitizer sees the first byte read behind it; and an output block as large as statelog/kernels makes it.
- */
+/* Shared by the fuzz targets: cutting an input into arguments, and an output block of the size that
+ * statelog/kernels uses. Each argument has a block of exactly its size, so that AddressSanitizer detects a read
+ * of one more byte. */
 #ifndef STATELOG_FUZZ_INPUT_H
 #define STATELOG_FUZZ_INPUT_H
 
@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A kernel broke its word: tell which one, and die as under a sanitizer. */
+/* A kernel broke its contract: name it, and abort like a sanitizer. */
 #define FUZZ_REQUIRE(condition)                                                 \
     do {                                                                        \
         if (!(condition)) {                                                     \
@@ -53,7 +53,7 @@ static inline size_t fuzz_size(fuzz_input *in)
     return high << 8 | fuzz_byte(in);
 }
 
-/* The next `size` bytes, or what is left. */
+/* The next `size` bytes, or the remaining ones. */
 static inline fuzz_block fuzz_take(fuzz_input *in, size_t size)
 {
     size_t taken = size < in->left ? size : in->left;

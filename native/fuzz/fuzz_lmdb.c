@@ -1,10 +1,11 @@
-/* Pages of LMDB's file: options, then a bound of 8 bytes, then the page, or a map of small ones, in which a page is looked
- * for. */
+/* Fuzzes pages of LMDB's file. Input: options, a bound of 8 bytes, then a page, or a map of small pages to
+ * search. */
 #include "fuzz_input.h"
 
 enum { SMALL_PAGE = 512, LAST_PAGE_AT = 136, TRANSACTION_AT = 144 };
 
-/* A file whose second meta page is that of commit 1, and tells of no more pages than there are. */
+/* A file whose second meta page is that of commit 1. The number of pages in the meta page does not exceed the
+ * file. */
 static void look_around(uint8_t *map, size_t size, uint64_t number)
 {
     uint64_t transactions[] = {0, 1};
@@ -30,7 +31,7 @@ static void read_rows(const fuzz_block *file, uint64_t at, int downwards)
     FUZZ_REQUIRE(map != NULL);
     memcpy(map, file->bytes, size);
     look_around(map, size, 2);
-    for (unsigned times = 0; times < 2; times++) { /* the second time with a filled cache */
+    for (unsigned times = 0; times < 2; times++) { /* The second run uses a filled cache. */
         int status = sl_lmdb_rows_read(map + at % size, SMALL_PAGE, (uint64_t)(uintptr_t)map, 1, &seen,
                                        at % 2 != 0 ? map : NULL, map, at % 3, downwards, 4, &out, ends, &rows);
         FUZZ_REQUIRE(status == SL_OK || status == SL_FALLBACK);

@@ -1,4 +1,5 @@
-/* Changing a root: sizes of node, content, entries, locators, their count, then these one after another. */
+/* Fuzzes changes of a root. Input: sizes of node, content, entries and locators, and the count, then these
+ * parts. */
 #include "fuzz_input.h"
 
 enum { HOME_LSN = 1000000 };

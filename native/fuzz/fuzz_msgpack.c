@@ -1,4 +1,4 @@
-/* Arrays of msgpack: the whole input is one, or not. */
+/* Fuzzes arrays of msgpack. The whole input is the array. */
 #include "fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,4 +1,4 @@
-/* Roots and chunks: kind and is_root, content size, position, fingerprint, then the node. */
+/* Fuzzes roots and chunks. Input: kind and is_root, content size, position, fingerprint, then the node. */
 #include "fuzz_input.h"
 
 enum { HOME_LSN = 1000000 };

@@ -1,4 +1,4 @@
-/* Version pages: a version's offset from the first one, then the page. */
+/* Fuzzes version pages. Input: the version's offset from the first version, then the page. */
 #include "fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

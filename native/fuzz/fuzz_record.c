@@ -1,9 +1,10 @@
-/* Node tables: the whole input is a record. */
+/* Fuzzes node tables. The whole input is a record. */
 #include "fuzz_input.h"
 
 enum { LOOKED_FOR = 8 };
 
-/* Nodes that are looked for as the record says they are: found where it says, up to one whose content is another. */
+/* Look up nodes with the digests and numbers of the record itself. Every node up to the first one with
+ * different content must be found. */
 static void check_found(const fuzz_block *record, const sl_node_place *places, uint64_t count)
 {
     uint8_t numbers[8 * LOOKED_FOR] = {0};
@@ -46,13 +47,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         FUZZ_REQUIRE(sl_record_node(record.bytes, record.size, places[i].number, &place) == SL_OK);
         FUZZ_REQUIRE(memcmp(&place, &places[i], sizeof place) == 0);
     }
-    for (uint64_t i = 0; i < 16; i++) { /* also of a table that is refused as a whole */
+    for (uint64_t i = 0; i < 16; i++) { /* Also look up nodes of a table that is invalid as a whole. */
         if (sl_record_node(record.bytes, record.size, i, &place) == SL_OK) {
             FUZZ_REQUIRE(place.content_at <= size && place.total_size <= size - place.content_at);
             FUZZ_REQUIRE(place.content_size <= place.total_size);
         }
     }
-    if (status == SL_OK) { /* a short record may have lost more nodes than it tells of */
+    if (status == SL_OK) { /* A short record may have lost more nodes than its table shows. */
         int is_short = (record.bytes[11] & 2) != 0;
         FUZZ_REQUIRE(sl_record_node(record.bytes, record.size, count, &place) == (is_short ? SL_OK : SL_MALFORMED));
         FUZZ_REQUIRE(!is_short || place.type == 0);

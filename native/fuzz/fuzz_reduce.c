@@ -1,4 +1,4 @@
-/* Reducers: the size of the first item, then both. */
+/* Fuzzes reducers. Input: the size of the first item, then both items. */
 #include "fuzz_input.h"
 
 static void check_result(int status, const sl_output *out)

@@ -1,7 +1,8 @@
-/* A step of two changes, and its record: sizes of the state and its content, of a list's root and its content, of the
- * items, of the list's open first and second level and their contents; how many items, which operation, which kind; then
- * these one after another, and a version page. The key items are fixed. Each node that the step wants is held then, as
- * whatever it is wanted as; of the operation a bit makes the page what is held at first, another one what is known. */
+/* Fuzzes a step of two changes, and its record. Input: the sizes of the state, of a list's root, of the items,
+ * and of the list's two open levels, with the sizes of their contents; the number of items, operation and kind;
+ * then these parts and a version page. The key items are fixed. Each node that the step wants is then added
+ * with the type it is wanted as. One bit of the operation makes the page the held nodes, another one makes it
+ * the known leaves. */
 #include "fuzz_input.h"
 
 enum { HOME_LSN = 1000000, NEXT_LSN = 1000007, VERSION = 35, TARGET = 5, TIME_US = 99 };
@@ -31,7 +32,7 @@ static void check_rows(const sl_step *step)
     FUZZ_REQUIRE(end == step->nodes_size);
 }
 
-/* The record holds the nodes that were gathered, and is read as what it was made from; then comes the page. */
+/* The record must have the gathered nodes and decode to its inputs. The page follows it. */
 static void check_record(const sl_step *step, const sl_output *out, const uint8_t *items, size_t items_size)
 {
     sl_record_parts parts;
@@ -49,7 +50,7 @@ static void check_record(const sl_step *step, const sl_output *out, const uint8_
     FUZZ_REQUIRE(memcmp(out->bytes + step->made.nodes_at, step->nodes, (size_t)step->nodes_size) == 0);
     int status = sl_checkpoint_read(record, size, NEXT_LSN, &found);
     size_t error_at = 0;
-    if (sl_cbor_check(items, items_size, &error_at) == SL_OK) { /* others make a body that is none, or another one */
+    if (sl_cbor_check(items, items_size, &error_at) == SL_OK) { /* Other items make an invalid or a different body. */
         FUZZ_REQUIRE(status == SL_OK && memcmp(found.digest, out->bytes, 20) == 0);
     }
     FUZZ_REQUIRE(sl_page_range(out->bytes + step->made.record_end, (size_t)(step->made.page_end - step->made.record_end), &first, &last) ==
@@ -58,7 +59,7 @@ static void check_record(const sl_step *step, const sl_output *out, const uint8_
     free(record);
 }
 
-/* What is held begins with the state's root, as it was made. */
+/* The held nodes begin with the new root of the state. */
 static void check_held(const sl_step *step, const sl_output *out)
 {
     static const size_t head_size = 1 + 20 + 8 + 4 + 4;
@@ -81,7 +82,7 @@ static size_t put_number(uint8_t *to, uint64_t number, size_t size)
     return size;
 }
 
-/* Put a node behind what is held, as the one that is wanted. */
+/* Append the wanted node to the held nodes. */
 static void hold(const sl_step *step, const sl_node *node, fuzz_block *held)
 {
     uint8_t *bytes = fuzz_allocate(held->size + 37 + node->block.size);
@@ -121,7 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const uint8_t null_item[] = {0xF6};
     static const uint8_t no_names[] = {0x80};
     fuzz_input in = {data, size};
-    sl_node nodes[2 + SL_STEP_LEVELS]; /* the state, the list, its open levels */
+    sl_node nodes[2 + SL_STEP_LEVELS]; /* The state, the list, and its open levels. */
     size_t sizes[2 + SL_STEP_LEVELS];
     size_t items_size = 0;
     for (size_t i = 0; i < 2 + SL_STEP_LEVELS; i++) {
@@ -184,7 +185,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (step->made.row_count > 0) {
             check_held(step, &record);
         }
-        FUZZ_REQUIRE(!(operation & 16) || step->made.row_count == 0); /* a rollback: its root is an old one */
+        FUZZ_REQUIRE(!(operation & 16) || step->made.row_count == 0); /* A rollback has an old root. */
     }
     (void)sl_step_list(step, state_digest, held.bytes, held.size, key, sizeof key);
     free(step);

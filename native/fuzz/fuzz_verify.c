@@ -1,4 +1,4 @@
-/* Checking a whole record: room for refs, its LSN, then the record. */
+/* Fuzzes the check of a whole record. Input: room for refs, LSN, record. */
 #include "fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,4 +1,4 @@
-/* The wake-up file: where and how bytes of it are overwritten, again and again, between the calls of who uses it. */
+/* Fuzzes the wake-up file. The input overwrites bytes of it between the calls of a waiter. */
 #include "fuzz_input.h"
 
 enum { STALE_MS = 1000, HEADER_SIZE = 8 };

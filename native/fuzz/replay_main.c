@@ -1,11 +1,10 @@
 /* Drives one fuzz target without a fuzz engine.
  *
- *     fuzz_NAME CORPUS_DIRECTORY [SECONDS [SEED]]
+ * fuzz_NAME CORPUS_DIRECTORY [SECONDS [SEED]]
  *
- * Replays every file of the directory, then, for SECONDS, mutations of them: the same ones in the same order
- * for the same seed. Exits 0 if nothing was found; a sanitizer or a broken promise ends it otherwise, and the
- * input at fault is printed as hex, to be put into the corpus.
- */
+ * Replays every file of the directory, and then mutations of them for SECONDS. The same seed gives the same
+ * mutations in the same order. Exits 0 if nothing was found. Otherwise a sanitizer or a broken contract aborts
+ * the process, and the input is printed as hex, to be added to the corpus. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "fuzz_input.h"
@@ -42,7 +41,7 @@ static void on_abort(int number)
     (void)raise(number);
 }
 
-/* xorshift64* (Vigna 2016); below `limit`, which is not 0. */
+/* xorshift64* (Vigna 2016), reduced below `limit`, which is not 0. */
 static size_t random_below(size_t limit)
 {
     random_state ^= random_state >> 12;
@@ -91,7 +90,7 @@ static void set_current(const fuzz_block *input)
     current_size = input->size;
 }
 
-/* Replace `lost` bytes at `at` by `size` others. */
+/* Replace `lost` bytes at `at` with `size` bytes. */
 static void splice_current(size_t at, size_t lost, const uint8_t *bytes, size_t size)
 {
     if (current_size - lost > INPUT_SIZE_MAX - size) {

@@ -1,9 +1,9 @@
-"""Compile the kernels with every warning an error, then run the fuzz targets under ASan and UBSan.
+"""Compile the kernels with every warning as an error, then run the fuzz targets under ASan and UBSan.
 
     python native/fuzz/run.py [--seconds N] [--seed S] [--plant]
 
-Each target replays its corpus and then mutations of it for N seconds. Exits 0 if nothing was found, 3 if
-something was. --plant builds in a bound that is one byte off, which the harness must find.
+Each target replays its corpus and then mutations of it for N seconds. Exits 0 if nothing was found,
+3 otherwise. --plant compiles a bound that is one byte off, which the harness must find.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ FUZZ = Path(__file__).resolve().parent
 NATIVE = FUZZ.parent
 KERNELS = sorted(NATIVE.glob("*.c"))
 OF_OBJECTS = sorted((NATIVE / "python").glob("*.c"))
-"""Not fuzzed, for they take Python's objects: .ci/run runs their tests with sanitizers."""
+"""These take Python objects and are not fuzzed. .ci/run runs their tests with sanitizers."""
 TARGETS = sorted(FUZZ.glob("fuzz_*.c"))
 COMPILER = os.environ.get("CC", "gcc")
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla", "-Werror"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g"]
 FINDING = 3
-"""Exit code; 1 is left to what keeps the targets from being built."""
+"""Exit code of a finding. Code 1 means that the targets could not be built."""
 
 
 def compile_to(output: Path, *arguments: str) -> str:
-    """Compile with all warnings as errors; return the path of what came out."""
+    """Compile with all warnings as errors. Return the path of the output."""
     command = [COMPILER, "-std=c11", *WARNINGS, f"-I{NATIVE}", *arguments, "-o", str(output)]
     subprocess.run(command, check=True)  # noqa: S603 - our own sources
     return str(output)
@@ -43,9 +43,10 @@ def build(target: Path, objects: list[str], directory: Path) -> str:
 
 
 def run(program: str, *, seconds: int, seed: int) -> bool:
-    """Run one target; return whether it found nothing."""
+    """Run one target. Return True if it found nothing."""
     corpus = FUZZ / "corpus" / Path(program).name.removeprefix("fuzz_")
-    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}  # kernels do not allocate; the check needs ptrace
+    # The kernels do not allocate, and the leak check needs ptrace.
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=0"}
     command = [program, str(corpus), str(seconds), str(seed)]
     return subprocess.run(command, check=False, env=environment).returncode == 0  # noqa: S603 - built above
 
@@ -69,10 +70,10 @@ def main() -> int:
                 sources,
             )
         )
-        # Once more as it ships: some warnings need the optimizer.
+        # Compile once more with the flags of a release: some warnings need the optimizer.
         list(pool.map(lambda source: compile_to(directory / f"{source.stem}.O2.o", "-O2", "-c", str(source)), KERNELS))
         headers = f"-isystem{sysconfig.get_paths()['include']}"
-        slots = "-Wno-pedantic"  # Python's tables hold functions as objects
+        slots = "-Wno-pedantic"  # Python's tables store functions as object pointers.
         list(
             pool.map(
                 lambda source: compile_to(directory / f"{source.stem}.py.o", "-O2", slots, headers, "-c", str(source)),

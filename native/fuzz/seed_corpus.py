@@ -1,8 +1,8 @@
-"""Write the corpus that the fuzz targets start from: one small well-formed input per shape of bytes.
+"""Write the initial corpus of the fuzz targets: one small well-formed input for each shape of bytes.
 
     python native/fuzz/seed_corpus.py [DIRECTORY]
 
-Inputs that a run found at fault are added beside them by hand, under names that say what broke.
+Inputs that failed in a run are added by hand, under names that describe the fault.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAR_LOCATOR = b"\xac\x02\x83\x01"
 
 
 def u16(number: int) -> bytes:
-    """Two bytes, as the targets read sizes."""
+    """Return two bytes, as the targets read sizes."""
     return number.to_bytes(2, "big")
 
 
@@ -81,7 +81,7 @@ PAIRS = {
 
 
 def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
-    """A record with a body of three bytes."""
+    """Return a record with a body of three bytes."""
     rows, end = b"", 0
     for content, locators in nodes:
         rows += b"\x02" + DIGEST + struct.pack(">II", end + len(content), end + len(content) + len(locators))
@@ -91,7 +91,7 @@ def record(nodes: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def short_record(nodes: dict[int, tuple[int, bytes, bytes]], *, is_chained: bool = False) -> bytes:
-    """A record that others of its nodes have left; with rows of two bytes a number."""
+    """Return a record that has lost other nodes. Each number in its rows takes two bytes."""
     rows, end = b"", 0
     for number, (kind, content, locators) in nodes.items():
         content_end, end = end + len(content), end + len(content) + len(locators)
@@ -102,13 +102,13 @@ def short_record(nodes: dict[int, tuple[int, bytes, bytes]], *, is_chained: bool
 
 
 def digest_of(kind: int, content: bytes) -> bytes:
-    """What a node is known by."""
+    """Return the digest of a node."""
     person = (b"", b"stlg-leaf-1", b"stlg-root-1", b"stlg-chunk-1", b"stlg-piece-1")[kind]
     return hashlib.blake2b(content, digest_size=20, person=person).digest()
 
 
 def sound_nodes() -> list[tuple[int, bytes, bytes]]:
-    """A leaf, a list that leads to it twice, and a dict that leads to the list and to another record."""
+    """Return a leaf, a list with two refs to it, and a dict with a ref to the list and one to another record."""
     leaf = b"\x78\x64" + b"y" * 100
     items = b"\x00\x02\x00\x02" + (b"\xfc" + digest_of(1, leaf)) * 2
     state = b"\x02\x02\x00\x02\x61a\xfd" + digest_of(2, items) + b"\x61b" + REF
@@ -137,18 +137,18 @@ def entry_record(nodes: list[tuple[int, bytes, bytes]], slot: bytes, locator: by
 
 
 def page(first: int, count: int) -> bytes:
-    """A version page with times 1, 2, 3, ..."""
+    """Return a version page with times 1, 2, 3, ..."""
     entries = b"".join((n + 7).to_bytes(8, "big") + (n + 1).to_bytes(8, "big") for n in range(count))
     return first.to_bytes(4, "big") + count.to_bytes(4, "big") + entries
 
 
 def wake_bytes(at: int, data: bytes) -> bytes:
-    """Bytes that are written so far behind the magic of a wake-up file."""
+    """Return an input that writes `data` at an offset after the magic of a wake-up file."""
     return (at // 2).to_bytes(2, "big") + bytes([len(data)]) + data
 
 
 def lmdb_page(kind: int, nodes: list[tuple[bytes, int, bytes]], number: int = 3) -> bytes:
-    """A page of LMDB's in little-endian order, of key, flags, data; of a branch, data is the child's number."""
+    """Return an LMDB page in little-endian order from (key, flags, data). In a branch, data is the child's number."""
     size, pointers, stored = 512, b"", b""
     for key, flags, data in nodes:
         head = data + bytes(6 - len(data)) if kind == 1 else struct.pack("<IH", len(data), flags)
@@ -160,12 +160,12 @@ def lmdb_page(kind: int, nodes: list[tuple[bytes, int, bytes]], number: int = 3)
 
 
 def lmdb_input(options: int, page: bytes) -> bytes:
-    """Bytes as fuzz_lmdb.c reads them."""
+    """Return an input of fuzz_lmdb.c."""
     return bytes([options]) + b"\x02" + bytes(7) + page
 
 
 def lmdb_map() -> bytes:
-    """A file of small pages in which version 2 of thread 1 is found, on page 4, between others; its record 7 on 5."""
+    """Return a file of small pages. Version 2 of thread 1 is on page 4, and its record 7 on page 5."""
     meta = bytes(128) + struct.pack("<QQQ", 2, 5, 1)
     tables = [(name, 2, bytes(40) + struct.pack("<Q", page)) for name, page in ((b"index", 3), (b"log", 5))]
     key = b"v" + (1).to_bytes(8, "big") + bytes(8)
@@ -183,13 +183,13 @@ def lmdb_map() -> bytes:
 
 
 def node_input(node: tuple[int, bytes, bytes], *, is_root: bool) -> bytes:
-    """Bytes as fuzz_node.c reads them."""
+    """Return an input of fuzz_node.c."""
     kind, content, locators = node
     return bytes([is_root << 7 | kind]) + u16(len(content)) + u16(1) + u16(9) + content + locators
 
 
 def change_input(node: tuple[int, bytes, bytes], entries: bytes, locators: bytes, count: int) -> bytes:
-    """Bytes as fuzz_map.c reads them."""
+    """Return an input of fuzz_map.c."""
     _, content, own = node
     sizes = u16(len(content) + len(own)) + u16(len(content)) + u16(len(entries)) + u16(len(locators))
     return sizes + bytes([count]) + content + own + entries + locators
@@ -207,7 +207,7 @@ def step_input(
     opens: tuple[tuple[bytes, bytes], ...] = (),
     state: tuple[bytes, bytes] = STATE,
 ) -> bytes:
-    """Bytes as fuzz_step.c reads them: changes of a state whose channel "b" is the list with that root."""
+    """Return an input of fuzz_step.c: changes of a state whose channel "b" is the list with that root."""
     kind, content, locators = root
     sizes = (len(b"".join(state)), len(state[0]), len(content + locators), len(content), len(items))
     opens += ((b"", b""),) * (2 - len(opens))
@@ -264,7 +264,7 @@ FULL_STATE = (
     + b"".join(b'\x62"' + bytes([33 + each]) + b"\x05" for each in range(37)),
     b"",
 )
-"""One channel short of closing a chunk."""
+"""A state that closes a chunk with one more channel."""
 
 TEXT = b"\x78\x64" + b"t" * 100
 

@@ -1,9 +1,8 @@
-/* Plain values of Python's as items (FORMAT.md 7): what nearly all writes are made of.
+/* Encodes plain Python values as items (FORMAT.md 7). Nearly all writes consist of these.
  *
- * Trust: none in the value. Of any type, size, or depth that is not dealt with here the answer is None, and
- * statelog/format/cbor.py encodes it, or says what is wrong with it.
- * Invariants: no code of Python's runs in here, so nothing changes while it is read; the room bounds the time.
- */
+ * Trust: none in the value. For any other type, size or depth the result is None, and statelog/format/cbor.py
+ * encodes the value or reports the error.
+ * Invariants: no Python code runs here, so no object changes while it is read. The room bounds the time. */
 #include "objects.h"
 
 enum {
@@ -16,8 +15,8 @@ enum {
     ITEM_FALSE = 0xF4,
     ITEM_TRUE = 0xF5,
     ITEM_NULL = 0xF6,
-    KEYS_MAX = 32,      /* of one map */
-    LEVELS_MAX = 32     /* of one call: a thread's stack may be small */
+    KEYS_MAX = 32,      /* Of one map. */
+    LEVELS_MAX = 32     /* Of one call, because a thread's stack may be small. */
 };
 
 typedef struct {
@@ -54,7 +53,7 @@ static bool put_integer(sl_writer *out, PyObject *number)
     return true;
 }
 
-/* Encoded keys are in the order of their sizes, then of their bytes. */
+/* Encoded keys are ordered by size, then by bytes. */
 static bool stands_before(const member *a, const member *b)
 {
     return a->size != b->size ? a->size < b->size : memcmp(a->bytes, b->bytes, a->size) < 0;
@@ -111,7 +110,7 @@ static bool put_list(sl_writer *out, PyObject *list, unsigned levels)
     return true;
 }
 
-/* Recursion is bounded by the levels that may be left below a value. */
+/* `levels` bounds the recursion. */
 static bool put_value(sl_writer *out, PyObject *value, unsigned levels)
 {
     if (out->full) {
@@ -147,7 +146,7 @@ static bool put_value(sl_writer *out, PyObject *value, unsigned levels)
     return is_map ? put_map(out, value, levels - 1) : put_list(out, value, levels - 1);
 }
 
-/* encode_plain(value, depth): the item of a plain value that stands so deep in another, or None. */
+/* encode_plain(value, depth): return the item of a plain value at a depth, or None. */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     const module_state *state = PyModule_GetState(module);

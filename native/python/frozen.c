@@ -1,19 +1,21 @@
-/* What values were when they were serialised, and whether they are that still, without serialising them.
+/* Detects whether values have changed since they were serialised, without serialising them again.
  *
- * A value is *frozen*: texts, bytes, numbers, booleans and None stand for themselves; a list, tuple, dict or plain
- * model is a tuple of its type and of its members, frozen; anything else is an Ellipsis, which nothing is still.
- * Trust: none in the value. A metaclass or `learn` may run code of Python's, which may change what is being read:
- * every object is held while it is looked at, every index is checked, and what does not come out even is an Ellipsis.
- */
+ * A value is *frozen* like this: texts, bytes, numbers, booleans and None stay as they are. A list, tuple, dict
+ * or plain model becomes a tuple of its type and its frozen members. Anything else becomes an Ellipsis, which
+ * never equals the value.
+ * Trust: none in the value. A metaclass or `learn` may run Python code, which may change the value being read.
+ * So every object is owned while it is read, every index is checked, and an inconsistent value becomes an
+ * Ellipsis. */
 #include "objects.h"
 
-enum { LEVELS_MAX = 32 }; /* of a value: a thread's stack may be small */
+enum { LEVELS_MAX = 32 }; /* Of a value, because a thread's stack may be small. */
 
 typedef struct {
     const module_state *state;
-    PyObject *kinds; /* dict: by type, whether it is a plain model */
-    PyObject *learn; /* tells it of a type that is not there */
-    bool is_deep;    /* the item is deeper than LEVELS_MAX: nothing more of it is read, as it may hold itself */
+    PyObject *kinds; /* Dict: type -> whether it is a plain model. */
+    PyObject *learn; /* Called for a type that `kinds` does not have. */
+    /* The item is deeper than LEVELS_MAX. The rest is not read, because the item may contain itself. */
+    bool is_deep;
 } freezing;
 
 static bool is_leaf(PyObject *value)
@@ -26,7 +28,7 @@ static PyObject *nothing_known(void) { return shared(Py_Ellipsis); }
 
 static PyObject *freeze(freezing *with, PyObject *value, unsigned levels);
 
-/* Freezes a member into its place; false with an error set. */
+/* Freeze a member into its place. False with an error set. */
 static bool freeze_member(freezing *with, PyObject *record, Py_ssize_t place, PyObject *member, unsigned levels)
 {
     PyObject *frozen = freeze(with, member, levels);
@@ -48,7 +50,7 @@ static PyObject *freeze_items(freezing *with, PyObject *items, unsigned levels)
         Py_XDECREF(item);
         if (!is_done) {
             Py_DECREF(record);
-            if (item == NULL) { /* it has become shorter */
+            if (item == NULL) { /* The list has become shorter. */
                 PyErr_Clear();
                 return nothing_known();
             }
@@ -58,7 +60,7 @@ static PyObject *freeze_items(freezing *with, PyObject *items, unsigned levels)
     return record;
 }
 
-/* The record of a dict, or of a model's members: its type, the model's extra fields, keys and values by turns. */
+/* Record a dict, or a model's members: the type, the model's extra fields, keys and values alternating. */
 static PyObject *freeze_members(freezing *with, PyObject *kind, PyObject *extra, PyObject *held, unsigned levels)
 {
     Py_ssize_t head = extra == NULL ? 1 : 2;
@@ -89,14 +91,15 @@ static PyObject *freeze_members(freezing *with, PyObject *kind, PyObject *extra,
         }
         place += 2;
     }
-    if (place != size || head + 2 * PyDict_Size(held) != size) { /* it was changed meanwhile */
+    if (place != size || head + 2 * PyDict_Size(held) != size) { /* The dict was changed meanwhile. */
         Py_DECREF(record);
         return nothing_known();
     }
     return record;
 }
 
-/* A model's members and its extra fields, both to be released; false, without an error, of one that was not made whole. */
+/* Get a model's members and extra fields as new references. False, without an error, if the model is not fully
+ * initialised. */
 static bool open_model(const module_state *state, PyObject *model, PyObject **held, PyObject **extra)
 {
     *held = PyObject_GetAttr(model, state->held_name);
@@ -110,7 +113,7 @@ static bool open_model(const module_state *state, PyObject *model, PyObject **he
     return false;
 }
 
-/* Whether values of a type are plain models: 1 or 0, or -1 with an error set. */
+/* 1 if values of a type are plain models, 0 if not, -1 with an error set. */
 static int is_plain(freezing *with, PyObject *kind)
 {
     PyObject *found = PyDict_GetItemWithError(with->kinds, kind);
@@ -141,7 +144,7 @@ static PyObject *freeze_model(freezing *with, PyObject *model, unsigned levels)
     return record;
 }
 
-/* Recursion is bounded by the levels that may be left below a value. */
+/* `levels` bounds the recursion. */
 static PyObject *freeze(freezing *with, PyObject *value, unsigned levels)
 {
     if (is_leaf(value)) {
@@ -204,7 +207,7 @@ static bool are_members_still(const module_state *state, PyObject *record, Py_ss
     return place == size;
 }
 
-/* Whether a value freezes to the same. No deeper than what is frozen. */
+/* True if a value freezes to the same. The recursion is no deeper than the frozen value. */
 static bool is_still(const module_state *state, PyObject *frozen, PyObject *value)
 {
     if (!PyTuple_CheckExact(frozen)) {
@@ -214,12 +217,13 @@ static bool is_still(const module_state *state, PyObject *frozen, PyObject *valu
         if (Py_TYPE(frozen) != Py_TYPE(value) || frozen == Py_Ellipsis) {
             return false;
         }
-        if (PyFloat_CheckExact(value)) { /* bit by bit: zeros have signs, and a NaN is one */
+        /* Compare the bits, because zeros have signs and a NaN differs from itself. */
+        if (PyFloat_CheckExact(value)) {
             double was = PyFloat_AsDouble(frozen);
             double is = PyFloat_AsDouble(value);
             return memcmp(&was, &is, sizeof was) == 0;
         }
-        int answer = PyObject_RichCompareBool(frozen, value, Py_EQ); /* of types that is_leaf knows */
+        int answer = PyObject_RichCompareBool(frozen, value, Py_EQ); /* Both have a type that is_leaf knows. */
         if (answer < 0) {
             PyErr_Clear();
         }
@@ -245,7 +249,7 @@ static bool is_still(const module_state *state, PyObject *frozen, PyObject *valu
     return is_same;
 }
 
-/* freeze_items(values, kinds, learn): the items of a list, frozen, as a tuple. */
+/* freeze_items(values, kinds, learn): return the frozen items of a list as a tuple. */
 PyObject *sl_freeze_items(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 3 || !PyList_CheckExact(args[0]) || !PyDict_CheckExact(args[1])) {
@@ -266,7 +270,8 @@ PyObject *sl_freeze_items(PyObject *module, PyObject *const *args, Py_ssize_t co
     return made;
 }
 
-/* still_items(frozen, values): how many items are still the same from the beginning, and how many more from the end. */
+/* still_items(frozen, values): return how many items are unchanged from the beginning, and how many from the
+ * end. */
 PyObject *sl_still_items(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2 || !PyTuple_CheckExact(args[0]) || !PyList_CheckExact(args[1])) {
@@ -280,7 +285,7 @@ PyObject *sl_still_items(PyObject *module, PyObject *const *args, Py_ssize_t cou
     Py_ssize_t shorter = known < size ? known : size;
     Py_ssize_t first = 0;
     Py_ssize_t last = 0;
-    PyObject *values = PyList_GetSlice(args[1], 0, size); /* which nobody changes */
+    PyObject *values = PyList_GetSlice(args[1], 0, size); /* No other code can change this copy. */
     if (values == NULL) {
         return NULL;
     }

@@ -1,7 +1,6 @@
-/* What the module of Python's objects shares: its state, and how it reads and writes them.
+/* Shared by the module of Python objects: its state, and how it reads and writes objects.
  *
- * Trust: none. Of the objects only those of the exact types it looks for are read, and two attributes of plain models.
- */
+ * Trust: none. Only objects of exactly the expected types are read, and two attributes of plain models. */
 #ifndef STATELOG_OBJECTS_H
 #define STATELOG_OBJECTS_H
 
@@ -11,10 +10,10 @@
 
 #include "internal.h"
 
-enum { SL_ROOM_SIZE = 128 * 1024 }; /* above what a plain value takes that is encoded here */
+enum { SL_ROOM_SIZE = 128 * 1024 }; /* More than an encoded plain value takes. */
 
 typedef struct {
-    uint8_t *room; /* what one call at a time works in, under the interpreter's lock */
+    uint8_t *room; /* Working memory of one call at a time, protected by the interpreter's lock. */
     PyObject *held_name;  /* "__dict__" */
     PyObject *extra_name; /* "__pydantic_extra__" */
 } module_state;
@@ -45,9 +44,11 @@ static inline bool read_number(PyObject *object, uint64_t *found)
 
 /* --- writing Python's objects ------------------------------------------------------------------------- */
 
-enum { SL_KEPT_TEXT_MAX = 256 }; /* characters; a text beyond ASCII keeps its bytes once asked for: not of large ones */
+/* In characters. A text beyond ASCII caches its UTF-8 bytes once requested, which large texts should not do. */
+enum { SL_KEPT_TEXT_MAX = 256 };
 
-/* The UTF-8 of a text; `owned` is what holds it, if that is not the text. False, without an error, of a lone surrogate. */
+/* The UTF-8 of a text. `owned` is the object that has the bytes, if that is not the text. False, without an
+ * error, for a lone surrogate. */
 static inline bool utf8_of(PyObject *text, view *bytes, PyObject **owned)
 {
     Py_ssize_t size = 0;
@@ -79,7 +80,7 @@ static inline PyObject *shared(PyObject *object)
     return object;
 }
 
-/* What the module is made of (module.c). */
+/* The functions of the module (module.c). */
 PyObject *sl_encode_plain(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_freeze_items(PyObject *module, PyObject *const *args, Py_ssize_t count);
 PyObject *sl_join_texts(PyObject *module, PyObject *const *args, Py_ssize_t count);

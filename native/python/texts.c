@@ -1,13 +1,13 @@
-/* JSON texts of a list in one, and copies of what JSON decodes to: for adapters that keep values as JSON.
+/* Joins JSON texts of a list, and copies values decoded from JSON, for adapters that store values as JSON.
  *
- * Trust: none in the items, which a file holds. Of a copied value every object is held while it is looked at.
- * Invariants: nothing is read beyond an item; a copy is no deeper than LEVELS_MAX, and shares no list or dict.
- */
+ * Trust: none in the items, which come from a file. While a value is copied, every object is owned while it is
+ * read.
+ * Invariants: nothing is read beyond an item. A copy is no deeper than LEVELS_MAX, and shares no list or dict. */
 #include "objects.h"
 
 enum { MAJOR_TEXT = 3, LEVELS_MAX = 200, ADDITIONAL_64 = 27 };
 
-/* The UTF-8 of an item that is a prefix and a text; false if it is not. */
+/* The UTF-8 of an item that is a prefix and a text. False for any other item. */
 static bool text_of(PyObject *item, view prefix, view *text)
 {
     view bytes;
@@ -37,7 +37,7 @@ static bool text_of(PyObject *item, view prefix, view *text)
     return size == left;
 }
 
-/* join_texts(items, prefix): a JSON array, as a text, of the texts that stand behind the prefix in each item. */
+/* join_texts(items, prefix): return a JSON array of the texts after the prefix in each item. */
 PyObject *sl_join_texts(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;
@@ -51,7 +51,7 @@ PyObject *sl_join_texts(PyObject *module, PyObject *const *args, Py_ssize_t coun
     view text;
     for (Py_ssize_t i = 0; i < items; i++) {
         if (!text_of(PyList_GetItem(args[0], i), prefix, &text)) {
-            return PyErr_Format(PyExc_ValueError, "item %zd is no such text", i);
+            return PyErr_Format(PyExc_ValueError, "item %zd is not a text after the prefix", i);
         }
         size += text.size + (i > 0);
     }
@@ -98,7 +98,8 @@ static PyObject *copy_dict(PyObject *value, unsigned levels)
     PyObject *key;
     PyObject *item;
     Py_ssize_t at = 0;
-    while (made != NULL && PyDict_Next(made, &at, &key, &item)) { /* a value is replaced under its key, no key is new */
+    /* The loop replaces values under existing keys and adds no key. */
+    while (made != NULL && PyDict_Next(made, &at, &key, &item)) {
         if (!PyList_CheckExact(item) && !PyDict_CheckExact(item)) {
             continue;
         }
@@ -111,7 +112,7 @@ static PyObject *copy_dict(PyObject *value, unsigned levels)
     return made;
 }
 
-/* Recursion is bounded by the levels that may be left below a value. */
+/* `levels` bounds the recursion. */
 static PyObject *copy(PyObject *value, unsigned levels)
 {
     bool is_list = PyList_CheckExact(value);
@@ -125,7 +126,7 @@ static PyObject *copy(PyObject *value, unsigned levels)
     return is_list ? copy_list(value, levels - 1) : copy_dict(value, levels - 1);
 }
 
-/* copy_plain(value): lists and dicts made anew, all else as it is. */
+/* copy_plain(value): copy lists and dicts, and share all other objects. */
 PyObject *sl_copy_plain(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     (void)module;

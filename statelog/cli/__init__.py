@@ -1,4 +1,4 @@
-"""The command line: `statelog ...`. It sees of the rest what any user sees."""
+"""The command line: `statelog ...`. It uses only public names of the other packages."""
 
 from statelog.cli.application import main
 

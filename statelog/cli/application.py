@@ -1,4 +1,4 @@
-"""The `statelog` command: its sub-commands, and what becomes of errors."""
+"""The `statelog` command: its sub-commands, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TRACEBACK_VARIABLE = "STATELOG_TRACEBACK"
-"""Set to anything, it makes an internal error show where it happened."""
+"""If this environment variable is set, an internal error prints its traceback."""
 
 _COMPLETE_VARIABLE = "_STATELOG_COMPLETE"
 
 
 class _Application(click.Group):
-    """A group that answers every failure with one line on stderr and its exit code."""
+    """A group that reports every failure as one line on stderr and an exit code."""
 
     def main(self, args: Sequence[str] | None = None, *_rest: Any, **_options: Any) -> Any:
         """Run a command line and exit."""
@@ -75,7 +75,7 @@ class _Application(click.Group):
         sys.exit(code if _flush_stdout() is None else exits.BROKEN_PIPE)
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """Return the commands in the order in which a person meets them."""
+        """Return the commands in the order in which a new user needs them."""
         return list(self.commands)
 
     def _run(self, arguments: list[str]) -> int:
@@ -86,7 +86,7 @@ class _Application(click.Group):
                     self.invoke(context)
             except click.exceptions.Exit as exit_:
                 code = exit_.exit_code
-            sys.stdout.flush()  # what cannot be written is an error of the command
+            sys.stdout.flush()  # If the output cannot be written, the command fails.
         except (KeyboardInterrupt, click.Abort):
             return exits.INTERRUPTED
         except BrokenPipeError:
@@ -98,7 +98,7 @@ class _Application(click.Group):
                 message, code = _explain(error)
                 as_json = "--json" in arguments
                 line = _error_document(error, message, code) if as_json else exits.error_line(message)
-            if not isinstance(_flush_stdout(), BrokenPipeError):  # what was said before comes first
+            if not isinstance(_flush_stdout(), BrokenPipeError):  # The buffered output comes before the error.
                 click.echo(line, err=True)
             return code
         return code
@@ -106,18 +106,18 @@ class _Application(click.Group):
 
 @contextmanager
 def _known_rules() -> Iterator[None]:
-    """Have the rules of a guard hide secrets in messages, in a `with` block: an argument may be a secret."""
+    """Hide secrets in messages by a guard's rules while the block runs: an argument may be a secret."""
     from statelog import Guard
 
     guard = None
     with suppress(GuardError):  # google-re2 is not installed.
         guard = Guard()
     yield
-    del guard  # The rules of a guard count as long as it is referenced.
+    del guard  # The rules of a guard apply while the guard is referenced.
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """Return what to say of an error, and the exit code."""
+    """Return the message for an error, and the exit code."""
     if isinstance(error, StatelogError):
         return redacted(f"{error.message}{_next_step(error)}"), error.exit_code
     if isinstance(error, click.ClickException):
@@ -139,14 +139,14 @@ def _has_working_directory() -> bool:
 
 
 def _next_step(error: StatelogError) -> str:
-    """Return what helps, in parentheses, empty if the message says it or nothing does."""
+    """Return advice in parentheses, or an empty text if the message has it or there is none."""
     if isinstance(error, CorruptionError):
-        is_elsewhere = "offset" in error.facts or "object" in error.facts  # in an export, in a fleet's storage
+        is_elsewhere = "offset" in error.facts or "object" in error.facts  # an export or a fleet's storage
         is_of_store = not is_elsewhere and not isinstance(error, JournalMissingError | RollbackError | ForgeryError)
         if not is_of_store or "salvage" in error.message:
             return ""
         path = error.facts.get("path", "STORE")
-        return f" (`statelog verify {path}` looks at all of it, `statelog salvage {path} NEW` saves what is whole)"
+        return f" (`statelog verify {path}` checks all of it, `statelog salvage {path} NEW` saves what is whole)"
     if isinstance(error, StoreNotFoundError):
         missing = Path(error.facts.get("path", ""))
         with suppress(OSError):
@@ -186,19 +186,19 @@ def _usage_message(error: click.ClickException) -> str:
 def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by whoever started us
+        if stream is None:  # The parent process has closed it.
             setattr(sys, name, Path(os.devnull).open("w"))
         elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a locale without a letter is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # A character that the locale lacks is escaped.
 
 
 def _flush_stdout() -> OSError | None:
-    """Write out what is buffered; if its reader has gone, or the disk is full, let it go nowhere and return why."""
+    """Flush the buffered output. If the reader has gone or the disk is full, discard it and return the error."""
     try:
         sys.stdout.flush()
     except OSError as error:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())  # the interpreter flushes once more at its end
+        os.dup2(null, sys.stdout.fileno())  # The interpreter flushes again when it exits.
         os.close(null)
         return error
     return None
@@ -237,19 +237,18 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Release, and versions of the format and of lmdb.",
+    help="Show the release, and the versions of the file format and of lmdb.",
 )
 @click.pass_context
 def main(context: click.Context) -> None:
-    """The state of an AI agent in one file: look into it, go back in it, take care of it.
+    """Inspect, roll back and maintain the state of AI agents in one file.
 
     Commands that only read open the file read-only and never create one. With --json, `threads`, `history`, `tree`,
     `log`, `search`, `board history`, `board watch`, `fleet follow`, `fleet stranded`, `secrets scan` and every `ls`
-    write one object per line, the others one object; what JSON lacks is written as {"$bytes": base64},
+    write one object per line. All others write one object. Types that JSON lacks become {"$bytes": base64},
     {"$tuple": [...]}, {"$set": [...]}, {"$frozenset": [...]}, {"$datetime": ...}, {"$uuid": ...}, {"$decimal": ...},
-    {"$float": "nan"}, {"$int": hexadecimal}, and read back from --update and --metadata. An error is one object, too,
-    on stderr:
-    {"error", "kind", "exit_code", "facts"}.
+    {"$float": "nan"}, {"$int": hexadecimal}. --update and --metadata read the same forms. An error is one object on
+    stderr: {"error", "kind", "exit_code", "facts"}.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

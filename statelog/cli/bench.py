@@ -12,16 +12,20 @@ from statelog.cli.output import Output
 
 @click.command(short_help="Run the benchmarks, beside SQLite.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--scale", type=float, default=1.0, show_default=True, help="Of the sizes; 1 are those of the targets.")
-@click.option("--repeats", type=int, help="How often compared sides take turns.")
-@click.option("--keys", type=int, help="Entries of a large board: 100000; 1000000 is that of the targets.")
-@click.option("--row", "rows", multiple=True, help="Of a benchmark that has rows, as durable: this one alone.")
+@click.option("--scale", type=float, default=1.0, show_default=True, help="Factor for all sizes; the targets use 1.")
+@click.option("--repeats", type=int, help="Number of alternating repetitions.")
+@click.option("--keys", type=int, help="Entries of a large board: 100000; the targets use 1000000.")
+@click.option("--row", "rows", multiple=True, help="Run only this row of a benchmark with rows, such as durable.")
 @click.option(
     "--peer-venv",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where DBOS is, or is to be, installed for durable; a temporary one.",
+    help="Directory to install DBOS in, for durable. Default: a temporary one.",
 )
-@click.option("--directory", type=click.Path(path_type=Path, file_okay=False), help="Where files go; a temporary one.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of the files. Default: a temporary one.",
+)
 @AS_JSON
 @click.pass_context
 def bench(
@@ -36,7 +40,7 @@ def bench(
     directory: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the benchmarks NAME (all, if none is named), beside SQLite on the same work."""
+    """Run the benchmarks NAME, or all of them. SQLite does the same work beside statelog."""
     from statelog.bench import KEYS_DEFAULT, REPEATS_DEFAULT, run
 
     context.exit(

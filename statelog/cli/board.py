@@ -25,7 +25,7 @@ _VALUE_CHARACTERS = 200
 _VALUE_FULL_CHARACTERS = 1 << 40
 
 _EVENT_REST_CHARACTERS = 63
-"""Of a line of an event: all but the key, with the least that is shown of a value."""
+"""Width of an event's line without its key, with the shortest form of a value."""
 
 _EVENT_VALUE_CHARACTERS_MIN = 12
 _KEY_CHARACTERS_MIN = 16
@@ -33,13 +33,13 @@ _KEY_CHARACTERS_MAX = 40
 _AGENT_CHARACTERS = 8
 
 KEY = click.argument("key", shell_complete=complete_key)
-AGENT = click.option("--agent", metavar="NAME", help="The name under which it is written.")
-_TTL = click.option("--ttl", "ttl_s", type=float, metavar="SECONDS", help="It expires after so long.")
+AGENT = click.option("--agent", metavar="NAME", help="Name of the agent that writes.")
+_TTL = click.option("--ttl", "ttl_s", type=float, metavar="SECONDS", help="Expire the entry after this time.")
 
 
 @click.group(short_help="Show and change the entries that agents share.")
 def board() -> None:
-    """Show and change the entries of the board of a store. KEY is as `tasks/7`; a value is JSON."""
+    """Show and change the entries of a store's board. A KEY is a path such as `tasks/7`; a value is JSON."""
 
 
 @board.command(short_help="List entries.")
@@ -66,7 +66,7 @@ def ls(
     absolute: bool | None,
     as_json: bool,
 ) -> None:
-    """List the entries of STORE that PATTERN fits: * and ? within a segment, ** for any number of them."""
+    """List the entries of STORE that match PATTERN: * and ? match in a segment, ** matches any number of segments."""
     output = Output(as_json=as_json, absolute=absolute)
     bounds = {"after": after, "before": before}
     with open_for_reading(store) as opened:
@@ -98,7 +98,7 @@ def ls(
 @board.command(short_help="Show one entry.")
 @STORE
 @KEY
-@click.option("--at", type=int, metavar="LSN", help="As it was behind this record of the log.")
+@click.option("--at", type=int, metavar="LSN", help="Show the value after this record of the log.")
 @click.option("--full", is_flag=True, help="Shorten nothing.")
 @INCLUDE_QUARANTINED
 @AS_JSON
@@ -121,8 +121,8 @@ def get(*, store: Path, key: str, at: int | None, full: bool, include_quarantine
 @KEY
 @click.argument("value", metavar="JSON")
 @_TTL
-@click.option("--priority", type=int, default=0, metavar="N", help="Entries of a higher one are claimed first.")
-@click.option("--delay", "delay_s", type=float, metavar="SECONDS", help="It may be claimed after so long.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Entries with a higher priority are claimed first.")
+@click.option("--delay", "delay_s", type=float, metavar="SECONDS", help="Allow claims only after this time.")
 @AGENT
 @AS_JSON
 def set_(
@@ -136,17 +136,17 @@ def set_(
     agent: str | None,
     as_json: bool,
 ) -> None:
-    """Set KEY in STORE, whatever it was. A store that is not there is not made."""
+    """Set KEY in STORE, at any version. The store must exist."""
     with open_for_writing(store) as opened:
         made = opened.board(agent=agent).set(key, parse_json(value), ttl_s=ttl_s, priority=priority, delay_s=delay_s)
     _tell(made, as_json=as_json)
 
 
-@board.command(short_help="Set an entry if it is of a version.")
+@board.command(short_help="Set an entry if it has a version.")
 @STORE
 @KEY
 @click.argument("value", metavar="JSON")
-@click.option("--expected-version", type=int, required=True, metavar="VERSION", help="0: it is not there.")
+@click.option("--expected-version", type=int, required=True, metavar="VERSION", help="0: the entry must not exist.")
 @_TTL
 @AGENT
 @AS_JSON
@@ -160,20 +160,20 @@ def cas(
     agent: str | None,
     as_json: bool,
 ) -> None:
-    """Set KEY in STORE if it is of the version expected, and refuse otherwise."""
+    """Set KEY in STORE if it has the expected version. Otherwise change nothing."""
     with open_for_writing(store) as opened:
         entry = opened.board(agent=agent).cas(key, parse_json(value), expected_version=expected_version, ttl_s=ttl_s)
     _tell(entry, as_json=as_json)
 
 
-@board.command(short_help="Show what was done to an entry.")
+@board.command(short_help="Show the history of an entry.")
 @STORE
 @KEY
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Maximum number of events.")
 @ABSOLUTE
 @AS_JSON
 def history(*, store: Path, key: str, limit: int, absolute: bool | None, as_json: bool) -> None:
-    """Show what was done to KEY in STORE, the newest first."""
+    """Show the events of KEY in STORE, newest first."""
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         found = opened.board().history(key, limit)
@@ -182,7 +182,7 @@ def history(*, store: Path, key: str, limit: int, absolute: bool | None, as_json
             output.emit(entry_document(entry))
         return
     if not found:
-        output.line(f"nothing was done to {key!r}")
+        output.line(f"{key!r} has no history")
         return
     rows = [
         (
@@ -198,14 +198,20 @@ def history(*, store: Path, key: str, limit: int, absolute: bool | None, as_json
     output.table(columns, rows, right=("version",), whole=("time", "what"))
 
 
-@board.command(short_help="Take entries back to an earlier moment.")
+@board.command(short_help="Roll entries back to an earlier record.")
 @STORE
 @click.argument("prefix")
-@click.option("--to", type=int, required=True, metavar="LSN", help="The record of the log behind which it was so.")
+@click.option(
+    "--to",
+    type=int,
+    required=True,
+    metavar="LSN",
+    help="Restore the entries as they were after this record of the log.",
+)
 @AGENT
 @AS_JSON
 def rollback(*, store: Path, prefix: str, to: int, agent: str | None, as_json: bool) -> None:
-    """Have all entries of STORE whose keys begin with PREFIX as they were; of all for an empty one."""
+    """Restore all entries of STORE whose keys begin with PREFIX. An empty PREFIX means every entry."""
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:
         before = opened.last_lsn
@@ -213,26 +219,26 @@ def rollback(*, store: Path, prefix: str, to: int, agent: str | None, as_json: b
     if as_json:
         output.emit({"changed": changed, "undo_to": before})
     else:
-        output.say(f"{len(changed):,} entries are as they were behind record {to}; undo: rollback to {before}")
+        output.say(f"{len(changed):,} entries are as they were after record {to}; undo: rollback to {before}")
 
 
-@board.command(short_help="Print what happens to entries, as it happens.")
+@board.command(short_help="Print the events of entries as they happen.")
 @STORE
 @click.argument("pattern", default="**")
-@click.option("--after", metavar="CURSOR", help="Begin behind this cursor, or this record of the log.")
-@click.option("--follow/--no-follow", default=True, help="At the end wait for more, until Ctrl-C (the default).")
-@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Stop after so long without an event.")
+@click.option("--after", metavar="CURSOR", help="Begin after this cursor, or after this record of the log.")
+@click.option("--follow/--no-follow", default=True, help="Wait for more events at the end, until Ctrl-C (the default).")
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Stop after this time without an event.")
 @AS_JSON
 def watch(
     *, store: Path, pattern: str, after: str | None, follow: bool, timeout_s: float | None, as_json: bool
 ) -> None:
-    """Print what happens to the entries of STORE that PATTERN fits, in order.
+    """Print the events of the entries of STORE that match PATTERN, in order.
 
-    Without --after it begins with events from now on; with --no-follow it begins after the last event that retention
-    has removed. --json has the cursor of each event. The expiry of an entry becomes an event as soon as a writing
-    process notices it.
+    Without --after the command prints events from now on. With --no-follow it begins after the last event that
+    retention removed. --json has the cursor of each event. An entry's expiry becomes an event when a writing process
+    notices it.
     """
-    output = Output(as_json=as_json, absolute=True)  # an age is soon wrong where it stays on a screen
+    output = Output(as_json=as_json, absolute=True)  # A printed age soon becomes wrong.
     begin = int(after) if after is not None and after.isascii() and after.isdigit() else after
     with (
         open_for_reading(store) as opened,
@@ -248,7 +254,7 @@ def watch(
 
 
 def _format_event(event: Event, output: Output) -> str:
-    """Return one line; columns stay in place without knowing what comes."""
+    """Return one line. Its columns have fixed widths, because later lines are unknown."""
     assert event.time is not None
     key_width = min(max(output.width - _EVENT_REST_CHARACTERS, _KEY_CHARACTERS_MIN), _KEY_CHARACTERS_MAX)
     key = shorten(escape(event.key or ""), key_width)
@@ -262,13 +268,13 @@ def _format_event(event: Event, output: Output) -> str:
 @board.command(short_help="Delete an entry.")
 @STORE
 @KEY
-@click.option("--expected-version", type=int, metavar="VERSION", help="Only if it is of this version.")
+@click.option("--expected-version", type=int, metavar="VERSION", help="Delete only this version.")
 @AGENT
 @AS_JSON
 def delete(*, store: Path, key: str, expected_version: int | None, agent: str | None, as_json: bool) -> None:
-    """Delete KEY of STORE. `board history` still shows its earlier values.
+    """Delete KEY from STORE. `board history` still shows its earlier values.
 
-    Exit code 3: there is no such entry. Exit code 4: the entry has another version.
+    Exit code 3: the entry does not exist. Exit code 4: the entry has another version.
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:

@@ -35,20 +35,20 @@ _READERS_SHOWN = 3
 @click.option("--sizes", is_flag=True, help="Show the size of each thread's state, or of each channel of THREAD.")
 @AS_JSON
 def stat(*, store: Path, thread: str | None, sizes: bool, as_json: bool) -> None:
-    """Show sizes and counts of STORE: what is free, shared, and held by whom.
+    """Show sizes and counts of STORE: free space, shared space, and readers that hold space.
 
     With --sizes: the size of the state at the head of each thread, or of each channel of THREAD. `shared` is the part
     in records of other branches and threads.
 
-    What `compact` would give back is an estimate. While a process reads, pages that were freed since it began are
-    not used again; one that has just written counts as a reader for a second. In the table, `lent` is what another
-    thread has from this one: so much at least stays when this one is deleted.
+    The space that `compact` would free is an estimate. While a process reads, pages freed since its read began are not
+    reused. A process that has just written counts as a reader for a second. In the table, `lent` is the size that
+    other threads share with this thread: at least that much remains when this thread is deleted.
 
-    In a large store what is told of records, snapshots and sharing is estimated from an even sample, and says so.
+    In a large store, the figures of records, snapshots and sharing are marked estimates from an even sample.
     """
     output = Output(as_json=as_json)
     if thread is not None and not sizes:
-        raise click.UsageError("a thread goes with --sizes")
+        raise click.UsageError("THREAD needs --sizes")
     if sizes:
         with open_for_reading(store) as opened:
             print_sizes(output, opened, thread, as_json=as_json)
@@ -81,15 +81,15 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
         "contents": ", ".join(counts),
         "records": f"{about}{format_size(statistics.records_size_bytes)}, {about}{count(statistics.nodes, 'node')}",
         "sharing": f"{guess}{whole} if every state were stored whole, {statistics.dedup_ratio:.1f} times the records",
-        "shared": f"{alike}{format_size(statistics.shared_size_bytes)} that heads of branches have from other branches"
+        "shared": f"{alike}{format_size(statistics.shared_size_bytes)} that heads of branches share with other branches"
         " and threads",
     }
     if statistics.unowned_size_bytes:
-        facts["records"] += f"; {about}{format_size(statistics.unowned_size_bytes)} of no thread that is there"
+        facts["records"] += f"; {about}{format_size(statistics.unowned_size_bytes)} of no existing thread"
     if statistics.policies:
         facts["policies"] = "; ".join(map(_describe_policy, statistics.policies))
     if not statistics.wakes_reach:
-        facts["wake-ups"] = "do not reach from all who commit: who waits looks every 50 ms"
+        facts["wake-ups"] = "do not arrive from every process: waiters poll every 50 ms"
     for name, fact in facts.items():
         output.say(f"{name:<10}{fact}", indent=10)
     output.line()
@@ -109,12 +109,12 @@ def _print_statistics(output: Output, statistics: StoreStatistics) -> None:
 def _describe_compaction(statistics: StoreStatistics) -> str:
     bound = "" if statistics.unreached_size_bytes is not None else "at least "
     size = format_size(statistics.reclaimable_size_bytes)
-    return f"would give back {bound}{size} of {format_size(statistics.file_size_bytes)}"
+    return f"would free {bound}{size} of {format_size(statistics.file_size_bytes)}"
 
 
 def _describe_readers(readers: Sequence[ReaderStatistics]) -> str:
     if not readers:
-        return "none at this moment"
+        return "none at present"
     told = [
         f"process {each.process_id}, {count(each.commits_behind, 'commit')} behind" for each in readers[:_READERS_SHOWN]
     ]
@@ -123,7 +123,7 @@ def _describe_readers(readers: Sequence[ReaderStatistics]) -> str:
 
 
 def _describe_policy(stored: StoredPolicy) -> str:
-    which = stored.pattern or f"a thread of id digest {stored.id_digest}"
+    which = stored.pattern or f"the thread with id digest {stored.id_digest}"
     return f"{which} to come: {format_policy(stored.policy) or 'all versions'}"
 
 
@@ -152,10 +152,10 @@ def _print_threads(output: Output, statistics: StoreStatistics, about: str) -> N
 @STORE
 @AS_JSON
 def anchor(*, store: Path, as_json: bool) -> None:
-    """Print an anchor of STORE: 106 digits that name its history up to its last record on the disk.
+    """Print an anchor of STORE: 106 digits that identify its history up to the last record on the disk.
 
-    Keep them where a person who can write STORE cannot change them, and give them to `--expect` of `verify` or
-    `export`. The command then ends with 7 if STORE is an earlier copy, or has other records.
+    Keep the anchor where people who can write STORE cannot change it. Pass it to `--expect` of `verify` or `export`.
+    Exit code 7 then means: STORE is an earlier copy, or has other records.
     """
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened:
@@ -171,14 +171,14 @@ def anchor(*, store: Path, as_json: bool) -> None:
 @click.command(short_help="Check every invariant.")
 @STORE
 @click.option(
-    "--shallow", is_flag=True, help="Records and index only: not the nodes inside records, nor the pages of the file."
+    "--shallow", is_flag=True, help="Check only records and index, not the nodes in records or the pages of the file."
 )
 @EXPECT
 @AS_JSON
 def verify(*, store: Path, shallow: bool, expect: bytes | None, as_json: bool) -> None:
     """Check every invariant of STORE; exit with 7 if one does not hold.
 
-    The file is read by a child process, for a damaged one may kill its reader.
+    A child process reads the file, because a damaged file may kill its reader.
     """
     output = Output(as_json=as_json)
     with output.progress("verifying") as progress:
@@ -228,20 +228,20 @@ def _print_verification(output: Output, found: Verification) -> None:
 
 
 def describe_verification(found: Verification) -> str:
-    """Return what was looked at."""
+    """Return the counts of checked records and nodes, the bytes and the duration."""
     return (
         f"{count(found.records, 'record')}, {count(found.nodes, 'node')}, {format_size(found.bytes)}"
         f" in {format_duration(found.duration_s)}"
     )
 
 
-@click.command("rebuild-index", short_help="Derive the index from the log again.")
+@click.command("rebuild-index", short_help="Rebuild the index from the log.")
 @STORE
 @AS_JSON
 def rebuild_index(*, store: Path, as_json: bool) -> None:
-    """Derive the index of STORE from its log again, in one transaction.
+    """Rebuild the index of STORE from its log, in one transaction.
 
-    The log is the truth; whatever is wrong with the index, this cures it.
+    The index depends only on the log, so this repairs any damage to the index.
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened, output.progress("rebuilding the index") as progress:

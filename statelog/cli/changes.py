@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("target", shell_complete=complete_target)
 @BRANCH
 @METADATA
-@click.option("--expected-version", type=int, metavar="VERSION", help="Refuse if the head is another.")
+@click.option("--expected-version", type=int, metavar="VERSION", help="Fail unless this is the head.")
 @AS_JSON
 def rollback(
     *,
@@ -39,10 +39,10 @@ def rollback(
     expected_version: int | None,
     as_json: bool,
 ) -> None:
-    """Give THREAD in STORE the state of TARGET again, as a new version.
+    """Restore the state of TARGET in THREAD of STORE, as a new version.
 
-    Nothing is deleted: a rollback to the version that was the head undoes it. TARGET is
-    named as for --at in `show`. LangGraph goes on from the new version of its thread.
+    Nothing is deleted: a rollback to the former head undoes the rollback. TARGET is a version,
+    tag, id or time, as for `show --at`. LangGraph continues from the new version of its thread.
     """
     output = Output(as_json=as_json)
     parsed = parse_object(metadata, "--metadata")
@@ -78,7 +78,9 @@ def rollback(
 @click.argument("name")
 @BRANCH
 @AT
-@click.option("--update", metavar="JSON", help="A first commit there: channel to value; @FILE, - for stdin.")
+@click.option(
+    "--update", metavar="JSON", help="First commit of the branch: a JSON object of channels, @FILE, or - for stdin."
+)
 @METADATA
 @AS_JSON
 def fork(
@@ -92,7 +94,7 @@ def fork(
     metadata: str | None,
     as_json: bool,
 ) -> None:
-    """Begin branch NAME of THREAD in STORE, sharing everything up to a version."""
+    """Create branch NAME of THREAD in STORE. The branch shares everything up to a version."""
     output = Output(as_json=as_json)
     writes = parse_object(update, "--update")
     parsed = parse_object(metadata, "--metadata")
@@ -122,9 +124,9 @@ def fork(
 @click.argument("target")
 @AS_JSON
 def copy(*, store: Path, source: str, target: str, as_json: bool) -> None:
-    """Make TARGET, a new thread in STORE, with all branches, versions and tags of the thread SOURCE.
+    """Create thread TARGET in STORE with all branches, versions and tags of thread SOURCE.
 
-    Values are shared: the copy takes one small record a version, and each goes its own way from here.
+    The threads share values, so the copy writes one small record per version. Later commits change one thread only.
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:
@@ -169,16 +171,16 @@ def tag(
     absolute: bool | None,
     as_json: bool,
 ) -> None:
-    """Name a checkpoint of THREAD in STORE, or list the names without NAME.
+    """Tag a checkpoint of THREAD in STORE. Without NAME, list the tags.
 
-    A name in use is moved.
+    An existing tag NAME is moved.
     """
     output = Output(as_json=as_json, absolute=absolute)
     if name is None and (remove or at is not None):
         message = "tag: --at and --remove need the NAME of a tag"
         raise UsageError(message)
     if remove and at is not None:
-        message = "tag: --remove takes no --at: a tag is removed by its name"
+        message = "tag: --remove cannot be used with --at: a tag is removed by its name"
         raise UsageError(message)
     if name is None:
         _list_tags(output, store, thread, ids=ids)

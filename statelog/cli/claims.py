@@ -1,4 +1,4 @@
-"""The commands `statelog board claim`, those that end or renew a claim, and `statelog lease ...`."""
+"""The commands `statelog board claim`, `complete`, `fail`, `release` and `renew`, and `statelog lease ...`."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 _VALUE_CHARACTERS = 1 << 40
 
-_TOKEN = click.option("--token", type=int, required=True, metavar="N", help="What `board claim` has printed.")
+_TOKEN = click.option("--token", type=int, required=True, metavar="N", help="Token that `board claim` printed.")
 _MAX_ATTEMPTS = click.option(
-    "--max-attempts", type=int, metavar="N", help="Leave entries alone that were claimed so often."
+    "--max-attempts", type=int, metavar="N", help="Skip entries that were claimed this many times."
 )
 _DEAD = click.option(
-    "--dead", metavar="PREFIX", help="With --max-attempts: move such entries there, as to `tasks/dead/`."
+    "--dead", metavar="PREFIX", help="With --max-attempts: move such entries to this prefix, such as `tasks/dead/`."
 )
 
 
 def _check_dead(max_attempts: int | None, dead: str | None) -> None:
     if dead is not None and max_attempts is None:
-        message = "--dead needs --max-attempts: it says after how many claims an entry moves there"
+        message = "--dead needs --max-attempts, the number of claims after which an entry is moved"
         raise UsageError(message, argument="dead", value=dead)
 
 
-@board.command(short_help="Claim an entry, to work on it.")
+@board.command(short_help="Claim an entry to work on.")
 @STORE
 @click.argument("pattern")
 @click.option(
-    "--lease", "lease_s", type=float, default=60.0, show_default=True, metavar="SECONDS", help="It lasts so long."
+    "--lease", "lease_s", type=float, default=60.0, show_default=True, metavar="SECONDS", help="Duration of the claim."
 )
-@click.option("--wait", "wait_s", type=float, default=0.0, metavar="SECONDS", help="Wait so long for an entry.")
+@click.option("--wait", "wait_s", type=float, default=0.0, metavar="SECONDS", help="Wait up to this time for an entry.")
 @_MAX_ATTEMPTS
 @_DEAD
 @AGENT
@@ -59,7 +59,7 @@ def claim(
     """Claim an entry of STORE that matches PATTERN: the oldest of those with the highest priority.
 
     The claim lasts for --lease seconds, even after the command has ended. `board complete`, `fail`, `release` and
-    `renew` need its token. Exit code 3: there was nothing to claim.
+    `renew` need its token. Exit code 3: there is no entry to claim.
     """
     _check_dead(max_attempts, dead)
     output = Output(as_json=as_json)
@@ -67,7 +67,7 @@ def claim(
         shared = opened.board(agent=agent)
         made = shared.claim(pattern, lease_s=lease_s, wait_s=wait_s, max_attempts=max_attempts, dead=dead)
     if made is None:
-        message = f"there is nothing to claim of {pattern!r}"
+        message = f"no entry to claim matches {pattern!r}"
         raise NotFoundError(message, pattern=pattern)
     if as_json:
         output.emit({"key": made.key, "token": made.token, "attempt": made.attempt, "value": to_json(made.value)})
@@ -77,18 +77,18 @@ def claim(
     output.line(f"value    {render(made.value, _VALUE_CHARACTERS)}")
 
 
-@board.command(short_help="Say that the work on a claimed entry is done.")
+@board.command(short_help="Complete a claimed entry.")
 @STORE
 @KEY
 @_TOKEN
-@click.option("--result", metavar="JSON", help="What becomes of the value; it stays as it is, if left out.")
-@click.option("--to", metavar="PREFIX", help="Set the result below it, as below `tasks/done/`.")
+@click.option("--result", metavar="JSON", help="New value of the entry. Default: its current value.")
+@click.option("--to", metavar="PREFIX", help="Store the result under this prefix, such as `tasks/done/`.")
 @AGENT
 @AS_JSON
 def complete(
     *, store: Path, key: str, token: int, result: str | None, to: str | None, agent: str | None, as_json: bool
 ) -> None:
-    """Complete the claim of KEY of STORE: delete the entry, and with --to keep its result.
+    """Complete the claim of KEY in STORE: delete the entry. With --to, store its result.
 
     Exit code 4: the claim has ended, and nothing was done.
     """
@@ -103,11 +103,11 @@ def complete(
         output.say(f"{key} is completed" + ("" if target is None else f"; its result is {target}"))
 
 
-@board.command(short_help="Say that the work on a claimed entry has failed.")
+@board.command(short_help="Report a failure of the work on a claimed entry.")
 @STORE
 @KEY
 @_TOKEN
-@click.option("--error", required=True, metavar="TEXT", help="What went wrong, for `board history`.")
+@click.option("--error", required=True, metavar="TEXT", help="Message that `board history` shows.")
 @click.option("--retry-in", "retry_in_s", type=float, default=0.0, metavar="SECONDS", help="Not claimed before.")
 @_MAX_ATTEMPTS
 @_DEAD
@@ -125,10 +125,10 @@ def fail(
     agent: str | None,
     as_json: bool,
 ) -> None:
-    """Give KEY of STORE back with an error: others may claim it, at once or after --retry-in.
+    """Release KEY of STORE with an error. Others may claim the entry at once, or after --retry-in.
 
-    With --max-attempts and --dead, as in `board claim`, an entry that was claimed so often moves instead. Exit code 4:
-    the claim has ended, and nothing was done.
+    With --max-attempts and --dead, as in `board claim`, an entry that has used up its attempts is moved instead.
+    Exit code 4: the claim has ended, and nothing was done.
     """
     _check_dead(max_attempts, dead)
     output = Output(as_json=as_json)
@@ -143,11 +143,11 @@ def fail(
         output.say(f"{key} has failed" + ("" if target is None else f"; it is {target} now"))
 
 
-@board.command(short_help="Give a claimed entry back as it was.")
+@board.command(short_help="Release a claimed entry unchanged.")
 @STORE
 @KEY
 @_TOKEN
-@click.option("--uncounted", is_flag=True, help="Its attempts are as if it had not been claimed.")
+@click.option("--uncounted", is_flag=True, help="Do not count this claim as an attempt.")
 @AGENT
 @AS_JSON
 def release(*, store: Path, key: str, token: int, uncounted: bool, agent: str | None, as_json: bool) -> None:
@@ -164,11 +164,13 @@ def release(*, store: Path, key: str, token: int, uncounted: bool, agent: str | 
         output.say(f"{key} may be claimed again")
 
 
-@board.command(short_help="Have a claim last longer.")
+@board.command(short_help="Renew a claim.")
 @STORE
 @KEY
 @_TOKEN
-@click.option("--lease", "lease_s", type=float, metavar="SECONDS", help="It lasts so long from now; as before, else.")
+@click.option(
+    "--lease", "lease_s", type=float, metavar="SECONDS", help="Duration from now. Default: the claim's duration."
+)
 @AGENT
 @ABSOLUTE
 @AS_JSON
@@ -199,7 +201,7 @@ def renew(
         output.say(f"{key} is claimed" + ("" if expires is None else f" until {output.time(expires)}"))
 
 
-@click.group(short_help="Show who holds which name.")
+@click.group(short_help="Show leases and their holders.")
 def lease() -> None:
     """Show the leases of the board of a store, which are names that agents hold."""
 
@@ -209,7 +211,7 @@ def lease() -> None:
 @ABSOLUTE
 @AS_JSON
 def ls_leases(*, store: Path, absolute: bool | None, as_json: bool) -> None:
-    """List the leases of STORE that were not released, including those whose time is up."""
+    """List the leases of STORE that were not released, including expired leases."""
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         found = opened.board().leases()

@@ -1,4 +1,4 @@
-"""`statelog compact`: the store in a new file, as small as it can be."""
+"""`statelog compact`: rewrites a store to its smallest size."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(short_help="Make the file as small as it can be.")
+@click.command(short_help="Rewrite the file to its smallest size.")
 @STORE
 @click.option(
     "--when-free",
     type=click.FloatRange(0, 1),
     metavar="SHARE",
-    help="Do nothing unless so much of the file's pages is free, 0.5 for half: for a line in a crontab.",
+    help="Do nothing unless at least this share of the file's pages is free (0.5 is half). Useful in a crontab.",
 )
 @AS_JSON
 def compact(*, store: Path, when_free: float | None, as_json: bool) -> None:
-    """Put STORE into a new file, in key order and without free pages, that takes its name.
+    """Rewrite STORE in key order and without free pages, and replace the old file.
 
-    Others may have it open: they go on in the new file. Cut anywhere, the old file is there or the new one.
-    It takes room for a second file until it is done, and until the last read of the old one ends.
+    Other processes may have STORE open: they continue in the new file. After a crash either the old or the new file
+    is there. The disk needs room for both files until the last read of the old file ends.
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:

@@ -1,4 +1,4 @@
-"""What a shell offers when a person presses tab: threads, branches, keys, runs, and what names a checkpoint."""
+"""Shell completion of threads, branches, keys, runs and names of checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _THREADS_READ_MAX = 10_000
 
 
 def complete_thread(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the ids of threads that begin so."""
+    """Return the ids of threads that begin with `start`."""
     return _offer(context, start, _thread_ids)
 
 
@@ -33,22 +33,22 @@ def _thread_ids(store: Store, _thread: str) -> Iterator[str]:
 
 
 def complete_branch(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the branches of the thread named before that begin so."""
+    """Return the branches of the command line's thread that begin with `start`."""
     return _offer(context, start, lambda store, thread: (info.name for info in store.thread(thread).branches()))
 
 
 def complete_target(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the tags of the thread named before that begin so."""
+    """Return the tags of the command line's thread that begin with `start`."""
     return _offer(context, start, lambda store, thread: store.thread(thread).tags())
 
 
 def complete_side(context: click.Context, parameter: click.Parameter, start: str) -> list[str]:
-    """Return the tags and branches of the thread named before that begin so."""
+    """Return the tags and branches of the command line's thread that begin with `start`."""
     return complete_target(context, parameter, start) + complete_branch(context, parameter, start)
 
 
 def complete_key(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the keys of the board that begin so."""
+    """Return the keys of the board that begin with `start`."""
     return _offer(context, start, lambda store, _thread: _keys(store, start))
 
 
@@ -59,14 +59,14 @@ def _keys(store: Store, start: str) -> Iterator[str]:
 
 
 def complete_run(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the ids of runs that begin so."""
+    """Return the ids of runs that begin with `start`."""
     from statelog import durable
 
     return _offer(context, start, lambda store, _run: (info.id for info in durable.runs(store)))
 
 
 def complete_place(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the places that the run named before has recorded."""
+    """Return the recorded places of the command line's run."""
     from statelog import durable
 
     return _offer(
@@ -84,15 +84,15 @@ def complete_schedule(context: click.Context, _parameter: click.Parameter, start
 
 
 def complete_gate(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
-    """Return the gates that wait for an answer and begin so."""
+    """Return the ids of waiting gates that begin with `start`."""
     from statelog import durable
 
     return _offer(context, start, lambda store, _gate: (gate.id for gate in durable.gates(store, pending=True)))
 
 
 def _offer(context: click.Context, start: str, names: _Names) -> list[str]:
-    """Return names that begin so, out of the store that the command line names; none if it cannot be read."""
-    # Click leaves arguments where they are when the option to be completed ends the line.
+    """Return the names that begin with `start` from the command line's store, or [] if the store cannot be read."""
+    # If the line ends with an option, click leaves the arguments unparsed.
     named = [context.params[name] for name in ("store", "thread", "run") if context.params.get(name) is not None]
     path, thread = [*named, *context.args, None, ""][:2]
     found: list[str] = []

@@ -1,4 +1,4 @@
-"""`statelog crashtest`: power cuts and killed processes, on the user's own disk."""
+"""`statelog crashtest`: simulated power cuts and killed processes on the user's own disk."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Try to lose a commit: power cuts and kills.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=1), metavar="N", help="How long processes are killed.  [default: 20]"
+    "--seconds",
+    type=click.FloatRange(min=1),
+    metavar="N",
+    help="Duration of the test that kills processes.  [default: 20]",
 )
 @click.option(
     "--images",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Of power cuts, distinct.  [default: 20000]",
+    help="Number of distinct power cuts.  [default: 20000]",
 )
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
-    help="On the disk to be tried; that of temporary files if left out.",
+    help="Directory on the disk to test. Default: the directory of temporary files.",
 )
-@click.option("--evidence", type=click.Path(path_type=Path, file_okay=False), help="Where to keep images that are bad.")
+@click.option("--evidence", type=click.Path(path_type=Path, file_okay=False), help="Directory to keep bad images in.")
 @AS_JSON
 def crashtest(
     *, seconds: float | None, images: int | None, directory: Path | None, evidence: Path | None, as_json: bool
 ) -> None:
-    """Try to lose a commit on this machine; exit with 1 if one was, or anything else was wrong.
+    """Try to lose a commit on this machine. Exit code 1: a commit was lost, or another check failed.
 
-    Stores of its own are written, with every write recorded, and what the disk may hold when the
-    power fails is rebuilt and opened, at each point; eight processes on one file are killed at
-    random. Disks that break their promise on purpose are tried first: a test that does not
-    notice finds nothing.
+    The test writes temporary stores and records every write. For each point of time it rebuilds
+    the disk images that a power failure may leave, and opens them. It also kills eight processes
+    on one file at random. First it checks itself on simulated disks that lose flushed data: it
+    must notice each loss.
 
-    That takes many minutes. With fewer --images the power is cut at a sample of
-    the points, and the table tells how many of how many.
+    This takes many minutes. With fewer --images the power is cut at a sample of the points.
+    The table shows the sample and the total.
     """
     from statelog.testing.crashtest import IMAGES_DEFAULT, SECONDS_DEFAULT, CrashTestReport, crashtest_steps
 
@@ -79,7 +82,7 @@ def _print(output: Output, report: CrashTestReport) -> None:
 
 
 def _document(report: CrashTestReport) -> dict[str, Any]:
-    """Return the report as JSON has it."""
+    """Return the report as a JSON document."""
     document = {name: _plain(part) for name, part in asdict(report).items()}
     return {"ok": report.ok, "lost": report.lost, "wrong": report.wrong, **document, "bad": report.bad()}
 

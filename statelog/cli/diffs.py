@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _VALUE_CHARACTERS_MIN = 20
 _VALUE_FULL_CHARACTERS_MAX = 2**40
 _LINES_MAX = 20
-"""Shown of one changed text."""
+"""The maximum number of lines shown for one changed text."""
 
 _ARROW = " -> "
 _STYLES = {"added": "green", "removed": "red", "changed": "yellow"}
@@ -62,8 +62,8 @@ def diff(
 ) -> None:
     """Show what changed in THREAD of STORE from OLD to NEW.
 
-    Each is a target as of --at in `show`, a branch (its head), or BRANCH@TARGET. NEW is the
-    head if left out, OLD the checkpoint that NEW was made from.
+    OLD and NEW are targets as for `show --at`, a branch (its head), or BRANCH@TARGET. The
+    default of NEW is the head. The default of OLD is the parent of NEW.
     """
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened:
@@ -97,9 +97,9 @@ def _name(checkpoint: Checkpoint | None, *, is_of_graph: bool) -> str:
 
 
 def print_changes(output: Output, changes: Iterable[Change], *, full: bool = False) -> None:
-    """Write changes, those of a channel together: `+ path: new`, `- path: old`, `~ path: old -> new`.
+    """Write changes, grouped by channel: `+ path: new`, `- path: old`, `~ path: old -> new`.
 
-    A changed text that is long, or of several lines, is shown as its lines that differ.
+    For a changed text that is long or has several lines, only the differing lines are shown.
     """
     for channel, group in groupby(changes, key=lambda change: change.path[0]):
         of_channel = list(group)
@@ -128,7 +128,7 @@ def _print_change(output: Output, change: Change, name: str, *, full: bool, inde
             return
     old, new = render(change.old, room), render(change.new, room)
     room -= len(_ARROW)
-    if len(old) + len(new) > room:  # what the shorter one leaves is the other's
+    if len(old) + len(new) > room:  # The longer text gets the room that the shorter one leaves.
         sizes = [max(room // 2, room - len(other)) for other in (new, old)]
         old, new = shorten(old, sizes[0]), shorten(new, sizes[1])
     output.line(f"{start}{old}{_ARROW}{new}", style=style)

@@ -1,4 +1,4 @@
-"""What users hold, as JSON documents: the shape that `--json` promises."""
+"""JSON documents of the public objects: the format that `--json` promises."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def thread_document(info: ThreadInfo) -> dict[str, Any]:
-    """Return a thread as the store lists it."""
+    """Return the JSON document of a thread."""
     return {
         "id": info.id,
         "created": info.created.isoformat(),
@@ -31,7 +31,7 @@ def thread_document(info: ThreadInfo) -> dict[str, Any]:
 
 
 def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return a checkpoint without its state."""
+    """Return the JSON document of a checkpoint, without its state."""
     return {
         "thread": checkpoint.thread_id,
         "branch": checkpoint.branch,
@@ -49,7 +49,7 @@ def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def record_document(record: LogRecord) -> dict[str, Any]:
-    """Return an entry of the log."""
+    """Return the JSON document of a record of the log."""
     return {
         "lsn": record.lsn,
         "type": record.type,
@@ -64,7 +64,7 @@ def record_document(record: LogRecord) -> dict[str, Any]:
 
 
 def change_document(change: Change) -> dict[str, Any]:
-    """Return one difference; `old` and `new` only where there is one."""
+    """Return the JSON document of a change. `old` and `new` are only included if they exist."""
     document: dict[str, Any] = {"path": format_path(change.path), "steps": list(change.path), "kind": change.kind}
     if change.kind != "added":
         document["old"] = to_json(change.old)
@@ -74,7 +74,7 @@ def change_document(change: Change) -> dict[str, Any]:
 
 
 def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
-    """Return sizes and counts."""
+    """Return the JSON document of a store's sizes and counts."""
     return {
         **asdict(statistics),
         "readers_by_process": [reader._asdict() for reader in statistics.readers_by_process],
@@ -107,7 +107,7 @@ def entry_document(entry: Entry, *, has_value: bool = True) -> dict[str, Any]:
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """Return what has happened to an entry."""
+    """Return the JSON document of a board event."""
     return {
         "kind": event.kind,
         "key": event.key,
@@ -122,7 +122,7 @@ def event_document(event: Event) -> dict[str, Any]:
 
 
 def run_document(info: RunInfo) -> dict[str, Any]:
-    """Return a run, as it is at a moment."""
+    """Return the JSON document of a run."""
     return {
         **documents.run_document(info),
         "args": to_json(list(info.args)),
@@ -134,7 +134,7 @@ def run_document(info: RunInfo) -> dict[str, Any]:
 
 
 def difference_document(difference: RunDifference) -> dict[str, Any]:
-    """Return a difference of two runs."""
+    """Return the JSON document of a difference between two runs."""
     return {
         "place": difference.place,
         "what": difference.what,
@@ -144,17 +144,17 @@ def difference_document(difference: RunDifference) -> dict[str, Any]:
 
 
 def step_document(step: StepInfo) -> dict[str, Any]:
-    """Return what a run has recorded of a call."""
+    """Return the JSON document of a recorded step."""
     return {**documents.step_document(step), "result": to_json(step.result)}
 
 
 def gate_document(gate: Gate) -> dict[str, Any]:
-    """Return where a run waits for an answer, or what it was answered."""
+    """Return the JSON document of a gate and its answer."""
     return {**documents.gate_document(gate), "payload": to_json(gate.payload)}
 
 
 def message_document(message: Message) -> dict[str, Any]:
-    """Return a message that a run has emitted."""
+    """Return the JSON document of an emitted message."""
     return {
         "id": message.id,
         "topic": message.topic,
@@ -174,12 +174,12 @@ def message_document(message: Message) -> dict[str, Any]:
 
 
 def status_of(message: Message) -> str:
-    """Return whether a message waits or was refused for good."""
+    """Return "waiting" or "parked", the status of a message."""
     return "parked" if message.is_parked else "waits"
 
 
 def delivery_document(delivery: Delivery) -> dict[str, Any]:
-    """Return what a delivery came to."""
+    """Return the JSON document of a delivery's counts."""
     return {**asdict(delivery), "due": documents.iso(delivery.due)}
 
 

@@ -1,4 +1,4 @@
-"""Exit codes: one for each thing a script may want to tell apart."""
+"""Exit codes: one for each outcome that a script may want to distinguish."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ OS_ERROR = errors.StorageError.exit_code
 NO_SUCH_FILE = errors.StoreNotFoundError.exit_code
 
 INTERNAL = 70
-"""A bug of statelog's (EX_SOFTWARE of sysexits.h)."""
+"""A bug in statelog (EX_SOFTWARE of sysexits.h)."""
 
 INTERRUPTED = 130
-"""Ctrl-C: 128 + SIGINT, as shells have it."""
+"""Ctrl-C: 128 + SIGINT, as in shells."""
 
 TERMINATED = 143
-"""A command that follows was ended by SIGTERM: 128 + SIGTERM."""
+"""SIGTERM ended a command that follows a log: 128 + SIGTERM."""
 
 BROKEN_PIPE = 141
-"""Whoever read our output has stopped: 128 + SIGPIPE."""
+"""The reader of the output has gone: 128 + SIGPIPE."""
 
 _MEANINGS: tuple[tuple[type[errors.StatelogError], str], ...] = (
     (errors.StatelogError, "another failure"),
     (errors.UsageError, "wrong usage: an unknown option, a value that cannot be stored, a read-only store"),
     (errors.NotFoundError, "no such thread, branch, checkpoint or path"),
     (errors.StoreNotFoundError, "no such file"),
-    (errors.ConflictError, "someone else was first, or a name is taken"),
-    (errors.LimitError, "a limit was passed, or the store or disk is full"),
+    (errors.ConflictError, "another writer was first, or a name is taken"),
+    (errors.LimitError, "a limit was exceeded, or the store or disk is full"),
     (errors.FormatError, "not a statelog file"),
-    (errors.NewerFormatError, "a file of a newer format: it takes a newer statelog"),
+    (errors.NewerFormatError, "a file of a newer format: upgrade statelog"),
     (errors.CorruptionError, "the file is damaged, or does not have the expected history"),
     (errors.StorageError, "the disk or the operating system refused"),
     (errors.StoreLockedError, "another process holds the file"),
@@ -44,7 +44,7 @@ _MEANINGS: tuple[tuple[type[errors.StatelogError], str], ...] = (
 
 
 def table() -> dict[int, str]:
-    """Return what each exit code means, ascending."""
+    """Return the exit codes in ascending order, with their meanings."""
     meanings: dict[int, list[str]] = {0: ["done"]}
     for kind, meaning in _MEANINGS:
         meanings.setdefault(kind.exit_code, []).append(meaning)
@@ -56,7 +56,7 @@ def table() -> dict[int, str]:
 
 
 def epilog() -> str:
-    """Return the table as the end of `--help`."""
+    """Return the table of exit codes for the end of `--help`."""
     rows = [
         textwrap.fill(f"  {code:>3}  {meaning}", 76, subsequent_indent=" " * 7) for code, meaning in table().items()
     ]
@@ -64,12 +64,12 @@ def epilog() -> str:
 
 
 def error_line(message: str) -> str:
-    """Return one line for stderr, whatever stands in the message."""
+    """Return an error message as one line, with special characters escaped."""
     return f"statelog: {escape(message)}"
 
 
 class ChildError(errors.StatelogError):
-    """What a child process reported or died of; its exit code, kind and facts are those of the error there."""
+    """A failure of a child process, with the exit code, kind and facts of the child's error."""
 
     def __init__(
         self, message: str, exit_code: int, kind: str = "ChildError", facts: Mapping[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""`statelog fleet`: stores that outlive their machine, in a bucket, a folder or Postgres."""
+"""`statelog fleet`: stores kept in a bucket, a folder or Postgres."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _CACHE_FOLDER = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(".statelog-fleet"),
     show_default=True,
-    help="Where this machine keeps its copies.",
+    help="Directory of this machine's copies.",
 )
 
 
-def _CACHE(command: Command) -> Command:  # noqa: N802 - it is a decorator as the others here
+def _CACHE(command: Command) -> Command:  # noqa: N802 - decorators of options are in capitals here
     """Give a command --cache and --key-env."""
     return _CACHE_FOLDER(KEY_ENV(command))
 
@@ -55,7 +55,7 @@ def connect_fleet(url: str, cache: Path) -> Fleet:
 
 
 def _import(module: str) -> Any:
-    """Return a module of the fleet, whose packages most who run commands do not have."""
+    """Import and return a module of the fleet. Its packages are an optional extra."""
     try:
         return import_module(f"statelog.fleet.{module}")
     except ImportError as error:
@@ -65,9 +65,9 @@ def _import(module: str) -> Any:
 
 @click.group("fleet", short_help="Stores in a bucket, a folder or Postgres.")
 def fleet() -> None:
-    """Look after stores that are shipped to URL: file:///folder, s3://, gs://, az:// or postgresql://.
+    """Maintain stores that are shipped to URL: file:///folder, s3://, gs://, az:// or postgresql://.
 
-    What opens a bucket is taken from the environment, as AWS_ENDPOINT_URL and AWS_ACCESS_KEY_ID.
+    Credentials of buckets come from the environment, such as AWS_ENDPOINT_URL and AWS_ACCESS_KEY_ID.
     """
 
 
@@ -91,13 +91,13 @@ def ls(*, url: str, cache: Path, as_json: bool) -> None:
     output.table(["name", "state", "epoch", "lsn", "owner"], rows, right=["epoch", "lsn"])
 
 
-@fleet.command("status", short_help="Tell who owns a store.")
+@fleet.command("status", short_help="Show the owner of a store.")
 @_URL
 @_NAME
 @_CACHE
 @AS_JSON
 def status(*, url: str, name: str, cache: Path, as_json: bool) -> None:
-    """Tell who owns the store NAME, and up to where its log is written down."""
+    """Show the owner of the store NAME and the last LSN of its shipped log."""
     output = Output(as_json=as_json)
     with connect_fleet(url, cache) as opened:
         found = opened.status(name)
@@ -108,15 +108,15 @@ def status(*, url: str, name: str, cache: Path, as_json: bool) -> None:
         output.line(f"{found.name}: {found.state}, {end}, epoch {found.epoch}, {found.owner}")
 
 
-@fleet.command("restore", short_help="Make a file of a store.")
+@fleet.command("restore", short_help="Restore a store to a file.")
 @_URL
 @_NAME
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--at", metavar="LSN|TIME", help="As it was at an LSN, or at a time with its zone.")
+@click.option("--at", metavar="LSN|TIME", help="Restore the state at an LSN, or at a time with its zone.")
 @_CACHE
 @AS_JSON
 def restore(*, url: str, name: str, path: Path, at: str | None, cache: Path, as_json: bool) -> None:
-    """Make the file PATH of the store NAME. Nothing ships it."""
+    """Restore the store NAME to the file PATH. The file is not shipped."""
     output = Output(as_json=as_json)
     with connect_fleet(url, cache) as opened:
         opened.restore(name, path, at=_parse_at(at))
@@ -126,13 +126,13 @@ def restore(*, url: str, name: str, path: Path, at: str | None, cache: Path, as_
         output.line(f"{name} -> {path}")
 
 
-@fleet.command("follow", short_help="Print what a store commits, as it arrives.")
+@fleet.command("follow", short_help="Print a store's commits as they arrive.")
 @_URL
 @_NAME
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records above this number.")
 @click.option("--thread", metavar="ID", help="Only records of this thread.")
-@click.option("--limit", type=click.IntRange(min=0), help="Stop after so many.")
-@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Stop after so long a wait.")
+@click.option("--limit", type=click.IntRange(min=0), help="Stop after this many records.")
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Stop after waiting this long.")
 @click.option("--poll", "poll_s", type=float, default=1, show_default=True, metavar="SECONDS", help="Look so often.")
 @_CACHE
 @AS_JSON
@@ -148,9 +148,9 @@ def follow(
     cache: Path,
     as_json: bool,
 ) -> None:
-    """Print the event log of the store NAME in order, as `statelog log --follow` does, and what its owner ships.
+    """Print the event log of the store NAME in order, and new records as its owner ships them.
 
-    It ends with Ctrl-C, and when the store is deleted.
+    The command ends with Ctrl-C, or when the store is deleted.
     """
     output = Output(as_json=as_json, absolute=True)
     with _ended_by_sigterm(), connect_fleet(url, cache) as opened, opened.follow(name, poll_s=poll_s) as copy:
@@ -160,7 +160,7 @@ def follow(
 
 
 def _arriving(copy: Store, after: int, timeout_s: float | None) -> Iterator[LogRecord]:
-    """Yield the records of a copy as they come. Raises what ends its following."""
+    """Yield the records of a copy as they arrive. Raises the error that ends the replication."""
     is_more = True
     while is_more:
         end = copy.last_lsn
@@ -173,7 +173,7 @@ def _arriving(copy: Store, after: int, timeout_s: float | None) -> Iterator[LogR
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end a command as Ctrl-C does: what it has made on the disk goes first."""
+    """Let SIGTERM end a command as Ctrl-C does, after it has removed its temporary files."""
 
     def end(_number: int, _frame: object) -> None:
         raise click.exceptions.Exit(exits.TERMINATED)
@@ -185,7 +185,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-@fleet.command("stranded", short_help="List what was never shipped, and export it.")
+@fleet.command("stranded", short_help="List and export commits that were never shipped.")
 @_URL
 @click.option(
     "--export",
@@ -193,16 +193,16 @@ def _ended_by_sigterm() -> Iterator[None]:
     nargs=2,
     type=click.Path(path_type=Path),
     metavar="FILE TARGET",
-    help="Write what is in FILE, one of the list, to the file TARGET.",
+    help="Export the stranded file FILE to the file TARGET.",
 )
 @_CACHE
 @AS_JSON
 def stranded(*, url: str, exported: tuple[Path, Path] | None, cache: Path, as_json: bool) -> None:
-    """List the files of this machine with commits that were not shipped before another took the store over.
+    """List this machine's files with commits that were not shipped before another machine took over the store.
 
-    Each opens as a store, for reading: `statelog threads FILE`, `statelog board ls FILE`. --export writes the threads
-    that have gone on there, for `statelog import`. A thread with which the store has gone on, too, goes out as a copy,
-    by the id ID-stranded-EPOCH.
+    Each file can be read as a store: `statelog threads FILE`, `statelog board ls FILE`. --export writes the threads
+    that have new commits in FILE, for `statelog import`. A thread that has changed in the store, too, is exported as
+    a copy with the id ID-stranded-EPOCH.
     """
     output = Output(as_json=as_json)
     with connect_fleet(url, cache) as opened:
@@ -220,13 +220,13 @@ def stranded(*, url: str, exported: tuple[Path, Path] | None, cache: Path, as_js
 def _export_stranded(opened: Fleet, found: list[Stranded], path: Path, target: Path, output: Output) -> None:
     chosen = next((each for each in found if each.path.resolve() == path.resolve()), None)
     if chosen is None:
-        message = f"{path} is no stranded file of this machine: `statelog fleet stranded URL` lists them"
+        message = f"{path} is not a stranded file of this machine: `statelog fleet stranded URL` lists them"
         raise NotFoundError(message, path=str(path))
     refuse_files_of(path, target)
     with opened_for_replacing(target, like=path) as stream:
         ids = opened.export_stranded(chosen, stream)
         if not ids:
-            message = f"no thread has gone on in {path}: there is nothing to export"
+            message = f"no thread has new commits in {path}: there is nothing to export"
             raise NotFoundError(message, path=str(path))
     if output.as_json:
         output.emit({"name": chosen.name, "path": str(path), "output": str(target), "threads": ids})
@@ -236,13 +236,13 @@ def _export_stranded(opened: Fleet, found: list[Stranded], path: Path, target: P
     output.say(f"{count(len(ids), 'thread')} to {target}")
 
 
-@fleet.command("gc", short_help="Remove what nothing leads to.")
+@fleet.command("gc", short_help="Remove unreferenced objects.")
 @_URL
 @_NAME
 @_CACHE
 @AS_JSON
 def gc(*, url: str, name: str, cache: Path, as_json: bool) -> None:
-    """Remove the objects of the store NAME that nothing leads to any more."""
+    """Remove the unreferenced objects of the store NAME."""
     output = Output(as_json=as_json)
     with connect_fleet(url, cache) as opened:
         removed = opened.gc(name)
@@ -252,13 +252,13 @@ def gc(*, url: str, name: str, cache: Path, as_json: bool) -> None:
         output.say(f"{name}: {count(removed, 'object')} removed")
 
 
-@fleet.command("purge", short_help="Have what was deleted gone from the storage, too.")
+@fleet.command("purge", short_help="Erase deleted data from the storage.")
 @_URL
 @_NAME
 @_CACHE
 @AS_JSON
 def purge(*, url: str, name: str, cache: Path, as_json: bool) -> None:
-    """Make the store NAME anew of what it holds now, and remove all objects before. It waits for its owner to end."""
+    """Rewrite the store NAME from its current content and remove all older objects. Waits for its owner to close it."""
     _own(url, cache, lambda opened: opened.purge(name), name, "purged", as_json=as_json)
 
 
@@ -269,9 +269,9 @@ def purge(*, url: str, name: str, cache: Path, as_json: bool) -> None:
 @_CACHE
 @AS_JSON
 def delete(*, url: str, name: str, yes: bool, cache: Path, as_json: bool) -> None:
-    """Delete the store NAME, here and in the storage. It waits for its owner to end."""
+    """Delete the store NAME on this machine and in the storage. Waits until its owner has closed it."""
     if not yes:
-        message = f"this deletes {name!r} for good: say --yes"
+        message = f"this deletes {name!r} for good: give --yes"
         raise UsageError(message, argument="--yes")
     _own(url, cache, lambda opened: opened.delete(name), name, "deleted", as_json=as_json)
 
@@ -292,7 +292,7 @@ def _own(url: str, cache: Path, act: Any, name: str, done: str, *, as_json: bool
 @_CACHE
 @AS_JSON
 def check(*, url: str, name: str | None, cache: Path, as_json: bool) -> None:
-    """Restore every store, or NAME alone, into a temporary file, and verify it."""
+    """Restore every store, or only NAME, to a temporary file and verify it."""
     output = Output(as_json=as_json)
     with connect_fleet(url, cache) as opened, output.progress("checking"):
         checked = 1 if name is not None else len(opened.stores())
@@ -308,14 +308,14 @@ def check(*, url: str, name: str | None, cache: Path, as_json: bool) -> None:
         raise CorruptionError(message, **first.error.facts)
 
 
-@fleet.command("setup", short_help="Make the tables of a fleet in Postgres.")
+@fleet.command("setup", short_help="Create the tables of a fleet in Postgres.")
 @_URL
 @AS_JSON
 def setup(*, url: str, as_json: bool) -> None:
-    """Make the tables of a fleet in a database of Postgres, where they are missing."""
+    """Create the missing tables of a fleet in a Postgres database."""
     if not url.startswith(("postgresql://", "postgres://")):
         shown = redacted_url(url)
-        message = f"only Postgres has tables to be made, not {shown!r}"
+        message = f"setup needs a postgresql:// URL, not {shown!r}"
         raise UsageError(message, argument="URL", value=shown)
     _import("opening").set_up(url)
     output = Output(as_json=as_json)
@@ -331,6 +331,6 @@ def _parse_at(text: str | None) -> int | datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"--at is an LSN or a time as 2026-01-31T12:00:00Z, not {text!r}"
+        message = f"--at must be an LSN or a time such as 2026-01-31T12:00:00Z, not {text!r}"
         raise UsageError(message, argument="--at", value=text) from error
     return found if found.tzinfo else found.astimezone()

@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 @click.option("--allow-writes", is_flag=True, help="Let the page change the store: rollback, fork, tag.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--fleet", metavar="URL", help="Storage of the fleet that STORE is a copy of: show who owns it, and its lag."
+    "--fleet",
+    metavar="URL",
+    help="URL of the fleet that STORE is a copy of. The page then shows the owner and the lag.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port to listen on.")
 @AS_JSON
 def ui(*, store: Path, allow_writes: bool, host: str, fleet: str | None, port: int, as_json: bool) -> None:
-    """Serve a page that shows STORE, and print its address. Ctrl+C ends it.
+    """Serve a page that shows STORE and print its address. Ctrl+C ends the server.
 
-    The address has a token: who knows it can read the store. Other processes go on writing.
+    The address contains a token: anyone who has it can read the store. Other processes can write meanwhile.
     """
     with _needed("ui"):
         from statelog.inspector.server import serve
@@ -55,12 +57,12 @@ def ui(*, store: Path, allow_writes: bool, host: str, fleet: str | None, port: i
 
 @contextmanager
 def _asking(url: str, path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
-    """Yield a function that asks a fleet's storage for the owner of the store that a file is a copy of."""
+    """Yield a function that asks a fleet's storage for the owner of the store of a copy."""
     with connect_fleet(url, path.parent) as fleet:
         from statelog.fleet.names import COPY, store_of
 
         name = store_of(path.name.removesuffix(COPY))
-        fleet.status(name)  # a fleet that does not have the store is refused now
+        fleet.status(name)  # Fail early if the fleet does not have the store.
 
         def ask() -> dict[str, Any]:
             return {**asdict(fleet.status(name)), "shipped_lsn": fleet.shipped_lsn(name)}
@@ -74,25 +76,34 @@ def _asking(url: str, path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
 @click.argument("target", type=click.Path(path_type=Path, dir_okay=False))
 @BRANCH
 @click.option(
-    "--versions", type=click.IntRange(min=1), default=200, show_default=True, help="At most so many a branch."
+    "--versions",
+    type=click.IntRange(min=1),
+    default=200,
+    show_default=True,
+    help="Maximum number of versions of each branch.",
 )
 @AS_JSON
 def export_html(*, store: Path, thread: str, target: Path, branch: str | None, versions: int, as_json: bool) -> None:
     """Write THREAD of STORE to TARGET, a new HTML file that any browser shows without a server.
 
-    The file has what the store has: quarantined values stay hidden, and what a guard has redacted is redacted.
+    Quarantined values stay hidden, and redacted values stay redacted.
     """
     with _needed("export-html"):
         from statelog.inspector.export import export_html
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened:
-        text = export_html(opened, find_thread(opened, thread, branch), versions=versions)
+        found = find_thread(opened, thread, branch)
         try:
-            with target.open("x", encoding="utf-8") as file:
-                file.write(text)
+            file = target.open("x", encoding="utf-8")
         except FileExistsError:
             message = f"{target} exists already"
             raise AlreadyExistsError(message, path=str(target)) from None
+        try:
+            with file:
+                file.write(export_html(opened, found, versions=versions))
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
     if as_json:
         output.emit({"thread": thread, "path": str(target), "size_bytes": target.stat().st_size})
     else:
@@ -104,5 +115,5 @@ def _needed(command: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        message = f"{command} needs a package that is missing: {error.name} (pip install 'statelog[ui]')"
+        message = f"{command} needs the missing package {error.name} (pip install 'statelog[ui]')"
         raise UsageError(message, package=error.name) from None

@@ -46,5 +46,5 @@ def read_variable(name: str) -> str | None:
 
 
 def read_key_file(path: Path) -> bytes:
-    """Return the key in a file, without line breaks at its end."""
+    """Return the key in a file, without trailing line breaks."""
     return path.read_bytes().rstrip(b"\r\n")

@@ -1,4 +1,4 @@
-"""`statelog import-langgraph` and `statelog export-langgraph`: threads of LangGraph's savers, copied and compared."""
+"""`statelog import-langgraph` and `export-langgraph`: copy threads of LangGraph's savers and compare the copies."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.move.migration import LeftOut, MigrationReport
 
 _NAMED_MAX = 5
-"""Threads named in an error; the output has them all."""
+"""The maximum number of threads named in an error. The output names all of them."""
 
 _DATABASES = ("sqlite:", "postgresql://", "postgres://")
 _FOREIGN = ("dynamodb:", "redis://", "rediss://", "lmdb:")
-"""Databases of savers by others. They can only be imported from."""
+"""URL prefixes of third-party savers' databases. They support import only."""
 
 
 @click.command("import-langgraph", short_help="Copy LangGraph threads from a database.")
@@ -39,22 +39,21 @@ _FOREIGN = ("dynamodb:", "redis://", "rediss://", "lmdb:")
 @MAX_SIZE
 @AS_JSON
 def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_json: bool) -> None:
-    """Copy all threads in DATABASE, which is only read.
+    """Copy all threads from DATABASE to STORE. DATABASE is only read.
 
-    It is sqlite:PATH or postgresql://... of LangGraph's own savers; dynamodb:TABLE of langgraph-checkpoint-aws;
-    redis://HOST/0 of langgraph-checkpoint-plainredis, with ?prefix= for another prefix than lg; or lmdb:PATH of
+    DATABASE is sqlite:PATH or postgresql://... of LangGraph's savers, dynamodb:TABLE of langgraph-checkpoint-aws,
+    redis://HOST/0 of langgraph-checkpoint-plainredis (with ?prefix= if the prefix is not lg), or lmdb:PATH of
     langgraph-checkpoint-lmdb.
 
-    They go to STORE, which is made if need be; if it is left out, to the database's name with .state, in the
-    current directory.
+    STORE is created if it does not exist. Its default is the database's name with .state, in the current directory.
 
-    Every namespace, checkpoint, pending write and all metadata; at the end all of it is read back and compared.
-    What was copied before is passed over: an import that was cut off is done again, and goes on where it ended.
+    The command copies every namespace, checkpoint and pending write, and all metadata. At the end it reads the copies
+    back and compares them. If an import is interrupted, run it again: it skips everything already copied.
 
-    If STORE has a guard, secrets are redacted, and the threads that had some are named.
+    If STORE has a guard, secrets are redacted, and their threads are named.
 
-    A thread with which something is wrong (its name, a damaged row, other content in STORE) is copied up to there and
-    named at the end; all others are copied whole. The exit code is that of the error, 1 if there are several kinds.
+    A faulty thread (its name, a damaged row, other content in STORE) is copied up to the fault and named at the end.
+    All other threads are copied whole. The exit code is that of the fault, or 1 for several kinds of faults.
     """
     _check_database(source, (*_DATABASES, *_FOREIGN))
     if store is not None and file is not None:
@@ -68,9 +67,9 @@ def import_langgraph(*, source: str, store: Path | None, file: Path | None, as_j
 @click.argument("target", metavar="DATABASE")
 @AS_JSON
 def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
-    """Copy all threads of LangGraph in STORE into DATABASE (sqlite:PATH or postgresql://...), made if need be.
+    """Copy all LangGraph threads in STORE to DATABASE (sqlite:PATH or postgresql://...), which is created if missing.
 
-    As import-langgraph, the other way.
+    This is the reverse of import-langgraph.
     """
     _check_database(target, _DATABASES)
     if not store.is_file():
@@ -80,13 +79,13 @@ def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
 
 
 def _store_of(database: str) -> Path:
-    """Return the store that a database's threads go to if nobody says: named as it is, in the current directory."""
+    """Return the default store for a database's threads: the database's name, in the current directory."""
     name = ""
     with suppress(ValueError):  # It is not a valid address, for example because of a [ in its password.
         path = urlsplit(database).path if "://" in database else database.partition(":")[2]
         name = PurePath(path).stem
     if not name:
-        message = f"{redacted_url(database)} has no name: say which STORE its threads go to"
+        message = f"{redacted_url(database)} has no name: give the STORE for its threads"
         raise UsageError(message, argument="STORE", value=None)
     return Path(f"{name}.state")
 
@@ -94,7 +93,7 @@ def _store_of(database: str) -> Path:
 def _check_database(name: str, kinds: tuple[str, ...]) -> None:
     if not name.startswith(kinds):
         shown = redacted_url(name)
-        message = f"{shown!r} names no database, as sqlite:checkpoints.db and postgresql://user@host/name do"
+        message = f"{shown!r} is not a database: give sqlite:checkpoints.db or postgresql://user@host/name, for example"
         raise UsageError(message, argument="DATABASE", value=shown)
 
 
@@ -159,7 +158,7 @@ def _why(left: LeftOut) -> str:
 
 
 def _error_of(report: MigrationReport) -> StatelogError:
-    """Return one error for all threads left out: that of the one, or of the kind that they all are."""
+    """Return one error for all threads left out: the only error, or an error of their common kind."""
     first, *more = (each.error for each in report.left_out)
     if not more:
         (left,) = report.left_out

@@ -27,16 +27,18 @@ _BODY_CHARACTERS_MIN = 12
 _THREAD_CHARACTERS_MAX = 16
 _EXPIRED = "(expired)"
 _STORE = "(store)"
-"""Of a policy for threads to come."""
+"""Shown as the thread of a policy for future threads."""
 
 
 @click.command(short_help="Print the event log, and follow it.")
 @STORE
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records above this number.")
 @click.option("--thread", metavar="ID", shell_complete=complete_thread, help="Only records of this thread.")
-@click.option("--limit", type=click.IntRange(min=0), help="Stop after so many.")
-@click.option("--follow", "-f", is_flag=True, help="At the end wait for more, until Ctrl-C.")
-@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="With --follow: stop after so long a wait.")
+@click.option("--limit", type=click.IntRange(min=0), help="Stop after this many records.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more records at the end, until Ctrl-C.")
+@click.option(
+    "--timeout", "timeout_s", type=float, metavar="SECONDS", help="With --follow: stop after waiting this long."
+)
 @ABSOLUTE
 @AS_JSON
 def log(
@@ -51,7 +53,7 @@ def log(
     as_json: bool,
 ) -> None:
     """Print the event log of STORE in order: every commit, rollback, fork, tag and new thread."""
-    output = Output(as_json=as_json, absolute=follow or absolute)  # an age is soon wrong where it stays on a screen
+    output = Output(as_json=as_json, absolute=follow or absolute)  # A printed age soon becomes wrong.
     is_silent = True
     with open_for_reading(store) as opened:
         records = opened.log(after, follow=follow, timeout_s=timeout_s)
@@ -61,16 +63,16 @@ def log(
             if follow:
                 sys.stdout.flush()
         if is_silent and thread is not None and not follow:
-            find_thread(opened, thread)  # which says so if there is none
+            find_thread(opened, thread)  # Raises if the thread does not exist.
 
 
 def of_thread(records: Iterator[LogRecord], thread: str | None) -> Iterator[LogRecord]:
-    """Yield the records of one thread; all if none is named."""
+    """Yield the records of one thread, or all records if `thread` is None."""
     return records if thread is None else (record for record in records if record.thread_id == thread)
 
 
 def write_record(record: LogRecord, output: Output) -> None:
-    """Write a record, on one line."""
+    """Write a record on one line."""
     if output.as_json:
         output.emit(record_document(record))
     else:
@@ -78,7 +80,7 @@ def write_record(record: LogRecord, output: Output) -> None:
 
 
 def _format_record(record: LogRecord, output: Output) -> str:
-    """Return one line; columns stay in place without knowing what comes."""
+    """Return one line. Its columns have fixed widths, because later lines are unknown."""
     body = {key: value for key, value in record.body.items() if key != "state_digest" and value not in (None, {}, [])}
     thread = record.thread_id or (_STORE if "pattern" in record.body else _EXPIRED)
     thread = escape(shorten(thread, _THREAD_CHARACTERS_MAX))

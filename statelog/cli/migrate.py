@@ -1,4 +1,4 @@
-"""`statelog migrate`: the threads of a store, brought to the declared version of their schema."""
+"""`statelog migrate`: migrates the threads of a store to the declared version of their schema."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _VALUE_CHARACTERS_MAX = 60
 _FAILURES_SHOWN_MAX = 20
 
 
-@click.command(short_help="Bring threads to the declared version of their schema.")
+@click.command(short_help="Migrate threads to the declared schema version.")
 @STORE
 @click.argument("schema", metavar="MODULE:NAME")
-@click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id fits.")
+@click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id matches.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; show the first differences.")
 @AS_JSON
 def migrate(*, store: Path, schema: str, threads: str, dry_run: bool, as_json: bool) -> None:
     """Give the threads of STORE a new version with their state in the declared version of a schema.
 
-    MODULE is a Python module as in `import`, from the current directory or installed; NAME is what
-    `statelog.versioned` returned there. Importing it executes it. Threads that fail stay as they are and are named;
-    then the exit code is that of a wrong usage. What was done is skipped when it is run again.
+    MODULE is the name of an importable Python module, installed or in the current directory. NAME is its variable with
+    the result of `statelog.versioned`. The command imports the module, which executes its code. Threads that fail stay
+    unchanged and are named; the exit code is then that of wrong usage. A second run skips migrated threads.
     """
     output = Output(as_json=as_json)
     versioned = schema_of(schema)
@@ -56,12 +56,12 @@ def migrate(*, store: Path, schema: str, threads: str, dry_run: bool, as_json: b
 
 
 def schema_of(text: str) -> Versioned[Any, Any]:
-    """Return the versioned schema MODULE:NAME. Raises UsageError: there is none, or no such module."""
+    """Return the versioned schema MODULE:NAME. Raises UsageError if the module or the schema does not exist."""
     from statelog import Versioned
 
     name, _colon, attribute = text.partition(":")
     if not attribute:
-        message = f"{text!r}: write MODULE:NAME, as agents.research:schema"
+        message = f"{text!r}: write MODULE:NAME, such as agents.research:schema"
         raise UsageError(message, argument="schema", value=text)
     found = getattr(import_here(name), attribute, None)
     if not isinstance(found, Versioned):

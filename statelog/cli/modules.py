@@ -12,9 +12,9 @@ from statelog.errors import UsageError
 
 
 def import_here(name: str) -> Any:
-    """Import a module, from the current directory first. What it prints goes to stderr. Raises UsageError."""
+    """Import a module, with the current directory searched first and its output on stderr. Raises UsageError."""
     if not all(part.isidentifier() for part in name.split(".")):
-        message = f"{name!r} is no name of a module, as flows or agents.flows are"
+        message = f"{name!r} is not the name of a module, such as flows or agents.flows"
         raise UsageError(message, argument="module", value=name)
     here = str(Path.cwd())
     if here not in sys.path:
@@ -27,7 +27,7 @@ def import_here(name: str) -> Any:
         is_absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
         if is_absent:
             ending = ": leave .py out" if name.endswith(".py") else ""
-            message = f"no module {name!r} in {here}, nor among those that are installed{ending}"
+            message = f"no module {name!r} in {here} or among the installed modules{ending}"
         else:
             message = f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
         raise UsageError(message, argument="module", value=name) from error

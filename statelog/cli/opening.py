@@ -1,4 +1,4 @@
-"""Stores as commands open them: of the size that --max-size says, or of what the address space has room for."""
+"""Opens stores for commands, with --max-size or the size that the address space allows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from statelog import Store
 
 _STORES_MAX = 4
-"""So many may have room in the address space: `compact` and `recover` have two open at a time, beside all else."""
+"""The number of stores that must fit into the address space. `compact` and `recover` open two at a time."""
 
 _SIZE = f"{__name__}.size"
 
 
 def remember_size(context: click.Context, _parameter: click.Parameter, text: str | None) -> None:
-    """Keep what --max-size says for whatever opens a store in this command."""
+    """Remember --max-size for the code of this command that opens a store."""
     size_bytes = None if text is None else parse_size(text)
     if text is not None and size_bytes is None:
-        message = f"{text!r} is no size, as 64M, 2G or 1048576 are"
+        message = f"{text!r} is not a size such as 64M, 2G or 1048576"
         raise click.BadParameter(message)
     if size_bytes is not None and size_bytes < MAX_SIZE_BYTES_MIN:
         message = f"{text!r} is less than a store needs, {MAX_SIZE_BYTES_MIN:,} bytes"
@@ -37,13 +37,13 @@ def remember_size(context: click.Context, _parameter: click.Parameter, text: str
 
 
 def size_asked_for() -> int | None:
-    """Return what --max-size says in the command that runs, None if it says nothing."""
+    """Return the --max-size of the running command, or None."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.meta.get(_SIZE)
 
 
 def _addresses_max() -> int:
-    """Return the bytes of address space that this process may have."""
+    """Return the limit of this process's address space in bytes."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return MAX_SIZE_BYTES_DEFAULT if limit == resource.RLIM_INFINITY else limit
 
@@ -51,12 +51,12 @@ def _addresses_max() -> int:
 def open_for_reading(
     path: Path, *, max_size_bytes: int | None = None, expect: bytes | None = None, **options: Any
 ) -> Store:
-    """Open a store that must exist; nothing is written to it."""
+    """Open an existing store read-only."""
     return open_store(path, max_size_bytes=max_size_bytes, read_only=True, expect=expect, **options)
 
 
 def open_for_writing(path: Path) -> Store:
-    """Open a store that must exist."""
+    """Open an existing store for writing."""
     return open_store(path, create=False)
 
 
@@ -64,9 +64,9 @@ def open_store(path: Path, *, max_size_bytes: int | None = None, **options: Any)
     """Open a store, as `statelog.open`.
 
     Args:
-        path: of the file.
-        max_size_bytes: its quota; what --max-size says if left out. If that says nothing either: the default, or the
-            largest part of it that the address space has room for (`ulimit -v`, a small container).
+        path: the file.
+        max_size_bytes: the quota. By default, --max-size. Without --max-size, the library's default, reduced if the
+            address space is smaller (`ulimit -v`, a small container).
         options: options of `statelog.open`. By default, `key` is the key of the command.
 
     Raises:
@@ -80,7 +80,7 @@ def open_store(path: Path, *, max_size_bytes: int | None = None, **options: Any)
             return open_store(path, max_size_bytes=max_size_bytes, guard=None, **options)
         except (
             GuardError
-        ):  # The store has a guard. Its rules are the program's, and a command has those of the library.
+        ):  # The store has a guard. Its rules belong to the program, so a command uses the library's rules.
             return open_store(path, max_size_bytes=max_size_bytes, guard=statelog.Guard(), **options)
     asked = size_asked_for() if max_size_bytes is None else max_size_bytes
     if asked is not None:

@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, each spelled once."""
+"""Arguments and options that commands share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_SIZE = click.option(
     metavar="SIZE",
     expose_value=False,
     callback=remember_size,
-    help="Reserve no more address space than this for the store, as 64M or 2G.",
+    help="Maximum address space of the store, such as 64M or 2G.",
 )
 
 KEY_ENV = click.option(
@@ -30,7 +30,7 @@ KEY_ENV = click.option(
     metavar="NAME",
     expose_value=False,
     callback=remember_variable,
-    help=f"The environment variable that has the key of the store. By default {VARIABLE_DEFAULT}, if it is set.",
+    help=f"Environment variable with the key of the store. Default: {VARIABLE_DEFAULT}, if set.",
 )
 
 
@@ -42,12 +42,12 @@ EXPECT = click.option(
     "--expect",
     metavar="ANCHOR",
     callback=_decode_anchor,
-    help="Refuse a store that does not have the history of this anchor, as `statelog anchor` has printed it.",
+    help="Fail if the store does not have the history of this anchor from `statelog anchor`.",
 )
 
 
-def STORE(command: Command) -> Command:  # noqa: N802 - stands among the others, and is used as they are
-    """Give a command the argument STORE, and with it --max-size and --key-env."""
+def STORE(command: Command) -> Command:  # noqa: N802 - decorators of options are in capitals here
+    """Give a command the argument STORE and the options --max-size and --key-env."""
     return _STORE(MAX_SIZE(KEY_ENV(command)))
 
 
@@ -57,10 +57,10 @@ INCLUDE_QUARANTINED = click.option(
 
 
 class TargetsCommand(click.Command):
-    """A command that takes -1 and the like for a version, counted from the head, not for an option."""
+    """A command that reads -1 as a version counted from the head, not as an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Say of such an argument that it is a version."""
+        """Mark negative numbers as versions, then parse."""
         taking = {
             name for each in self.params if isinstance(each, click.Option) and not each.is_flag for name in each.opts
         }
@@ -74,29 +74,29 @@ class TargetsCommand(click.Command):
 _FROM_HEAD = re.compile(r"-\d{1,9}")
 
 THREAD = click.argument("thread", shell_complete=complete_thread)
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output on stdout, and nothing else.")
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Write only JSON to stdout.")
 BRANCH = click.option(
     "--branch",
     default=None,
     show_default="main",
     metavar="NAME",
     shell_complete=complete_branch,
-    help="Branch of the thread. A LangGraph thread: the line that LangGraph shows if left out; or a checkpoint's id.",
+    help="Branch of the thread. For a LangGraph thread, also a checkpoint id. Default: the branch LangGraph shows.",
 )
-INNER = click.option("--inner", is_flag=True, help="Also what LangGraph keeps for itself: its own channels and lines.")
+INNER = click.option("--inner", is_flag=True, help="Also show LangGraph's internal channels and branches.")
 METADATA = click.option("--metadata", metavar="JSON", help="Metadata of the checkpoint, a JSON object.")
 ABSOLUTE = click.option(
     "--absolute/--relative",
     default=None,
-    help="Times exact, or as `3m ago`; relative on a terminal alone if left out.",
+    help="Show exact times, or ages such as `3m ago`. Default: ages on a terminal only.",
 )
-IDS = click.option("--ids", is_flag=True, help="With the ids of checkpoints.")
+IDS = click.option("--ids", is_flag=True, help="Show the ids of checkpoints.")
 AT = click.option(
     "--at",
     metavar="TARGET",
     shell_complete=complete_target,
     help=(
-        "Version (-1 is the head), tag, checkpoint id or time (ISO 8601, or as `3m ago`)."
-        " tag:, id:, version:, time: before it say which. The head if left out."
+        "Version (-1 is the head), tag, checkpoint id or time (ISO 8601, or such as `3m ago`)."
+        " A prefix tag:, id:, version: or time: names the kind. Default: the head."
     ),
 )

@@ -1,4 +1,4 @@
-"""Where a command writes: results to stdout, everything else to stderr."""
+"""The output of a command: results on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
 _WIDTH_OFF_TERMINAL = 80
-"""A file or a pipe has no width; COLUMNS gives it another."""
+"""The width of a file or a pipe, unless COLUMNS sets another."""
 
 _LINE_INTERVAL_S = 30.0
-"""Between two lines of progress in a log."""
+"""The interval between progress lines in a log."""
 
 _GAP = 2
 _COLUMN_WIDTH_MIN = 8
@@ -34,15 +34,15 @@ _DRAWN_ON = ("utf-8", "utf-16", "utf-32")
 
 
 class _Console(Console):
-    """A console that leaves a reader who has gone to whoever runs the command."""
+    """A console that raises BrokenPipeError instead of exiting if the reader has gone."""
 
     def on_broken_pipe(self) -> None:
-        """Say so, instead of exiting on the spot."""
+        """Raise BrokenPipeError instead of exiting."""
         raise BrokenPipeError
 
 
 def make_console(stream: IO[str]) -> Console:
-    """Return a console that takes text literally: no markup, no highlighting, no emoji codes."""
+    """Return a console that prints text literally: without markup, highlighting or emoji codes."""
     columns = os.environ.get("COLUMNS", "")
     given = int(columns) if columns.isascii() and columns.isdigit() and int(columns) else None
     width = given if given is not None or stream.isatty() else _WIDTH_OFF_TERMINAL
@@ -53,8 +53,8 @@ class Output:
     """The output of one command run.
 
     Args:
-        as_json: stdout is for JSON alone.
-        absolute: times are told exactly, and not as ages; left out: unless stdout is a terminal.
+        as_json: write only JSON to stdout.
+        absolute: show exact times instead of ages. By default, exact times unless stdout is a terminal.
 
     """
 
@@ -65,12 +65,12 @@ class Output:
         self.messages = make_console(sys.stderr)
 
     def emit(self, document: object) -> None:
-        """Write one JSON document, on one line."""
+        """Write one JSON document on one line."""
         sys.stdout.write(dump_json(document) + "\n")
 
     @property
     def width(self) -> int:
-        """The columns that a line should fit into."""
+        """The width that lines should fit into."""
         return self.console.width
 
     @property
@@ -80,25 +80,25 @@ class Output:
         return encoding.startswith(_DRAWN_ON) and not self.console.is_dumb_terminal
 
     def time(self, time: datetime) -> str:
-        """Return a time as this output tells times."""
+        """Return a time as text: exact, or as an age."""
         return format_time(time) if self._absolute else format_age(time, datetime.now(UTC))
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write a line for a person, however long; `text` may hold anything."""
+        """Write a line of any length for a person. Special characters in `text` are escaped."""
         self.console.print(Text(escape(text), style=style), soft_wrap=True)
 
     def say(self, text: str, *, indent: int = 0) -> None:
-        """Write a sentence for a person, wrapped; the second line and those after it are indented."""
+        """Write a wrapped sentence for a person. All lines after the first are indented."""
         for line in _wrap(escape(text), self.width, indent):
             self.console.print(Text(line), soft_wrap=True)
 
     def block(self, text: str) -> None:
-        """Write text as it is, its lines kept, its other control characters escaped."""
+        """Write text with its line breaks. Other control characters are escaped."""
         safe = escape(text, keep_lines=True)
         sys.stdout.write(safe if safe.endswith("\n") else safe + "\n")
 
     def hint(self, text: str) -> None:
-        """Tell a person something that is no result."""
+        """Print a message to a person that is not part of the result."""
         if not self.as_json:
             sys.stdout.flush()
             for line in _wrap(escape(text), self.messages.width, 0):
@@ -106,7 +106,7 @@ class Output:
 
     @contextmanager
     def hints_of(self, logger: str) -> Iterator[None]:
-        """Tell a person the warnings of a logger, while the block runs: stored text may stand in them."""
+        """Print the warnings of a logger as hints while the block runs. Stored text in them is escaped."""
         log, handler = logging.getLogger(logger), _Hints(self)
         log.addHandler(handler)
         try:
@@ -115,7 +115,7 @@ class Output:
             log.removeHandler(handler)
 
     def note(self, text: str) -> None:
-        """Tell what is to be known of the result, whoever reads it."""
+        """Print a note about the result to stderr, for people and programs."""
         sys.stdout.flush()
         for line in _wrap(escape(text), self.messages.width, 0):
             self.messages.print(Text(line), soft_wrap=True)
@@ -130,15 +130,15 @@ class Output:
         name: str = "",
         wrap: bool = False,
     ) -> None:
-        """Write a table for a person, a line for each row; what is too wide is cut, the widest first.
+        """Write a table for a person, one line per row. If it is too wide, the widest columns are cut first.
 
         Args:
-            columns: headings; a column without one is left out if it is empty.
-            rows: cells, of any text.
-            right: headings of columns of numbers, which are never cut.
-            whole: headings of others that are never cut.
-            name: heading of a column that is cut when nothing else can be.
-            wrap: the last column is not cut but goes on in more lines.
+            columns: headings. A column without a heading is left out if it is empty.
+            rows: cells with any text.
+            right: headings of right-aligned columns. They are never cut.
+            whole: headings of other columns that are never cut.
+            name: heading of the column that is cut last.
+            wrap: wrap the last column instead of cutting it.
 
         """
         lines = [list(columns), *([escape(cell) for cell in row] for row in rows)]
@@ -163,11 +163,11 @@ class Output:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """Show a bar on stderr, if that is a terminal, while the block runs.
+        """Show a progress bar on stderr while the block runs, if stderr is a terminal.
 
         Yields:
-            A function to call with (steps done, steps in all); before its first call the
-            bar only tells that something goes on.
+            A function to call with (steps done, total steps). Before its first call the
+            bar has no percentage.
 
         """
         from rich.progress import Progress
@@ -182,7 +182,7 @@ class Output:
 
     @contextmanager
     def progress_in_lines(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """As `progress`, for what takes minutes: off a terminal a line now and then tells that it goes on."""
+        """Show progress like `progress`, for long work: without a terminal, write a line at intervals."""
         if sys.stderr.isatty():
             with self.progress(what) as advance:
                 yield advance
@@ -202,26 +202,26 @@ class Output:
 
 
 class _Hints(logging.Handler):
-    """Tells what is logged as hints."""
+    """Prints log messages as hints."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(logging.WARNING)
         self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As declared."""
+        """Print the message as a hint."""
         self._output.hint(record.getMessage())
 
 
 def _wrap(text: str, width: int, indent: int) -> list[str]:
-    """Return text in lines, broken between words alone."""
+    """Return text in lines, broken only between words."""
     return textwrap.wrap(
         text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     ) or [""]
 
 
 def _fit_widths(widths: dict[int, int], fixed: Collection[int], room: int) -> dict[int, int]:
-    """Return widths that fit into a room together, if they can: the widest columns give way, but for the fixed ones."""
+    """Return column widths that fit into `room` if possible. The widest columns shrink first, fixed columns never."""
     fitted = dict(widths)
     room -= sum(width for index, width in widths.items() if index in fixed)
     pending = sorted((index for index in widths if index not in fixed), key=lambda index: widths[index])
@@ -233,7 +233,7 @@ def _fit_widths(widths: dict[int, int], fixed: Collection[int], room: int) -> di
 
 
 def _fit(cell: str, width: int, *, right: bool) -> str:
-    """Return a cell as wide as its column."""
+    """Return a cell cut or padded to the width of its column."""
     missing = width - cell_len(cell)
     if missing < 0:
         return set_cell_size(cell, width - 1) + ELLIPSIS

@@ -29,7 +29,7 @@ def parse_path(text: str) -> list[Step]:
     """Return the steps of a path: keys, positions, and slices.
 
     Raises:
-        UsageError: it is no path; the message shows where it stops being one.
+        UsageError: `text` is not a path. The message has the position of the error.
 
     """
     steps: list[Step] = []
@@ -37,7 +37,7 @@ def parse_path(text: str) -> list[Step]:
     while at < len(text) or not steps:
         match = _STEP.match(text, at)
         if match is None or (match["name"] is not None and (match["dot"] is None) is bool(steps)):
-            message = f'{text!r} is no path: at character {at + 1}; one is like messages[3].content or notes["a.b"]'
+            message = f'{text!r} is not a path such as messages[3].content or notes["a.b"]: see character {at + 1}'
             raise UsageError(message, path=text)
         steps.append(_step(match, text))
         at = match.end()
@@ -54,14 +54,14 @@ def _step(match: re.Match[str], text: str) -> Step:
     try:
         key = json.loads(match["quoted"])
     except ValueError as error:
-        message = f"{text!r} is no path: {match['quoted']} is not a JSON text"
+        message = f"{text!r} is not a path: {match['quoted']} is not a JSON text"
         raise UsageError(message, path=text) from error
     assert isinstance(key, str)
     return key
 
 
 def format_path(steps: tuple[str | int, ...]) -> str:
-    """Return the text `parse_path` takes for these steps."""
+    """Return the path of `steps` as text. `parse_path` is the inverse."""
     text = ""
     for step in steps:
         if isinstance(step, int):
@@ -74,11 +74,11 @@ def format_path(steps: tuple[str | int, ...]) -> str:
 
 
 def follow_path(state: Mapping[str, Any], text: str) -> Any:
-    """Return the value at a path, reading little else.
+    """Return the value at a path. Only values on the path are read.
 
     Raises:
-        NotFoundError: there is none; the message says what is there instead.
-        UsageError: it is no path.
+        NotFoundError: there is no value at the path. The message shows the nearest existing value.
+        UsageError: `text` is not a path.
 
     """
     value: Any = state

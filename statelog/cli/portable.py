@@ -1,4 +1,4 @@
-"""`statelog export` and `statelog import`: stores and threads through files and pipes."""
+"""`statelog export` and `statelog import`: move stores and threads through files and pipes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,17 @@ _STANDARD = Path("-")
 
 @click.command(short_help="Write a store, or some threads, to a file or pipe.")
 @STORE
-@click.option("--thread", "threads", multiple=True, metavar="ID", help="Only this thread; may be repeated.")
-@click.option("--since", default=0, metavar="LSN", help="Only records above this LSN, of the whole log.")
 @click.option(
-    "-o", "--output", "target", default="-", type=click.Path(path_type=Path, allow_dash=True), help="File, - is stdout."
+    "--thread", "threads", multiple=True, metavar="ID", help="Export only this thread. The option can be repeated."
+)
+@click.option("--since", default=0, metavar="LSN", help="Export only records of the log after this LSN.")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    default="-",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="File to write; - is stdout.",
 )
 @EXPECT
 @AS_JSON
@@ -42,12 +49,12 @@ def export(
 ) -> None:
     """Write STORE as a stream that any machine can import.
 
-    Whole, it holds the log, record by record: imported into a new store it gives the same
-    records. With --thread it holds events and state of threads, for any store. A file that is
-    there is replaced when the export is whole, and stays as it was if that fails.
+    By default, the stream contains every record of the log, and importing it into a new store
+    gives the same records. With --thread, the stream contains events and state of threads, for
+    any store. An existing file is only replaced after the export succeeds.
     """
     if as_json and target == _STANDARD:
-        message = "--json and the export both want stdout: give a file with -o"
+        message = "--json and the export both write to stdout: give a file with -o"
         raise UsageError(message)
     if target != _STANDARD:
         refuse_files_of(store, target)
@@ -66,16 +73,15 @@ def export(
         output.say(f"exported {_describe(report.records, report.kind)}, {format_size(report.size_bytes)}, to {target}")
 
 
-@click.command("import", short_help="Take an export into a store.")
+@click.command("import", short_help="Import an export into a store.")
 @STORE
 @click.argument("source", default="-", type=click.Path(path_type=Path, allow_dash=True))
 @AS_JSON
 def import_(*, store: Path, source: Path, as_json: bool) -> None:
-    """Take the export in SOURCE (stdin if left out, or -) into STORE, which is made if need be.
+    """Import the export in SOURCE (default: stdin) into STORE, which is created if it does not exist.
 
-    Everything is checked by digest before it is stored. What was imported before is passed
-    over: an import that was cut off is done again, and goes on where it ended. One of which
-    nothing could be stored leaves no STORE that was not there.
+    Every digest is checked before data is stored. Records imported before are skipped, so an
+    interrupted import can be repeated. If nothing can be imported, STORE is not created.
     """
     output = Output(as_json=as_json)
     with (
@@ -101,7 +107,7 @@ def _describe(number: int, kind: str) -> str:
 def _opened_for_writing(target: Path, store: Path) -> Iterator[IO[bytes]]:
     if target == _STANDARD:
         if sys.stdout.isatty():
-            message = "an export is no text for a terminal: give a file with -o, or a pipe"
+            message = "an export is binary: give a file with -o, or a pipe"
             raise UsageError(message)
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -121,7 +127,7 @@ def _opened_for_reading(source: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _named(source: Path) -> Iterator[None]:
-    """Say which export it is in what is wrong with one."""
+    """Add the name of the export to errors of the block."""
     try:
         yield
     except (CorruptionError, FormatError) as error:
@@ -133,10 +139,10 @@ def _named(source: Path) -> Iterator[None]:
 
 @contextmanager
 def _opened_for(stream: IO[bytes], store: Path) -> Iterator[statelog.Store]:
-    """Open a store to import into; but make none for what is no export, and leave none in which nothing came to be."""
+    """Open a store for an import. Create the file only for a valid export, and remove it if nothing was imported."""
     start = stream.read(len(MAGIC))
     if start != MAGIC:
-        message = "this is no export of a statelog store"
+        message = "this is not an export of a statelog store"
         raise FormatError(message, offset=0)
     is_new = not os.path.lexists(store)
     with open_store(store) as opened:
@@ -150,14 +156,14 @@ def _opened_for(stream: IO[bytes], store: Path) -> Iterator[statelog.Store]:
 
 
 class _Whole:
-    """A stream of which the first bytes were read already."""
+    """A stream whose first bytes have already been read."""
 
     def __init__(self, start: bytes, rest: IO[bytes]) -> None:
         self._start = start
         self._rest = rest
 
     def read(self, size: int, /) -> bytes:
-        """Read the first bytes, and then the others."""
+        """Read the first bytes, then the rest of the stream."""
         if not self._start:
             return self._rest.read(size)
         piece, self._start = self._start[:size], self._start[size:]

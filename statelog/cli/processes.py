@@ -10,8 +10,8 @@ from typing import IO
 
 import statelog
 
-# -P and the order of sys.path: neither the working directory nor a neighbour of statelog
-# gets to stand in for a module of the library.
+# -P and the order of sys.path prevent that a file in the working directory, or one beside the
+# statelog package, replaces a module of the standard library.
 _BOOT = """
 import runpy, sys
 sys.path.append(sys.argv.pop(1))
@@ -22,12 +22,12 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 def start_module(module: str, *arguments: str, errors: IO[bytes]) -> subprocess.Popen[str]:
     """Start `python -m module arguments` with the same interpreter and the same statelog.
 
-    The child is in a process group of its own: Ctrl-C reaches the parent, which ends it.
+    The child has its own process group: Ctrl-C reaches only the parent, which ends the child.
 
     Args:
-        module: to run.
-        arguments: its command line.
-        errors: a file for its stderr.
+        module: the module to run.
+        arguments: the command line of the module.
+        errors: a file for the child's stderr.
 
     """
     root = str(Path(statelog.__file__).resolve().parents[1])
@@ -43,7 +43,7 @@ def start_module(module: str, *arguments: str, errors: IO[bytes]) -> subprocess.
 
 
 def signal_name(returncode: int) -> str:
-    """Return which signal a process died of (its return code is negative)."""
+    """Return the name of the signal that killed a process, from its negative return code."""
     try:
         return signal.Signals(-returncode).name
     except ValueError:
@@ -51,7 +51,7 @@ def signal_name(returncode: int) -> str:
 
 
 def last_line(errors: IO[bytes]) -> str:
-    """Return the last line a child wrote to its stderr."""
+    """Return the last line that a child wrote to stderr."""
     errors.seek(0)
     lines = errors.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it did not say why"
+    return lines[-1] if lines else "without a message"

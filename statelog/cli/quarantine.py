@@ -75,13 +75,13 @@ def release(*, store: Path, id: str, as_json: bool) -> None:
 
 
 def _id_of(place: QuarantinedPlace) -> str:
-    """Return an id: a digest of the place and the verdict."""
+    """Return the id of a quarantined value: a digest of its location and its verdict."""
     identity = repr((place.thread, place.branch, place.key, place.path, place.check, place.reason))
     return blake2b(identity.encode("utf-8", "replace"), digest_size=_ID_SIZE_BYTES).hexdigest()
 
 
 def _shown(place: QuarantinedPlace) -> tuple[str, str]:
-    """Return the thread and branch, or the key, and then the path."""
+    """Return the thread and branch (or the key), and the path."""
     if place.key is not None:
         return place.key, format_path(place.path) if place.path else ""
     return f"{place.thread} {place.branch}", format_path(place.path)

@@ -1,4 +1,4 @@
-"""`statelog recover`: bring a store that was not closed to the state of its last commit."""
+"""`statelog recover`: restores a store that was not closed to its last commit."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 @click.option(
     "--without-journal",
     is_flag=True,
-    help="Go on though the journal is gone, or set it aside: what was committed last may be lost.",
+    help="Continue without the journal, or set it aside. The last commits may be lost.",
 )
 @AS_JSON
 def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
-    """Bring STORE, which was not closed, to the state of its last commit, and verify it.
+    """Restore STORE, which was not closed, to its last commit and verify it.
 
-    Whoever opens a store does that; this says what was done. A store that was not closed and whose journal
-    (STORE-journal) is missing or damaged is not opened: --without-journal takes the file as it lies. Where the
-    journal is there, try `statelog salvage` before, which reads both.
+    Opening a store does the same; this command also reports it. If the journal of a store (STORE-journal, its
+    write-ahead log) is missing or damaged, the store cannot be opened. --without-journal then uses only the data
+    file. If a damaged journal exists, try `statelog salvage` first, which reads both files.
     """
     output = Output(as_json=as_json)
     key = read_variable(key_variable())
@@ -45,10 +45,10 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
         output.emit({**asdict(report), "path": str(store), "ok": found.ok, "problems": found.problems})
     else:
         if report.went_without_journal:
-            output.line("went on without the journal: what was committed last may be missing")
+            output.line("continued without the journal: the last commits may be missing")
             if report.journal_aside is not None:
                 dropped = count(report.dropped, "whole record")
-                output.say(f"the journal is {report.journal_aside} now: it has {dropped} that the store has not")
+                output.say(f"the journal is now {report.journal_aside}: it has {dropped} that the store lacks")
         elif report.records:
             output.line(f"recovered: {count(report.records, 'record')} from the journal")
         else:
@@ -56,5 +56,5 @@ def recover(*, store: Path, without_journal: bool, as_json: bool) -> None:
         if found.ok:
             output.line(f"sound: {describe_verification(found)}, last record {report.last_lsn:,}")
     if not found.ok:
-        message = f"{store} is damaged: {found.problems[0]['message']}: `statelog salvage` saves what is left"
+        message = f"{store} is damaged: {found.problems[0]['message']}: `statelog salvage` saves undamaged records"
         raise CorruptionError(message, path=str(store))

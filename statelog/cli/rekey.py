@@ -16,20 +16,20 @@ from statelog.cli.text import count, format_duration
 
 @click.command(short_help="Give the store a key, or another key.")
 @STORE
-@click.option("--new-key-env", metavar="NAME", help="The environment variable that has the new key.")
+@click.option("--new-key-env", metavar="NAME", help="Environment variable with the new key.")
 @click.option(
     "--new-key-file",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="The file that has the new key, and nothing else.",
+    help="File that contains only the new key.",
 )
 @AS_JSON
 def rekey(*, store: Path, new_key_env: str | None, new_key_file: Path | None, as_json: bool) -> None:
     """Give STORE another key, or its first key. A new file replaces STORE.
 
-    The present key comes from STATELOG_KEY, or from the variable that --key-env names. Anchors stay valid. Other
-    processes that have STORE open have to open it again with the new key. If the command dies, either the old file or
-    the new file is there.
+    The current key comes from STATELOG_KEY, or from the variable that --key-env names. Anchors stay valid. Other
+    processes that have STORE open must open it again with the new key. After a crash, either the old or the new file
+    is there.
     """
     if (new_key_env is None) == (new_key_file is None):
         message = "give the new key by either --new-key-env or --new-key-file"

@@ -1,7 +1,7 @@
-"""A file that a command writes: whole under its name, or not at all.
+"""Replaces the output file of a command atomically.
 
-What was there before stays until the new file is whole and on the disk. What a killed command left beside it
-goes with the next one.
+The old file stays until the new file is complete and on the disk. The next command removes temporary files that a
+killed command has left.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 _TEMPORARY_SUFFIX = ".exporting"
 _NAME_LENGTH_MAX = 50
-"""So much of the target's name is in the temporary one, which is longer and must not be too long."""
+"""The number of characters of the target's name in the temporary name, whose length is limited."""
 
 
 def refuse_files_of(store: Path, target: Path) -> None:
-    """Refuse to write over a store, its lock file, its WAL, shared state or wake-up file. Nothing is opened.
+    """Refuse to overwrite a store or one of its sidecar files. No file is opened.
 
     Raises:
-        UsageError: `target` is one of them, by whichever name.
+        UsageError: `target` is one of these files, by any name.
 
     """
     real, resolved = real_path(store), str(real_path(target))
     for own in (real, lock_path(real), journal_path(real), shared_state_path(real), wake_path(real)):
         if resolved == str(own) or _is_same(own, target):
-            message = f"{target} is a file of the store {store} itself: write to another"
+            message = f"{target} is a file of the store {store}: choose another output file"
             raise UsageError(message, path=str(target))
 
 
@@ -53,13 +53,13 @@ def _is_same(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def opened_for_replacing(target: Path, *, like: Path) -> Iterator[IO[bytes]]:
-    """Lend a stream of what will be the file `target`, or what that links to, if the block ends well.
+    """Yield a stream that replaces the file `target`, or its link target, if the block succeeds.
 
-    What is no regular file, as a pipe or a device, is written to as it is.
+    A pipe or a device is written directly.
 
     Args:
         target: the file.
-        like: a file of which a new one takes the permissions; one that is there keeps its own.
+        like: the file whose permissions a new file gets. An existing file keeps its permissions.
 
     Raises:
         OSError: with the name of `target`.
@@ -76,8 +76,8 @@ def opened_for_replacing(target: Path, *, like: Path) -> Iterator[IO[bytes]]:
                 stream.flush()
             return
         if status is not None:
-            os.close(os.open(real, os.O_WRONLY | os.O_CLOEXEC))  # a file that is write-protected is not replaced
-        with contextlib.suppress(OSError):  # a directory that cannot be listed
+            os.close(os.open(real, os.O_WRONLY | os.O_CLOEXEC))  # Do not replace a write-protected file.
+        with contextlib.suppress(OSError):  # The directory may be unreadable.
             remove_leftovers(shortened, suffix=_TEMPORARY_SUFFIX)
         with _temporary(temporary) as stream:
             _take_permissions(stream.fileno(), status, like)
@@ -101,7 +101,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 @contextlib.contextmanager
 def _temporary(path: Path) -> Iterator[IO[bytes]]:
-    """Make a file that is removed at the end, unless it has another name by then."""
+    """Create a file and remove it at the end of the block, unless it was renamed."""
     descriptor = _create_locked(path)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -112,19 +112,19 @@ def _temporary(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _create_locked(path: Path) -> int:
-    """Make a file, and lock it as long as it is open: `remove_leftovers` takes what nobody locks."""
+    """Create a file and lock it while it is open, because `remove_leftovers` deletes unlocked files."""
     while True:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
-        with contextlib.suppress(OSError):  # a file system without such locks: there nothing is taken
+        with contextlib.suppress(OSError):  # Without locks in this file system, leftovers are never removed.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             return descriptor
-        os.close(descriptor)  # it was taken in the instant before it was locked
+        os.close(descriptor)  # Another process removed the file before it was locked.
 
 
 def _take_permissions(descriptor: int, status: os.stat_result | None, like: Path) -> None:
-    """Give a file owner and mode of the one it replaces, or else read and write permissions as `like` has them."""
-    with contextlib.suppress(PermissionError):  # then it stays this user's, as any file made here
+    """Give a file the owner and mode of the replaced file, or else the read and write permissions of `like`."""
+    with contextlib.suppress(PermissionError):  # The file then stays owned by this user.
         if status is None:
             os.fchmod(descriptor, like.stat().st_mode & 0o666)
             return

@@ -1,6 +1,6 @@
-"""A child process that works on a file which may kill it, and reports to its parent.
+"""A child process that reads a file which may kill it, and reports to its parent.
 
-It writes one JSON object per line to stdout: `{"progress": [done, all]}` now and then, and at the end
+The child writes one JSON object per line to stdout: `{"progress": [done, all]}` at intervals, and at the end
 `{"report": ...}` or `{"error": message, "kind": class, "exit_code": number, "facts": {...}}`.
 """
 
@@ -29,14 +29,14 @@ _PROGRESS_INTERVAL_S = 0.1
 def report_of_child(
     module: str, *arguments: str, path: Path, work: str, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:
-    """Run a module whose main part is `report_to_parent`, pass its progress on, and return its report.
+    """Run a module that calls `report_to_parent`, forward its progress, and return its report.
 
     Args:
-        module: to run.
-        arguments: its command line.
-        path: the file it reads, for messages.
-        work: what it does, such as "verifying", for messages.
-        progress: called with done and all.
+        module: the module to run.
+        arguments: the command line of the module.
+        path: the file that the child reads, for messages.
+        work: the name of the work, such as "verifying", for messages.
+        progress: called with (done, all).
 
     Raises:
         CorruptionError: the file killed the process.
@@ -64,14 +64,14 @@ def report_of_child(
 
 
 def _follow(child: subprocess.Popen[str], progress: Callable[[int, int], None]) -> Mapping[str, Any]:
-    """Pass progress on until the child's output ends; return its last word, once it is gone."""
+    """Forward progress until the child's output ends. Return its last document after it has exited."""
     last: Mapping[str, Any] = {}
     assert child.stdout is not None
     with child.stdout as lines:
         for line in lines:
             try:
                 last = json.loads(line)
-            except ValueError:  # cut off where it died
+            except ValueError:  # The child died while writing this line.
                 break
             if "progress" in last:
                 progress(*last["progress"])
@@ -83,7 +83,7 @@ def _follow(child: subprocess.Popen[str], progress: Callable[[int, int], None]) 
 
 
 def report_to_parent(work: Callable[[Callable[[int, int], None]], Mapping[str, Any]]) -> None:
-    """Do the work of a child: call it with a progress function, and say what it returns or raises."""
+    """Call `work` with a progress function, and write its result or error to stdout."""
     last_s = 0.0
 
     def progress(done: int, whole: int) -> None:
@@ -93,7 +93,7 @@ def report_to_parent(work: Callable[[Callable[[int, int], None]], Mapping[str, A
             _say({"progress": [done, whole]})
 
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # dying is no bug here: no core dump
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # A crash is expected here, so write no core dump.
     with contextlib.suppress(BrokenPipeError):
         try:
             _say({"report": work(progress)})

@@ -1,4 +1,4 @@
-"""`statelog retain` and `statelog delete`: let old versions, or whole threads, go."""
+"""`statelog retain` and `statelog delete`: remove old versions or whole threads."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from statelog.log.care.vacuum import RetentionReport
 
 
-@click.command(short_help="Let old versions go.")
+@click.command(short_help="Remove old versions.")
 @STORE
 @click.option(
-    "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep so many of the last versions of each branch."
+    "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep this many of the newest versions of each branch."
 )
 @click.option("--max-age", metavar="AGE", help="Keep versions younger than this: 90s, 15m, 12h, 30d, 8w.")
-@click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id fits.")
-@click.option("--keep-tags/--no-keep-tags", default=True, show_default=True, help="Whether a tag keeps its version.")
+@click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id matches.")
+@click.option("--keep-tags/--no-keep-tags", default=True, show_default=True, help="Whether tagged versions are kept.")
 @click.option(
     "--as-policy",
     is_flag=True,
-    help="Also store it, for these threads and those to come that fit: applied as they commit.",
+    help="Also store the rule for matching threads, present and future. Commits apply it.",
 )
 @AS_JSON
 def retain(
@@ -45,10 +45,10 @@ def retain(
     as_policy: bool,
     as_json: bool,
 ) -> None:
-    """Let go of versions in STORE that neither rule keeps; heads and branch points always stay.
+    """Remove versions in STORE that neither rule keeps. Heads and branch points always stay.
 
-    Without a rule the policies of the threads are applied, now and in full; with --as-policy they are removed.
-    Space is used again by later commits; the file gets smaller by `compact`.
+    Without a rule, the stored policies of the threads are applied in full; with --as-policy they are deleted.
+    Later commits reuse the space. `compact` makes the file smaller.
     """
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened, output.progress("retaining"):
@@ -61,13 +61,13 @@ def retain(
         except UsageError as error:
             if error.facts.get("argument") != "keep_last":
                 raise
-            message = f"retain needs --keep-last or --max-age: no thread of {store} has a policy of its own"
+            message = f"retain needs --keep-last or --max-age: no thread of {store} has a stored policy"
             raise UsageError(message, **error.facts) from None
     fitting, versions = count(report.threads, "thread"), count(report.expired_versions, "version")
     _tell(output, store, report, f"{fitting}: {versions} expired", as_json=as_json)
     if not report.threads and threads != "*":
         output.note(
-            f"no thread's id fits {threads!r}" + (": the policy waits for threads to come" if as_policy else "")
+            f"no thread's id matches {threads!r}" + (": the policy applies to future threads" if as_policy else "")
         )
 
 
@@ -76,7 +76,7 @@ def retain(
 @THREAD
 @AS_JSON
 def delete(*, store: Path, thread: str, as_json: bool) -> None:
-    """Delete THREAD in STORE. Its id stays dead until begun anew; its bytes are gone for certain after `compact`."""
+    """Delete THREAD in STORE. Its id cannot be used until the thread is re-created. `compact` erases its bytes."""
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened, output.progress("deleting"):
         report = opened.delete_thread(thread)
@@ -94,7 +94,7 @@ def _sweep_for_adapters(store: Store) -> None:
 def _parse_age(text: str | None) -> float | None:
     age_s = None if text is None else parse_age(text)
     if text is not None and age_s is None:
-        message = f"--max-age: {text!r} is no age, as 90s, 15m, 12h, 30d or 8w are"
+        message = f"--max-age: {text!r} is not an age such as 90s, 15m, 12h, 30d or 8w"
         raise UsageError(message)
     return age_s
 
@@ -105,4 +105,4 @@ def _tell(output: Output, store: Path, report: RetentionReport, what: str, *, as
         return
     output.say(f"{what}, {format_size(report.freed_bytes)} of records freed")
     if report.pending_records:
-        output.line(f"{count(report.pending_records, 'record')} could not be erased yet: run it again")
+        output.line(f"{count(report.pending_records, 'record')} could not be erased yet: run the command again")

@@ -1,4 +1,4 @@
-"""`statelog runs ...`: what runs have done, what they wait for, and what a person does to them."""
+"""`statelog runs ...`: shows and controls the runs of workflows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 _OUTCOME_CHARACTERS = 80
 _RUN = click.argument("run", shell_complete=complete_run)
 _WITH = click.option(
-    "--with", "module", metavar="MODULE[:NAME]", help="Drive it here, with the workflows of this module."
+    "--with",
+    "module",
+    metavar="MODULE[:NAME]",
+    help="Execute the run in this process with the workflows of this module.",
 )
 
 
@@ -38,22 +41,24 @@ _WITH = click.option(
 def runs() -> None:
     """Show, start, resume, retry, cancel and fork the runs of a store.
 
-    MODULE is a Python module as in `import`, from the current directory or installed; MODULE:NAME is one workflow of
-    it. Importing it executes it.
+    MODULE is the name of an importable Python module, installed or in the current directory. MODULE:NAME is one of its
+    workflows. The command imports the module, which executes its code.
     """
 
 
 @runs.command(short_help="List runs.")
 @STORE
-@click.option("--status", metavar="STATUS", help="Only those: queued, running, suspended, parked, completed, ...")
-@click.option("--workflow", metavar="NAME", help="Only those of this workflow.")
-@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many.")
+@click.option(
+    "--status", metavar="STATUS", help="Only runs with this status: queued, running, suspended, parked, completed, ..."
+)
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Maximum number of runs.")
 @ABSOLUTE
 @AS_JSON
 def ls(
     *, store: Path, status: str | None, workflow: str | None, limit: int, absolute: bool | None, as_json: bool
 ) -> None:
-    """List the runs of STORE, the newest first."""
+    """List the runs of STORE, newest first."""
     from statelog import durable
 
     output = Output(as_json=as_json, absolute=absolute)
@@ -73,19 +78,19 @@ def ls(
     columns = ("run", "created", "status", "workflow", "outcome")
     output.table(columns, rows, whole=("created", "status"), name="run")
     if len(found) > limit:
-        output.hint(f"there are {len(found):,}: --limit says how many are shown")
+        output.hint(f"there are {len(found):,}: use --limit to show more")
 
 
-@runs.command(short_help="Draw what a run has done.")
+@runs.command(short_help="Draw the steps of a run.")
 @STORE
 @_RUN
 @click.option("--full", is_flag=True, help="Shorten nothing.")
 @ABSOLUTE
 @AS_JSON
 def show(*, store: Path, run: str, full: bool, absolute: bool | None, as_json: bool) -> None:
-    """Draw what RUN of STORE has recorded, as a tree: times, attempts, results, gates, children, compensations.
+    """Draw the recorded steps of RUN in STORE as a tree: times, attempts, results, gates, children, compensations.
 
-    In front of a call stands its place, which `runs fork --at` takes.
+    Each line begins with the step's place, an argument of `runs fork --at`.
     """
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
@@ -99,16 +104,22 @@ def show(*, store: Path, run: str, full: bool, absolute: bool | None, as_json: b
 @STORE
 @click.argument("workflow", metavar="MODULE:NAME")
 @click.argument("arguments", metavar="[JSON]...", nargs=-1)
-@click.option("--kwargs", metavar="JSON", help="Arguments by name, a JSON object.")
-@click.option("--id", "run", metavar="RUN", help="Id of the run: the same id is the same run.")
-@click.option("--thread", metavar="THREAD", help="The thread that it writes to. That of the run, if left out.")
-@click.option("--queue", default="default", show_default=True, metavar="NAME", help="In which it waits.")
+@click.option("--kwargs", metavar="JSON", help="Keyword arguments, a JSON object.")
+@click.option("--id", "run", metavar="RUN", help="Id of the run. A repeated id does not start a second run.")
+@click.option("--thread", metavar="THREAD", help="Thread that the run writes to. Default: the run's own thread.")
+@click.option("--queue", default="default", show_default=True, metavar="NAME", help="Queue in which the run waits.")
 @click.option("--partition", metavar="NAME", help="Of the queue.")
-@click.option("--priority", type=int, default=0, metavar="N", help="Runs of a higher one begin first.")
-@click.option("--delay", "delay_s", type=float, default=0.0, metavar="SECONDS", help="It begins after so long.")
-@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="It fails if it takes longer.")
-@click.option("--dedup-key", metavar="KEY", help="While a run with this key is open, no other begins.")
-@click.option("--debounce", "debounce_s", type=float, metavar="SECONDS", help="With --dedup-key: the last one counts.")
+@click.option("--priority", type=int, default=0, metavar="N", help="Runs with a higher priority begin first.")
+@click.option("--delay", "delay_s", type=float, default=0.0, metavar="SECONDS", help="Begin after this time.")
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Fail if the run takes longer.")
+@click.option("--dedup-key", metavar="KEY", help="Start no other run while a run with this key is open.")
+@click.option(
+    "--debounce",
+    "debounce_s",
+    type=float,
+    metavar="SECONDS",
+    help="With --dedup-key: wait this time; the last start wins.",
+)
 @AS_JSON
 def start(
     *,
@@ -120,7 +131,7 @@ def start(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """Start a run of a workflow in STORE. The next free worker takes it up.
+    """Start a run of a workflow in STORE. The next free worker executes it.
 
     The module is imported to find the workflow and the names of its arguments. A JSON argument that begins with a dash
     must follow `--`. If MODULE has only one workflow, its NAME may be left out.
@@ -149,10 +160,10 @@ def _workflow_of(text: str) -> Workflow:
 
 def _check_kwargs(named: Any, taken: Collection[str]) -> None:
     if not isinstance(named, dict) or not all(isinstance(each, str) for each in named):
-        raise UsageError("--kwargs is a JSON object, by the names of arguments", argument="kwargs", value=named)
+        raise UsageError("--kwargs must be a JSON object of keyword arguments", argument="kwargs", value=named)
     both = sorted(set(named).intersection(taken))
     if both:
-        message = f"--kwargs has {both[0]!r}, which is an option of the start: give the argument by its position"
+        message = f"--kwargs has {both[0]!r}, which is an option of `start`: pass it as a positional argument"
         raise UsageError(message, argument="kwargs", value=both[0])
 
 
@@ -166,11 +177,11 @@ def _check_kwargs(named: Any, taken: Collection[str]) -> None:
     "--idempotency-key",
     "key",
     metavar="TEXT",
-    help="Of two messages with the same key the second is passed over.",
+    help="Ignore this message if one with the same key was sent before.",
 )
 @AS_JSON
 def send(*, store: Path, run: str, message: str, topic: str, key: str | None, as_json: bool) -> None:
-    """Send a message to RUN of STORE, which receives it by `run.recv`. The message is kept until then.
+    """Send a message to RUN of STORE. The store keeps it until the run receives it with `run.recv`.
 
     Exit code 4: the run has ended.
     """
@@ -183,33 +194,34 @@ def send(*, store: Path, run: str, message: str, topic: str, key: str | None, as
     if as_json:
         output.emit({"run": run, "topic": topic})
     else:
-        output.say(f"{run} has the message when it asks for topic {topic}")
+        output.say(f"{run} receives the message when it asks for topic {topic}")
 
 
-@runs.command(short_help="Have a run go on.")
+@runs.command(short_help="Resume a run.")
 @STORE
 @_RUN
 @_WITH
 @AS_JSON
 def resume(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
-    """Have RUN of STORE go on: a parked one, too; one that waits looks whether it still has to.
+    """Resume RUN of STORE, even if it is parked. A waiting run checks its condition again.
 
-    A worker takes it up. With --with it is driven in this process, as far as it goes; exit code 13: it has failed.
+    A worker executes the run. With --with, this process executes it until it ends or waits. Exit code 13: the run has
+    failed.
     """
     from statelog import durable
 
     _go_on(store, run, module, durable.resume, as_json=as_json)
 
 
-@runs.command(short_help="Have a run that failed go on.")
+@runs.command(short_help="Retry a failed run.")
 @STORE
 @_RUN
 @_WITH
 @AS_JSON
 def retry(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
-    """Continue the failed RUN of STORE from its recorded steps, after its code was repaired.
+    """Continue the failed RUN of STORE from its recorded steps, after a repair of its code.
 
-    The steps that made it fail are called again. A worker takes up the run. With --with, this process drives the run
+    The failed steps are called again. A worker executes the run. With --with, this process executes it
     until it ends or waits. Exit code 13: the run has failed again.
     """
     from statelog import durable
@@ -218,7 +230,7 @@ def retry(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
 
 
 def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, str], object], *, as_json: bool) -> None:
-    """Change a run so that it can continue. If a module is given, drive the run in this process."""
+    """Change a run so that it can continue. If a module is given, execute the run in this process."""
     from statelog import durable
     from statelog.durable.starting import drive_here
 
@@ -239,14 +251,14 @@ def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, s
         info.result()
 
 
-@runs.command(short_help="Have a run stop, and undo what it did.")
+@runs.command(short_help="Cancel a run and compensate its steps.")
 @STORE
 @_RUN
 @AS_JSON
 def cancel(*, store: Path, run: str, as_json: bool) -> None:
-    """Cancel RUN of STORE and its children. They stop at the next operation, and their steps are undone.
+    """Cancel RUN of STORE and its children. They stop at their next operation, and their steps are compensated.
 
-    A worker does this, or `runs resume --with`. A run that has not begun ends at once.
+    A worker or `runs resume --with` does this. A run that has not begun ends at once.
     """
     from statelog import durable
 
@@ -262,10 +274,10 @@ def cancel(*, store: Path, run: str, as_json: bool) -> None:
     elif info.has_ended:
         output.say(f"{run} is cancelled: it had not begun")
     else:
-        output.say(f"{run} stops at its next operation, and undoes what it did, when a worker takes it up")
+        output.say(f"{run} stops at its next operation and undoes its steps when a worker takes it up")
 
 
-@runs.command(short_help="Remove a run that has ended.")
+@runs.command(short_help="Remove an ended run.")
 @STORE
 @_RUN
 @AS_JSON
@@ -285,7 +297,7 @@ def purge(*, store: Path, run: str, as_json: bool) -> None:
         output.say(f"{run} is removed; its thread stays")
 
 
-@runs.command(short_help="Begin a run from the middle of another.")
+@runs.command(short_help="Start a run from a step of another run.")
 @STORE
 @_RUN
 @click.option(
@@ -293,17 +305,19 @@ def purge(*, store: Path, run: str, as_json: bool) -> None:
     required=True,
     metavar="PLACE",
     shell_complete=complete_place,
-    help="The step before which it leaves: its place, as `runs show` has it, or its name.",
+    help="First step that is not copied: its place from `runs show`, or its name.",
 )
-@click.option("--id", "new", required=True, metavar="NEW", help="Id of the new run, and name of its branch.")
-@click.option("--args", metavar="JSON", help="A JSON list: arguments of the workflow, instead of those of RUN.")
-@click.option("--kwargs", metavar="JSON", help="A JSON object: arguments by name, instead of those of RUN.")
+@click.option("--id", "new", required=True, metavar="NEW", help="Id of the new run and name of its branch.")
+@click.option("--args", metavar="JSON", help="Arguments of the new run, a JSON list. Default: the arguments of RUN.")
+@click.option(
+    "--kwargs", metavar="JSON", help="Keyword arguments of the new run, a JSON object. Default: those of RUN."
+)
 @click.option(
     "--replace",
     multiple=True,
     metavar="PLACE=JSON",
     shell_complete=complete_place,
-    help="A result for NEW, instead of making the call at this place. The option can be repeated.",
+    help="Use this result instead of the call at this place. The option can be repeated.",
 )
 @AS_JSON
 def fork(
@@ -317,7 +331,7 @@ def fork(
     replace: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Begin run NEW of STORE with what RUN has recorded before PLACE, in a branch of its thread."""
+    """Start run NEW of STORE with the steps that RUN recorded before PLACE, in a new branch of RUN's thread."""
     from statelog import durable
 
     output = Output(as_json=as_json)
@@ -329,7 +343,7 @@ def fork(
     if as_json:
         output.emit(run_document(info))
     else:
-        output.say(f"{new} goes on from {run} before {at}, in branch {info.branch} of {info.thread}")
+        output.say(f"{new} continues {run} from before {at}, in branch {info.branch} of {info.thread}")
 
 
 def _replaced(given: tuple[str, ...]) -> dict[str, Any]:
@@ -338,20 +352,20 @@ def _replaced(given: tuple[str, ...]) -> dict[str, Any]:
     for text in given:
         place, sign, value = text.partition("=")
         if not sign or not place:
-            raise UsageError(f"--replace is PLACE=JSON, not {text!r}", argument="replace", value=text)
+            raise UsageError(f"--replace must be PLACE=JSON, not {text!r}", argument="replace", value=text)
         if place in found:
             raise UsageError(f"--replace names {place!r} twice", argument="replace", value=text)
         found[place] = parse_json(value, f"--replace {place}")
     return found
 
 
-@runs.command(short_help="Show the differences of two runs.")
+@runs.command(short_help="Show the differences between two runs.")
 @STORE
 @_RUN
 @click.argument("other", metavar="OTHER", shell_complete=complete_run)
 @AS_JSON
 def compare(*, store: Path, run: str, other: str, as_json: bool) -> None:
-    """Show in which calls RUN and OTHER of STORE differ, the first difference first."""
+    """Show the steps in which RUN and OTHER of STORE differ, in order."""
     from statelog import durable
 
     output = Output(as_json=as_json)
@@ -361,29 +375,29 @@ def compare(*, store: Path, run: str, other: str, as_json: bool) -> None:
         for each in found:
             output.emit(difference_document(each))
     elif not found:
-        output.line("the runs did the same")
+        output.line("the runs are the same")
     else:
         rows = [(each.place or "", each.what, _shown(each.left), _shown(each.right)) for each in found]
         output.table(("place", "differs", run, other), rows, whole=("place", "differs"), name="difference")
 
 
 def _shown(step: StepInfo | None) -> str:
-    """Return a call and its outcome as one line."""
+    """Return a step and its outcome as one line."""
     if step is None:
         return ""
     outcome = step.error or (render(step.result, _OUTCOME_CHARACTERS) if step.status == "done" else step.status)
     return f"{step.kind} {step.name}: {outcome}"
 
 
-@runs.command(short_help="Tell whether open runs go by some code.")
+@runs.command(short_help="Check that open runs can continue with a module.")
 @STORE
 @click.argument("module", metavar="MODULE[:NAME]")
 @AS_JSON
 def check(*, store: Path, module: str, as_json: bool) -> None:
-    """Replay the open runs of STORE with the workflows of MODULE, and change nothing: before a deploy.
+    """Replay the open runs of STORE with the workflows of MODULE, without changes to STORE. Use it before a deploy.
 
-    What a workflow does outside of its steps happens. Exit code 13: some runs would stop with this code, or are of a
-    workflow that MODULE does not have. Runs of async workflows are counted, and not replayed.
+    Code outside of steps is executed. Exit code 13: some runs could not continue with this code, or MODULE lacks their
+    workflow. Runs of async workflows are only counted.
     """
     from statelog import durable
 
@@ -404,16 +418,16 @@ def check(*, store: Path, module: str, as_json: bool) -> None:
         for error in found.values():
             output.say(_difference(error), indent=2)
         if skipped:
-            output.say(f"{len(skipped):,} of async workflows: not replayed")
+            output.say(f"{len(skipped):,} of async workflows were not replayed")
     if found:
-        message = f"{len(found):,} of {len(present):,} open runs would not go on with {module}"
+        message = f"{len(found):,} of {len(present):,} open runs could not continue with {module}"
         raise ExecutionError(message, runs=list(found))
     if not as_json:
         output.say(f"{len(present) - len(skipped):,} open runs replay with {module}")
 
 
 def _difference(error: StatelogError) -> str:
-    """Return how a run would stop; unlike the message of the error, which says that it has."""
+    """Return how a run would stop. The error's message says that it has stopped."""
     if not isinstance(error, NondeterminismError):
         return error.message
     facts = error.facts
@@ -434,7 +448,7 @@ def _tell(output: Output, info: RunInfo) -> None:
 
 
 def workflows_of(text: str) -> list[Workflow]:
-    """Return the workflows of MODULE, or that of MODULE:NAME. Raises UsageError: there is none, or no such module."""
+    """Return the workflows of MODULE or MODULE:NAME. Raises UsageError if the module or workflow does not exist."""
     from statelog.durable import Workflow
 
     name, _colon, attribute = text.partition(":")
@@ -449,14 +463,14 @@ def workflows_of(text: str) -> list[Workflow]:
         return [made]
     found = list(dict.fromkeys(each for each in held.values() if isinstance(each, Workflow)))
     if not found:
-        message = f"module {name} has no workflows: they are declared with @durable.workflow"
+        message = f"module {name} has no workflows: declare one with @durable.workflow"
         raise UsageError(message, argument="module", value=text)
     return found
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Have what workflows print go to stderr; why a run has stopped is told once, as the command's error."""
+    """Send the output of workflows to stderr, and hide the log line of a failed run: the command reports its error."""
     log, handler = logging.getLogger("statelog.durable"), logging.NullHandler()
     log.addHandler(handler)
     try:

@@ -1,4 +1,4 @@
-"""A run as a tree: what it has recorded, its gates, and its children below it."""
+"""A run as a tree of its steps, gates and child runs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _TRACEBACK_LINES = 20
 """The number of lines at the end of a traceback that are shown."""
 _WIDTH_FULL = 1 << 40
 _DEPTH_MAX = 8
-"""Of children of children: those further in are named alone."""
+"""The maximum depth of nested child runs. Only the ids of deeper runs are shown."""
 
 _WAITING = ("gate", "recv", "sleep", "child")
 
 
 def outcome_of(info: RunInfo, output: Output, characters_max: int) -> str:
-    """Return what has become of a run, or what it waits for, for a person."""
+    """Return the outcome of a run, or the event that it waits for, as text for a person."""
     if info.status == "completed":
         return render(info.value, characters_max)
     if info.status == "suspended":
@@ -42,7 +42,7 @@ def outcome_of(info: RunInfo, output: Output, characters_max: int) -> str:
 
 
 def tree_document(store: Store, run: str) -> dict[str, Any]:
-    """Return a run with all that `runs show` draws. Raises RunNotFoundError."""
+    """Return the JSON document of `runs show`. Raises RunNotFoundError."""
     return _document(store, run, frozenset())
 
 
@@ -65,7 +65,7 @@ def _document(store: Store, run: str, above: frozenset[str]) -> dict[str, Any]:
 
 
 def _children(steps: list[StepInfo], above: frozenset[str]) -> list[str]:
-    """Return the runs that a run has begun; none that it stands below itself."""
+    """Return the child runs of a run, without its own ancestors."""
     return [each.child for each in steps if each.child is not None and each.child not in above]
 
 
@@ -83,7 +83,7 @@ class _Drawing:
         self._characters_max = _VALUE_FULL_CHARACTERS if is_full else _VALUE_CHARACTERS
 
     def draw(self, run: str) -> None:
-        """Write a tree."""
+        """Write the tree of a run."""
         from rich.tree import Tree
 
         class Plain(Tree):
@@ -140,7 +140,7 @@ class _Drawing:
         try:
             info = durable.get(self._store, child)
         except RunNotFoundError:
-            tree.add(self._text(f"{child}  is not there any more"))
+            tree.add(self._text(f"{child}  was removed"))
             return
         below = tree.add(self._text(_title(info), "bold"))
         if child not in above and len(above) <= _DEPTH_MAX:
@@ -166,7 +166,7 @@ class _Drawing:
         return [*facts, ("now", outcome)] if outcome else facts
 
     def _line(self, step: StepInfo, gate: Gate | None) -> str:
-        """Return what a call came to, on one line."""
+        """Return the outcome of a step on one line."""
         place = f"undo {step.place}" if step.is_compensation else step.place
         time = self._output.time(step.ended or step.began)
         name = f"{step.kind} {step.name}".rstrip()
@@ -191,7 +191,7 @@ class _Drawing:
 
     def _answer(self, answer: dict[str, Any]) -> str:
         if answer.get("is_timeout"):
-            return "-> nobody has answered in time"
+            return "-> no answer in time"
         by = f" by {answer['by']}" if answer.get("by") else ""
         payload = "" if answer.get("payload") is None else f"  {render(answer['payload'], self._characters_max)}"
         return f"-> {'approved' if answer.get('approved') else 'rejected'}{by}{payload}"

@@ -1,7 +1,7 @@
-"""`statelog salvage`: a new store of what a damaged file still has, made by a child process.
+"""`statelog salvage`: copies the undamaged records of a file to a new store, in a child process.
 
-The child reads the damaged file page by page, without mapping it: nothing in it should be able to
-kill the child. If something does all the same, the caller learns of it and lives on.
+The child reads the damaged file page by page without mapping it, so damage should not be able to
+kill the child. If the child dies anyway, the parent reports it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,20 @@ _VERSIONS_SHOWN = 20
 _RANGES_SHOWN = 10
 
 
-@click.command(short_help="Make a new store of what a damaged file still has.")
+@click.command(short_help="Copy undamaged records to a new store.")
 @click.argument("damaged", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option("--anchor", metavar="ANCHOR", help="Any anchor of DAMAGED: needed if it has a key and lost its header.")
+@click.option(
+    "--anchor", metavar="ANCHOR", help="Any anchor of DAMAGED. Required if it has a key and its header is damaged."
+)
 @MAX_SIZE
 @KEY_ENV
 @AS_JSON
 def salvage(*, damaged: Path, new: Path, anchor: str | None, as_json: bool) -> None:
-    """Read DAMAGED, and make the store NEW of every record that is still whole.
+    """Copy every undamaged record of DAMAGED to the new store NEW.
 
-    What is lost is listed: LSNs, and the versions of threads that cannot be had any more.
-    Exit code 0: nothing is lost. 7: NEW is there, and something is lost. Another: there is no NEW.
+    Losses are listed: LSNs, and the versions of threads that cannot be recovered.
+    Exit code 0: nothing is lost. 7: NEW exists, but data is lost. Other codes: NEW does not exist.
     """
     output = Output(as_json=as_json)
     with output.progress("salvaging") as progress:
@@ -71,9 +73,9 @@ def _print_report(output: Output, report: Mapping[str, Any]) -> None:
         more = len(report["lost"]) - len(shown)
         output.say(f"lost LSNs: {', '.join(shown)}{f', and {more:,} more ranges' if more else ''}")
     if not report["end_is_known"]:
-        output.line("the file does not tell where its log ended: later records may be lost")
+        output.line("the end of the log is unknown: later records may be lost")
     if report["names_made_up"]:
-        output.say(f"names made up for lost ones: {', '.join(report['names_made_up'])}")
+        output.say(f"invented names that replace lost ones: {', '.join(report['names_made_up'])}")
     if report["versions_lost"]:
         output.line()
         rows = [

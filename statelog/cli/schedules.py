@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _NAME = click.argument("name", shell_complete=complete_schedule)
 
 
-@click.group(short_help="Show, pause and end what begins runs by the calendar.")
+@click.group(short_help="Show, pause and end schedules of runs.")
 def schedules() -> None:
-    """Show, pause and end the schedules of a store. Workers begin runs at their times."""
+    """Show, pause and end the schedules of a store. Workers start runs at the scheduled times."""
 
 
 @schedules.command(short_help="List schedules.")
@@ -56,7 +56,7 @@ def _due_of(schedule: Schedule, output: Output) -> str:
     return "never" if schedule.due is None else output.time(schedule.due)
 
 
-@schedules.command(short_help="Have a schedule begin no runs.")
+@schedules.command(short_help="Pause a schedule.")
 @STORE
 @_NAME
 @ABSOLUTE
@@ -70,13 +70,13 @@ def pause(*, store: Path, name: str, absolute: bool | None, as_json: bool) -> No
         _tell(opened, name, Output(as_json=as_json, absolute=absolute), is_changed=is_changed)
 
 
-@schedules.command(short_help="Have a paused schedule go on.")
+@schedules.command(short_help="Resume a paused schedule.")
 @STORE
 @_NAME
 @ABSOLUTE
 @AS_JSON
 def resume(*, store: Path, name: str, absolute: bool | None, as_json: bool) -> None:
-    """Resume schedule NAME of STORE from now. Times during the pause do not begin runs."""
+    """Resume schedule NAME of STORE from now. Scheduled times during the pause are skipped."""
     from statelog import durable
 
     with open_for_writing(store) as opened:
@@ -107,7 +107,7 @@ def _tell(store: Store, name: str, output: Output, *, is_changed: bool) -> None:
     from statelog import durable
 
     found = next((each for each in durable.schedules(store) if each.name == name), None)
-    if found is None:  # another process has ended it since
+    if found is None:  # Another process has ended the schedule.
         raise NotFoundError(f"no schedule {name!r} in this store", schedule=name)
     if output.as_json:
         output.emit(schedule_document(found))

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 @click.command(short_help="Find texts in all threads and on the board.")
 @STORE
 @click.argument("query")
-@click.option("--threads", metavar="PATTERN", help="Only threads whose ids fit, such as 'chat-*'.")
+@click.option("--threads", metavar="PATTERN", help="Only threads whose ids match, such as 'chat-*'.")
 @click.option("--where", metavar="PLACE", help="Only a path of threads, or board:, items:, runs: and a pattern.")
 @click.option("--role", metavar="ROLE", help="Only messages of user, assistant, system or tool.")
 @click.option("--since", metavar="TIME", help="Only texts committed from this time on (ISO 8601).")
 @click.option("--until", metavar="TIME", help="Only texts committed before this time.")
-@click.option("--branch", metavar="NAME", help="Only texts that this branch has. All branches if left out.")
+@click.option("--branch", metavar="NAME", help="Only texts on this branch. Default: all branches.")
 @click.option("--at", metavar="VERSION", help="A version or a time (ISO 8601) to search instead of now.")
-@click.option("--history", is_flag=True, help="Search all versions that are still there.")
-@click.option("--any", "is_any", is_flag=True, help="One of the words is enough.")
-@click.option("--limit", type=int, default=10, show_default=True, metavar="COUNT", help="At most so many.")
+@click.option("--history", is_flag=True, help="Search all existing versions.")
+@click.option("--any", "is_any", is_flag=True, help="Match texts with any of the words.")
+@click.option("--limit", type=int, default=10, show_default=True, metavar="COUNT", help="Maximum number of hits.")
 @ABSOLUTE
 @AS_JSON
 def search(
@@ -38,8 +38,8 @@ def search(
 ) -> None:
     """Find texts in STORE that have all words of QUERY, the best first.
 
-    Text in double quotes is a phrase, and * behind a word stands for its rest. Heads and current entries are searched.
-    An index that a program has made beside the store is used; otherwise the command reads the whole store.
+    Text in double quotes is a phrase. * after a word matches any ending. Heads and current entries are searched. If a
+    program has created an index beside the store, the command uses it. Otherwise it reads the whole store.
     """
     output = Output(as_json=as_json, absolute=absolute)
     match: Literal["any", "all"] = "any" if is_any else "all"
@@ -68,7 +68,7 @@ def _moment(text: str | None) -> int | datetime | None:
 
 
 def _place(hit: Hit) -> str:
-    """Return what `show` takes: thread, version and path; or the key of an entry or item, or the id of a run."""
+    """Return the location as arguments of `show`, the key of an entry or item, or the id of a run."""
     path = format_path(hit.path) if hit.path else ""
     names = {"entry": ("board", hit.key), "item": (hit.namespace, hit.key), "run": ("run", hit.run)}
     where = names.get(hit.kind, (hit.thread, f"{'' if hit.branch == 'main' else f'{hit.branch} '}{hit.version}"))

@@ -1,4 +1,4 @@
-"""`statelog secrets`: finds the secrets in a store, and cuts them out."""
+"""`statelog secrets`: finds and removes the secrets in a store."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _FINGERPRINTS = click.option(
     "--fingerprint", "fingerprints", multiple=True, metavar="HEX", help="Only the secret with this fingerprint."
 )
 _FIELDS = click.option(
-    "--field", "fields", multiple=True, metavar="PATH", help="A path whose values are secrets, such as **.password."
+    "--field", "fields", multiple=True, metavar="PATH", help="Path whose values are secrets, such as **.password."
 )
 _ENGINE = click.option(
     "--engine",
     type=click.Choice(["rules", "kingfisher"]),
     default="rules",
-    help="kingfisher: also its hundreds of rules. It starts in some seconds, and scans each text. It needs"
+    help="kingfisher adds hundreds of rules. It takes seconds to start and scans every text. Install it with"
     " pip install 'statelog[kingfisher]'.",
 )
 
 
-@click.group(short_help="Find secrets, and cut them out.")
+@click.group(short_help="Find and remove secrets.")
 def secrets() -> None:
-    """Find the secrets in a store, and cut them out of every version."""
+    """Find the secrets in a store and remove them from every version."""
 
 
 @secrets.command("scan", short_help="List the secrets in a store.")
@@ -63,7 +63,7 @@ def scan(
     engine: str,
     as_json: bool,
 ) -> None:
-    """List the secrets in all versions of STORE. The list shows the place of each secret, and never its text."""
+    """List the secrets in all versions of STORE. The list shows the location of each secret, never its text."""
     output = Output(as_json=as_json)
     guard = _guard(fields, engine, rules, fingerprints)
     with open_for_reading(store) as opened, output.progress("scanning"):
@@ -73,13 +73,13 @@ def scan(
         output.say(_counted(found))
 
 
-@secrets.command("purge", short_help="Cut secrets out of every version.")
+@secrets.command("purge", short_help="Remove secrets from every version.")
 @STORE
 @_RULES
 @_FINGERPRINTS
 @_FIELDS
 @_ENGINE
-@click.option("--dry-run", is_flag=True, help="List what would be cut out, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="List the secrets that would be removed, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do it.")
 @AS_JSON
 def purge(
@@ -95,9 +95,9 @@ def purge(
 ) -> None:
     """Replace the secrets in all versions of STORE with redactions, for good.
 
-    Other processes that have STORE open have to open it again. If the command dies, either the old file or the new file
-    is there. The disk needs room for a second file meanwhile. If another process compacts or purges STORE, the command
-    waits for up to a minute, and searches again.
+    Other processes that have STORE open must open it again. After a crash, either the old or the new file is there.
+    The disk needs room for both files. If another process compacts or purges STORE, the command waits for up to a
+    minute and searches again.
     """
     output = Output(as_json=as_json)
     if not (yes or dry_run):
@@ -129,7 +129,7 @@ def purge(
 
 
 def _guard(fields: tuple[str, ...], engine: str, rules: tuple[str, ...], fingerprints: tuple[str, ...]) -> Guard | None:
-    """Return the guard of a search, after a check of its filters. Raises UsageError, GuardError."""
+    """Check the filters of a search and return its guard. Raises UsageError, GuardError."""
     from statelog import Guard, guard
     from statelog.guard.secrets import FIELD, check_rules
 

@@ -1,4 +1,4 @@
-"""`statelog import-sessions`: what an agent framework has kept in a database of its own, copied and compared."""
+"""`statelog import-sessions`: copies the sessions of an agent framework and compares the copies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = {
     "agent-framework": ("agent_framework", "agent_framework", "agent-framework"),
     "claude": ("claude_agent_sdk", "claude_agent_sdk", "claude-agent-sdk"),
 }
-"""By the name of a kind: the adapter, the framework's module, the extra that installs it."""
+"""For each kind: the adapter, the framework's module, and the extra that installs the framework."""
 
 _NAMED_MAX = 5
 
@@ -39,26 +39,24 @@ _NAMED_MAX = 5
 @MAX_SIZE
 @AS_JSON
 def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
-    """Copy what a framework has kept at PATH, which is only read.
+    """Copy the sessions of a framework from PATH to STORE. PATH is only read.
 
-    KIND says what PATH is. openai: a database of the OpenAI Agents SDK's SQLiteSession or AdvancedSQLiteSession.
+    KIND is the kind of PATH. openai: a database of the OpenAI Agents SDK's SQLiteSession or AdvancedSQLiteSession.
     adk: a database of ADK's DatabaseSessionService or SqliteSessionService.
     crewai: a database of CrewAI's SQLiteFlowPersistence.
     strands: a folder of Strands' LocalFileStorage.
     agent-framework: a folder of Microsoft Agent Framework's FileCheckpointStorage.
-    claude: the folder `projects` of Claude Code, or one folder in it.
+    claude: the folder `projects` of Claude Code, or one of its folders.
 
-    It goes to STORE, which is made if need be; if it is left out, to the name of PATH with .state, in the current
-    directory.
+    STORE is created if it does not exist. Its default is the name of PATH with .state, in the current directory.
 
-    At the end each session is read back and compared. What was copied before is passed over: an import that was cut
-    off is done again, and goes on where it ended. A session with which something is wrong is named at the end; all
-    others are copied whole.
+    At the end, the command reads each session back and compares it. If an import is interrupted, run it again: it skips
+    sessions already copied. A faulty session is named at the end; all others are copied whole.
     """
     kind, _colon, place = source.partition(":")
     if kind not in _KINDS or not place:
         kinds = ", ".join(_KINDS)
-        message = f"{source!r} names nothing to import: KIND:PATH with one of {kinds}, as openai:conversations.db"
+        message = f"{source!r} is not a source: give KIND:PATH with a kind of {kinds}, such as openai:conversations.db"
         raise UsageError(message, argument="KIND:PATH", value=source)
     package, module, extra = _KINDS[kind]
     if not _is_installed(module):
@@ -88,7 +86,7 @@ def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is in
+    except ModuleNotFoundError:  # The framework is not installed.
         return False
 
 
@@ -116,7 +114,7 @@ def _sentence(report: MoveReport, source: str, target: Path) -> str:
 
 
 def _error_of(report: MoveReport, source: str) -> StatelogError:
-    """Return one error for all that is left out."""
+    """Return one error for all sessions left out."""
     first = report.left_out[0]
     if len(report.left_out) == 1:
         message = f"{first.name!r} is left out: {first.error.message}"

@@ -35,7 +35,9 @@ _TEXT_CHARACTERS_MAX = 8000
 @BRANCH
 @AT
 @click.option("--path", metavar="PATH", help='One value: messages[3].content, notes["a.b"], messages[-5:].')
-@click.option("--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Members shown of a value.")
+@click.option(
+    "--limit", type=click.IntRange(min=0), default=50, show_default=True, help="Maximum number of members shown."
+)
 @click.option("--full", is_flag=True, help="Shorten nothing.")
 @INNER
 @INCLUDE_QUARANTINED
@@ -57,8 +59,8 @@ def show(
 ) -> None:
     """Show the state of THREAD in STORE, or the value at PATH in it.
 
-    With --path, only what lies on the path is read: that stays quick in a large state.
-    --json gives the value whole.
+    With --path, only values on the path are read, which is fast in a large state.
+    --json writes the whole value.
     """
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
@@ -77,8 +79,8 @@ def show(
                         f" {output.time(checkpoint.time)}" + (f", schema version {schema}" if schema > 1 else "")
                     )
                 _print_value(output, value, path, limit=limit, full=full)
-        for name in sorted(unknown):  # it is registered where the agent runs, not here
-            output.note(f"values of codec {name!r} are shown as they are stored: it is not registered here")
+        for name in sorted(unknown):  # The agent's process registers the codec, this process does not.
+            output.note(f"values of codec {name!r} are shown as stored: the codec is not registered here")
 
 
 def _print_value(output: Output, value: Any, path: str | None, *, limit: int, full: bool) -> None:
@@ -93,7 +95,7 @@ def _print_value(output: Output, value: Any, path: str | None, *, limit: int, fu
 
 
 def _first_position(path: str | None) -> int:
-    """Return the position of the first item shown: that of the slice which ends the path."""
+    """Return the index of the first item shown, which is the start of a slice at the end of the path."""
     start = path.rpartition("[")[2].partition(":")[0] if path is not None and path.endswith("]") and ":" in path else ""
     return int(start) if start.isascii() and start.isdigit() else 0
 
@@ -117,7 +119,7 @@ def _print_members(output: Output, value: Any, first: int, *, limit: int | None,
 
 
 def _members(value: Any, first: int) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of each member."""
+    """Yield the name and the value of each member. Items of a sequence are numbered from `first`."""
     if not isinstance(value, Mapping):
         for position, item in enumerate(value, first):
             yield str(position), item

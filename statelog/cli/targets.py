@@ -1,4 +1,4 @@
-"""From what a person types to stores, threads and checkpoints."""
+"""Finds the threads and checkpoints that a command line names."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _AGO = " ago"
 def find_thread(
     store: Store, thread_id: str, branch: str | None = None, *, include_quarantined: bool = False
 ) -> Thread:
-    """Return a thread that must exist, on a branch that must; on the one that it shows if none is named.
+    """Return an existing thread on an existing branch. The default is the branch that the thread shows.
 
     A branch of a LangGraph thread may be named by the id of a checkpoint on it.
 
     Raises:
-        ThreadNotFoundError: there is none; the message has the most similar name.
-        ThreadDeletedError: there is none any more.
-        BranchNotFoundError: there is none; the message has the most similar name, or all of them.
+        ThreadNotFoundError: the thread does not exist. The message has the most similar id.
+        ThreadDeletedError: the thread was deleted.
+        BranchNotFoundError: the branch does not exist. The message has the most similar name, or all names.
 
     """
     thread = store.thread(thread_id, include_quarantined=include_quarantined)
@@ -70,7 +70,7 @@ def find_thread(
 
 
 def _suggest(name: str, names: Collection[str]) -> str:
-    """Return a question after the most similar name, empty if none is."""
+    """Return a question with the most similar name, or an empty text."""
     similar = difflib.get_close_matches(name, names, n=1)
     return f": did you mean {similar[0]!r}?" if similar else ""
 
@@ -81,19 +81,19 @@ def _enumerate(names: Sequence[str]) -> str:
 
 
 def find_checkpoint(thread: Thread, text: str | None) -> Checkpoint:
-    """Return the checkpoint that a text names, the head for None.
+    """Return the checkpoint that `text` names, or the head for None.
 
-    A text without a kind before it is a version if it is a number, an age if it is as `3m ago`, else a tag, an id
-    or a time. A time without offset is local.
+    Without a prefix such as `tag:`, a number is a version and a text such as `3m ago` is an age. Any other text is a
+    tag, an id or a time. A time without an offset is local.
 
     Raises:
-        CheckpointNotFoundError: there is none; the message has the most similar tag.
-        UsageError: a time or version that cannot be one.
+        CheckpointNotFoundError: there is no such checkpoint. The message has the most similar tag.
+        UsageError: the time or version is not valid.
 
     """
     if text is None:
         head = thread.head
-        if head is None:  # a thread comes to be with its first checkpoint, and LangGraph may remove all of them
+        if head is None:  # Every thread has a checkpoint when it is created, but LangGraph may remove all of them.
             message = f"thread {thread.id!r}: LangGraph has removed all of its checkpoints"
             raise CheckpointNotFoundError(message, thread=thread.id, branch=thread.branch, target=None)
         return head
@@ -118,7 +118,7 @@ def _find_kind(thread: Thread, kind: str, text: str) -> Checkpoint:
         if kind == "time":
             return thread.at(datetime.fromisoformat(text))
     except (ValueError, OverflowError) as error:
-        message = f"{text!r} is no {kind or 'age'}: {error}"
+        message = f"{text!r} is not a valid {kind or 'age'}: {error}"
         raise UsageError(message) from error
     found = thread.tags().get(text) if kind == "tag" else thread.at(text)
     if found is None or (kind == "id" and found.id != text):
@@ -133,7 +133,7 @@ def find_side(thread: Thread, text: str) -> Checkpoint:
     branch, mark, target = text.rpartition("@")
     line = None
     if mark and branch:
-        with suppress(BranchNotFoundError, UsageError):  # The mark is part of a name then.
+        with suppress(BranchNotFoundError, UsageError):  # The @ is then part of a name.
             line = thread.checkout(branch)
     if line is not None:
         return find_checkpoint(line, None if target in ("", "head") else target)
@@ -153,7 +153,7 @@ def parse_object(text: str | None, what: str) -> dict[str, Any] | None:
     """Return the JSON object of an option: the text itself, `@FILE`, or `-` for stdin.
 
     Raises:
-        UsageError: it is no JSON object. StatelogError: the file cannot be read.
+        UsageError: the text is not a JSON object. StatelogError: the file cannot be read.
 
     """
     if text is None:
@@ -169,7 +169,7 @@ def parse_object(text: str | None, what: str) -> dict[str, Any] | None:
         message = f"{what}: cannot read {text[1:]!r}: {error.strerror}"
         raise UsageError(message) from error
     except (ValueError, RecursionError) as error:
-        message = f"{what} is no JSON: {error}"
+        message = f"{what} is not valid JSON: {error}"
         raise UsageError(message) from error
     if not isinstance(document, dict):
         message = f"{what} must be a JSON object, not {source.strip():.40}"

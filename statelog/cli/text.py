@@ -1,4 +1,4 @@
-"""Stored text on a terminal: what strangers wrote must not steer it."""
+"""Formats stored text for a terminal. Untrusted text must not control the terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SUSPECT_BUT_LINES = re.compile(r"[^\x20-\x7e\n\t]")
 
 
 def escape(text: str, *, keep_lines: bool = False) -> str:
-    r"""Return text with every character that is no visible one as `\x1b`, `\u202e`, `\n`.
+    r"""Return text with every invisible character escaped, such as `\x1b`, `\u202e` or `\n`.
 
-    That takes in what moves a cursor, colours, rings, or turns the direction of writing.
+    Invisible characters include those that move the cursor, set colours, ring the bell or change the text direction.
 
     Args:
-        text: of any origin.
-        keep_lines: leave line ends and tabs.
+        text: any text, possibly untrusted.
+        keep_lines: keep line breaks and tabs.
 
     """
     pattern = _SUSPECT_BUT_LINES if keep_lines else _SUSPECT
@@ -40,19 +40,19 @@ def _escape_one(match: re.Match[str]) -> str:
 
 
 def shorten(text: str, characters_max: int) -> str:
-    """Return at most so many characters, the last one an ellipsis if some are missing."""
+    """Return `text`, cut to at most `characters_max` characters. A cut text ends with an ellipsis."""
     return text if len(text) <= characters_max else text[: max(characters_max - 1, 0)] + ELLIPSIS
 
 
 def format_time(time: datetime) -> str:
-    """Return a time (UTC) to its last digit: given to `--at`, it means what happened then."""
+    """Return the exact time in UTC. `--at` accepts it and finds the checkpoint of that time."""
     return f"{time:%Y-%m-%d %H:%M:%S.%f}Z"
 
 
 def format_age(time: datetime, now: datetime) -> str:
-    """Return how long ago a time was, in its largest unit, rounded down: `3m ago`. One to come is told exactly.
+    """Return the age of a time in its largest unit, rounded down: `3m ago`. A future time is shown exactly.
 
-    Given to `--at` as long as it is true, it means the newest of what it was told of.
+    `--at` accepts an age and finds the newest checkpoint that has it.
     """
     age_s = int((now - time).total_seconds())
     if now < time:
@@ -62,13 +62,13 @@ def format_age(time: datetime, now: datetime) -> str:
 
 
 def parse_age(text: str) -> float | None:
-    """Return the seconds of an age, as 90s, 15m, 12h, 30d, 8w; None for what is none."""
+    """Return the seconds of an age such as 90s, 15m, 12h, 30d or 8w. Return None for any other text."""
     found = _AGE.fullmatch(text)
     return None if found is None else float(found[1]) * AGE_UNITS_S[found[2]]
 
 
 def format_size(size_bytes: float) -> str:
-    """Return a size for a person: three digits, binary units."""
+    """Return a size with three digits and a binary unit."""
     unit = 0
     while size_bytes >= 1000 and unit < len(_UNITS) - 1:
         size_bytes /= 1024
@@ -78,7 +78,7 @@ def format_size(size_bytes: float) -> str:
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes of a size as `format_size` writes it, or as 64M, 2g, 1048576; None for anything else."""
+    """Return the bytes of a size as in `format_size`, or such as 64M, 2g, 1048576. Return None for any other text."""
     found = _SIZE.fullmatch(text)
     if found is None:
         return None
@@ -86,14 +86,14 @@ def parse_size(text: str) -> int | None:
 
 
 def format_duration(duration_s: float) -> str:
-    """Return a duration for a person."""
+    """Return a duration with a suitable unit."""
     if duration_s >= 1:
         return f"{duration_s:.1f} s"
     return f"{duration_s * 1e3:.1f} ms" if duration_s >= 1e-3 else f"{duration_s * 1e6:.0f} us"
 
 
 def format_policy(policy: Mapping[str, Any]) -> str:
-    """Return what a retention policy keeps, for a person; empty if there is none."""
+    """Return what a retention policy keeps as text, or an empty text for an empty policy."""
     if not policy:
         return ""
     kept = [] if policy["keep_last"] is None else [f"last {policy['keep_last']:,}"]

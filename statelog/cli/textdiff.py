@@ -1,4 +1,4 @@
-"""How one text differs from another, line by line, for a person."""
+"""Compares two texts line by line for display."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _LINES_COMPARED_MAX = 2000
-"""Beyond so many lines that differ on either side they are not aligned: that takes their number squared."""
+"""Texts with more differing lines are not aligned, because alignment takes quadratic time."""
 
 _CONTEXT_CHARACTERS = 20
 
 
 def compare_texts(old: str, new: str, width: int | None) -> Iterator[tuple[str, str]]:
-    """Yield what differs: (`-`, old line), (`+`, new line), and (` `, line) for one that is the same beside it.
+    """Yield the difference as lines: (`-`, old line), (`+`, new line), and (` `, line) for unchanged neighbours.
 
     Args:
         old: the text before.
         new: the text after.
-        width: lines are cut to so many characters, around what differs; None cuts nothing.
+        width: cut lines to this many characters around their difference. None means no limit.
 
     """
     before, after = old.splitlines(), new.splitlines()
-    if before == after:  # they differ in how lines end
+    if before == after:  # The texts differ only in their line breaks.
         yield from _pair(repr(old), repr(new), width)
         return
     start = _common(before, after)
@@ -40,7 +40,7 @@ def compare_texts(old: str, new: str, width: int | None) -> Iterator[tuple[str, 
 
 
 def _changed(before: Sequence[str], after: Sequence[str], width: int | None) -> Iterator[tuple[str, str]]:
-    """Yield the lines of two texts that begin and end differently."""
+    """Yield the difference of two texts without a common first or last line."""
     if max(len(before), len(after)) > _LINES_COMPARED_MAX:
         yield from _replaced(before, after, width)
         return
@@ -73,12 +73,12 @@ def _pair(old: str, new: str, width: int | None) -> Iterator[tuple[str, str]]:
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return how many items or characters two sequences begin with together."""
+    """Return the length of the common prefix of two sequences."""
     return next((at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b)))
 
 
 def _cut(line: str, at: int, width: int | None) -> str:
-    """Return a line of so many characters, the one at a position among them; ellipses stand for the rest."""
+    """Return the part of a line around a position, at most `width` characters. Ellipses replace the rest."""
     if width is None or len(line) <= width:
         return line
     start = max(min(at - _CONTEXT_CHARACTERS, len(line) - width), 0)

@@ -1,4 +1,4 @@
-"""`statelog threads` and `statelog history`: what there is."""
+"""`statelog threads` and `statelog history`: list threads and checkpoints."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _METADATA_CHARACTERS_MAX = 120
 _SAID_CHARACTERS_MAX = 200
 _THREADS_SHOWN = 1000
 _WIDE = 100
-"""Columns of text that have room for policies and channels."""
+"""The minimum terminal width that shows policies and channels."""
 
 
 @click.command(short_help="List the threads.")
 @STORE
-@click.option("--limit", type=click.IntRange(min=0), help="At most so many, in order of creation.")
+@click.option("--limit", type=click.IntRange(min=0), help="Maximum number of threads, in order of creation.")
 @ABSOLUTE
 @AS_JSON
 def threads(*, store: Path, limit: int | None, absolute: bool | None, as_json: bool) -> None:
@@ -63,15 +63,15 @@ def threads(*, store: Path, limit: int | None, absolute: bool | None, as_json: b
     columns = ("thread", "created", "branches", "versions", kept, channels)
     output.table(columns, rows, right=("branches", "versions"), whole=("created",), name="thread")
     if len(infos) > shown:
-        output.hint("there are more: --limit says how many are shown")
+        output.hint("there are more: use --limit to show them")
 
 
 @click.command(short_help="List a thread's checkpoints.")
 @STORE
 @THREAD
 @BRANCH
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="At most so many.")
-@click.option("--all", "show_all", is_flag=True, help="Back to version 0, whatever the limit.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Maximum number of versions.")
+@click.option("--all", "show_all", is_flag=True, help="Show all versions, without a limit.")
 @click.option("--before", type=int, metavar="VERSION", help="Only versions below this one.")
 @IDS
 @INNER
@@ -92,7 +92,7 @@ def history(
 ) -> None:
     """List the checkpoints of THREAD in STORE, newest first.
 
-    Of a LangGraph thread: the node that ran, what it said, the step and the source; the metadata with --inner.
+    For a LangGraph thread, show the node that ran, its message, the step and the source. --inner shows the metadata.
     """
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
@@ -111,7 +111,7 @@ def history(
 
 
 def other_lines(thread: Thread, shown: Checkpoint | None) -> list[str]:
-    """Return the ids at which the other lines of a LangGraph thread's own graph end."""
+    """Return the last checkpoint ids of the other branches of a LangGraph thread's root graph."""
     if shown is None or not is_graph(shown.state):
         return []
     heads = [thread.checkout(each.name).head for each in thread.branches() if each.name.partition("@")[0] == "main"]
@@ -122,14 +122,14 @@ def other_lines(thread: Thread, shown: Checkpoint | None) -> list[str]:
 def print_history(
     output: Output, thread: Thread, checkpoints: list[Checkpoint], *, ids: bool = False, inner: bool = False
 ) -> None:
-    """Write a table of checkpoints; of LangGraph's, what they say, unless `inner`."""
+    """Write a table of checkpoints. For LangGraph checkpoints, show their messages, unless `inner`."""
     is_of_graph = not inner and any(is_graph(each.state) for each in checkpoints)
     tags: dict[int, list[str]] = {}
     for name, tagged in thread.tags().items():
         tags.setdefault(tagged.lsn, []).append(name)
     rows = []
     for checkpoint in checkpoints:
-        if is_of_graph and not is_graph(checkpoint.state):  # the empty version with which each line begins
+        if is_of_graph and not is_graph(checkpoint.state):  # Each branch begins with an empty version.
             continue
         branch = checkpoint.branch
         what = [checkpoint.kind] if checkpoint.kind != "commit" else []

@@ -1,4 +1,4 @@
-"""`statelog tree`: branches, forks, rollbacks and tags as a drawn timeline."""
+"""`statelog tree`: draws branches, forks, rollbacks and tags as a timeline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _THREADS_SHOWN = 20
 _DEPTH_MAX = 8
-"""Of branches off branches: those further in are counted."""
+"""The maximum depth of nested branches. Deeper branches are only counted."""
 
 _DRAWN = ("├─ ", "└─ ", "│  ", "   ")
 _ASCII = ("|- ", "`- ", "|  ", "   ")
@@ -33,7 +33,7 @@ _ASCII = ("|- ", "`- ", "|  ", "   ")
 
 @dataclass(slots=True)
 class _Version:
-    """A version that is drawn on a line of its own."""
+    """A version that gets its own line."""
 
     time: datetime
     notes: list[str] = field(default_factory=list)
@@ -41,31 +41,37 @@ class _Version:
 
 @dataclass(slots=True)
 class _Line:
-    """A branch as it is drawn."""
+    """A branch in the drawing."""
 
     info: BranchInfo
     versions: dict[int, _Version] = field(default_factory=dict)
-    """Those to be drawn, ascending."""
+    """The versions to draw, in ascending order."""
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
     children: dict[int, list[_Line]] = field(default_factory=dict)
-    """Branches that begin here, by the version they begin at."""
+    """Branches off this branch, by the version at which they begin."""
     label: str = ""
-    """The name that is drawn, if it is not the branch's."""
+    """The name to draw instead of the branch's name."""
     earlier: int = 0
-    """So many rollbacks and tags before the first that is drawn."""
+    """The number of rollbacks and tags before the first drawn one."""
 
 
 @click.command(short_help="Draw branches, rollbacks and tags.")
 @STORE
 @click.argument("thread", required=False, shell_complete=complete_thread)
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Marks drawn of a branch.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    show_default=True,
+    help="Maximum number of marks drawn for each branch.",
+)
 @INNER
 @ABSOLUTE
 @AS_JSON
 def tree(*, store: Path, thread: str | None, limit: int, inner: bool, absolute: bool | None, as_json: bool) -> None:
-    """Draw the branches of THREAD in STORE, or of all its threads: where they fork, what was rolled back, and tags.
+    """Draw the branches of THREAD in STORE, or of all threads, with forks, rollbacks and tags.
 
-    Versions without any of that are counted. A branch stands below the version it begins at. A line of a LangGraph
+    Other versions are only counted. A branch is drawn below the version at which it begins. A branch of a LangGraph
     thread is named by the id of its last checkpoint.
     """
     output = Output(as_json=as_json, absolute=absolute)
@@ -93,7 +99,7 @@ def _threads(store: Store, output: Output, thread_id: str | None) -> Iterator[Th
             output.hint(f"the first {_THREADS_SHOWN} threads: name the THREAD of another")
             return
         thread = store.thread(info.id)
-        if thread.branches():  # not deleted in the meantime
+        if thread.branches():  # The thread was not deleted meanwhile.
             shown += 1
             yield thread
     if not shown and not output.as_json:
@@ -101,7 +107,7 @@ def _threads(store: Store, output: Output, thread_id: str | None) -> Iterator[Th
 
 
 def _lines_of(thread: Thread, limit: int | None) -> list[_Line]:
-    """Return a thread's branches, in order of creation, with what is to be drawn of each."""
+    """Return a thread's branches in order of creation, with the versions to draw."""
     lines = [_Line(info) for info in thread.branches()]
     by_name = {line.info.name: line for line in lines}
     bases: dict[str, set[int]] = {name: set() for name in by_name}
@@ -120,7 +126,7 @@ def _lines_of(thread: Thread, limit: int | None) -> list[_Line]:
 
 
 def _name_lines(thread: Thread, lines: list[_Line], *, inner: bool) -> None:
-    """Name the lines of a LangGraph thread by their last checkpoints, and leave out its pending writes."""
+    """Name the branches of a LangGraph thread by their last checkpoints, and remove its pending writes."""
     shown = thread.head
     if shown is None or not is_graph(shown.state):
         return
@@ -138,7 +144,7 @@ def _name_lines(thread: Thread, lines: list[_Line], *, inner: bool) -> None:
 def _mark(
     thread: Thread, line: _Line, tags: dict[tuple[str, int], list[str]], bases: set[int], limit: int | None
 ) -> None:
-    """Find what is to be drawn of a branch."""
+    """Find the versions of a branch that are drawn."""
     info = line.info
     marked: dict[int, _Version] = {}
     drawn = 0
@@ -199,7 +205,7 @@ def _span(first: int, last: int, dots: str) -> str:
 
 
 def _count(lines: Iterable[_Line]) -> int:
-    """Return how many branches there are in some and off them."""
+    """Return the number of branches in `lines`, including nested branches."""
     number = 0
     pending = list(lines)
     while pending:

@@ -1,18 +1,18 @@
-"""Stored values for people and for programs.
+"""Shows stored values to people and programs.
 
-As JSON, what JSON has stays itself; the rest is an object with one key that begins
-with `$`, by which it can be told and read back:
+In JSON, types that JSON lacks become an object with one key that begins with `$`, from
+which they can be read back:
 
     {"$bytes": base64}  {"$tuple": [...]}  {"$set": [...]}  {"$frozenset": [...]}
     {"$datetime": ISO 8601}  {"$uuid": text}  {"$decimal": text}
     {"$float": "nan" | "inf" | "-inf"}  {"$int": hexadecimal, beyond 64 bits}
-    {"$dict": {...}}  a dict that would itself look like one of these
-    {"$date": text}  {"$timedelta": microseconds}  {"$path": text} ...  as `format/everyday.py` has it
-    {"$quarantined": {"check": name, "reason": text}}  a value that a check of a guard hides: for reading only
-    {"$pairs": [key, value, ...]}  a dict with a key that is no text
-    {"$repr": text}  an object of a registered codec: for reading only
-    {"$codec": name, "payload": ...}  one whose codec is not registered: what it was encoded to
-    {"$object": constructor, "fields": ...}  an object that a framework's serialiser packed: for reading only
+    {"$dict": {...}}  a dict that looks like one of these forms
+    {"$date": text}  {"$timedelta": microseconds}  {"$path": text} ...  see `format/everyday.py`
+    {"$quarantined": {"check": name, "reason": text}}  a value quarantined by a guard's check: output only
+    {"$pairs": [key, value, ...]}  a dict with a key that is not a text
+    {"$repr": text}  an object of a registered codec: output only
+    {"$codec": name, "payload": ...}  the encoded form of an object whose codec is not registered
+    {"$object": constructor, "fields": ...}  an object packed by a framework's serialiser: output only
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INT_BITS_SHOWN_MAX = 1024
 
 
 def dump_json(document: object) -> str:
-    """Return one line of JSON, in ASCII: a terminal or a locale can do it no harm."""
+    """Return one line of JSON in ASCII, which is safe for every terminal and locale."""
     return json.dumps(document, ensure_ascii=True, allow_nan=False).replace("\x7f", "\\u007f")
 
 
@@ -52,7 +52,7 @@ def dump_json(document: object) -> str:
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as `json.dumps` takes it."""
+    """Return a value in a form that `json.dumps` accepts."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -96,14 +96,14 @@ def _looks_tagged(value: dict[str, Any]) -> bool:
 
 
 def _elements(value: set[Any] | frozenset[Any]) -> list[Any]:
-    """Return the elements in the order in which they are stored."""
+    """Return the elements in their stored order."""
     return sorted(value, key=_order)
 
 
 def _order(element: object) -> bytes:
     try:
         return cbor.encode(element)
-    except ValueTypeError:  # of a codec that is not registered here
+    except ValueTypeError:  # The codec of an element is not registered here.
         return repr(element).encode()
 
 
@@ -139,10 +139,10 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 
 
 def from_json(document: Any) -> Any:
-    """Inverse of `to_json`.
+    """Return the value of a JSON document. This is the inverse of `to_json`.
 
     Raises:
-        UsageError: an object with an unknown `$` key, or a content that does not fit it.
+        UsageError: an object has an unknown `$` key, or content that does not fit the key.
 
     """
     if isinstance(document, list):
@@ -154,7 +154,7 @@ def from_json(document: Any) -> Any:
     ((tag, content),) = document.items()
     decode = _DECODERS.get(tag) or _everyday_decoder(tag)
     if decode is None:
-        message = f'no value is written {{"{tag}": ...}}; a dict with that key is {{"$dict": {{"{tag}": ...}}}}'
+        message = f'unknown form {{"{tag}": ...}}; write a dict with that key as {{"$dict": {{"{tag}": ...}}}}'
         raise UsageError(message)
     try:
         return decode(content)
@@ -169,11 +169,11 @@ def _everyday_decoder(tag: str) -> Callable[[Any], Any] | None:
 
 
 def parse_json(text: str, what: str = "the value") -> Any:
-    """Return what a person has written as JSON on a command line. Raises UsageError: it is none."""
+    """Return the value of a JSON text from a command line. Raises UsageError if the text is not JSON."""
     try:
         return json.loads(text)
     except ValueError as error:
-        message = f"{what} is no JSON: {error}; a text is in quotes, as '\"done\"'"
+        message = f"{what} is not valid JSON: {error}; a text needs quotes, such as '\"done\"'"
         raise UsageError(message, argument=what.rpartition(" ")[2], value=text) from None
 
 
@@ -181,7 +181,7 @@ def parse_json(text: str, what: str = "the value") -> Any:
 
 
 def describe(value: object) -> str:
-    """Return type and size."""
+    """Return the type and the size of a value as text."""
     value = unpacked(value)
     if isinstance(value, Constructed):
         return value.short_name
@@ -203,9 +203,9 @@ def describe(value: object) -> str:
 
 
 def render(value: object, characters_max: int) -> str:
-    """Return a value as Python would write it, on one line, safe on a terminal.
+    """Return a value as a Python literal on one line, safe for a terminal.
 
-    Of a large value only as much is read as is shown; an ellipsis stands for the rest.
+    Only the shown part of a large value is read. An ellipsis replaces the rest.
     """
     parts: list[str] = []
     size = 0
@@ -218,7 +218,7 @@ def render(value: object, characters_max: int) -> str:
 
 
 def render_pairs(members: Mapping[str, Any], characters_max: int) -> str:
-    """Return a dict without ornament, `node=search, step=3`, on one line, safe on a terminal."""
+    """Return a dict as `node=search, step=3` on one line, safe for a terminal."""
     pairs = (
         f"{key[:characters_max]}={value[:characters_max] if isinstance(value, str) else render(value, characters_max)}"
         for key, value in islice(members.items(), characters_max)

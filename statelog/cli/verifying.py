@@ -1,6 +1,6 @@
-"""Verification in a child process: a damaged file may kill whoever maps it (SIGBUS).
+"""Verifies a store in a child process, because mapping a damaged file may kill the process (SIGBUS).
 
-Run as a module, it is the child.
+The child runs this file as a module.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification found. `problems` have invariant, lsn, node and message."""
+    """The result of a verification. Each problem has invariant, lsn, node and message."""
 
     records: int
     nodes: int
@@ -31,18 +31,18 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no problem was found."""
         return not self.problems
 
 
 def verify_in_child(
     path: Path, *, deep: bool, expect: bytes | None = None, progress: Callable[[int, int], None]
 ) -> Verification:
-    """Verify a store in a process of its own.
+    """Verify a store in a child process.
 
     Raises:
         CorruptionError: the file killed the process.
-        StatelogError: it could not be opened or read; with the exit code of the error there.
+        StatelogError: the store could not be opened or read. The error has the exit code of the child's error.
 
     """
     started = time.perf_counter()

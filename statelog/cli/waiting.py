@@ -1,4 +1,4 @@
-"""`statelog gates`, `statelog queue` and `statelog outbox`: what waits for a person, for a worker, or to be sent."""
+"""`statelog gates`, `statelog queue` and `statelog outbox`: list and answer gates, list queues, deliver messages."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 _VALUE_CHARACTERS = 80
 _WIDE = 110
-"""Columns of text that have room for two times."""
+"""The minimum terminal width that shows two times."""
 
 
-@click.group(short_help="Show and answer what waits for a person.")
+@click.group(short_help="Show and answer gates.")
 def gates() -> None:
     """Show the gates of a store, where runs wait for an answer, and answer them."""
 
 
 @gates.command(short_help="List gates.")
 @STORE
-@click.option("--run", metavar="RUN", help="Only those of this run.")
-@click.option("--all", "show_all", is_flag=True, help="Also those that wait no more.")
+@click.option("--run", metavar="RUN", help="Only gates of this run.")
+@click.option("--all", "show_all", is_flag=True, help="Also gates that no longer wait.")
 @ABSOLUTE
 @AS_JSON
 def ls(*, store: Path, run: str | None, show_all: bool, absolute: bool | None, as_json: bool) -> None:
@@ -82,20 +82,20 @@ def _state_of(gate: Gate) -> str:
 @STORE
 @click.argument("gate", shell_complete=complete_gate)
 @click.option("--approve/--reject", "approved", default=None, help="The answer.")
-@click.option("--payload", metavar="JSON", help="What the workflow gets with it.")
+@click.option("--payload", metavar="JSON", help="Value passed to the workflow with the answer.")
 @click.option("--by", metavar="NAME", help="Who answers.")
 @AS_JSON
 def answer_(
     *, store: Path, gate: str, approved: bool | None, payload: str | None, by: str | None, as_json: bool
 ) -> None:
-    """Answer GATE of STORE, as `gates ls` has it: its run goes on when a worker takes it up, or by `runs resume`.
+    """Answer GATE of STORE; `gates ls` lists gates. A worker or `runs resume` continues the run.
 
-    Exit code 4: it was answered before, its time is up, or its run has ended.
+    Exit code 4: the gate was answered before, has timed out, or its run has ended.
     """
     from statelog import durable
 
     if approved is None:
-        raise UsageError("an answer is --approve or --reject", argument="approve")
+        raise UsageError("give the answer, --approve or --reject", argument="approve")
     output = Output(as_json=as_json)
     given = None if payload is None else parse_json(payload, "the payload")
     with open_for_writing(store) as opened:
@@ -103,7 +103,7 @@ def answer_(
     if as_json:
         output.emit(gate_document(made))
     else:
-        output.say(f"{made.id} is {_state_of(made)}; run {made.run} goes on when a worker takes it up")
+        output.say(f"{made.id} is {_state_of(made)}; run {made.run} continues when a worker takes it up")
 
 
 # --- queues ----------------------------------------------------------------------------------
@@ -112,16 +112,16 @@ def answer_(
 _COUNTS = ("waiting", "delayed", "running", "suspended")
 
 
-@click.group(short_help="Show what waits for a worker.")
+@click.group(short_help="Show queues of runs.")
 def queue() -> None:
-    """Show the queues of a store, in which runs wait for a worker."""
+    """Show the queues in which runs of a store wait for a worker."""
 
 
 @queue.command(name="ls", short_help="List queues.")
 @STORE
 @AS_JSON
 def ls_queues(*, store: Path, as_json: bool) -> None:
-    """List the queues of STORE: how many of their runs wait for a worker or a time, are driven, or are suspended."""
+    """List the queues of STORE with counts of queued, delayed, running and suspended runs."""
     from statelog.durable import queues
 
     output = Output(as_json=as_json)
@@ -138,18 +138,18 @@ def ls_queues(*, store: Path, as_json: bool) -> None:
     output.table(("queue", *_COUNTS), rows, right=_COUNTS, name="queue")
 
 
-@click.group(short_help="Show and deliver what runs have emitted.")
+@click.group(short_help="Show and deliver messages of runs.")
 def outbox() -> None:
-    """Show the messages that runs of a store have emitted and that are not delivered yet, and deliver them."""
+    """Show and deliver the undelivered messages that runs of a store have emitted."""
 
 
 @outbox.command(name="ls", short_help="List messages.")
 @STORE
-@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=0), default=100, show_default=True, help="Maximum number of messages.")
 @ABSOLUTE
 @AS_JSON
 def ls_messages(*, store: Path, limit: int, absolute: bool | None, as_json: bool) -> None:
-    """List the messages of STORE that are not delivered yet, the oldest first, and those that are parked."""
+    """List the undelivered messages of STORE, oldest first, and the parked ones."""
     from statelog import durable
 
     output = Output(as_json=as_json, absolute=absolute)
@@ -167,7 +167,7 @@ def ls_messages(*, store: Path, limit: int, absolute: bool | None, as_json: bool
     columns = ("run", "place" if has_parked else "", "topic", "time", "status", "attempts", "payload")
     output.table(columns, rows, right=("attempts",), whole=("place", "time", "status"), name="run")
     if len(found) > limit:
-        output.hint(f"there are {len(found):,}: --limit says how many are shown")
+        output.hint(f"there are {len(found):,}: use --limit to show more")
 
 
 def _row(message: Message, output: Output, *, with_place: bool) -> tuple[str, ...]:
@@ -177,15 +177,15 @@ def _row(message: Message, output: Output, *, with_place: bool) -> tuple[str, ..
     return message.run, place, message.topic, time, status, str(message.attempts), payload
 
 
-@outbox.command(short_help="Have a parked message wait again.")
+@outbox.command(short_help="Redeliver a parked message.")
 @STORE
 @click.argument("run", shell_complete=complete_run)
 @click.argument("place")
 @AS_JSON
 def redeliver(*, store: Path, run: str, place: str, as_json: bool) -> None:
-    """Redeliver a parked message of RUN of STORE, with a full number of attempts. `outbox ls` shows its PLACE.
+    """Redeliver a parked message of RUN in STORE with all attempts renewed. `outbox ls` shows its PLACE.
 
-    A worker delivers the message, or `outbox deliver`. Subscribers that have received it do not receive it again.
+    A worker or `outbox deliver` delivers the message. Subscribers that have received it do not receive it again.
     """
     from statelog import durable
 
@@ -200,15 +200,19 @@ def redeliver(*, store: Path, run: str, place: str, as_json: bool) -> None:
 
 @outbox.command(short_help="Deliver messages to a URL.")
 @STORE
-@click.option("--url", required=True, metavar="URL", help="Where they go, signed as Standard Webhooks says.")
-@click.option("--secret-env", required=True, metavar="NAME", help="Environment variable that has the secret, whsec_...")
-@click.option("--topic", "topics", multiple=True, metavar="PATTERN", help="Only these topics; may be given again.")
+@click.option(
+    "--url", required=True, metavar="URL", help="Target of the messages, which are signed as Standard Webhooks."
+)
+@click.option("--secret-env", required=True, metavar="NAME", help="Environment variable with the secret, whsec_...")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="PATTERN", help="Only topics that match. The option can be repeated."
+)
 @AS_JSON
 def deliver(*, store: Path, url: str, secret_env: str, topics: tuple[str, ...], as_json: bool) -> None:
-    """Deliver what runs of STORE have emitted to a URL, and tell what is left.
+    """Deliver the messages of STORE to a URL and show how many remain.
 
-    What fits no --topic leaves the outbox, too, undelivered: give the topics that workers deliver there. The secret is
-    not given here, where other users could see it: --secret-env names a variable that has it.
+    Messages that match no --topic are removed undelivered, so give the same topics as the workers. The secret comes
+    from an environment variable, because other users can see a command line.
     """
     from statelog import durable
 
@@ -224,11 +228,9 @@ def deliver(*, store: Path, url: str, secret_env: str, topics: tuple[str, ...], 
 
 
 def _secret(variable: str) -> str:
-    """Return the secret. Raises UsageError, which does not repeat the name: it may be the secret itself."""
+    """Return the secret. Raises UsageError without the name, because the name may be the secret itself."""
     held = os.environ.get(variable)
     if not held:
-        message = (
-            "--secret-env names an environment variable that has the secret; there is none of that name, or it is empty"
-        )
+        message = "--secret-env must name an environment variable with the secret; the variable is not set, or is empty"
         raise UsageError(message, argument="secret_env")
     return held

@@ -1,1 +1,1 @@
-"""How threads, checkpoints, differences and values look: on one line, in a terminal with rich, in a notebook."""
+"""Shows threads, checkpoints, differences and values: on one line, in a terminal with rich, or in a notebook."""

@@ -1,8 +1,8 @@
-"""What LangGraph keeps of a checkpoint, in few bytes: its time, the versions of its channels, and what nodes saw.
+"""A compact form of LangGraph's checkpoint data: the time, the channel versions, and the versions seen by nodes.
 
-LangGraph writes a version as 43 characters, several times, and a time as 32. This module stores each version once, as a
-number and five bytes, each name once, and a time as a number. Anything that is not exactly in LangGraph's form goes to
-the serialiser.
+LangGraph writes a version as 43 characters, several times, and a time as 32 characters. This module stores each version
+once, as a number and five bytes, each name once, and the time as a number. Data in any other form is left to the
+serialiser.
 
 The form is a list of names, followed by bytes. LangGraph's own names are stored as numbers. The channel of a node's
 branch is stored as the node's name, in bytes. The bytes have the other numbers. Numbers of any size are in LEB128, all
@@ -43,7 +43,7 @@ _OWN_NAMES = (
     "agent",
     "tools",
 )
-"""Names by their numbers, which never change."""
+"""LangGraph's names by number. The numbers never change."""
 _OWN_NUMBERS: dict[str, int] = {name: number for number, name in enumerate(_OWN_NAMES)}
 _BRANCH = "branch:to:"
 
@@ -63,7 +63,7 @@ def _long_name(name: str | int | bytes) -> str:
 
 
 def encode(kept: Mapping[str, Any]) -> _Encoded | None:
-    """Return names and numbers; None if something is not as LangGraph makes it."""
+    """Return names and numbers, or None if the data is not in LangGraph's form."""
     if [*kept] != _KEYS:
         return None
     try:
@@ -103,7 +103,7 @@ def _encode(v: Any, ts: Any, channel_versions: Any, versions_seen: Any, updated:
         for pair in pairs
         if pair is not None
     ]
-    "".join(names).encode()  # raises for what UTF-8 has no bytes for
+    "".join(names).encode()  # Raises for lone surrogates.
     return [*map(_short_name, names)], b"".join([head, *middle, out])
 
 
@@ -135,7 +135,7 @@ def _leb128(number: int) -> bytes:
 
 
 def decode(short_names: list[str | int | bytes], numbers: bytes) -> dict[str, Any]:
-    """Return what `encode` was given."""
+    """Return the data that was passed to `encode`."""
     names = [*map(_long_name, short_names)]
     time_us, at = _read(numbers, 1)
     greatest, at = _read(numbers, at)
@@ -162,7 +162,7 @@ def decode(short_names: list[str | int | bytes], numbers: bytes) -> dict[str, An
 
 
 def _read(numbers: bytes, at: int) -> tuple[int, int]:
-    """Decode a number. Return it and the offset behind it."""
+    """Decode a number. Return it and the offset after it."""
     number = shift = 0
     while True:
         byte = numbers[at]

@@ -1,4 +1,4 @@
-"""Threads of LangGraph as people see them: the node that ran, what was said, the step, and where it came from."""
+"""Shows threads of LangGraph: the node that ran, the message, the step and the source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN_PARTS = 4
 _SHORT, _SHORT_PARTS = 1, 7
 _PAIR = 2
 _SAID_MAX = 3
-"""Channels, and members of an input, that one row tells of."""
+"""The maximum number of channels, or members of an input, in one row."""
 
 
 def is_inner(channel: str) -> bool:
@@ -33,29 +33,29 @@ def is_inner(channel: str) -> bool:
 
 
 def is_graph(state: Mapping[str, Any]) -> bool:
-    """Return True if a state lies on a line of LangGraph."""
+    """Return True if a state belongs to a LangGraph branch."""
     return GRAPH_CHANNEL in state
 
 
 def is_checkpoint(state: Mapping[str, Any]) -> bool:
-    """Return True if LangGraph put a checkpoint with this state. The end of a removed line is not one."""
+    """Return True if the state is of a LangGraph checkpoint, not the empty state that ends a removed branch."""
     return is_graph(state) and state[GRAPH_CHANNEL] is not None
 
 
 def shown_names(members: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of a dict; of a state of LangGraph, those of the application."""
+    """Yield the keys of a dict. For a LangGraph state, yield only the application's channels."""
     return (name for name in members if not is_inner(name)) if is_graph(members) else iter(members)
 
 
 def graph_cells(checkpoint: CheckpointShape, parent: CheckpointShape | None) -> tuple[str, ...]:
-    """Return the cells of `GRAPH_COLUMNS` for a checkpoint; texts are not shortened."""
+    """Return the cells of `GRAPH_COLUMNS` for a checkpoint, with full texts."""
     metadata = checkpoint.metadata
     step, source = metadata.get("step", ""), metadata.get("source", "")
     return (", ".join(_nodes(checkpoint, parent)), said(checkpoint), str(step), str(source))
 
 
 def _nodes(checkpoint: CheckpointShape, parent: CheckpointShape | None) -> list[str]:
-    """Return the nodes that ran on the way from the parent: those that have seen other versions since."""
+    """Return the nodes that ran since the parent: nodes that have seen other versions than in the parent."""
     before = {} if parent is None else _versions_seen(parent)
     after = _versions_seen(checkpoint)
     return sorted(node for node, seen in after.items() if not node.startswith("__") and seen != before.get(node))
@@ -68,14 +68,14 @@ def _versions_seen(checkpoint: CheckpointShape) -> Mapping[str, Any]:
     if isinstance(kept, list) and len(kept) == _SHORT_PARTS and kept[0] == _SHORT:
         try:
             rest = graph_versions.decode(*kept[-2:])
-        except (LookupError, StopIteration, TypeError, ValueError):  # not as this release stores them
+        except (LookupError, StopIteration, TypeError, ValueError):  # The data has an unknown form.
             rest = None
     seen = rest.get("versions_seen") if isinstance(rest, dict) else None
     return seen if isinstance(seen, dict) else {}
 
 
 def said(checkpoint: CheckpointShape) -> str:
-    """Return what a checkpoint adds: the last message, or the values of the channels that were written."""
+    """Return the content that a checkpoint adds: the last message, or the values of the written channels."""
     state = getattr(checkpoint.state, "lazy", checkpoint.state)
     written = [name for name in checkpoint.channels_written if not is_inner(name) and name in state]
     told = [_told(name, unpacked(state[name])) for name in sorted(written, key=_messages_first)]
@@ -101,7 +101,7 @@ def _told(name: str, value: Any) -> str:
 
 
 def _message(value: Any) -> str | None:
-    """Return a message as `who: text`, None of anything else."""
+    """Return a message as `who: text`, or None for any other value."""
     if isinstance(value, Constructed) and isinstance(value.fields, dict) and "content" in value.fields:
         fields = value.fields
         who = fields.get("type") or value.short_name
@@ -117,7 +117,7 @@ def _message(value: Any) -> str | None:
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message's content, which may be a list of blocks."""
+    """Return the text of a message's content. The content may be a list of blocks."""
     if isinstance(content, list):
         texts = [each.get("text") if isinstance(each, dict) else each for each in content]
         return " ".join(each for each in texts if isinstance(each, str)) or f"{len(content)} blocks"

@@ -1,4 +1,4 @@
-"""One bounded line of each: what `repr` returns."""
+"""The `repr` of threads, checkpoints, differences and values, as one line of bounded length."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def shorten(text: str, characters_max: int) -> str:
-    """Return at most so many characters, the last one an ellipsis if some are missing."""
+    """Return `text`, cut to at most `characters_max` characters. A cut text ends with an ellipsis."""
     return text if len(text) <= characters_max else text[: characters_max - 1] + _ELLIPSIS
 
 
 def printable(text: str) -> str:
-    """Return text with what is no visible character escaped."""
+    """Return text with invisible characters escaped."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text)
@@ -43,7 +43,7 @@ def thread_line(thread: ThreadShape) -> str:
     try:
         head = thread.head
         return f"{start}, empty>" if head is None else f"{start} version {head.version}{_channels(head.state)}>"
-    except StatelogError as error:  # the store is closed, or damaged: a name is still a name
+    except StatelogError as error:  # The store is closed or damaged. Show the name only.
         return f"{start}, {type(error).__name__}>"
 
 
@@ -79,12 +79,12 @@ def diff_line(diff: DiffShape) -> str:
 
 
 def lazily(value: Any) -> Any:
-    """Return a view that hands out views of what is large in it; any other value as it is."""
+    """Return a view whose large members are views. Return any other value unchanged."""
     return getattr(value, "lazy", value)
 
 
 def list_line(items: Sequence[Any]) -> str:
-    """Return a list as Python writes it, if that is short; else its first items, and how many more there are."""
+    """Return a short list as Python writes it. Of a long list, return its first items and the number of the rest."""
     try:
         whole = unpacked(items)
         if whole is not items:
@@ -96,7 +96,7 @@ def list_line(items: Sequence[Any]) -> str:
 
 
 def map_line(members: Mapping[str, Any]) -> str:
-    """Return a dict as Python writes it, if that is short; else its first members, and how many more there are."""
+    """Return a short dict as Python writes it. Of a large dict, return its first members and the number of the rest."""
     try:
         members = lazily(members)
         names = islice(shown_names(members), _ITEMS_MAX)
@@ -107,7 +107,7 @@ def map_line(members: Mapping[str, Any]) -> str:
 
 
 def written(value: object, characters_max: int) -> str:
-    """Return what Python writes of a value, of a long text its beginning: what is too long is cut in any case."""
+    """Return the repr of a value, cut if it is too long. Of a long text, only the beginning is read."""
     value = unpacked(value)
     try:
         return repr(value[: characters_max + 1] if isinstance(value, str | bytes) else value)

@@ -1,4 +1,4 @@
-"""Threads, checkpoints, differences and values as HTML, for notebooks: escaped, and bounded."""
+"""Threads, checkpoints, differences and values as escaped HTML of bounded size, for notebooks."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def thread_html(thread: ThreadShape) -> str:
 
 
 def checkpoint_html(checkpoint: CheckpointShape) -> str:
-    """Return its state as a tree."""
+    """Return the checkpoint's state as a tree."""
     return _titled(checkpoint_line(checkpoint), lambda: _tree("state", lazily(checkpoint.state), 0))
 
 
 def diff_html(diff: DiffShape) -> str:
-    """Return a table of changes: what was, and what is."""
+    """Return a table of changes with old and new values."""
 
     def body() -> str:
         more = len(diff.changes) - CHANGES_MAX
@@ -70,7 +70,7 @@ def _kind(value: object) -> str:
 def _titled(title: str, body: Callable[[], str]) -> str:
     try:
         return f"<div><code>{escape(title)}</code>{body()}</div>"
-    except StatelogError:  # the title says which
+    except StatelogError:  # The title shows the error.
         return f"<div><code>{escape(title)}</code></div>"
 
 

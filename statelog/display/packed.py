@@ -1,4 +1,4 @@
-"""What a framework's serialiser has packed, as people see it.
+"""Shows values that a framework's serialiser has packed.
 
 Showing a value does not import any module that its bytes name. An object is shown as the name of its constructor and
 its fields. If the name is that of a secret, such as pydantic's `SecretStr`, `HIDDEN_VALUE` replaces the fields.
@@ -20,10 +20,10 @@ SERIALISED = "serialised"
 """The names of the codecs whose values this module shows."""
 
 SNAPSHOT = b"\xc1"
-"""In place of the first item of a list: the list is what LangGraph stores of a DeltaChannel. In msgpack no item begins
-so."""
+"""Marks a list as LangGraph's snapshot of a DeltaChannel. It replaces the first item. No msgpack item begins with this
+byte."""
 CUT = SNAPSHOT + SNAPSHOT
-"""Likewise: the list is the items of lists in a value that is none, behind what stands around these."""
+"""Marks a list as a value that was cut: a header, then the items of the lists in the value."""
 QUARANTINED_CODE = 81
 """The msgpack extension code of a text that a check of a guard hides: [QUARANTINED_NAME, reason, check, text]."""
 QUARANTINED_NAME = "statelog/quarantined"
@@ -32,7 +32,7 @@ _DEPTH_MAX = 128
 _SINGLE_ARGUMENT = 0
 """The msgpack extension code of an object that wraps one value, such as a secret or an enum member, in LangGraph."""
 _TEXT_CHARACTERS_MAX = 500
-"""Characters of one text in the repr of an object."""
+"""The maximum number of characters of a text in the repr of an object."""
 
 
 class Coded:
@@ -48,7 +48,7 @@ class Coded:
 
 @dataclass(frozen=True, slots=True)
 class Constructed:
-    """An object as its bytes tell of it: the constructor's name, and what it was given."""
+    """An object as its bytes describe it: the constructor's name and its arguments."""
 
     name: str
     fields: dict[str, Any] | tuple[Any, ...]
@@ -60,13 +60,13 @@ class Constructed:
 
     @property
     def given(self) -> list[tuple[str, Any]]:
-        """The fields that say something, with their names; a positional argument has an empty name."""
+        """The fields that are not empty, with their names. A positional argument has an empty name."""
         if not isinstance(self.fields, dict):
             return [("", value) for value in self.fields]
         return [(name, value) for name, value in self.fields.items() if value is not None and value not in ([], {})]
 
     def __repr__(self) -> str:
-        """Return the object as Python writes a call; long texts are cut."""
+        """Return the object as a Python call. Long texts are cut."""
         told = (f"{name}={_short(value)}" if name else _short(value) for name, value in self.given)
         return f"{self.short_name}({', '.join(told)})"
 
@@ -78,9 +78,9 @@ def _short(value: object) -> str:
 
 
 def unpacked(value: Any) -> Any:
-    """Return a value of one of these codecs as far as it can be told, any other value as it is.
+    """Return a value of one of these codecs in readable form. Return any other value unchanged.
 
-    The codec may be registered in this process or not. A value that was cut into the items of a list is put together.
+    The codec need not be registered in this process. A value that was cut into the items of a list is joined.
     """
     codec, payload = value.stored if isinstance(value, Coded) else ("", None)
     if codec == MSGPACK and isinstance(payload, bytes):
@@ -99,20 +99,20 @@ def _is_cut(first: Any) -> bool:
 
 
 def shown_msgpack(data: bytes) -> Any:
-    """Return what msgpack says, of plain types and `Constructed`; only the size of bytes that are not msgpack.
+    """Return the value of msgpack bytes as plain types and `Constructed`. Return only the size of other bytes.
 
-    Such bytes may contain a secret whose class cannot be told.
+    Other bytes may contain a secret of an unknown class.
     """
     if data == SNAPSHOT:
         return Constructed("DeltaSnapshot", ())
     value, end = None, -1
-    with suppress(IndexError, ValueError, UnicodeDecodeError, struct.error, TypeError):  # it is no msgpack
+    with suppress(IndexError, ValueError, UnicodeDecodeError, struct.error, TypeError):  # It is not msgpack.
         value, end = _read(data, 0, 0)
     return value if end == len(data) else Constructed(MSGPACK, {"size_bytes": len(data)})
 
 
 def shown_serialised(type_: str, data: bytes) -> Any:
-    """Return what another serialiser made, as far as it can be told without that serialiser."""
+    """Return a value of another serialiser, as far as it is known without that serialiser."""
     if type_ == "null":
         return None
     if type_ in ("bytes", "bytearray"):
@@ -164,7 +164,7 @@ def mended_header(header: bytes, items: Sequence[bytes], made: Sequence[bytes], 
 
 
 def put_together(data: bytes) -> bytes:
-    """Return the value of a header with all items behind it: inverse of a cut."""
+    """Join a header and the items after it to the whole value. This is the inverse of a cut."""
     at = len(CUT) + _SIZE.size
     (count,) = _SIZE.unpack_from(data, len(CUT))
     sizes = [_SIZE.unpack_from(data, at + _SIZE.size * number)[0] for number in range(count)]
@@ -227,7 +227,7 @@ def _split(data: bytes) -> list[bytes] | None:
 
 
 def _read(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    """Return (value, offset behind it). Raises ValueError, IndexError and others for what is no msgpack."""
+    """Return a value and the offset after it. Raises ValueError, IndexError and others if it is not msgpack."""
     if depth > _DEPTH_MAX:
         raise ValueError(depth)
     first = data[at]
@@ -277,12 +277,12 @@ def _read_sized(data: bytes, at: int, kind: str, size: int, depth: int) -> tuple
 
 
 def quarantined_text(check: str, reason: str) -> str:
-    """Return the text that replaces a hidden value where only a text is possible."""
+    """Return the text that replaces a hidden value in places that allow only text."""
     return f"[QUARANTINED by {check}: {reason}]"
 
 
 def _extension(code: int, data: bytes, depth: int) -> Any:
-    """Return what LangGraph's serialiser means by an extension: [module, name, fields, ...]; a snapshot; an array."""
+    """Return the value of an extension of LangGraph's serialiser: an object's parts, a snapshot or an array."""
     if code == QUARANTINED_CODE:
         value, _end = _read(data, 0, depth)
         return quarantined_text(value[2], value[1])

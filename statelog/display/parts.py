@@ -1,4 +1,4 @@
-"""What trees and tables consist of, whatever draws them: bounded, in size and in what is read."""
+"""The contents of trees and tables, independent of the output. Their size and the data read are bounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.display.shapes import ChangeShape, CheckpointShape, ThreadShape
 
 MEMBERS_MAX = 20
-"""Shown of one list or dict."""
+"""The maximum number of members shown for a list or dict."""
 
 DEPTH_MAX = 5
 CHECKPOINTS_MAX = 10
@@ -28,12 +28,12 @@ _TEXT_CHARACTERS_MAX = 200
 
 
 def is_branch(value: object) -> bool:
-    """Whether a value has members to be shown."""
+    """Return True if a value has members to show."""
     return isinstance(value, Mapping) or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
 def members_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of the first members."""
+    """Yield the name and the value of the first members."""
     if isinstance(value, Mapping):
         yield from ((label(key), unpacked(value[key])) for key in islice(shown_names(value), MEMBERS_MAX))
     else:
@@ -46,14 +46,14 @@ def label(key: object) -> str:
 
 
 def size_of(value: Any) -> str:
-    """Return what a value with members is, and how many it has."""
+    """Return the type of a value with members, and their number."""
     noun = "key" if isinstance(value, Mapping) else "item"
     return f"{len(value):,} {noun}{'' if len(value) == 1 else 's'}"
 
 
 def leaf(value: object) -> str:
     """Return a value on one line."""
-    if isinstance(value, str | bytes):  # before it is written out: it may be megabytes
+    if isinstance(value, str | bytes):  # Cut it before its repr, because it may have megabytes.
         more = len(value) - _TEXT_CHARACTERS_MAX
         shown = printable(repr(value[:_TEXT_CHARACTERS_MAX]))
         return f"{shown} … {more:,} more" if more > 0 else shown
@@ -61,7 +61,7 @@ def leaf(value: object) -> str:
 
 
 def history_table(thread: ThreadShape) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    """Return the columns of a table of the last checkpoints, and its rows."""
+    """Return the columns and rows of a table of the last checkpoints."""
     head = thread.head
     checkpoints = list(thread.history(CHECKPOINTS_MAX))
     if head is None or not is_graph(head.state):
@@ -85,7 +85,7 @@ def _row(checkpoint: CheckpointShape) -> tuple[str, ...]:
 
 
 def diff_row(change: ChangeShape) -> tuple[str, str, str]:
-    """Return where a change is, what was there (empty if nothing), and what is."""
+    """Return the path, the old value and the new value of a change. A missing value is empty."""
     where = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in change.path).removeprefix(".")
     old = "" if change.kind == "added" else leaf(change.old)
     return label(where), old, "" if change.kind == "removed" else leaf(change.new)

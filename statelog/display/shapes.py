@@ -1,4 +1,4 @@
-"""What is looked at: as much of a thread, a checkpoint and a difference as there is to be seen."""
+"""Protocols with the parts of a thread, a checkpoint and a difference that this package shows."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class CheckpointShape(Protocol):
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id."""
 
     @property
     def branch(self) -> str:
-        """The branch it was committed on."""
+        """The branch of the commit."""
 
     @property
     def version(self) -> int:
-        """Its number there."""
+        """The version number on the branch."""
 
     @property
     def time(self) -> datetime:
-        """When it was committed."""
+        """The time of the commit."""
 
     @property
     def kind(self) -> str:
@@ -36,11 +36,11 @@ class CheckpointShape(Protocol):
 
     @property
     def parent(self) -> CheckpointShape | None:
-        """The checkpoint it was made from."""
+        """The parent checkpoint."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the caller gave with it."""
+        """The caller's metadata."""
 
     @property
     def channels_written(self) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ class ThreadShape(Protocol):
 
     @property
     def id(self) -> str:
-        """Its id."""
+        """The id."""
 
     @property
     def branch(self) -> str:
@@ -75,7 +75,7 @@ class ChangeShape(Protocol):
 
     @property
     def path(self) -> tuple[str | int, ...]:
-        """Where."""
+        """The path of the change."""
 
     @property
     def kind(self) -> str:
@@ -83,11 +83,11 @@ class ChangeShape(Protocol):
 
     @property
     def old(self) -> Any:
-        """What was."""
+        """The old value."""
 
     @property
     def new(self) -> Any:
-        """What is."""
+        """The new value."""
 
 
 class DiffShape(Protocol):
@@ -95,4 +95,4 @@ class DiffShape(Protocol):
 
     @property
     def changes(self) -> tuple[ChangeShape, ...]:
-        """All of them."""
+        """All changes."""

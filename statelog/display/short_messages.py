@@ -1,12 +1,12 @@
-"""Messages of LangChain in few bytes, as items of lists.
+"""A compact form of LangChain's messages, as items of lists.
 
 LangGraph's serialiser repeats the name of a message's class, the names of its fields, and fields that are empty: 150 to
 230 bytes. This module stores the number of the class, which fields have another value than usual, and these values. An
 id that is a UUID is stored as 16 bytes. A message that is not exactly in the serialiser's form stays as it is.
 
-The form: a msgpack extension of code 82 with an array: the number of the class, the fields as bits, the values, the id
-first. So whatever walks msgpack finds each text, and may replace it. If a serialiser has made an extension of code 82,
-the array is number 0 and that extension.
+The form is a msgpack extension of code 82 with an array: the number of the class, the fields as bits, then the values,
+the id first. So code that walks msgpack finds each text and may replace it. An extension of code 82 from a serialiser
+is stored as the array of number 0 and that extension.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     """Returns the encoded items of an array in msgpack, or None for anything else."""
 
 _CODE, _OBJECT_CODE = b"\x52", b"\x05"
-"""Of extensions: a short message; an object that is made of its fields: [module, name, fields, method]."""
+"""Extension codes of a short message, and of an object built from its fields: [module, name, fields, method]."""
 _WIDTHS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
-"""What an extension begins with, and how many bytes its size has."""
+"""By the first byte of an extension, the number of bytes of its size."""
 _SIZES_MIN = {1: 0, 2: 1 << 8, 4: 1 << 16}
-"""By that width, the size from which on an extension needs it."""
+"""By the number of bytes of a size, the smallest size that needs it."""
 _FIXMAP, _ARRAY, _FIXED_COUNT_MAX = 0x80, 0x90, 15
 _FIXED_MAX = 0x7F
 """The greatest number that is one byte in msgpack."""
@@ -52,16 +52,16 @@ class _Form(NamedTuple):
     """How the serialiser writes the messages of one class."""
 
     number: int
-    """Files contain this number, so it keeps its meaning."""
+    """The number of the class in files. It must never change."""
     before: bytes
-    """All up to the content."""
+    """The bytes before the content."""
     keys: list[bytes]
     usual: list[bytes]
-    """The value of each key that is left out."""
+    """The default value of each key. A default is not stored."""
     between: bytes
-    """All from the content to the id, if what is there is usual."""
+    """The bytes between content and id if all values there are defaults."""
     behind: bytes
-    """Likewise, all behind the id."""
+    """The bytes after the id if all values there are defaults."""
     alone: bytes
     """The bytes before the content if nothing else is stored."""
     with_id: bytes
@@ -100,7 +100,8 @@ _FORMS = (
 )
 _BY_NUMBER = {bytes([form.number]): form for form in _FORMS}
 _USUAL = {form.alone: (form, True) for form in _FORMS} | {form.with_id: (form, False) for form in _FORMS}
-"""Where a short message is a text, or an id and a text: what it begins with, its form, and whether it is a text."""
+"""By the first bytes of a short message with only a text, or only an id and a text: its form, and whether it is the
+former."""
 _UNUSUAL = (None, False)
 _SAME = slice(0, 35)
 """Bytes of `before` in which all forms differ."""
@@ -114,7 +115,7 @@ def is_short(data: bytes) -> bool:
 
 
 def shorten(data: bytes, split: Split) -> bytes:
-    """Return the short form of a message in msgpack, and any other value as it is."""
+    """Return the short form of a message in msgpack. Return any other value unchanged."""
     width = _WIDTHS.get(data[0], 0)
     if not width:
         return data
@@ -126,7 +127,7 @@ def shorten(data: bytes, split: Split) -> bytes:
     is_exact = size == int.from_bytes(data[1 : at - 1]) and size >= _SIZES_MIN[width]
     if form is None or not is_exact or not data.startswith(form.before, at):
         return data
-    # Most have a text and an id, or no id.
+    # Most messages have only a text, or a text and an id.
     start = at + len(form.before)
     first = data[start]
     width = _TEXT_WIDTHS.get(first, 0)
@@ -149,7 +150,7 @@ def shorten(data: bytes, split: Split) -> bytes:
 
 
 def _values(form: _Form, data: bytes, at: int, split: Split) -> list[bytes] | None:
-    """Return bits and values of a message; None if it is not in the serialiser's form."""
+    """Return bits and values of a message, or None if it is not in the serialiser's form."""
     start = at + len(form.before)
     fields = split(_array_head(2 * len(form.keys)) + _CONTENT + data[start : -len(_METHOD)])
     if fields is None or fields[::2] != form.keys or not data.endswith(_METHOD):
@@ -171,12 +172,12 @@ def _values(form: _Form, data: bytes, at: int, split: Split) -> list[bytes] | No
 
 
 def lengthen(data: bytes, split: Split) -> bytes:
-    """Return what `lengthen_all` makes of one value."""
+    """Return the result of `lengthen_all` for one value."""
     return lengthen_all((data,), split)[0]
 
 
 def lengthen_all(values: Sequence[bytes], split: Split) -> list[bytes]:
-    """Return the values that `shorten` was given, byte for byte; those that are not short as they are.
+    """Return the original values of short forms, byte for byte. Other values are returned unchanged.
 
     Raises:
         FormatError: a newer release has stored a value.
@@ -251,7 +252,7 @@ def _of_number(number: bytes) -> _Form:
 
 
 def _text_of_uuid(id: bytes) -> bytes:
-    """Return an id as the serialiser writes it; one that is not a UUID is stored so."""
+    """Return an id in the serialiser's form. An id that is not a UUID is stored in that form."""
     if not id.startswith(_UUID_BYTES):
         return id
     digits = id[2:].hex().encode()

@@ -1,4 +1,4 @@
-"""Threads, checkpoints, differences and values as rich shows them. rich is imported when rich asks."""
+"""Shows threads, checkpoints, differences and values with rich. rich is imported on its first call."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def thread_table(thread: ThreadShape) -> RenderableType:
     title = thread_line(thread)
     try:
         return _table(title, *history_table(thread))
-    except StatelogError:  # the title says which
+    except StatelogError:  # The title shows the error.
         return Text(title)
 
 
 def checkpoint_tree(checkpoint: CheckpointShape) -> RenderableType:
-    """Return its state as a tree."""
+    """Return the checkpoint's state as a tree."""
     title = checkpoint_line(checkpoint)
     try:
         return value_tree(checkpoint.state, title)
@@ -50,7 +50,7 @@ def checkpoint_tree(checkpoint: CheckpointShape) -> RenderableType:
 
 
 def diff_table(diff: DiffShape) -> RenderableType:
-    """Return a table of changes: what was, and what is."""
+    """Return a table of changes with old and new values."""
     from rich.text import Text
 
     title = diff_line(diff)
@@ -74,7 +74,7 @@ def value_tree(value: Any, title: str = "") -> RenderableType:
         if not is_branch(value):
             return Text(f"{title or kind}: {leaf(value)}")
         _grow(tree, value, 0)
-    except StatelogError as error:  # the store is closed, or damaged
+    except StatelogError as error:  # The store is closed or damaged.
         return Text(f"{title or kind}, {type(error).__name__}")
     return tree
 

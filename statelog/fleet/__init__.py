@@ -1,4 +1,4 @@
-"""Stores that outlive their machine: shipped to a bucket, a folder or Postgres, and taken over by any other.
+"""Stores that outlive their machine: shipped to a bucket, a folder or Postgres, and taken over by any other machine.
 
 ```python
 fleet = statelog.fleet.connect("s3://bucket/agents", cache="/var/cache/agents")

@@ -1,4 +1,4 @@
-"""What a storage has to do: keep objects by name, create one if it is absent, swap one if it is unchanged."""
+"""The interface of a storage: read objects by name, create an object if absent, swap an object if unchanged."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """An object, and what tells whether it was changed since."""
+    """An object, and the token of its current state."""
 
     data: bytes
     token: str
 
 
 class Outcome(Enum):
-    """What came of a request that may change something, if it is not known to have been done."""
+    """The outcome of a request that may change something, unless it is known to have succeeded."""
 
     REFUSED = "refused"
-    """The condition did not hold: the name exists, or the object was changed."""
+    """The condition was not met: the name exists, or the object has changed."""
     UNKNOWN = "unknown"
-    """No answer, or one that leaves it open: it may have been done, or may be done later."""
+    """There was no clear answer: the request may have succeeded, or may succeed later."""
 
 
 class Archive(ABC):
-    """A storage. Names are of ASCII letters, digits, and `-_.~%/`; none begins or ends with `/`.
+    """A storage. Names consist of ASCII letters, digits and `-_.~%/`. A name does not begin or end with `/`.
 
-    Every method may be called from several OS threads. What the storage refuses for the moment (busy, no connection, an
-    error of its own) raises `RemoteError`, once a few tries have failed. What it refuses for good (no such bucket, no
+    Every method may be called from several OS threads. A temporary failure (busy, no connection, an
+    internal error) raises `RemoteError` after a few tries. A permanent failure (no such bucket, no
     permission) raises `AccessError` or `NotFoundError`.
     """
 
     def keep_as(self, folder: str, path: Path) -> None:  # noqa: B027 - most storages have no modes of files
-        """Give objects below a prefix the permissions of the file at a path, if the storage has permissions.
+        """Give objects below a prefix the permissions of a local file, if the storage has permissions.
 
         Args:
             folder: the prefix, which is the folder of a store.
@@ -46,44 +46,50 @@ class Archive(ABC):
 
     @abstractmethod
     def read(self, name: str) -> Found | None:
-        """Return an object, None if there is none."""
+        """Return the object, or None if it does not exist."""
 
     @abstractmethod
     def look(self, name: str) -> str | None:
-        """Return the token of an object, without its bytes; None if there is none."""
+        """Return the token of an object without its bytes, or None if it does not exist."""
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> str | Outcome:
-        """Put an object where there is none; return its token."""
+        """Create an object that does not exist. Return its token."""
 
     @abstractmethod
     def swap(self, name: str, data: bytes, token: str) -> str | Outcome:
-        """Replace an object that still has this token; return the new one."""
+        """Replace an object that still has this token. Return the new token."""
 
     @abstractmethod
     def names(self, prefix: str) -> list[str]:
         """Return the names that begin with a prefix, sorted."""
 
     def names_after(self, prefix: str, after: str) -> list[str]:
-        """Return the names that begin with a prefix and sort behind one; those before cost nothing where it can be."""
+        """Return the names that begin with a prefix and sort after a name.
+
+        Earlier names cost nothing if the storage can skip them.
+        """
         return [name for name in self.names(prefix) if name > after]
 
     @abstractmethod
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there are passed over."""
+        """Remove objects. Missing objects are ignored."""
 
     @abstractmethod
     def ages(self, prefix: str) -> dict[str, float]:
-        """Return how many seconds ago each object with a prefix was put, by the storage's clock."""
+        """Return the age in seconds of each object with a prefix, by the storage's clock."""
 
     def append_fenced(self, *_request: Any) -> str | Outcome | None:
-        """Create an object if a head has a token: (head's name, its token, name, bytes). None where that takes two."""
+        """Create an object if a head has a token. The request is (head's name, token, name, bytes).
+
+        Return None if the storage needs two requests for that.
+        """
         return None
 
     def read_all(self, names: Sequence[str]) -> list[Found | None]:
-        """Return several objects; side by side where that is quicker."""
+        """Return several objects, fetched in parallel if that is faster."""
         return [self.read(name) for name in names]
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""

@@ -1,6 +1,6 @@
-"""Bases: images of a store, cut in pieces, and what was shipped since as few large segments.
+"""Bases: images of a store cut in pieces, and the segments shipped since, merged into a few large ones.
 
-Pieces and segments that an earlier base has are named, and not sent again.
+A new base refers to the pieces and segments of earlier bases instead of sending them again.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _LIST, _LOG = "list", "log"
 _LEVEL = 3
 _SIDE_BY_SIDE = 16
 _WRITERS = 4
-"""Threads that expand pieces and check their digests, without holding Python's lock."""
+"""Threads that expand pieces and check their digests, which releases Python's lock."""
 
 
 class Piece(NamedTuple):
-    """Of an image: its digest, and the object that holds it."""
+    """A piece of an image: its digest, and the object that has it."""
 
     digest: bytes
     name: str
 
 
 class Log(NamedTuple):
-    """A segment that holds what was shipped as many.
+    """A merged segment.
 
     Attributes:
-        name: of its object.
-        since: the LSN behind which it begins.
-        size_bytes: of the object.
+        name: name of its object.
+        since: the LSN before its first record.
+        size_bytes: size of the object.
 
     """
 
@@ -62,14 +62,15 @@ class Log(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """What a base's list says.
+    """The list of a base.
 
     Attributes:
-        size_bytes: of the image; 0 if there is none, and the logs begin with the store.
-        pieces: in their order.
-        before: the encoded head that the base has taken the place of: its base and its tail lead to earlier states.
-        time_us: when the base was made.
-        logs: what is behind the image, up to the base's LSN.
+        size_bytes: size of the image; 0 if there is none, and the logs begin with the store.
+        pieces: pieces of the image, in order.
+        before: the encoded head that the base replaced; its base and its tail lead to earlier
+            states.
+        time_us: time at which the base was made.
+        logs: merged segments from the image up to the base's LSN.
 
     """
 
@@ -81,21 +82,21 @@ class Listed(NamedTuple):
 
 
 NOTHING = Listed(0, (), b"", 0)
-"""Of a store that has no base."""
+"""The list of a store without a base."""
 
 
 def list_name(base: Base) -> str:
-    """Return the name of the object that lists a base's pieces."""
+    """Return the name of the object that has a base's list."""
     return names.base(base.lsn, base.epoch) + _LIST
 
 
 def log_name(base: Base) -> str:
-    """Return the name of the segment that is put for a base."""
+    """Return the name of the base's merged segment."""
     return names.base(base.lsn, base.epoch) + _LOG
 
 
 def image(store: Store, path: Path, epoch: int) -> Base:
-    """Write an image to a new file, and return what it is of."""
+    """Write an image to a new file, and return its base."""
     store.image(path)
     key = session_of(store).owner.store_file.lmdb_file.key
     with open_for_records(path, read_only=True, key=key) as opened:
@@ -106,7 +107,7 @@ def image(store: Store, path: Path, epoch: int) -> Base:
 
 
 def cut(path: Path, base: Base, known: dict[bytes, str]) -> Iterator[tuple[Piece, bytes | None]]:
-    """Yield the pieces of an image, with what has to be put of each; None for one that is there."""
+    """Yield the pieces of an image, each with the data to put, or None if the piece is in the storage."""
     known = dict(known)
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     with path.open("rb") as file:
@@ -120,7 +121,7 @@ def cut(path: Path, base: Base, known: dict[bytes, str]) -> Iterator[tuple[Piece
 
 
 def put_image(path: Path, base: Base, known: Iterable[Piece], put: Callable[[str, bytes], object]) -> Listed:
-    """Put the pieces of an image that are not known to be there; return a list of all of them, of no time as yet."""
+    """Put the missing pieces of an image. Return the list of all pieces, without a time."""
     pieces = []
     for piece, data in cut(path, base, {each.digest: each.name for each in known}):
         if data is not None:
@@ -130,7 +131,7 @@ def put_image(path: Path, base: Base, known: Iterable[Piece], put: Callable[[str
 
 
 def encode(listed: Listed) -> bytes:
-    """Return the bytes of a list."""
+    """Return the encoded list."""
     fields = {
         "format": 1,
         "size_bytes": listed.size_bytes,
@@ -143,7 +144,7 @@ def encode(listed: Listed) -> bytes:
 
 
 def decode(name: str, data: bytes) -> Listed:
-    """Return what a list says. Raises CorruptionError: it is damaged. Facts: object."""
+    """Decode a list. Raises CorruptionError if it is damaged. Facts: object."""
     try:
         fields: Any = cbor.decode(inflate(name, data))
         pieces = tuple(Piece(digest, object_name) for digest, object_name in fields["pieces"])
@@ -156,16 +157,16 @@ def decode(name: str, data: bytes) -> Listed:
     except (CorruptionError, KeyError, TypeError, ValueError, AttributeError):
         is_sound = False
     if not is_sound:
-        message = f"{name} is damaged, or no list of a base"
+        message = f"{name} is damaged, or is not the list of a base"
         raise CorruptionError(message, object=name)
     return found
 
 
 def join(listed: Listed, descriptor: int, read_all: Callable[[list[str]], list[bytes]]) -> None:
-    """Write an image into an empty file. Some pieces are expanded and written while the next ones are fetched.
+    """Write an image into an empty file. Pieces are expanded and written while the next ones are fetched.
 
     Raises:
-        CorruptionError: a piece is missing, or not what its digest says. Facts: object.
+        CorruptionError: a piece is missing, or does not match its digest. Facts: object.
 
     """
     pieces = iter(enumerate(listed.pieces))
@@ -185,12 +186,12 @@ def join(listed: Listed, descriptor: int, read_all: Callable[[list[str]], list[b
 
 
 def _write(listed: Listed, number: int, compressed: bytes, descriptor: int) -> None:
-    """Write a piece in its place."""
+    """Write one piece at its offset."""
     piece = listed.pieces[number]
     data = inflate(piece.name, compressed, size_bytes_max=PIECE_SIZE_BYTES)
     at = number * PIECE_SIZE_BYTES
     is_whole = len(data) == min(PIECE_SIZE_BYTES, listed.size_bytes - at)
     if not is_whole or blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest() != piece.digest:
-        message = f"{piece.name} is damaged: it is not what its digest says"
+        message = f"{piece.name} is damaged: it does not match its digest"
         raise CorruptionError(message, object=piece.name)
     write_all(descriptor, data, at)

@@ -1,10 +1,12 @@
-"""Buckets of S3, Google Cloud and Azure, and what speaks like them, as a storage: by obstore.
+"""Buckets of S3, Google Cloud, Azure and compatible services as a storage, through obstore.
 
-Conditions are those of HTTP: put if there is none, put if the ETag is this one. So two objects of equal bytes may have
-one token, on S3 an MD5; a head never has the bytes of an earlier one.
+The conditions are those of HTTP: put if absent, put if the ETag matches. Two objects with equal
+bytes may have the same token, which is an MD5 on S3. This is safe because a head never returns to
+earlier bytes.
 
-obstore tries again by itself what a server did not take: errors of the server, lost connections, and for reads also
-timeouts. Its own try may have arrived before: then it says "exists already", and who asked compares (DESIGN.md F6).
+obstore retries requests after errors of the server and lost connections, and reads also after
+timeouts. A first try may have succeeded. Then the second one reports that the object exists, and
+the caller compares the bytes (DESIGN.md F6).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 _CLIENT_OPTIONS = {
     "allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "root_certificate", "timeout",
 }  # fmt: skip
-"""Options of connections; all others are the storage's own."""
+"""Options of the connection. All other options are those of the storage."""
 
 _RETRIES: RetryConfig = {
     "max_retries": 4,
@@ -55,7 +57,10 @@ _ENVIRONMENT = {"s3": "AWS", "gs": "GOOGLE", "az": "AZURE"}
 _READERS_MAX = 16
 _REMOVED_AT_ONCE_MAX = 1000
 _CLOCK = "%clock/"
-"""Objects that are put to learn what time it is there. No store's folder is named so: `%cl` quotes nothing."""
+"""Objects that are put to read the storage's clock.
+
+No store's folder has this name, because `%cl` is not a valid quotation.
+"""
 
 _NO_BUCKET = re.compile(
     r"NoSuchBucket|ContainerNotFound|specified (?:bucket|container) does not exist|notFound.{0,40}bucket", re.IGNORECASE
@@ -75,11 +80,11 @@ class BucketArchive(Archive):
 
     Args:
         url: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
-        options: what obstore knows: `endpoint`, `region`, `access_key_id` and so on; beside what it reads from the
-            environment (`AWS_...`, `GOOGLE_...`, `AZURE_...`).
+        options: options of obstore: `endpoint`, `region`, `access_key_id` and so on. They override
+            the environment (`AWS_...`, `GOOGLE_...`, `AZURE_...`).
 
     Raises:
-        UsageError: the URL is none, or an option is not known. Facts: argument, value.
+        UsageError: the URL is invalid, or an option is unknown. Facts: argument, value.
 
     """
 
@@ -91,7 +96,7 @@ class BucketArchive(Archive):
         self._readers = ThreadPoolExecutor(_READERS_MAX, "statelog-fleet-read")
 
     def read(self, name: str) -> Found | None:
-        """Return an object, None if there is none."""
+        """Return the object, or None if it does not exist."""
         return self._read(self._store, name)
 
     def _read(self, store: ObjectStore, name: str) -> Found | None:
@@ -101,19 +106,19 @@ class BucketArchive(Archive):
         return None
 
     def look(self, name: str) -> str | None:
-        """Return the token of an object, None if there is none."""
+        """Return the token of an object, or None if it does not exist."""
         store = self._store
         with self._translating(), suppress(FileNotFoundError):
             return self._token(obstore.head(store, name))
-        found = self.read(name)  # an answer without a body does not say whether there is a bucket
+        found = self.read(name)  # A response without a body does not show whether the bucket exists.
         return None if found is None else found.token
 
     def create(self, name: str, data: bytes) -> str | Outcome:
-        """Put an object where there is none; return its token."""
+        """Create an object that does not exist. Return its token."""
         return self._put(name, data, "create")
 
     def swap(self, name: str, data: bytes, token: str) -> str | Outcome:
-        """Replace an object that still has this token; return the new one."""
+        """Replace an object that still has this token. Return the new token."""
         return self._put(name, data, {"version" if self._is_gcs else "e_tag": token})
 
     def names(self, prefix: str) -> list[str]:
@@ -121,11 +126,11 @@ class BucketArchive(Archive):
         return sorted(str(each["path"]) for each in self._listed(prefix))
 
     def names_after(self, prefix: str, after: str) -> list[str]:
-        """Return the names that begin with a prefix and sort behind one: the bucket lists only those."""
+        """Return the names that begin with a prefix and sort after a name. The bucket lists only these."""
         return sorted(str(each["path"]) for each in self._listed(prefix, after))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there are passed over."""
+        """Remove objects. Missing objects are ignored."""
         store = self._store
         pending = [*names]
         with self._translating():
@@ -134,13 +139,13 @@ class BucketArchive(Archive):
                 try:
                     with self._seeing_the_bucket():
                         obstore.delete(store, some)
-                except FileNotFoundError:  # some storages mind
+                except FileNotFoundError:  # Some storages report a missing object.
                     for name in some:
                         with suppress(FileNotFoundError):
                             obstore.delete(store, name)
 
     def ages(self, prefix: str) -> dict[str, float]:
-        """Return how many seconds ago each object with a prefix was put, by the storage's clock."""
+        """Return the age in seconds of each object with a prefix, by the storage's clock."""
         store = self._store
         put_at = {str(each["path"]): each["last_modified"] for each in self._listed(prefix)}
         clock = f"{_CLOCK}{secrets.token_hex(16)}"
@@ -153,12 +158,13 @@ class BucketArchive(Archive):
         return {name: max((now - at).total_seconds(), 0.0) for name, at in put_at.items()}
 
     def read_all(self, names: Sequence[str]) -> list[Found | None]:
-        """Return several objects, fetched side by side."""
-        read = partial(self._read, self._store)  # a forked child has no readers: it is told here
+        """Return several objects, fetched in parallel."""
+        # Access `_store` first: in a forked child, which has no reader threads, this raises.
+        read = partial(self._read, self._store)
         return [*(self._readers.map(read, names) if len(names) > 1 else map(read, names))]
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._opened = None
         self._readers.shutdown(wait=False)
 
@@ -179,11 +185,11 @@ class BucketArchive(Archive):
         except RemoteError as error:
             is_refused = isinstance(error.__cause__, exceptions.AlreadyExistsError | exceptions.PreconditionError)
             return Outcome.REFUSED if is_refused else Outcome.UNKNOWN
-        except FileNotFoundError:  # to be swapped, and not there
+        except FileNotFoundError:  # The object to swap does not exist.
             return Outcome.REFUSED
 
     def _listed(self, prefix: str, after: str | None = None) -> list[Any]:
-        """Return what is listed; obstore's own prefixes end with a folder."""
+        """Yield the listed objects. The listing prefix ends at a folder, as obstore requires."""
         folder = prefix.rpartition("/")[0]
         with self._translating():
             listed = obstore.list(self._store, folder or None, offset=after, chunk_size=1000).collect()
@@ -193,13 +199,13 @@ class BucketArchive(Archive):
         token = meta["version" if self._is_gcs else "e_tag"]
         if not token:
             kind = "generation" if self._is_gcs else "ETag"
-            message = f"{self._shown} gives objects no {kind}: nothing can be swapped"
+            message = f"{self._shown} gives objects no {kind}, so no object can be swapped"
             raise RemoteError(message)
         return str(token)
 
     @contextmanager
     def _seeing_the_bucket(self) -> Iterator[None]:
-        """Tell a bucket that is not there from an object that is not there."""
+        """Raise NotFoundError for a missing bucket, as opposed to a missing object."""
         try:
             yield
         except (FileNotFoundError, exceptions.PreconditionError) as error:
@@ -209,7 +215,7 @@ class BucketArchive(Archive):
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
-        """Raise obstore's errors as ours."""
+        """Translate errors of obstore."""
         try:
             yield
         except exceptions.BaseError as error:
@@ -220,28 +226,28 @@ class BucketArchive(Archive):
         text = str(error)
         told = _told(text)
         if isinstance(error, exceptions.InvalidPathError):
-            return UsageError(f"an object of a storage cannot be named so: {told}", argument="name", value=told)
+            return UsageError(f"an object of a storage cannot have this name: {told}", argument="name", value=told)
         if _NO_CREDENTIALS.search(text):
             return _no_credentials(self._shown, told)
         is_refused = isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError)
         if is_refused or _NO_ACCESS.search(text):
-            return AccessError(f"{self._shown}: its credentials are refused: {told}", url=self._shown)
+            return AccessError(f"{self._shown}: the credentials were refused: {told}", url=self._shown)
         if _NO_BUCKET.search(text):
             return self._no_bucket()
         if isinstance(error, exceptions.NotSupportedError) or _NO_CONDITIONS.search(text):
-            message = f"{self._shown} knows no conditions, so two writers would own one store: {told}"
+            message = f"{self._shown} does not support conditions, so two writers could own one store: {told}"
             return UnsafeStorageError(message, probe="conditions", url=self._shown)
         return RemoteError(f"{self._shown}: {told}", url=self._shown)
 
     def _no_bucket(self) -> NotFoundError:
-        return NotFoundError(f"{self._shown}: there is no such bucket: make it first", url=self._shown)
+        return NotFoundError(f"{self._shown}: the bucket does not exist: create it first", url=self._shown)
 
 
 def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
     settings: Any = {name: value for name, value in options.items() if name not in _CLIENT_OPTIONS}
     client: Any = {name: value for name, value in options.items() if name in _CLIENT_OPTIONS}
     if client or str(options.get("endpoint", "")).startswith("http:"):
-        # What is given replaces all that obstore takes from the environment.
+        # The given options replace all of obstore's options from the environment.
         told = os.environ.get(f"{_ENVIRONMENT[url.partition(':')[0]]}_ALLOW_HTTP", "").lower() in {"1", "true"}
         client.setdefault("allow_http", told or str(options.get("endpoint", "")).startswith("http:"))
     given: ClientConfig | None = client or None
@@ -262,9 +268,12 @@ def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
 def _no_credentials(url: str, told: str) -> AccessError:
     where = f"the environment ({_ENVIRONMENT[url.partition(':')[0]]}_...), or the options"
     shown = redacted_url(url)
-    return AccessError(f"{shown}: there are no credentials for it in {where}: {told}", url=shown)
+    return AccessError(f"{shown}: {where} has no credentials for it: {told}", url=shown)
 
 
 def _told(text: str) -> str:
-    """Return what a person needs of obstore's message: no dump of structures, and no query, where signatures stand."""
+    """Return the readable part of obstore's message.
+
+    Dumped structures and the query, which has signatures, are left out.
+    """
     return _QUERY.sub("", " ".join(text.partition("\n\nDebug source")[0].split()))[:_MESSAGE_MAX]

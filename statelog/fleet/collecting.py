@@ -1,4 +1,4 @@
-"""What of a store's objects may go: what no head names, now or in the time that is kept (F4)."""
+"""Collect garbage: remove objects that no head names, now or within the kept time (F4)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 KEEP_S = 7 * 86_400.0
 GRACE_S = 86_400.0
 BATCH = 1000
-"""Objects removed at once."""
+"""The most objects that are removed at once."""
 
 OFTEN = 24
-"""So often in a grace an owner collects, at most: it lists all that the store has."""
+"""The most collections in a grace period, because each one lists all objects of the store."""
 
 
 def named_by(performer: Performer, head: Head, *, keep_s: float, lists: dict[str, Listed]) -> set[str]:
-    """Return the names that a head leads to, and those before it that lead to what was there within a time."""
+    """Return the names that a head leads to, and the names that led to the states of the kept time."""
     found = {names.HEAD, *segments_of(head)}
     read, known = {}, dict(lists)
     while head.base is not None:
         list_name = bases.list_name(head.base)
         try:
             listed = known.get(list_name) or listed_of(performer, head.base)
-        except CorruptionError:  # of a head before, which is not kept any more
+        except CorruptionError:  # The list of an earlier head, which is not kept any more.
             break
         read[list_name] = listed
         found |= {list_name, *(piece.name for piece in listed.pieces), *(log.name for log in listed.logs)}
@@ -52,15 +52,14 @@ def collect(
     grace_s: float = GRACE_S,
     lists: dict[str, Listed] | None = None,
 ) -> list[str]:
-    """Remove what no head names and is older than a grace; return the names, without the store's folder.
+    """Remove unnamed objects that are older than the grace period. Return their names in the store's folder.
 
     Args:
-        performer: of the store.
-        head: read at any time.
+        performer: performer of the store.
+        head: a head of the store, which may be stale.
         keep_s: see `Fleet.open`.
         grace_s: see `Fleet.open`.
-        lists: of the bases that are known by then, by name, which are not read again; they are kept there for the next
-            time.
+        lists: known lists of bases by name, which are not read again. New ones are added.
 
     """
     named = named_by(performer, head, keep_s=keep_s, lists={} if lists is None else lists)
@@ -74,7 +73,10 @@ def collect(
 
 
 def _is_to_come(name: str, head: Head) -> bool:
-    """Whether a later head may name an object: one of a later epoch, of an opening one, or put ahead."""
+    """Return True if a later head may name the object.
+
+    Its epoch is later or opening, or it was put before the head that names it.
+    """
     kind, _, rest = name.partition("/")
     if kind == "log":
         epoch, number = (int(part) for part in rest.split("/"))
@@ -84,7 +86,7 @@ def _is_to_come(name: str, head: Head) -> bool:
         return epoch > head.epoch or is_opening or is_ahead
     if kind == "base":
         epoch = int(rest.partition("/")[0].partition("-")[2])
-        # Of many hosts one may begin an epoch while another makes the base of the one before.
+        # With many hosts, one may begin an epoch while another makes the base of the previous one.
         since = head.tail[0].epoch if head.is_shared else head.epoch
         latest = names.base(0 if head.base is None else head.base.lsn, since)
         return epoch > head.epoch or (epoch >= since and head.state != "free" and name > latest)

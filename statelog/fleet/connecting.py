@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 
 
 def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, **options: Any) -> Fleet:
-    """Return a fleet: stores in a storage, and copies of those that this machine has used.
+    """Return a fleet: stores in a storage, with local copies of the ones this machine has used.
 
-    It tries first whether the storage heeds the conditions that a fleet stands on.
+    This first probes whether the storage honours the conditions that a fleet relies on.
 
     Args:
-        url: `file:///folder` (one host), `s3://bucket/folder`, `gs://...`, `az://...`, `postgresql://...`.
-        cache: a folder of this machine for the copies, which is made if need be.
-        key: the key of all stores of the fleet, as for `statelog.open`. Segments are shipped with a MAC. A store gets
-            the key when it is created.
-        options: of a bucket, as obstore takes them; else from the environment.
+        url: `file:///folder` (one host), `s3://bucket/folder`, `gs://...`, `az://...`,
+            `postgresql://...`.
+        cache: a folder of this machine for the copies, which is created if necessary.
+        key: the key of all stores of the fleet, as for `statelog.open`. Segments are shipped with a
+            MAC. A store gets the key when it is created.
+        options: options of a bucket, as for obstore. They override the environment.
 
     Raises:
-        UsageError: no such kind of storage, or its package is not installed; the cache can be no folder.
-        NotFoundError: no such folder, bucket or table. AccessError: there are no credentials, or it refuses them; the
-            cache may not be written to.
-        UnsafeStorageError: it ignores conditions. RemoteError: it is away.
+        UsageError: the kind of storage is unknown, its package is not installed, or the cache
+            cannot be a folder.
+        NotFoundError: the folder, bucket or table does not exist.
+        AccessError: credentials are missing or refused, or the cache is not writable.
+        UnsafeStorageError: the storage ignores conditions.
+        RemoteError: the storage is unavailable.
 
     """
     given = None if key is None else as_store_key(key)
@@ -40,7 +43,7 @@ def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, 
 
 
 def prepare(url: str, cache: str | os.PathLike[str], **options: Any) -> tuple[Archive, Path]:
-    """Return a storage that was probed, and the folder for copies. Raises as `connect`."""
+    """Return a probed storage, and the folder for copies. Raises as `connect`."""
     archive = open_archive(url, **options)
     try:
         probe(archive)
@@ -52,17 +55,17 @@ def prepare(url: str, cache: str | os.PathLike[str], **options: Any) -> tuple[Ar
 
 
 def _folder(cache: str | os.PathLike[str]) -> Path:
-    """Return a folder that is there and may be written to, whatever becomes the working directory."""
+    """Return a writable folder as an absolute path, so that a later change of the working directory does not matter."""
     try:
         folder = Path(cache).absolute()
         folder.mkdir(parents=True, exist_ok=True)
     except TypeError as error:
-        message = f"cache is the path of a folder for copies, not {cache!r}"
+        message = f"cache must be the path of a folder for copies, not {cache!r}"
         raise UsageError(message, argument="cache", value=cache) from error
     except OSError as error:
-        message = f"{cache} is no folder for copies: {error.strerror}"
+        message = f"{cache} cannot be a folder for copies: {error.strerror}"
         raise UsageError(message, argument="cache", value=str(cache)) from error
     if not os.access(folder, os.W_OK | os.X_OK):
-        message = f"no permission to write to {cache}, which is to have the copies"
+        message = f"no permission to write to {cache}, the folder for copies"
         raise AccessError(message, path=str(cache))
     return folder

@@ -1,4 +1,4 @@
-"""Stores that outlive their machine: what users hold."""
+"""Stores that outlive their machine: the public classes."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ if TYPE_CHECKING:
     from statelog.portable.frames import Target
 
 _OPEN: WeakValueDictionary[tuple[int, Path], Store] = WeakValueDictionary()
-"""The stores of this process's fleets, by process and path: a lock is no help against oneself."""
+"""The open stores of this process's fleets, by process and path. A file lock does not exclude its own process."""
 
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
-"""What follows the name of a store's file in the names of those beside it: never a `.`, as in another store's."""
+"""The possible suffixes of sidecar files: never a `.`, which follows the name of another store."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
-    """A store of a fleet, as its head tells.
+    """The state of a store of a fleet, according to its head.
 
     Attributes:
-        name: by which it is opened.
+        name: the name that opens it.
         state: "open", "opening", "free", or "unreadable": damaged, or of a newer format.
-        owner: who owns it, or did last.
-        epoch: how many owners there were.
-        lsn: up to where its log is written down; None as long as the owner goes on.
+        owner: the current or last owner.
+        epoch: number of owners so far.
+        lsn: the last LSN recorded in the head; None while an owner continues the log.
 
     """
 
@@ -81,7 +81,7 @@ class StoreStatus:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with a store of a fleet."""
+    """A problem of a store of a fleet."""
 
     name: str
     error: StatelogError
@@ -89,11 +89,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Stranded:
-    """What an owner had not shipped when another took its store over: a local file, which opens as a store.
+    """A local file with the commits that an owner had not shipped when another owner took over the store.
+
+    The file opens as a store.
 
     Attributes:
-        name: of the store.
-        path: of the file.
+        name: name of the store.
+        path: path of the file.
 
     """
 
@@ -102,7 +104,7 @@ class Stranded:
 
 
 class Fleet:
-    """Stores in a storage, and copies of those that this machine has used. Use `statelog.fleet.connect`."""
+    """Stores in a storage, with local copies of the ones this machine has used. Use `statelog.fleet.connect`."""
 
     def __init__(self, archive: Archive, cache: Path, key: StoreKey | None = None) -> None:
         self._archive = archive
@@ -122,10 +124,10 @@ class Fleet:
             self.close()
 
     def close(self) -> None:
-        """Close the stores that it has open, which ships the rest of them, and let go of the storage.
+        """Close the open stores, which ships their remaining records, and close the storage.
 
         Raises:
-            As `Store.close`; all of them are closed then.
+            As `Store.close`. All stores are closed even then.
 
         """
         self._is_closed = True
@@ -153,44 +155,54 @@ class Fleet:
         grace_s: float = collecting.GRACE_S,
         **options: Any,
     ) -> Store:
-        """Own a store, and open it here: restored if it is not here, caught up if it is. It is made if need be.
+        """Become the owner of a store, and open it here. A missing store is created.
 
-        It is an ordinary `Store`. What it commits is outside within `ship_ms`; with `durable="remote"` when `commit`
-        returns. `close` ships the rest and gives the store up.
+        The local copy is restored or brought up to date first. The result is an ordinary `Store`.
+        Commits reach the storage within `ship_ms`, and with `durable="remote"` before `commit`
+        returns. `close` ships the remaining records and releases the store.
 
         Args:
-            name: any text of up to 200 bytes, of which all but `A-Z a-z 0-9 - _ . ~` count as three each.
-            takeover: "wait": until its owner gives it up, or has given no sign for `ttl_s`. "now": at once. Who is
-                wrong about the owner's death stops that owner; what was acknowledged is not lost.
-            timeout_s: how long to wait for the owner; for ever if left out.
-            ship_ms: so long after a commit at most it begins to be shipped.
-            acknowledge: "remote": every commit returns when it is outside.
-            ttl_s: see `takeover`. The owner gives a sign each third of it.
-            park_after_s: after so long without a commit the store is given up until the next one, and costs no request.
-            lag_max_s: commits wait, and then raise RemoteLagError, while what is older than this is not outside...
-            lag_max_bytes: ...or more than this.
-            keep_s: `restore(at=)` goes back so far: what led there is removed after it, with a later base.
-            grace_s: nothing is removed that was put later than this ago.
-            options: of `statelog.open`. With `expect`, a store that is neither here nor outside is not made.
+            name: any text of up to 200 bytes, where each byte except `A-Z a-z 0-9 - _ . ~` counts
+                as three.
+            takeover: "wait" waits until the owner releases the store, or has shown no sign of life
+                for `ttl_s`. "now" takes the store at once. If the owner is alive after all, it is
+                stopped; acknowledged commits are not lost.
+            timeout_s: how long to wait for the owner; without a limit if left out.
+            ship_ms: the longest time between a commit and the start of its shipping.
+            acknowledge: "remote" makes every commit return only when it is in the storage.
+            ttl_s: see `takeover`. The owner renews its sign of life three times in this period.
+            park_after_s: after this time without a commit the store is released until the next one,
+                and makes no requests.
+            lag_max_s: if unshipped commits are older than this, further commits wait, and then
+                raise RemoteLagError.
+            lag_max_bytes: the same limit for the size of unshipped commits.
+            keep_s: `restore(at=)` can go back this far. Older states are removed with a later base.
+            grace_s: objects younger than this are never removed.
+            options: options of `statelog.open`. With `expect`, a missing store is not created.
 
         Raises:
-            StoreNotFoundError: there is no such store, and `expect` is given.
-            StoreLockedError: it has an owner all the time allowed, or another process of this machine.
-            ConflictError: the file here is another store. NewerFormatError: a newer release has written it.
-            CorruptionError: what is outside is damaged or not whole. Facts: object.
-            RemoteError: the storage is away. UsageError: bad arguments, or it is open in this process already.
+            StoreNotFoundError: the store does not exist, and `expect` is given.
+            StoreLockedError: another owner, or another process of this machine, held the store
+                until the timeout.
+            ConflictError: the local file is another store.
+            NewerFormatError: a newer release has written the store.
+            CorruptionError: the storage's copy is damaged or incomplete. Facts: object.
+            RemoteError: the storage is unavailable.
+            UsageError: an argument is invalid, or the store is open in this process already.
 
         """
         if takeover not in ("wait", "now"):
-            message = f"takeover is 'wait' or 'now', not {takeover!r}"
+            message = f"takeover must be 'wait' or 'now', not {takeover!r}"
             raise UsageError(message, argument="takeover", value=takeover)
         if acknowledge not in ("local", "remote"):
-            message = f"acknowledge is 'local' or 'remote', not {acknowledge!r}"
+            message = f"acknowledge must be 'local' or 'remote', not {acknowledge!r}"
             raise UsageError(message, argument="acknowledge", value=acknowledge)
         how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
         for option in ("read_only", "create"):
             if option in options:
-                message = f"who opens a store of a fleet writes it: {option} is no option (`follow` reads one)"
+                message = (
+                    f"`Fleet.open` opens a store for writing and has no option {option}: use `follow` to read a store"
+                )
                 raise UsageError(message, argument=option, value=options[option])
         if "key" in options:
             message = "the key of a fleet's stores is an argument of statelog.fleet.connect(key=), not of this call"
@@ -243,22 +255,28 @@ class Fleet:
         return store
 
     def path(self, name: str) -> Path:
-        """Return where a store lies on this machine, once it was opened here: other processes may open it there."""
+        """Return the path of a store on this machine.
+
+        After the store was opened here, other processes may open this path.
+        """
         return self._cache / names.copy(name)
 
     def restore(self, name: str, path: str | os.PathLike[str], *, at: int | datetime | None = None) -> None:
-        """Make a file of what is outside of a store, as an ordinary store that nothing ships.
+        """Write the storage's copy of a store to a file, as an ordinary store that is not shipped.
 
         Args:
-            name: of the store.
-            path: where there is no file.
-            at: an LSN, or a time with its zone, of the last days (`keep_s`): whole transactions up to there. A time to
-                come is now.
+            name: name of the store.
+            path: a path without a file.
+            at: an LSN, or a time with its zone, within the last `keep_s`. Whole transactions up to
+                this point are restored. A time in the future means now.
 
         Raises:
-            UsageError: `at` is none, or an LSN that is not outside yet. Facts: argument, value.
-            StoreNotFoundError: no such store. AlreadyExistsError: there is a file.
-            ExpiredError: `at` is before what is kept. Facts: oldest. CorruptionError: see `open`.
+            UsageError: `at` is invalid, or is an LSN that is not shipped yet. Facts: argument,
+                value.
+            StoreNotFoundError: the store does not exist.
+            AlreadyExistsError: a file exists at `path`.
+            ExpiredError: `at` is older than the kept states. Facts: oldest.
+            CorruptionError: see `open`.
 
         """
         check_path(path)
@@ -268,13 +286,16 @@ class Fleet:
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
-        """Yield a copy for reading, which takes in what the owner ships, `poll_s` after it at most. Any number may.
+        """Yield a read-only copy that takes in what the owner ships, within `poll_s`.
 
-        Its commits raise ReadOnlyError. `store.remote.wait(lsn)` waits until it has an LSN, and raises what has ended
-        the following: StoreNotFoundError, if the store was deleted; ExpiredError, if the copy fell too far behind.
+        A store may have any number of followers. Commits to the copy raise ReadOnlyError.
+        `store.remote.wait(lsn)` waits until the copy has an LSN, and raises the error that ended
+        the following: StoreNotFoundError if the store was deleted, ExpiredError if the copy fell
+        too far behind.
 
         Raises:
-            StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
+            StoreNotFoundError: the store does not exist.
+            CorruptionError, RemoteError: see `open`.
 
         """
         check_period("poll_s", poll_s)
@@ -291,7 +312,7 @@ class Fleet:
     # --- all of them -----------------------------------------------------------------------
 
     def stores(self) -> list[StoreStatus]:
-        """Return the stores of the fleet, by name. One whose head cannot be read is "unreadable"."""
+        """Return the stores of the fleet, by name. A store whose head cannot be read is "unreadable"."""
         listed = []
         for name in self._names():
             try:
@@ -307,7 +328,7 @@ class Fleet:
         return sorted(names.store_of(name.removesuffix(ending)) for name in found if name.endswith(ending))
 
     def status(self, name: str) -> StoreStatus:
-        """Return what a store's head tells. Raises StoreNotFoundError."""
+        """Return the state of a store. Raises StoreNotFoundError."""
         found = self._status(name)
         if found is None:
             raise _no_store(name)
@@ -343,7 +364,7 @@ class Fleet:
         return 0 if head.base is None else head.base.lsn
 
     def check(self, name: str | None = None) -> list[Problem]:
-        """Restore every store, or one, into a temporary file, verify it, and return what is wrong."""
+        """Restore every store, or one, into a temporary file, verify it, and return the problems."""
         problems = []
         for each in [name] if name is not None else self._names():
             with scratch(self._cache) as folder:
@@ -354,7 +375,7 @@ class Fleet:
                         found = store.verify().problems
                     if found:
                         problems.append(Problem(each, CorruptionError(found[0].message)))
-                except StoreNotFoundError:  # it was deleted
+                except StoreNotFoundError:  # The store was deleted meanwhile.
                     if name is not None:
                         raise
                 except (UsageError, RemoteError, AccessError):
@@ -364,39 +385,46 @@ class Fleet:
         return problems
 
     def stranded(self) -> list[Stranded]:
-        """Return the files here that have what was never shipped. They open as stores; fenced, for reading."""
+        """Return the local files with commits that were never shipped.
+
+        They open as stores; fenced ones are read-only.
+        """
         marked = f"{names.COPY}-stranded-"
         found = [path for path in sorted(self._cache.glob(f"*{marked}*")) if path.name.rpartition("-")[2].isdigit()]
         return [Stranded(names.store_of(path.name.partition(marked)[0]), path) for path in found]
 
     def export_stranded(self, stranded: Stranded, target: Target) -> dict[str, str]:
-        """Write the threads that have gone on in a stranded file behind where the store was taken over.
+        """Export the threads that a stranded file has continued after the store was taken over.
 
-        `store.import_` of the store takes them in. With what the store has gone on with, too, a copy goes out, by the
-        id `ID-stranded-EPOCH`. Entries of the board do not go out: look at them in the file.
+        Import the result into the store with `store.import_`. If the store has also continued a
+        thread, the export has a copy under the id `ID-stranded-EPOCH`. Entries of the board are not
+        exported; read them in the file.
 
         Args:
-            stranded: of `stranded()`.
-            target: what is written to: a binary file. Nothing is, if no thread has gone on.
+            stranded: an element of `stranded()`.
+            target: a binary file. Nothing is written if no thread has continued.
 
         Returns:
-            By the id of each thread: the one by which it went out.
+            The id in the export of each thread, by the thread's id.
 
         """
         if not isinstance(stranded, Stranded):
-            message = f"stranded is one of what Fleet.stranded() returns, not {stranded!r}"
+            message = f"stranded must be an element of Fleet.stranded(), not {stranded!r}"
             raise UsageError(message, argument="stranded", value=stranded)
         suffix = stranded.path.name.partition(names.COPY)[2]
         with scratch(self._cache) as folder:
             live: Path | None = folder / "live.state"
             try:
                 self.restore(stranded.name, folder / "live.state")
-            except StoreNotFoundError:  # it was deleted
+            except StoreNotFoundError:  # The store was deleted meanwhile.
                 live = None
             return export_lost(stranded.path, live, target, suffix=suffix, key=self._key)
 
     def gc(self, name: str, *, keep_s: float = collecting.KEEP_S, grace_s: float = collecting.GRACE_S) -> int:
-        """Remove what nothing leads to any more; return how many objects. Anybody may, also beside the owner."""
+        """Remove objects that no kept state needs, and return their number.
+
+        Any host may call this, also while the store has an owner.
+        """
         check_number("keep_s", keep_s)
         check_number("grace_s", grace_s)
         performer = self._performer(name)
@@ -404,13 +432,14 @@ class Fleet:
         return len(collecting.collect(performer, head, keep_s=keep_s, grace_s=grace_s))
 
     def purge(self, name: str, **how: Any) -> None:
-        """Have what was deleted from a store gone from the storage, too: its history is what it is now.
+        """Remove deleted contents of a store from the storage, too. Its earlier states are lost.
 
-        The store is compacted, a base made that shares no piece, and all before it removed.
+        This compacts the store, makes a base that shares no piece with earlier ones, and removes
+        all older objects.
 
         Args:
-            name: of the store.
-            how: of `open`.
+            name: name of the store.
+            how: options of `open`.
 
         """
         _head_of(self._performer(name), name)
@@ -422,11 +451,11 @@ class Fleet:
     def delete(self, name: str, **how: Any) -> None:
         """Delete a store, here and in the storage. Its name may be used again.
 
-        What stays is the head, which says that it is empty: so no name of an object is used twice.
+        The head remains and marks the store as deleted, so that no object name is used twice.
 
         Args:
-            name: of the store.
-            how: of `open`.
+            name: name of the store.
+            how: options of `open`.
 
         """
         performer = self._performer(name)
@@ -450,11 +479,11 @@ class Fleet:
             message = "this fleet was connected before this process was forked: connect again in the child"
             raise ForkedError(message, cache=str(self._cache))
         if self._is_closed:
-            raise ClosedError("this fleet was closed: connect anew", cache=str(self._cache))
+            raise ClosedError("this fleet was closed: connect again", cache=str(self._cache))
 
 
 class _Locked(Owner):
-    """An owner that lets go of the file's lock at its end."""
+    """An owner that releases the file's lock when it is closed."""
 
     def __init__(self, store: Store, performer: Performer, owned: Owned, how: Options, shipped: Cut, lock: int) -> None:
         self._lock = lock
@@ -497,8 +526,9 @@ def _restore(performer: Performer, name: str, path: Path, at: int | datetime | N
         now = _readable(performer, name, is_earlier=is_earlier)
         if now.base == head.base:
             raise
-        restore(performer, now, path, at=at)  # what was missing was collected meanwhile
+        # A missing object was collected meanwhile: start again with the current head.
+        restore(performer, now, path, at=at)
 
 
 def _no_store(name: str) -> StoreNotFoundError:
-    return StoreNotFoundError(f"there is no store {name!r} in this fleet", name=name)
+    return StoreNotFoundError(f"this fleet has no store {name!r}", name=name)

@@ -1,15 +1,17 @@
-"""A folder of one host as the storage of a fleet. Each object is a file, and each change is made under a lock.
+"""A folder of one host as the storage of a fleet. Each object is a file, and each change happens under a lock.
 
-The file of an object has the object's name, and contains its raw bytes. A new file is written and flushed beside the
-objects, and then renamed. So if the process is killed, either the old or the new object exists. A process that changes
-an object holds the lock of its name, so conditions hold between threads and processes. A token is the digest of the
-bytes and of the file's time. Each swap advances the time, so an object that gets earlier bytes again has a new token.
+The file of an object has the object's name, and contains its raw bytes. A new file is written and
+flushed next to the objects, and then renamed. So if the process is killed, either the old or the
+new object exists. A process that changes an object holds the lock of its name, so conditions hold
+between threads and processes. A token is the digest of the bytes and of the file's time. Each swap
+advances the time, so an object that gets earlier bytes again has a new token.
 
-The objects of a store have the owner and the mode of the store's file on this machine, or mode 0600 if there is none.
+The objects of a store have the owner and the mode of the store's file on this machine, or mode 0600
+if there is none.
 
-The folder must exist. So a disk that is not mounted is an error, and does not cause a new folder. The folder is for one
-host, because locks of other hosts may have no effect. If the file system does not distinguish `A` and `a`, neither does
-this storage.
+The folder must exist. So an unmounted disk causes an error, not a new folder. The folder is for one
+host, because locks of other hosts may have no effect. If the file system does not distinguish `A`
+and `a`, neither does this storage.
 """
 
 from __future__ import annotations
@@ -35,16 +37,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _NEW, _LOCKS = "@new", "@locks"
-"""Folders of ours: no name of an object has an `@`."""
+"""Internal folders: an object's name never has an `@`."""
 
 _LOCK_COUNT = 64
-"""Lock files, each of many names: so that they stay few."""
+"""The number of lock files. Many names share one, so that there are few."""
 
 _NEW_S_MAX = 3600
-"""What was not renamed by then has lost its process."""
+"""A temporary file older than this belongs to a process that has died."""
 
 _TRIES_MAX = 100
-"""To create in a folder that others, who find it empty, remove."""
+"""Tries to create a file in a folder that other processes remove whenever it is empty."""
 
 _NAME = re.compile(r"[A-Za-z0-9\-_.~%/]*")
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -55,11 +57,11 @@ class FolderArchive(Archive):
     """Objects in a folder.
 
     Args:
-        path: of the folder, which exists.
+        path: an existing folder.
 
     Raises:
-        NotFoundError: there is no such folder. Facts: path.
-        AccessError: it may not be written to. Facts: path.
+        NotFoundError: the folder does not exist. Facts: path.
+        AccessError: the folder is not writable. Facts: path.
 
     """
 
@@ -77,7 +79,7 @@ class FolderArchive(Archive):
         self._paths[folder.rstrip("/")] = path
 
     def read(self, name: str) -> Found | None:
-        """Return an object, None if there is none."""
+        """Return the object, or None if it does not exist."""
         path = self._path(name)
         with self._translating(), suppress(*_NOT_THERE), path.open("rb") as file:
             data = file.read()
@@ -86,16 +88,16 @@ class FolderArchive(Archive):
         return None
 
     def look(self, name: str) -> str | None:
-        """Return the token of an object, None if there is none."""
+        """Return the token of an object, or None if it does not exist."""
         found = self.read(name)
         return None if found is None else found.token
 
     def create(self, name: str, data: bytes) -> str | Outcome:
-        """Put an object where there is none; return its token."""
+        """Create an object that does not exist. Return its token."""
         return self._put(name, data, None)
 
     def swap(self, name: str, data: bytes, token: str) -> str | Outcome:
-        """Replace an object that still has this token; return the new one."""
+        """Replace an object that still has this token. Return the new token."""
         return self._put(name, data, token)
 
     def names(self, prefix: str) -> list[str]:
@@ -103,18 +105,18 @@ class FolderArchive(Archive):
         return sorted(name for name, _path in self._files(prefix))
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects, and folders that are empty then."""
+        """Remove objects, and folders that are empty afterwards."""
         with self._translating():
             for name in names:
                 path = self._path(name)
                 with suppress(*_NOT_THERE), self._locked(name):
                     path.unlink()
-                with suppress(OSError):  # one is not empty, or not ours to remove
+                with suppress(OSError):  # A folder is not empty, or this user may not remove it.
                     for folder in self._folders(path)[:-1]:
                         folder.rmdir()
 
     def ages(self, prefix: str) -> dict[str, float]:
-        """Return how many seconds ago each object with a prefix was put."""
+        """Return the age in seconds of each object with a prefix."""
         found = {}
         for name, path in self._files(prefix):
             with self._translating(), suppress(*_NOT_THERE):
@@ -137,7 +139,8 @@ class FolderArchive(Archive):
                 flush_file(descriptor)
                 with self._locked(name):
                     is_done = self._put_in_place(name, new, path, token)
-                # What another has put is acted on, too: it lasts before we say that it is there.
+                # The caller acts on an existing object of another process, so it must be durable before it is
+                # reported.
                 for folder in self._folders(path):
                     with suppress(FileNotFoundError):
                         sync_directory(folder)
@@ -161,7 +164,7 @@ class FolderArchive(Archive):
             with suppress(FileNotFoundError):
                 new.rename(path)
                 return True
-        message = f"{path} cannot be put: its folder is not there"
+        message = f"{path} cannot be put: its folder does not exist"
         raise RemoteError(message)
 
     def _path(self, name: str) -> Path:
@@ -171,7 +174,7 @@ class FolderArchive(Archive):
         return self._root / name
 
     def _folders(self, path: Path) -> list[Path]:
-        """Return the folders around an object, the root last."""
+        """Return the folders above an object, from the innermost to the root."""
         around = path.relative_to(self._root).parents
         return [self._root / each for each in around]
 
@@ -205,7 +208,8 @@ class FolderArchive(Archive):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing does not: a child forked meanwhile has it open
+            # Unlock explicitly: a child that was forked meanwhile keeps the descriptor open.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def _widen(self, descriptor: int, name: str) -> None:
@@ -223,20 +227,22 @@ class FolderArchive(Archive):
         return None
 
     def _clean(self) -> None:
-        """Remove what processes that were killed had begun to write."""
+        """Remove temporary files of killed processes."""
         for path in (self._root / _NEW).iterdir():
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > _NEW_S_MAX:
                     path.unlink()
 
     def _check_there(self, cause: OSError | None = None) -> None:
-        """Tell an empty folder from one that went away, also from where its disk was mounted."""
+        """Raise NotFoundError if the folder is gone, for example because its disk was unmounted."""
         if not (self._root / _NEW).is_dir():
-            raise NotFoundError(f"there is no folder {self._root}: make it first", path=str(self._root)) from cause
+            raise NotFoundError(
+                f"the folder {self._root} does not exist: create it first", path=str(self._root)
+            ) from cause
 
     @contextmanager
     def _translating(self) -> Iterator[None]:
-        """Raise what the operating system refuses as an error of ours."""
+        """Translate errors of the operating system."""
         try:
             yield
         except OSError as error:
@@ -248,7 +254,7 @@ class FolderArchive(Archive):
 
 
 def _check(name: str) -> None:
-    """Refuse what leaves the folder, or is not written as names are."""
+    """Raise UsageError for a name that leaves the folder or has invalid characters."""
     inner = name.strip("/").split("/") if name else []
     if _NAME.fullmatch(name) is None or name.startswith("/") or any(part in {"", ".", ".."} for part in inner):
         raise _no_name(name)

@@ -1,4 +1,4 @@
-"""A copy of a store that another owns, kept up to date: for reading."""
+"""A read-only copy of a store that another machine owns, kept up to date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """What `store.remote` is of a copy that follows: it takes in what the owner has shipped."""
+    """The `store.remote` of a following copy: takes in what the owner ships."""
 
     def __init__(self, store: Store, performer: Performer, poll_s: float) -> None:
         self._store = store
@@ -32,15 +32,19 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="statelog-fleet-follow", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start to follow."""
         self._thread.start()
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
-        """Return when the copy has all up to an LSN: what is shipped by now, if none is named. False: time is up.
+        """Wait until the copy has an LSN; without one, until it has all that is shipped by now.
+
+        Returns:
+            False after the timeout.
 
         Raises:
-            StoreNotFoundError: the store was deleted. ExpiredError: this copy is too old to go on: follow anew.
-            CorruptionError: what is outside is damaged. Facts: object.
+            StoreNotFoundError: the store was deleted.
+            ExpiredError: this copy is too old to continue. Follow again.
+            CorruptionError: the storage's copy is damaged. Facts: object.
 
         """
         if timeout_s is not None:
@@ -58,7 +62,7 @@ class Follower:
         return True
 
     def status(self) -> RemoteStatus:
-        """Return how far this copy is."""
+        """Return how much of the log this copy has."""
         lsn = self._store.last_lsn
         return RemoteStatus(lsn, lsn, 0.0, 0, self._epoch, parked=False, requests=self._performer.requests)
 
@@ -68,15 +72,15 @@ class Follower:
 
     def admit(self) -> None:
         """See `log.engine.Remote`."""
-        message = f"{self._store.path} follows a store that another owns: it is for reading"
+        message = f"{self._store.path} follows a store of another owner and is read-only"
         raise ReadOnlyError(message, path=str(self._store.path))
 
     def committed(self) -> None:
         """See `log.engine.Remote`."""
 
     def close(self) -> None:
-        """Follow no more."""
-        if not self._thread.is_alive():  # nor in a forked child
+        """Stop following."""
+        if not self._thread.is_alive():  # The thread does not run in a forked child either.
             return
         self._end.set()
         self._thread.join()
@@ -86,13 +90,13 @@ class Follower:
             try:
                 if self._pause():
                     self._take_in()
-            except RemoteError:  # away: it is asked again
+            except RemoteError:  # The storage is unavailable: try again later.
                 self._end.wait(self._poll_s)
             except StatelogError as error:
                 self._error = error
 
     def _pause(self) -> bool:
-        """Wait until there may be something to take in; True if so."""
+        """Wait until there may be new segments. Return False to wait again."""
         return not self._end.wait(self._poll_s)
 
     def _take_in(self) -> None:
@@ -105,7 +109,8 @@ class Follower:
                 now = self._head_there()
                 if now.base == head.base:
                     raise
-                catch_up_over_bases(self._performer, now, self._store)  # what was missing was collected meanwhile
+                # A missing object was collected meanwhile: read the head again.
+                catch_up_over_bases(self._performer, now, self._store)
 
     def _head_there(self) -> Head:
         head = head_to_read(self._performer)

@@ -1,4 +1,4 @@
-"""The head of a store: the one object that changes. FLEET.md draws its bytes."""
+"""The head of a store: its only object that changes. FLEET.md draws its bytes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _FIELDS = {"magic", "format", "epoch", "owner", "state", "beat", "base", "tail",
 
 
 class Cut(NamedTuple):
-    """Where the log of a store is at the end of a segment: its LSN, and the chain digest there."""
+    """A position in the log, at the end of a segment: the last LSN, and its chain digest."""
 
     lsn: int
     chain: bytes
 
 
 class Stretch(NamedTuple):
-    """Segments of one epoch in a row.
+    """Consecutive segments of one epoch.
 
     Attributes:
-        epoch: of those who put them.
-        first: number of the first one that counts; numbers are dense.
-        last: number of the last one, below `first` if there is none; None as long as the epoch goes on.
-        cut: where the log is at its end; None as long as it goes on, or if there is none.
+        epoch: epoch of their owner.
+        first: number of the first segment that counts. Numbers are dense.
+        last: number of the last segment, below `first` if there is none; None while the epoch
+            continues.
+        cut: position in the log at its end; None while it continues, or if it has no segment.
 
     """
 
@@ -42,7 +43,7 @@ class Stretch(NamedTuple):
 
 
 class Base(NamedTuple):
-    """An image: the LSN up to which it goes, the epoch that put it, the chain digest there."""
+    """An image: its last LSN, the epoch that put it, and the chain digest of that LSN."""
 
     lsn: int
     epoch: int
@@ -50,22 +51,23 @@ class Base(NamedTuple):
 
 
 SHARED = "shared"
-"""The owner of a store that many hosts write. No host is named so: the name of one has a `:`."""
+"""The owner of a store that many hosts write. The name of a real owner differs, because it has a `:`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a head says.
+    """The contents of a head.
 
     Attributes:
-        epoch: counts owners.
-        owner: who owns the store, for people; and 16 bytes that no other opening has.
-        state: "opening": the cut of the tail is not written down yet. "free": nobody owns it, the tail is closed.
-        beat: moved by the owner.
-        base: what the tail begins behind; None: it begins with the log.
-        tail: oldest first. Only the last one may go on.
-        store_id: of the store, 16 bytes.
-        gone: the ids of stores of this name that were deleted.
+        epoch: number of owners so far.
+        owner: the owner's name, for people, and 16 bytes that are unique to this opening.
+        state: "opening": the tail's cut is not recorded yet. "free": the store has no owner, and
+            the tail is closed.
+        beat: a counter that the owner advances.
+        base: the base before the tail; None if the tail begins with the log.
+        tail: oldest first. Only the last stretch may continue.
+        store_id: id of the store, 16 bytes.
+        gone: ids of deleted stores that had this name.
 
     """
 
@@ -79,7 +81,7 @@ class Head:
     gone: tuple[bytes, ...] = ()
 
     def encode(self) -> bytes:
-        """Return its bytes: equal heads have equal ones."""
+        """Return the encoded head. Equal heads have equal bytes."""
         fields: dict[str, Any] = {
             "magic": _MAGIC,
             "format": FORMAT,
@@ -95,20 +97,20 @@ class Head:
         return cbor.encode(fields)
 
     def moved(self) -> Head:
-        """Return it with the owner's next beat."""
+        """Return the head with the owner's next beat."""
         return replace(self, beat=self.beat + 1)
 
     def cut_at(self, last: int, cut: Cut | None) -> Head:
-        """Return it with its tail closed."""
+        """Return the head with its tail closed."""
         *earlier, going_on = self.tail
         return replace(self, tail=_without_empty((*earlier, going_on._replace(last=last, cut=cut))))
 
     def begun(self, first: int = 1) -> Head:
-        """Return it open, with segments of its epoch to come."""
+        """Return the head with a new stretch of its epoch, which may continue."""
         return replace(self, state="open", tail=(*self.tail, Stretch(self.epoch, first)))
 
     def based(self, base: Base, next_number: int) -> Head:
-        """Return it with a base that all segments lie in before the next one of the base's epoch."""
+        """Return the head with a base that covers all segments before `next_number` in the base's epoch."""
         behind = [each for each in self.tail if each.epoch >= base.epoch]
         tail = (each._replace(first=next_number) if each.epoch == base.epoch else each for each in behind)
         return replace(self, base=base, tail=_without_empty(tail))
@@ -120,27 +122,28 @@ class Head:
 
     @property
     def cut(self) -> Cut | None:
-        """Where the log is at the end of the tail, or of the base; None if it goes on, or has not begun."""
+        """Position at the end of the tail, or of the base; None if the tail continues or nothing was shipped."""
         if self.tail:
             return self.tail[-1].cut
         return None if self.base is None else Cut(self.base.lsn, self.base.chain)
 
 
 def taker(head: Head) -> str:
-    """Return a text that names the owner that has taken over a store."""
+    """Return the name of a store's new owner, for messages."""
     who = "hosts that share it" if head.owner[0] == SHARED else head.owner[0]
     return f"{who}, in epoch {head.epoch}"
 
 
 def decode(name: str, data: bytes) -> Head:
-    """Return what a head's bytes say.
+    """Decode a head.
 
     Args:
-        name: of the object, for errors.
-        data: its bytes.
+        name: name of the object, for errors.
+        data: bytes of the object.
 
     Raises:
-        CorruptionError: it is none. NewerFormatError: a later release has written it. Facts: object.
+        CorruptionError: the bytes are not a head.
+        NewerFormatError: a later release has written it. Facts: object.
 
     """
     try:
@@ -149,7 +152,7 @@ def decode(name: str, data: bytes) -> Head:
             raise _damaged(name)
         needed = fields["format"]
         if type(needed) is int and needed > FORMAT:
-            message = f"{name} has format {needed}; this release reads up to format {FORMAT}: take a newer statelog"
+            message = f"{name} has format {needed}; this release reads up to format {FORMAT}: install a newer statelog"
             raise NewerFormatError(message, object=name, needed=needed, supported=FORMAT)
         return _checked(name, fields)
     except (CorruptionError, KeyError, TypeError, ValueError, IndexError) as error:
@@ -192,4 +195,4 @@ def _without_empty(tail: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 
 def _damaged(name: str) -> CorruptionError:
-    return CorruptionError(f"{name} is damaged, or no head of a store", object=name)
+    return CorruptionError(f"{name} is damaged, or is not the head of a store", object=name)

@@ -8,31 +8,31 @@ from statelog.errors import UsageError
 
 HEAD = "head"
 COPY = ".state"
-"""What the name of a store's file on a machine ends in."""
+"""The suffix of a store's file on a machine."""
 
 _DIGITS = 12
-"""Of a number, so that names sort as numbers do."""
+"""Digits of a number, so that names sort like numbers."""
 
 _NAME_BYTES_MAX = 200
-"""With what stands behind it in the names of files here, it stays below the 255 bytes that file systems take."""
+"""With the suffixes of local files, names stay below the 255 bytes that file systems allow."""
 
 _SHOWN_MAX = 60
 
 
 def folder(store: str) -> str:
-    """Return the prefix of a store's objects, with `/` at its end.
+    """Return the prefix of a store's objects, with a `/` at its end.
 
     Raises:
-        UsageError: the name is empty, too long, or no text. Facts: argument, value.
+        UsageError: the name is empty, too long, or not text. Facts: argument, value.
 
     """
     if not isinstance(store, str) or not store or store in {".", ".."}:
-        message = f"a store of a fleet has a name, not {store!r}"
+        message = f"the name of a store must be a non-empty str, not {store!r}"
         raise UsageError(message, argument="name", value=store)
     try:
         quoted = quote(store, safe="-_.~")
     except UnicodeEncodeError as error:
-        message = f"a store's name is text that can be encoded, not {store!r}"
+        message = f"the name of a store must be text that UTF-8 can encode, not {store!r}"
         raise UsageError(message, argument="name", value=store) from error
     if ".." in store.split("/") or len(quoted) > _NAME_BYTES_MAX:
         what = (
@@ -53,25 +53,25 @@ def copy(store: str) -> str:
 
 
 def store_of(quoted: str) -> str:
-    """Return the name of a store by the first part of its objects' names: inverse of `folder`."""
+    """Return the name of a store from the first part of its objects' names. Inverse of `folder`."""
     return unquote(quoted)
 
 
 def segments(epoch: int) -> str:
-    """Return the prefix of an epoch's segments, within a store's folder."""
+    """Return the prefix of an epoch's segments in the store's folder."""
     return f"log/{epoch:0{_DIGITS}}/"
 
 
 def segment(epoch: int, number: int) -> str:
-    """Return the name of a segment, within a store's folder."""
+    """Return the name of a segment in the store's folder."""
     return f"{segments(epoch)}{number:0{_DIGITS}}"
 
 
 def base(lsn: int, epoch: int) -> str:
-    """Return the prefix of a base's objects, within a store's folder."""
+    """Return the prefix of a base's objects in the store's folder."""
     return f"base/{lsn:0{_DIGITS}}-{epoch:0{_DIGITS}}/"
 
 
 def number_of(name: str) -> int:
-    """Return the number of a segment by its name."""
+    """Return the number in the name of a segment."""
     return int(name.rpartition("/")[2])

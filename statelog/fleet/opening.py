@@ -1,4 +1,4 @@
-"""Storages by their URL, and whether one does what a fleet relies on."""
+"""Open a storage by its URL, and probe whether it provides what a fleet relies on."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _RACERS = 8
 _RACES = 3
 _TRIES = 5
 _PROBES = "%probe/"
-"""Where a storage is probed. No store's folder is named so: `%pr` quotes nothing."""
+"""The prefix of probe objects. No store's folder has this name, because `%pr` is not a valid quotation."""
 
 
 def open_archive(url: str, **options: Any) -> Archive:
     """Open a storage.
 
     Args:
-        url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, `postgresql://host/database`, or
-            `file:///path` of a folder that exists.
-        options: of buckets, what obstore knows: `endpoint`, `region` and so on.
+        url: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`,
+            `postgresql://host/database`, or `file:///path` of a folder that exists.
+        options: options of buckets, as for obstore: `endpoint`, `region` and so on.
 
     Raises:
-        UsageError: the URL is none of these, its package is not installed, or an option is not known.
-            Facts: argument, value.
-        NotFoundError: there is no such folder. Facts: path.
+        UsageError: the URL has another scheme, its package is not installed, or an option is
+            unknown. Facts: argument, value.
+        NotFoundError: the folder does not exist. Facts: path.
 
     """
     scheme = url.partition("://")[0] if isinstance(url, str) and "://" in url else None
@@ -48,7 +48,7 @@ def open_archive(url: str, **options: Any) -> Archive:
         return BucketArchive(url, options)
     if scheme not in {"file", "postgresql", "postgres"}:
         shown = redacted_url(url)
-        message = f"a fleet's storage is one of {_SCHEMES}, not {shown!r}"
+        message = f"the storage of a fleet must be one of {_SCHEMES}, not {shown!r}"
         raise UsageError(message, argument="url", value=shown)
     if options:
         message = f"a storage at {scheme}:// has no option {min(options)!r}"
@@ -72,7 +72,7 @@ def _open_folder(url: str) -> Archive:
     is_folder = parts is not None and parts.netloc in {"", "localhost"} and parts.path.startswith("/")
     if parts is None or not is_folder or parts.query or parts.fragment or "\0" in unquote(parts.path):
         shown = redacted_url(url)
-        message = f"a folder is file:///path, not {shown!r}"
+        message = f"the URL of a folder must be file:///path, not {shown!r}"
         raise UsageError(message, argument="url", value=shown)
     return FolderArchive(unquote(parts.path))
 
@@ -85,17 +85,17 @@ def _missing(url: str, error: ModuleNotFoundError, package: str, extra: str) -> 
 
 
 def probe(archive: Archive) -> None:
-    """Find out whether a storage holds to its conditions, under names of its own.
+    """Probe whether a storage enforces its conditions, with objects of its own.
 
     Raises:
-        UnsafeStorageError: it does not. Facts: probe (which condition it ignored).
-        RemoteError, AccessError, NotFoundError: as the storage says.
+        UnsafeStorageError: a condition was ignored. Facts: probe (the condition).
+        RemoteError, AccessError, NotFoundError: as the storage reports.
 
     """
     folder = f"{_PROBES}{secrets.token_hex(16)}/"
     try:
         if not any(_probe_alone(archive, f"{folder}alone{number}") for number in range(_TRIES)):
-            raise RemoteError("this storage does not take what it was probed with")
+            raise RemoteError("this storage did not store the objects of the probe")
         with ThreadPoolExecutor(_RACERS, "statelog-fleet-probe") as racers:
             for number in range(_RACES):
                 _probe_races(archive, f"{folder}race{number}", racers)
@@ -104,25 +104,26 @@ def probe(archive: Archive) -> None:
 
 
 def _probe_alone(archive: Archive, name: str) -> bool:
-    """Try conditions one after the other; return whether that has proved anything.
+    """Try the conditions one after the other. Return True if the result is conclusive.
 
-    An answer that was lost proves nothing: what it was asked for may be there, or not, or come later.
+    A lost answer proves nothing: the request may have succeeded, may have failed, or may succeed
+    later.
     """
     first, other = b"first", b"other"
     created = archive.create(name, first)
     again = archive.create(name, other)
     held = archive.read(name)
     if isinstance(created, str) and (isinstance(again, str) or held is None or held.data != first):
-        raise _unsafe("create twice", "it puts an object where there is one")
+        raise _unsafe("create twice", "it replaces an existing object")
     if held is None:
         return False
     swapped = archive.swap(name, b"swapped", held.token)
     stale = archive.swap(name, other, held.token)
     now = archive.read(name)
     if isinstance(swapped, str) and (isinstance(stale, str) or now is None or now.data != b"swapped"):
-        raise _unsafe("stale swap", "it replaces an object that was changed")
+        raise _unsafe("stale swap", "it replaces an object that has changed")
     if isinstance(swapped, str) and archive.look(name) != swapped:
-        raise _unsafe("look", "it shows another token than it gave")
+        raise _unsafe("look", "it reports a different token than it returned")
     return isinstance(created, str) and isinstance(swapped, str)
 
 
@@ -131,18 +132,18 @@ def _probe_races(archive: Archive, name: str, racers: ThreadPoolExecutor) -> Non
     wins = _race(racers, [partial(archive.create, name, draft) for draft in drafts])
     held = archive.read(name)
     if _is_broken(wins, held and held.data, drafts):
-        raise _unsafe("creating in a race", "of several who create an object, more than one is told it did")
+        raise _unsafe("creating in a race", "it confirms more than one of several concurrent creations")
     if held is None:
-        raise RemoteError("this storage does not take what it was probed with")
+        raise RemoteError("this storage did not store the objects of the probe")
     drafts = [b"swapped " + draft for draft in drafts]
     wins = _race(racers, [partial(archive.swap, name, draft, held.token) for draft in drafts])
     now = archive.read(name)
     if _is_broken(wins, now and now.data, drafts):
-        raise _unsafe("swapping in a race", "of several who swap an object, more than one is told it did")
+        raise _unsafe("swapping in a race", "it confirms more than one of several concurrent swaps")
 
 
 def _race(racers: ThreadPoolExecutor, tries: Sequence[Callable[[], str | Outcome]]) -> list[int]:
-    """Return which of several requests at once were done."""
+    """Return which of several concurrent requests succeeded."""
     start = Barrier(len(tries))
 
     def run(attempt: Callable[[], str | Outcome]) -> str | Outcome:
@@ -157,15 +158,16 @@ def _is_broken(wins: Sequence[int], held: bytes | None, drafts: Sequence[bytes])
 
 
 def _unsafe(which: str, what: str) -> UnsafeStorageError:
-    message = f"this storage ignores conditions ({which}): {what}, so two writers would own one store"
+    message = f"this storage ignores conditions ({which}): {what}, so two writers could own one store"
     return UnsafeStorageError(message, probe=which)
 
 
 def set_up(url: str) -> None:
-    """Make the tables of a fleet in a database of Postgres, where they are missing.
+    """Create the missing tables of a fleet in a Postgres database.
 
     Raises:
-        UsageError: psycopg is not installed. AccessError, RemoteError: as the database says.
+        UsageError: psycopg is not installed.
+        AccessError, RemoteError: as the database reports.
 
     """
     try:

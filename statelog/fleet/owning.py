@@ -1,4 +1,4 @@
-"""A store that this process owns: a thread ships its log, moves the beat, and stops when it is fenced."""
+"""A store that this process owns: a thread ships its log, renews the beat, and stops when it is fenced."""
 
 from __future__ import annotations
 
@@ -31,19 +31,22 @@ if TYPE_CHECKING:
 _SEGMENTS_MAX = 64
 _LOG_BYTES_MIN = 8 * 1024 * 1024
 _RECORDS_MAX = 2000
-"""Behind the image of a base: a restore takes 0.1 ms for each. A new image may send the whole file."""
+"""The most records after the image of a base.
+
+A restore takes 0.1 ms for each record; a new image may send the whole file.
+"""
 
 _BACKOFF_S_MAX = 5.0
 _SLICE_S = 0.1
 _LATE_S = 1.0
 
 Change: TypeAlias = "Callable[[Owned], Asking[Owned]]"
-"""Of the head, as its owner: the same bytes each time it is asked for, as long as the head is the same."""
+"""A change of the head by its owner. It makes the same bytes again for the same head."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a store is shipped; see `Fleet.open`."""
+    """Options of shipping; see `Fleet.open`."""
 
     ship_ms: float = 100
     acknowledge: str = "local"
@@ -55,7 +58,7 @@ class Options:
     grace_s: float = GRACE_S
 
     def __post_init__(self) -> None:
-        """Refuse what is no time or size. Raises UsageError. Facts: argument, value."""
+        """Raise UsageError for an invalid time or size. Facts: argument, value."""
         check_number("ttl_s", self.ttl_s, is_zero_allowed=False)
         check_number("park_after_s", 1 if self.park_after_s is None else self.park_after_s, is_zero_allowed=False)
         for name in ("ship_ms", "lag_max_s", "lag_max_bytes", "keep_s", "grace_s"):
@@ -64,19 +67,19 @@ class Options:
 
 @dataclass(slots=True)
 class _Attempt:
-    """A base that is being made: of a log, or of an image that lies beside the store."""
+    """A base that is being made, from a log or from an image next to the store."""
 
     base: Base
     log: Log | None = None
     data: bytes = b""
     answers: int = 0
-    """The last call of `base` that it is an answer to."""
+    """Number of the last call of `base` that this base completes."""
     is_fresh: bool = False
     listed: Listed | None = None
 
 
 class Owner:
-    """What `store.remote` is: ships the store's log, and tells how far it is."""
+    """The `store.remote` of an owned store: ships the store's log, and reports how much is shipped."""
 
     def __init__(self, store: Store, performer: Performer, owned: Owned, options: Options, shipped: Cut) -> None:
         self._process_id = os.getpid()
@@ -86,13 +89,13 @@ class Owner:
         self._options = options
         self._shipped = shipped
         self._counted = shipped.lsn, 0
-        """The bytes of the records that are not outside, as far as they were counted."""
+        """The last LSN that was counted, and the bytes of the unshipped records up to it."""
         self._next = 1
         self._tail_bytes = 0
         self._listed: Listed | None = None
-        """What the list of the head's base says, once it was made or read."""
+        """The list of the head's base, once it was made or read."""
         self._sent: list[tuple[int, int]] = []
-        """Numbers and last LSNs of the segments of this epoch that are behind the base."""
+        """Number and last LSN of each segment of this epoch after the base."""
         self._pending: tuple[segments.About, bytes] | None = None
         self._is_parked = False
         self._error: StatelogError | None = None
@@ -107,26 +110,27 @@ class Owner:
         self._collected_s: float | None = None
         self._attempt: _Attempt | None = None
         self._asked = self._fresh = self._answered = 0
-        """Numbers of calls of `base`: the last, the last that asked for no shared piece, the last that is answered."""
+        """Numbers of calls of `base`: the last one, the last that asked for a fresh base, the last completed."""
         self._beaten_s = self._busy_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
         self._thread.start()
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is the copy that a child has of its parent's owner."""
+        """Whether this object is in a forked child of the owning process."""
         return os.getpid() != self._process_id
 
     # --- what users hold -------------------------------------------------------------------
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
-        """Return when all up to an LSN survives this machine: all that is committed now, if none is named.
+        """Return when the storage has all records up to an LSN; without one, all that are committed now.
 
         Returns:
-            False if the time is up.
+            False after the timeout.
 
         Raises:
-            FencedError: another has taken the store over. RemoteError: this owner was closed.
+            FencedError: another owner has taken over the store.
+            RemoteError: this owner was closed.
 
         """
         self._check_process()
@@ -151,7 +155,7 @@ class Owner:
         return True
 
     def status(self) -> RemoteStatus:
-        """Return how far the storage is."""
+        """Return how much of the log is shipped."""
         self._check_process()
         last = self._store.last_lsn
         lag_bytes = self._lag_bytes()
@@ -167,9 +171,9 @@ class Owner:
             )
 
     def base(self, *, is_fresh: bool = False) -> None:
-        """Have an image sent now, and return when it is the base; one that shares no piece, if that is asked.
+        """Make a base of the store now, and return when it is in the head. Raises as `wait`.
 
-        Raises as `wait`.
+        A fresh base shares no piece with earlier ones.
         """
         self._check_process()
         with self._changed:
@@ -182,7 +186,7 @@ class Owner:
                 self._changed.wait(_SLICE_S)
 
     def forget(self) -> None:
-        """Have the head lead to nothing from `close` on: the store is deleted."""
+        """Mark the store as deleted: `close` then leaves a head that leads to nothing."""
         self._is_forgotten = True
 
     # --- what commits call -------------------------------------------------------------------
@@ -193,11 +197,12 @@ class Owner:
         if self._error is not None:
             raise _again(self._error)
         lag_s = self._lag_s()
-        is_late = lag_s > _LATE_S  # before that they are not counted, which would cost each commit a look
+        # Bytes are counted only after this delay, because counting would cost time at each commit.
+        is_late = lag_s > _LATE_S
         if lag_s <= self._options.lag_max_s and not (is_late and self._lag_bytes() > self._options.lag_max_bytes):
             return
         if not self.wait(self._shipped.lsn + 1, self._options.ttl_s):
-            message = f"the storage lacks what was committed in the last {self._lag_s():.0f} s"
+            message = f"the storage does not have the commits of the last {self._lag_s():.0f} s"
             raise RemoteLagError(message, lag_s=self._lag_s(), lag_bytes=self._lag_bytes()) from self._trouble
 
     def committed(self) -> None:
@@ -209,10 +214,11 @@ class Owner:
             self.wait()
 
     def close(self) -> None:
-        """Ship what is left, and give the store up.
+        """Ship the remaining records, and release the store.
 
         Raises:
-            FencedError: another has taken it over. RemoteError: the storage is away; what is left lies here.
+            FencedError: another owner has taken it over.
+            RemoteError: the storage is unavailable. The remaining records are only on this machine.
 
         """
         if self.is_forked:
@@ -244,7 +250,7 @@ class Owner:
                 self._stop(error)
 
     def _turn(self) -> None:
-        """Wait for what is to be done, and do it."""
+        """Wait for work, and do it."""
         if self._unsettled is not None:
             self._change(*self._unsettled)
         beat_at_s = self._beaten_s + self._options.ttl_s / 3
@@ -267,12 +273,12 @@ class Owner:
     def _next_look_s(self, beat_at_s: float) -> float:
         if self._is_closing or self._is_base_asked():
             return 0.0
-        if self._is_parked:  # there is no beat to come
+        if self._is_parked:  # A parked store has no beat.
             return _SLICE_S
         return max(0.0, min(_SLICE_S, beat_at_s - time.monotonic()))
 
     def _has_more(self, timeout_s: float) -> bool:
-        """Wait for a record, and then for more of them, unless somebody waits for these."""
+        """Wait for a record, and then for more records unless a caller waits for this one."""
         if not self._store.wait(self._shipped.lsn, timeout_s):
             return False
         if self._lag_since_s is None:
@@ -288,7 +294,7 @@ class Owner:
         return True
 
     def _ship(self) -> None:
-        """Ship all that is there; the same bytes again, where it is not known what became of them."""
+        """Ship all unshipped records. If an earlier outcome is unknown, ship the same bytes again."""
         while True:
             if self._pending is None:
                 self._pending = segments.make(self._store, self._shipped.lsn)
@@ -313,7 +319,7 @@ class Owner:
                 self._changed.notify_all()
 
     def _take_up(self) -> None:
-        """Own the store again that was given up, if nobody has owned it since."""
+        """Own a released store again, if it has had no owner since."""
         self._change(protocol.take_up, self._begin)
 
     def _begin(self) -> None:
@@ -325,7 +331,7 @@ class Owner:
             return
         if self._is_forgotten:
             self._change(partial(protocol.forget, store_id=secrets.token_bytes(16)), self._rest)
-        else:  # from here on its end may stand under the number of the next segment
+        else:  # From here on, the number of the next segment may be taken by an end marker.
             cut = self._shipped if self._next > 1 else None
             self._change(partial(protocol.free, last=self._next - 1, cut=cut), self._rest)
 
@@ -333,7 +339,7 @@ class Owner:
         self._is_parked = True
 
     def _change(self, asked: Change, done: Callable[[], None] = lambda: None) -> None:
-        """Change the head. If it is not known what came of it, that is asked again before anything else is."""
+        """Change the head. If the outcome is unknown, the change is repeated before any other."""
         self._unsettled = asked, done
         self._owned = self._performer.perform(asked(self._owned))
         self._unsettled = None
@@ -352,7 +358,7 @@ class Owner:
         return count >= _SEGMENTS_MAX or self._tail_bytes > _LOG_BYTES_MIN
 
     def _make_base(self) -> None:
-        """Make a base; after a failure the same one again, since no name is used twice (F4)."""
+        """Make a base. After a failure, repeat the same one, since no name is used twice (F4)."""
         if self._is_parked:
             self._take_up()
         path = self._store.path.with_name(f".{self._store.path.name}.base")
@@ -362,7 +368,7 @@ class Owner:
         if held is None or attempt.base[:2] != held[:2]:
             self._put_base(path, attempt)
         elif attempt.is_fresh or (attempt.log is None and self._listed is not None and self._listed.logs):
-            self._free()  # the base that is asked for gets its name from an epoch of its own
+            self._free()  # The requested base takes its name from a new epoch.
             return
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
@@ -372,7 +378,7 @@ class Owner:
             self._changed.notify_all()
 
     def _begun_base(self, path: Path) -> _Attempt:
-        """Begin with a base of what was shipped since the last one, if that will do; else of an image."""
+        """Begin a base with the records shipped since the last one if these are few, or else with an image."""
         asked = self._asked
         is_fresh = self._fresh > self._answered
         held, epoch = self._owned.head.base, self._owned.head.epoch
@@ -397,7 +403,8 @@ class Owner:
         return is_large or self._store.last_lsn - first > _RECORDS_MAX
 
     def _put_base(self, path: Path, attempt: _Attempt) -> None:
-        self._ship()  # a base holds what this owner has shipped, and no more: a clone may have shipped something else
+        # A base may only have what this owner has shipped, because a clone may have shipped other records.
+        self._ship()
         base, listed = attempt.base, self._listed or bases.NOTHING
         if attempt.log is not None:
             self._performer.put(attempt.log.name, attempt.data)
@@ -427,7 +434,7 @@ class Owner:
     # ------------------------------------------------------------------------------------------
 
     def _stop(self, error: StatelogError) -> None:
-        """Stop for good: nobody commits to this copy any more."""
+        """Stop for good: this copy takes no more commits."""
         if isinstance(error, FencedError):
             error = self._fenced(error)
             with contextlib.suppress(StatelogError):
@@ -443,7 +450,7 @@ class Owner:
             found = self._performer.read(names.HEAD)
             head = self._owned.head if found is None else decode(names.HEAD, found.data)
             if head.owner != self._owned.head.owner:
-                message = f"another has taken this store over from {path}: {taker(head)}"
+                message = f"another owner has taken this store over from {path}: {taker(head)}"
                 return FencedError(message, path=path, owner=head.owner[0], epoch=head.epoch)
         return FencedError(error.message, **{**error.facts, "path": path})
 
@@ -456,14 +463,14 @@ class Owner:
         if self._error is not None:
             raise _again(self._error)
         if not self._thread.is_alive():
-            raise self._trouble or RemoteError("the store is not shipped any more: it was closed")
+            raise self._trouble or RemoteError("the store is no longer shipped: it was closed")
 
     def _lag_s(self) -> float:
         since_s = self._lag_since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
 
     def _lag_bytes(self) -> int:
-        """Return the size of the records that are not outside; each is looked at once."""
+        """Return the size of the unshipped records. Each record is counted once."""
         with self._changed, session_of(self._store).read() as view:
             at, size_bytes = self._counted
             last = view.transaction.last_lsn()
@@ -473,7 +480,7 @@ class Owner:
 
 
 def _again(error: StatelogError) -> StatelogError:
-    """Return an error that each thread may raise."""
+    """Return a copy of the error, since each thread must raise its own."""
     made = type(error)(error.message, **error.facts)
     made.__cause__ = error.__cause__
     return made

@@ -1,4 +1,4 @@
-"""Carries out what the protocol asks, against a storage."""
+"""Carry out the protocol's requests against a storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _UNKNOWN_MAX = 5
-"""In a row: then the storage is away. What was asked is asked again by whoever asks next, with the same bytes."""
+"""Unknown outcomes in a row after which the storage counts as unavailable.
+
+The caller's next attempt repeats the same bytes.
+"""
 
 _PAUSE_S = 0.05
 
@@ -30,7 +33,7 @@ class Performer:
     """One store's part of a storage.
 
     Attributes:
-        requests: how many were made.
+        requests: number of requests so far.
         key: the key of the store, or None if it has no key.
 
     """
@@ -42,10 +45,11 @@ class Performer:
         self.requests = 0
 
     def perform(self, asking: Asking[T]) -> T:
-        """Carry out what is asked, and return what comes of it.
+        """Carry out the requests of a generator, and return its result.
 
         Raises:
-            RemoteError: the storage is away. What the storage raises for good; what the protocol raises.
+            RemoteError: the storage is unavailable. Other errors are those of the storage and of
+                the protocol.
 
         """
         unknown = 0
@@ -56,11 +60,11 @@ class Performer:
             except StopIteration as ended:
                 result: T = ended.value
                 return result
-            except (CorruptionError, NewerFormatError) as error:  # the protocol knows no folders
+            except (CorruptionError, NewerFormatError) as error:  # Add the folder, which the protocol does not know.
                 facts = {**error.facts, "object": f"{self.folder}{error.facts['object']}"}
                 raise type(error)(f"{self.folder}{error.message}", **facts) from error
             answer = self._carry_out(request)
-            if isinstance(request, Create | Swap):  # what was read meanwhile says nothing of writing
+            if isinstance(request, Create | Swap):  # An answer to a read does not show that writes are possible.
                 unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
             if unknown >= _UNKNOWN_MAX:
                 asking.close()
@@ -82,28 +86,28 @@ class Performer:
         return self.archive.swap(self.folder + request.name, request.data, request.token)
 
     def put(self, name: str, data: bytes) -> None:
-        """Create an object (F6). Raises FencedError: another has put something else there."""
+        """Create an object (F6). Raises FencedError if another writer has put a different one."""
         self.perform(protocol.put(name, data))
 
     def append_fenced(self, token: str, name: str, data: bytes) -> bool:
-        """Append a segment in one request, if the storage can, and does: it counts then (F2)."""
+        """Append a segment in one request if the storage supports that; then the segment counts (F2)."""
         answer = self.archive.append_fenced(self.folder + HEAD, token, self.folder + name, data)
         self.requests += answer is not None
         return isinstance(answer, str)
 
     def read(self, name: str) -> Found | None:
-        """Return an object, None if there is none."""
+        """Return the object, or None if it does not exist."""
         self.requests += 1
         return self.archive.read(self.folder + name)
 
     def names(self, prefix: str, after: str) -> list[str]:
-        """Return the names that begin so and sort behind another, without the store's folder."""
+        """Return the names with a prefix that sort after a name, without the store's folder."""
         self.requests += 1
         found = self.archive.names_after(self.folder + prefix, self.folder + after)
         return [name.removeprefix(self.folder) for name in found]
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Return several objects. Raises CorruptionError: one is missing. Facts: object."""
+        """Return several objects. Raises CorruptionError if one is missing. Facts: object."""
         self.requests += len(names)
         found = self.archive.read_all([self.folder + name for name in names])
         for name, each in zip(names, found, strict=True):
@@ -120,7 +124,7 @@ class Performer:
         ]
 
     def ages(self) -> dict[str, float]:
-        """Return how old the store's objects are, in seconds, by name."""
+        """Return the age in seconds of the store's objects, by name."""
         self.requests += 1
         found = self.archive.ages(self.folder)
         return {name.removeprefix(self.folder): age_s for name, age_s in found.items()}

@@ -1,9 +1,9 @@
-"""Postgres as a storage: heads in one table, all other objects in another, by psycopg 3.
+"""Postgres as a storage: heads in one table, all other objects in another, through psycopg 3.
 
-Each request is one statement, which Postgres carries out whole. Connections are kept for the next request. One that the
-server closed meanwhile is seen by its socket before a request goes there, so that it costs a new connection and nothing
-else. One that is lost with a request on its way leaves open whether the request was done: what reads asks again, what
-writes says `UNKNOWN`.
+Each request is one atomic statement. Connections are kept for later requests. A connection that the
+server has closed is noticed on its socket before the next request, so the request only needs a new
+connection. If a connection is lost during a request, the outcome is unknown: a read tries again, a
+write returns `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 HEADS, OBJECTS = sql.Identifier("statelog_fleet_heads"), sql.Identifier("statelog_fleet_objects")
 
 _IDLE_MAX = 16
-"""Connections that are kept."""
+"""The most idle connections that are kept."""
 
 _TRIES_MAX = 4
 _PAUSE_S = 0.1
-"""Before the second try; twice as long before each further one."""
+"""Pause before the second try. It doubles before each further one."""
 
 _REMOVED_AT_ONCE_MAX = 1000
 _LAST = "\x7f"
-"""Sorts behind every character of a name."""
+"""Sorts after every character of a name."""
 
 _CONNECTING = {
     "connect_timeout": 5,
@@ -48,7 +48,7 @@ _CONNECTING = {
     "tcp_user_timeout": 20_000,
     "application_name": "statelog",
 }
-"""A network that went away is noticed after 20 to 30 s, not after hours. What the URL says goes before."""
+"""An unreachable network is noticed after 20 to 30 s, not after hours. Options in the URL override these."""
 
 _PORTS = re.compile(r"[\d,]*")
 """The ports of one host or of several hosts."""
@@ -81,17 +81,17 @@ _MAKE = sql.SQL("""CREATE TABLE IF NOT EXISTS {} (
     put_at timestamptz NOT NULL DEFAULT clock_timestamp()
 )""")
 _KEEP_AS_IS = sql.SQL("ALTER TABLE {} ALTER data SET STORAGE EXTERNAL")
-"""What is put is compressed already."""
+"""Objects are compressed already."""
 
 
 class PostgresArchive(Archive):
-    """Objects in two tables, which `setup` makes.
+    """Objects in two tables, which `setup` creates.
 
     Args:
         url: `postgresql://user@host/database`, as libpq reads it.
 
     Raises:
-        UsageError: the URL is none. Facts: argument, value.
+        UsageError: the URL is invalid. Facts: argument, value.
 
     """
 
@@ -105,36 +105,38 @@ class PostgresArchive(Archive):
         self._is_closed = False
 
     def read(self, name: str) -> Found | None:
-        """Return an object, None if there is none."""
+        """Return the object, or None if it does not exist."""
         rows = self._asked(_READ.format(_table(name)), (name,))
         return Found(*rows[0]) if rows else None
 
     def look(self, name: str) -> str | None:
-        """Return the token of an object, None if there is none."""
+        """Return the token of an object, or None if it does not exist."""
         rows = self._asked(_LOOK.format(_table(name)), (name,))
         return rows[0][0] if rows else None
 
     def create(self, name: str, data: bytes) -> str | Outcome:
-        """Put an object where there is none; return its token."""
+        """Create an object that does not exist. Return its token."""
         return self._written(_CREATE.format(_table(name)), (name, data))
 
     def swap(self, name: str, data: bytes, token: str) -> str | Outcome:
-        """Replace an object that still has this token; return the new one."""
+        """Replace an object that still has this token. Return the new token."""
         return self._written(_SWAP.format(_table(name)), (data, name, token))
 
     def append_fenced(self, head_name: str, head_token: str, name: str, data: bytes) -> str | Outcome:
-        """Put an object where there is none, if a head still has its token: an append and its fence in one statement.
+        """Create an object if a head still has its token: an append and its fence in one statement.
 
-        The head's row is locked meanwhile, so the object is there before whoever changes the head goes on.
+        The head's row is locked meanwhile, so any later change of the head happens after the object
+        exists.
 
         Args:
-            head_name: of the head.
-            head_token: that the head is to have.
-            name: of the object.
-            data: its bytes.
+            head_name: name of the head.
+            head_token: expected token of the head.
+            name: name of the object.
+            data: bytes of the object.
 
         Returns:
-            The object's token. `REFUSED` if there is one of that name, or the head was changed: look which.
+            The object's token. `REFUSED` if the object exists or the head has changed; the caller
+            must check which.
 
         """
         return self._written(_APPEND.format(OBJECTS, HEADS), (name, data, head_name, head_token))
@@ -144,11 +146,11 @@ class PostgresArchive(Archive):
         return sorted(row[0] for row in self._listed(_NAMES, prefix))
 
     def names_after(self, prefix: str, after: str) -> list[str]:
-        """Return the names that begin with a prefix and sort behind one."""
+        """Return the names that begin with a prefix and sort after a name."""
         return [name for name in sorted(row[0] for row in self._listed(_NAMES, prefix, after)) if name > after]
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects; those that are not there are passed over."""
+        """Remove objects. Missing objects are ignored."""
         pending = [*names]
         for table in (HEADS, OBJECTS):
             here = [name for name in pending if _table(name) == table]
@@ -157,11 +159,11 @@ class PostgresArchive(Archive):
                 self._asked(_REMOVE.format(table), (some,))
 
     def ages(self, prefix: str) -> dict[str, float]:
-        """Return how many seconds ago each object with a prefix was put, by the storage's clock."""
+        """Return the age in seconds of each object with a prefix, by the storage's clock."""
         return dict(self._listed(_AGES, prefix))
 
     def read_all(self, names: Sequence[str]) -> list[Found | None]:
-        """Return several objects, by one request a table."""
+        """Return several objects, with one request for each table."""
         found: dict[str, Found] = {}
         for table in (HEADS, OBJECTS):
             here = [name for name in names if _table(name) == table]
@@ -171,7 +173,7 @@ class PostgresArchive(Archive):
         return [found.get(name) for name in names]
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._check_process()
         with self._lock:
             self._is_closed = True
@@ -184,7 +186,7 @@ class PostgresArchive(Archive):
         return [row for table in (HEADS, OBJECTS) for row in self._asked(statement.format(table), within)]
 
     def _asked(self, statement: sql.Composed, values: tuple[Any, ...]) -> list[Any]:
-        """Carry out what may be done twice."""
+        """Execute a statement that may be repeated."""
         for number in range(1, _TRIES_MAX):
             try:
                 return self._carried_out(statement, values)
@@ -193,7 +195,7 @@ class PostgresArchive(Archive):
         return self._carried_out(statement, values)
 
     def _written(self, statement: sql.Composed, values: tuple[Any, ...]) -> str | Outcome:
-        """Carry out what is done once at most; a statement that returns no row has not found its condition."""
+        """Execute a statement at most once. A statement that returns no row did not meet its condition."""
         try:
             rows = self._carried_out(statement, values)
         except RemoteError:
@@ -219,7 +221,7 @@ class PostgresArchive(Archive):
                     raise ClosedError(f"{self._shown} was closed", url=self._shown)
                 connection = self._idle.pop() if self._idle else None
             if connection is None:
-                # Nothing is prepared: behind a pooler the next request may go by another connection.
+                # Do not prepare statements: a pooler may send the next request over another connection.
                 return psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **self._parameters)
             if _is_quiet(connection):
                 return connection
@@ -240,19 +242,21 @@ class PostgresArchive(Archive):
 
 
 def setup(url: str) -> None:
-    """Make the tables of a fleet, where they are not there yet.
+    """Create the missing tables of a fleet.
 
     Args:
-        url: of the database.
+        url: URL of the database.
 
     Raises:
-        AccessError: the user may not. RemoteError: it does not answer. UsageError: the URL is none.
+        AccessError: the user has no permission.
+        RemoteError: the database does not answer.
+        UsageError: the URL is invalid.
 
     """
     shown = redacted_url(url)
     try:
         with psycopg.connect(url, autocommit=True, **connecting(url)) as connection:
-            # Two at once: the second may still fail, within Postgres, on the name of a type.
+            # With two concurrent calls, the second may still fail inside Postgres, on the name of a type.
             for table in (HEADS, OBJECTS):
                 with suppress(errors.UniqueViolation, errors.DuplicateTable, errors.DuplicateObject):
                     connection.execute(_MAKE.format(table))
@@ -265,19 +269,19 @@ def connecting(url: str) -> dict[str, Any]:
     """Return the options of a connection that the URL does not set.
 
     Raises:
-        UsageError: the URL is not an address of a database, or its password is not percent-encoded. Facts: argument,
-            value.
+        UsageError: the URL is not an address of a database, or its password is not percent-encoded.
+            Facts: argument, value.
 
     """
     shown = redacted_url(url)
     given: dict[str, Any] | None = None
-    with suppress(psycopg.ProgrammingError):  # its message may quote a part of the password
+    with suppress(psycopg.ProgrammingError):  # The message of psycopg may quote a part of the password.
         given = psycopg.conninfo.conninfo_to_dict(url)
     if given is None:
         message = f"{shown} is not an address of a Postgres database"
         raise UsageError(message, argument="url", value=shown)
     if "@" in str(given.get("host", "")) or not _PORTS.fullmatch(str(given.get("port", ""))):
-        message = f"{shown}: an @, / or another sign of its own in a user or a password has to be percent-encoded"
+        message = f"{shown}: an @, / or another special character in a user name or password must be percent-encoded"
         raise UsageError(message, argument="url", value=shown)
     return {name: value for name, value in _CONNECTING.items() if name not in given}
 
@@ -287,7 +291,7 @@ def _table(name: str) -> sql.Identifier:
 
 
 def _is_quiet(connection: psycopg.Connection[Any]) -> bool:
-    """Tell whether an idle connection is usable: what comes on its own says that the server has ended it."""
+    """Return True if an idle connection is usable: unsolicited data means that the server has closed it."""
     try:
         poll = select.poll()
         poll.register(connection.fileno(), select.POLLIN)
@@ -297,14 +301,16 @@ def _is_quiet(connection: psycopg.Connection[Any]) -> bool:
 
 
 def translated(error: psycopg.Error, shown: str) -> StatelogError:
-    """Return our error for an error of psycopg, and hide the secrets in the latter."""
+    """Translate an error of psycopg, and hide the secrets in it."""
     redact_error(error)
     told = " ".join(str(error).split())[:300]
     if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn):
-        return NotFoundError(f"{shown} has no tables of a fleet: run `statelog fleet setup {shown}`", url=shown)
+        return NotFoundError(
+            f"{shown} does not have the tables of a fleet: run `statelog fleet setup {shown}`", url=shown
+        )
     is_refused = isinstance(error, errors.InsufficientPrivilege | errors.InvalidAuthorizationSpecification)
     if is_refused or any(words in told for words in _NO_ACCESS) or ("role " in told and "does not exist" in told):
         return AccessError(f"{shown}: access is refused: {told}", url=shown)
     if "database " in told and "does not exist" in told:
-        return NotFoundError(f"{shown}: there is no such database", url=shown)
+        return NotFoundError(f"{shown}: the database does not exist", url=shown)
     return RemoteError(f"{shown}: {told}", url=shown)

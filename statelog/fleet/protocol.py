@@ -1,6 +1,7 @@
-"""Who owns a store, and which segments count: generators of requests, which somebody else carries out. DESIGN.md 2.
+"""Who owns a store, and which segments count, as generators of requests that a caller carries out. DESIGN.md 2.
 
-A generator yields `Request`s, is sent their answers, and returns what came of it. It has no clock, thread or socket.
+A generator yields `Request`s, receives their answers, and returns a result. It uses no clock,
+thread or socket.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ T = TypeVar("T")
 
 
 class Read(NamedTuple):
-    """Asks for an object: `Found`, or None."""
+    """Asks for an object. The answer is `Found` or None."""
 
     name: str
 
 
 class Look(NamedTuple):
-    """Asks for the token of an object, or None."""
+    """Asks for the token of an object. The answer is a token or None."""
 
     name: str
 
 
 class Create(NamedTuple):
-    """Asks to put an object where there is none: its token, or an `Outcome`."""
+    """Asks to create an object. The answer is its token or an `Outcome`."""
 
     name: str
     data: bytes
 
 
 class Swap(NamedTuple):
-    """Asks to replace an object that has this token: the new one, or an `Outcome`."""
+    """Asks to replace an object that has this token. The answer is the new token or an `Outcome`."""
 
     name: str
     data: bytes
@@ -48,7 +49,7 @@ class Swap(NamedTuple):
 
 
 class List(NamedTuple):
-    """Asks for the names that begin so, and sort behind another."""
+    """Asks for the names that begin with a prefix and sort after a name."""
 
     prefix: str
     after: str = ""
@@ -59,31 +60,31 @@ Asking: TypeAlias = "Generator[Request, Any, T]"
 
 
 class Owned(NamedTuple):
-    """A head as its owner has put it, and its token."""
+    """A head as this owner has put it, and its token."""
 
     head: Head
     token: str
 
 
 class Held(NamedTuple):
-    """A head that another owns."""
+    """A head with another owner, and its token."""
 
     head: Head
     token: str
 
 
 END = b"statelog: here the owner has ended"
-"""What is put behind the last segment before a head becomes free: no segment, but it takes the number of the next."""
+"""Marks the end of an epoch before the head becomes free. It is not a segment, but takes the number of the next one."""
 
 CutOf: TypeAlias = "Callable[[bytes], Cut]"
-"""Tells where the log is at the end of a segment, by the segment's bytes."""
+"""Returns the position in the log at the end of a segment, given the segment's bytes."""
 
 
 def put(name: str, data: bytes) -> Asking[str]:
-    """Create an object (F6); return its token.
+    """Create an object (F6), and return its token.
 
     Raises:
-        FencedError: another has put something else there.
+        FencedError: another writer has put a different object.
 
     """
     while True:
@@ -91,16 +92,16 @@ def put(name: str, data: bytes) -> Asking[str]:
         if not isinstance(answer, Outcome):
             return str(answer)
         held: Found | None = yield Read(name)
-        if held is None:  # a conflict in passing, or it never arrived
+        if held is None:  # A passing conflict, or the request never arrived.
             continue
-        if held.data == data:  # an answer was lost
+        if held.data == data:  # The earlier answer was lost.
             return held.token
-        message = f"another has put {name}"
+        message = f"another owner has put {name}"
         raise FencedError(message, object=name)
 
 
 def exchange(name: str, data: bytes, token: str) -> Asking[str | None]:
-    """Swap an object; return its new token, None if another has changed it."""
+    """Swap an object. Return its new token, or None if another writer has changed it."""
     while True:
         answer = yield Swap(name, data, token)
         if not isinstance(answer, Outcome):
@@ -112,11 +113,11 @@ def exchange(name: str, data: bytes, token: str) -> Asking[str | None]:
             return held.token
         if held.token != token:
             return None
-        # It never arrived. If it still does, it does what the next one asks, or is stale.
+        # The request never arrived. If it still arrives, it either equals the next try or is stale.
 
 
 def begin(owner: tuple[str, bytes], store_id: bytes) -> Asking[Owned | None]:
-    """Own a store that nobody has made yet; None if somebody has."""
+    """Own a new store. Return None if the store exists."""
     made = Head(1, owner, "open", (), store_id).begun()
     try:
         token = yield from put(names.HEAD, made.encode())
@@ -131,12 +132,12 @@ def take(
     """Own a store that is free, or that may be taken from its owner (F3).
 
     Args:
-        owner: who is to own it.
-        cut_of: asked of the last segment that counts.
-        may_take: asked before it is taken from an owner.
+        owner: the new owner.
+        cut_of: called with the last segment that counts.
+        may_take: called before the store is taken from an owner.
 
     Returns:
-        None if there is no such store; `Held` if it may not be taken.
+        None if the store does not exist; `Held` if it may not be taken.
 
     """
     while True:
@@ -169,10 +170,10 @@ def _next(old: Head, owner: tuple[str, bytes]) -> Head:
 
 
 def _cut(opening: Head, token: str, cut_of: CutOf) -> Asking[Head | None]:
-    """Return a head with the cut of its tail, which nobody adds to any more.
+    """Return a head with the cut of its tail, which cannot grow any more.
 
-    None if a segment is gone: another has taken over since, and what it let go was collected. Raises CorruptionError:
-    one is missing, or damaged.
+    Return None if another owner has taken over since and its collection has removed a segment.
+    Raises CorruptionError if a segment is missing otherwise, or is damaged.
     """
     if not opening.tail or opening.tail[-1].last is not None:
         return opening
@@ -205,7 +206,7 @@ def _damaged(name: str, what: str) -> CorruptionError:
 
 
 def append(owned: Owned, number: int, data: bytes) -> Asking[None]:
-    """Put a segment, and look that it counts (F2).
+    """Put a segment, and check that it counts (F2).
 
     Raises:
         FencedError: the store has another owner.
@@ -216,7 +217,7 @@ def append(owned: Owned, number: int, data: bytes) -> Asking[None]:
 
 
 def check(owned: Owned) -> Asking[None]:
-    """Look whether a store still has this owner. Raises FencedError."""
+    """Check that the store still has this owner. Raises FencedError."""
     token = yield Look(names.HEAD)
     if token != owned.token:
         raise fenced()
@@ -231,33 +232,34 @@ def change(owned: Owned, head: Head) -> Asking[Owned]:
 
 
 def beat(owned: Owned) -> Asking[Owned]:
-    """Tell those who wait that the owner is there. Raises FencedError."""
+    """Advance the beat, which shows waiting machines that the owner is alive. Raises FencedError."""
     return (yield from change(owned, owned.head.moved()))
 
 
 def rebase(owned: Owned, base: Base, next_number: int) -> Asking[Owned]:
-    """Have the tail begin behind a base that was put under this epoch (F5). Raises FencedError."""
+    """Let the tail begin after a base that this epoch has put (F5). Raises FencedError."""
     return (yield from change(owned, owned.head.based(base, next_number)))
 
 
 def free(owned: Owned, last: int, cut: Cut | None) -> Asking[Owned]:
-    """Give a store up, with its tail closed; done again until it returns. Raises FencedError."""
-    yield from put(names.segment(owned.head.epoch, last + 1), END)  # or a clone puts there what the cut leaves out
+    """Release a store with its tail closed. Repeat this until it returns. Raises FencedError."""
+    # Without this marker, a clone could still put a segment there, which the cut would exclude.
+    yield from put(names.segment(owned.head.epoch, last + 1), END)
     return (yield from change(owned, replace(owned.head.cut_at(last, cut), state="free")))
 
 
 def take_up(owned: Owned) -> Asking[Owned]:
-    """Own a store again that was given up, if nobody has owned it since. Raises FencedError."""
+    """Own a released store again, if it has had no owner since. Raises FencedError."""
     return (yield from change(owned, _next(owned.head, owned.head.owner).begun()))
 
 
 def forget(owned: Owned, store_id: bytes) -> Asking[Owned]:
-    """Give up a store that is deleted: the next one of its name has another id. Raises FencedError."""
+    """Release a deleted store: the next store of its name has another id. Raises FencedError."""
     old = owned.head
     gone = (*old.gone, old.store_id)
     return (yield from change(owned, replace(old, state="free", tail=(), base=None, store_id=store_id, gone=gone)))
 
 
 def fenced() -> FencedError:
-    """Return the error of who owns a store no more."""
-    return FencedError("another has taken this store over")
+    """Return the error of a former owner."""
+    return FencedError("another owner has taken this store over")

@@ -1,4 +1,4 @@
-"""A local file made of a base and a tail; or one that is there, caught up."""
+"""Make a local file from a base and a tail, or bring an existing file up to date."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PAUSE_S = 0.1
 def _naming(
     work: Callable[Concatenate[Performer, P], T],
 ) -> Callable[Concatenate[Performer, P], T]:
-    """Have errors name a damaged object as the storage does: with the folder of its store."""
+    """Name damaged objects in errors as the storage does, with the store's folder."""
 
     @wraps(work)
     def named(performer: Performer, /, *args: P.args, **options: P.kwargs) -> T:
@@ -64,16 +64,19 @@ def _naming(
 
 
 def head_to_read(performer: Performer, *, is_earlier: bool = False) -> Head | None:
-    """Return a head whose tail is closed where its segments end now; None if there is none.
+    """Return a head whose tail is closed at its last segment now, or None if there is no head.
 
-    Nothing is read while the store is being taken over (F3). What was listed counts if the head has stayed (F2).
+    This waits while the store is being taken over (F3). The listed segments count if the head has
+    not changed (F2).
 
     Args:
-        performer: of the store.
-        is_earlier: what is read may end before the tail does: then it is read also if nobody can take the store over.
+        performer: performer of the store.
+        is_earlier: allow a result that ends before the tail, so that a store whose takeover hangs
+            can be read.
 
     Raises:
-        RemoteError: it is being taken over all the time. CorruptionError: it is damaged. Facts: object.
+        RemoteError: the takeover did not end.
+        CorruptionError: the head is damaged. Facts: object.
 
     """
     head = None
@@ -102,9 +105,9 @@ def _read_head(performer: Performer) -> Head | None:
 
 
 def _closed(performer: Performer, head: Head, *, is_last_late: bool = False) -> Head:
-    """Return a head with its tail closed where its segments end now: before the last one, if that may be a late one.
+    """Return a head with its tail closed at the last listed segment, or before it if that one may be too late to count.
 
-    One that is missing is missed by who reads it.
+    The reader of the segments detects a missing one.
     """
     going_on = head.tail[-1]
     before = names.segment(going_on.epoch, going_on.first - 1)
@@ -118,7 +121,7 @@ def _closed(performer: Performer, head: Head, *, is_last_late: bool = False) -> 
 
 
 def segments_of(head: Head) -> list[str]:
-    """Return the names of the segments of a tail, but of a stretch that goes on."""
+    """Return the names of a tail's segments, except those of a stretch that continues."""
     return [
         names.segment(stretch.epoch, number)
         for stretch in head.tail
@@ -128,13 +131,13 @@ def segments_of(head: Head) -> list[str]:
 
 
 def cut_here(store: Store) -> Cut:
-    """Return where a store's log ends."""
+    """Return the position at the end of a store's log."""
     lsn = store.last_lsn
     return Cut(lsn, chain_at(store, lsn) or b"")
 
 
 def chain_at(store: Store, lsn: int) -> bytes | None:
-    """Return the chain digest at an LSN, None if the log does not reach to it."""
+    """Return the chain digest at an LSN, or None if the log ends before it."""
     target = io.BytesIO()
     try:
         store.export(target, since=lsn)
@@ -145,10 +148,10 @@ def chain_at(store: Store, lsn: int) -> bytes | None:
 
 @_naming
 def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None = None) -> None:
-    """Take into a store what the tail of a head has behind its end.
+    """Import the part of a head's tail that a store does not have.
 
     Raises:
-        ConflictError: the store is no earlier state of the one that was shipped.
+        ConflictError: the store is not an earlier state of the shipped store.
         CorruptionError: a segment is missing or damaged. Facts: object.
 
     """
@@ -161,14 +164,14 @@ def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None
 
 
 class _Known:
-    """The names of a tail's segments, of which the last ones are asked first: a copy most often lacks only these."""
+    """The names of a tail's segments. The search begins with the last ones, because a copy usually lacks only these."""
 
     def __init__(self, performer: Performer, all_names: list[str]) -> None:
         self._performer = performer
         self._names = all_names
 
     def behind(self, lsn: int) -> list[str]:
-        """Return the names of the segments that hold what is behind an LSN, and of the one that joins it."""
+        """Return the names of the segments with records after an LSN. The first one overlaps or joins it."""
         first = len(self._names)
         while first > 0:
             name = self._names[first - 1]
@@ -181,17 +184,18 @@ class _Known:
 
 @_naming
 def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
-    """Take into a store what it lacks, also if its end is before the base of a head.
+    """Import what a store does not have, even if it ends before the base of the head.
 
     Raises:
-        ExpiredError: what lies between is not kept any more. Facts: oldest. As `catch_up`.
+        ExpiredError: the records between are not kept any more. Facts: oldest. Other errors are
+            those of `catch_up`.
 
     """
     heads = [head]
     while (base := heads[-1].base) is not None and base.lsn > store.last_lsn:
         before = _kept(performer, listed_of(performer, base))
         if before is None:
-            message = f"what came behind LSN {store.last_lsn} is not kept any more: follow the store anew"
+            message = f"the records after LSN {store.last_lsn} are not kept any more: follow the store again"
             raise ExpiredError(message, oldest=base.lsn)
         heads.append(before)
     for each in reversed(heads):
@@ -200,24 +204,25 @@ def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
 
 @_naming
 def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime | None = None) -> None:
-    """Make a new file of what a head leads to.
+    """Make a new file of the state that a head leads to.
 
     Args:
-        performer: of the store.
-        head: read just now.
-        path: where there is no file.
-        at: an LSN, or a time, at which it is to end; the end of the tail if left out.
+        performer: performer of the store.
+        head: a head that was read just now.
+        path: a path without a file.
+        at: an LSN or a time at which the file ends; the end of the tail if left out.
 
     Raises:
-        UsageError: `at` is none, or an LSN behind the end. Facts: argument, value.
-        ExpiredError: `at` is before what is kept. Facts: oldest.
+        UsageError: `at` is invalid, or is an LSN after the end. Facts: argument, value.
+        ExpiredError: `at` is older than the kept states. Facts: oldest.
         CorruptionError: a piece or a segment is missing or damaged. Facts: object.
-        ForgeryError: the pieces and segments have another history than the head names. Facts: object.
-        AlreadyExistsError: there is a file at that path.
+        ForgeryError: the pieces and segments have another history than the head names. Facts:
+            object.
+        AlreadyExistsError: a file exists at that path.
 
     """
     if os.path.lexists(path):
-        raise AlreadyExistsError(f"there is something at {path} already", path=str(path))
+        raise AlreadyExistsError(f"a file or folder exists at {path}", path=str(path))
     if at is not None:
         _check_at(at)
         head = _head_at(performer, head, at)
@@ -240,7 +245,7 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
 
 
 def _check_shipped(performer: Performer, head: Head, store: Store) -> None:
-    """Compare a restored log with the chain digest that the head has of its end. A tail that goes on has none."""
+    """Compare a restored log with the chain digest in the head. A tail that continues has none."""
     cut = head.cut
     found = None if cut is None else chain_at(store, cut.lsn)
     if cut is None or found == cut.chain:
@@ -254,25 +259,28 @@ def _check_shipped(performer: Performer, head: Head, store: Store) -> None:
 def _check_at(at: object) -> None:
     if isinstance(at, datetime):
         if at.tzinfo is None:
-            message = f"a time to go back to has a zone, as datetime.now(UTC) has, not {at.isoformat()!r}"
+            message = f"`at` must have a time zone, like datetime.now(UTC), not {at.isoformat()!r}"
             raise UsageError(message, argument="at", value=at)
     elif type(at) is not int or at < 0:
-        message = f"at is an LSN from 0 on, or a datetime with its zone, not {at!r}"
+        message = f"`at` must be a non-negative LSN or a datetime with its zone, not {at!r}"
         raise UsageError(message, argument="at", value=at)
 
 
 def _check_reached(performer: Performer, all_names: list[str], end: int, upto: int) -> None:
-    """Refuse an LSN that is behind the end. One amid a transaction is not: the store ends before that."""
+    """Raise UsageError for an LSN after the end.
+
+    An LSN within a transaction is allowed; the store ends before that transaction.
+    """
     if all_names:
         [data] = performer.read_segments(all_names[-1:])
         end = segments.about(all_names[-1], data).last
     if upto > end:
-        message = f"there is no LSN {upto} outside yet: the last one is {end}"
+        message = f"LSN {upto} is not shipped yet: the last one is {end}"
         raise UsageError(message, argument="at", value=upto, last=end)
 
 
 def _make(performer: Performer, head: Head, path: Path) -> list[str]:
-    """Make the file of the image that a head's base has; return the names of the base's logs."""
+    """Write the image of a head's base to a file. Return the names of the base's logs."""
     listed = None if head.base is None else listed_of(performer, head.base)
     if listed is None or not listed.size_bytes:
         create_store(path, head.store_id, key=performer.key)
@@ -283,14 +291,14 @@ def _make(performer: Performer, head: Head, path: Path) -> list[str]:
 
 
 def listed_of(performer: Performer, base: Base) -> Listed:
-    """Return what the list of a base says. Raises CorruptionError: it is missing or damaged. Facts: object."""
+    """Return the list of a base. Raises CorruptionError if it is missing or damaged. Facts: object."""
     name = bases.list_name(base)
     [data] = performer.read_all([name])
     return bases.decode(name, data)
 
 
 def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
-    """Return the head, this one or one before, whose base is not behind a moment."""
+    """Return this head or an earlier one: the latest whose base is not later than `at`."""
     while head.base is not None:
         name = bases.list_name(head.base)
         [data] = performer.read_all([name])
@@ -300,23 +308,24 @@ def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
         before = _kept(performer, listed)
         if before is None:
             made = datetime.fromtimestamp(listed.time_us / 1_000_000, UTC).isoformat(timespec="milliseconds")
-            message = (
-                f"what was at {at} is not kept any more: the oldest that is kept is LSN {head.base.lsn}, of {made}"
-            )
+            message = f"the state at {at} is not kept any more: the oldest one is LSN {head.base.lsn}, of {made}"
             raise ExpiredError(message, at=at, oldest=head.base.lsn)
         head = before
     return head
 
 
 def _kept(performer: Performer, listed: Listed) -> Head | None:
-    """Return the head that a base has taken the place of, None if what it leads to is not kept any more."""
+    """Return the head that a base replaced, or None if its objects are not kept any more."""
     before = decode(names.HEAD, listed.before)
     first = [*segments_of(before)[:1], *([bases.list_name(before.base)] if before.base else [])]
     return before if None not in performer.archive.read_all([performer.folder + each for each in first]) else None
 
 
 def _segments_upto(performer: Performer, head: Head, lsn: int) -> list[str]:
-    """Return the names of the segments that hold what is up to an LSN: what is behind it may be damaged."""
+    """Return the names of the segments with records up to an LSN.
+
+    Later segments are not read, since they may be damaged.
+    """
     found: list[str] = []
     last = 0 if head.base is None else head.base.lsn
     for name in segments_of(head):
@@ -345,7 +354,7 @@ def _to_us(at: datetime) -> int:
 
 
 def set_aside(path: Path, epoch: int) -> Path:
-    """Move a local file aside that has what was never shipped; return where it lies."""
+    """Rename a local file that has unshipped commits. Return its new path."""
     target = path.with_name(f"{path.name}-stranded-{epoch}")
     number = 1
     while target.exists():
@@ -357,10 +366,10 @@ def set_aside(path: Path, epoch: int) -> Path:
 
 @_naming
 def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
-    """Have a file at a path that has all that a head leads to.
+    """Bring the file at a path up to date with a head.
 
-    What it has behind that stays: it was not shipped yet. If another has shipped something else since, the file is set
-    aside; returns where it lies then.
+    Unshipped commits at its end stay. If another owner has shipped different records since, the
+    file is set aside, and its new path is returned.
 
     Raises:
         As `restore`.
@@ -372,27 +381,29 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
     _take_fence_off(performer, path)
     with open_for_records(path, key=performer.key) as store:
         found = store_id(store)
-    if found in head.gone:  # deleted, by another machine
+    if found in head.gone:  # Another machine has deleted this store.
         stranded = set_aside(path, head.epoch)
         restore(performer, head, path)
         return stranded
     with open_for_records(path, key=performer.key) as store:
         if found != head.store_id:
-            message = f"{path} is another store than {performer.folder.rstrip('/')!r} of this fleet: move it away"
+            message = f"{path} is not the store {performer.folder.rstrip('/')!r} of this fleet: move it away"
             raise ConflictError(message, path=str(path), object=performer.folder)
         try:
             catch_up(performer, head, store)
             if head.cut is None or chain_at(store, head.cut.lsn) == head.cut.chain:
                 return None
-        except (ConflictError, CorruptionError) as error:  # a base lies between, or they differ
-            if "object" in error.facts:  # of the storage, not of the file here
+        except (ConflictError, CorruptionError) as error:  # A base is between, or the histories differ.
+            if "object" in error.facts:  # The error is about the storage, not about the local file.
                 raise
     return start_over(performer, head, path)
 
 
 @_naming
 def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
-    """Put what a head leads to in the place of a file. If the file has something else, it is set aside: returns where.
+    """Replace a file with the state that a head leads to.
+
+    A file with other commits is set aside first, and its new path is returned.
 
     Raises:
         As `restore`.
@@ -413,7 +424,7 @@ def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Remove what a process that ended too early has left beside a store's file: a copy of it, made for a while."""
+    """Remove temporary copies next to a store's file that a killed process has left."""
     for what in ("base", "restored", "unfenced"):
         for ending in ("", "-lock"):
             path.with_name(f".{path.name}.{what}{ending}").unlink(missing_ok=True)
@@ -425,7 +436,7 @@ def store_id(store: Store) -> bytes:
 
 
 def _take_fence_off(performer: Performer, path: Path) -> None:
-    """Put an image in the place of a file that was fenced, and that nobody has open."""
+    """Replace a fenced file that no process has open with an image of it, which is not fenced."""
     with open_for_records(path, key=performer.key) as store:
         if not store.fenced:
             return
@@ -447,5 +458,5 @@ def _follow_mode(fresh: Path, path: Path) -> None:
 
 
 def now_us() -> int:
-    """Return the time, in microseconds since 1970."""
+    """Return the time in microseconds since 1970."""
     return time.time_ns() // 1000

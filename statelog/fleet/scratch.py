@@ -1,4 +1,4 @@
-"""Folders for copies that end with their process."""
+"""Folders for copies that last as long as their process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PREFIX = ".scratch-"
 
 @contextmanager
 def scratch(cache: Path) -> Iterator[Path]:
-    """Lend a new folder. It goes at the end; if this process is killed, with the next one that asks."""
+    """Yield a new folder. It is removed at the end, or, if this process is killed, by the next call of any process."""
     for left in cache.glob(f"{_PREFIX}*"):
         _remove(left, _locked(left))
     lock = None
-    while lock is None:  # another may take it for one that was left
+    while lock is None:  # Another process may remove it as a leftover before it is locked.
         folder = Path(tempfile.mkdtemp(dir=cache, prefix=_PREFIX))
         lock = _locked(folder)
     try:
@@ -32,7 +32,7 @@ def scratch(cache: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> int | None:
-    """Return a descriptor that locks a folder, None if another has it or it is gone."""
+    """Return a descriptor that locks a folder, or None if another process has it or it is gone."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Segments: exports in a row, compressed. FLEET.md draws their bytes."""
+"""Segments: compressed exports that continue each other. FLEET.md draws their bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAGIC_KEYED = b"stlgsegk"
 
 _SIZE = struct.Struct(">I")
 _LEVEL = 3
-"""Of zstd: a record of 2 KB of prose takes 25 us."""
+"""Compression level of zstd: a record of 2 KB of prose takes 25 us."""
 
 EXPANDED_SIZE_BYTES_MAX = 1 << 31
 """The maximum size of an expanded segment or list of pieces."""
@@ -42,14 +42,14 @@ _CHUNK_SIZE_BYTES = 1024 * 1024
 
 
 class About(NamedTuple):
-    """What a segment says of itself, before its export.
+    """The description of a segment, which precedes its export.
 
     Attributes:
-        since: the LSN behind which it begins.
+        since: the LSN before its first record.
         last: its last LSN.
-        chain: the chain digest there.
-        first_us: the time of its first record, in microseconds since 1970.
-        last_us: the greatest time of its records.
+        chain: chain digest of the last record.
+        first_us: time of its first record, in microseconds since 1970.
+        last_us: greatest time of its records.
 
     """
 
@@ -61,7 +61,7 @@ class About(NamedTuple):
 
 
 def make(store: Store, since: int) -> tuple[About, bytes] | None:
-    """Return a segment of all records behind an LSN; None if there is none."""
+    """Return a segment of all records after an LSN, or None if there are none."""
     if store.last_lsn == since:
         return None
     target = io.BytesIO()
@@ -72,7 +72,7 @@ def make(store: Store, since: int) -> tuple[About, bytes] | None:
 
 
 def made_of(records: Sequence[bytes], store_id: bytes, behind: Cut) -> tuple[About, bytes]:
-    """Return a segment of records that follow where a log is cut."""
+    """Return a segment of records that follow a position in the log."""
     target = io.BytesIO()
     chain = export_records(target, store_id=store_id, since=behind.lsn, chain=behind.chain, records=records)
     times = [decode_record(data, lsn).time_us for lsn, data in enumerate(records, behind.lsn + 1)]
@@ -117,13 +117,13 @@ def open_segment(name: str, data: bytes, key: StoreKey | None) -> bytes:
     is_keyed = data.startswith(_MAGIC_KEYED)
     if key is None:
         if is_keyed:
-            message = f"{name} is of a store that has a key: connect to the fleet with key="
+            message = f"{name} belongs to a store that has a key: connect to the fleet with key="
             raise KeyMissingError(message, object=name)
         return data
     start = len(_MAGIC_KEYED) + SEGMENT_MAC_SIZE_BYTES
     segment = data[start:]
     if not is_keyed or not compare_digest(data[len(_MAGIC_KEYED) : start], key.segment_mac(segment)):
-        message = f"{name} is damaged or forged, or was shipped with another key: its MAC does not hold"
+        message = f"{name} is damaged or forged, or was shipped with another key: its MAC does not match"
         raise ForgeryError(message, object=name)
     return segment
 
@@ -148,7 +148,7 @@ def about(name: str, data: bytes) -> About:
 
 
 def expand(name: str, data: bytes) -> bytes:
-    """Return the export that a segment holds. Raises CorruptionError: it is damaged. Facts: object."""
+    """Return the export in a segment. Raises CorruptionError if the segment is damaged. Facts: object."""
     told = about(name, data)
     size = _SIZE.unpack_from(data, len(_MAGIC))[0]
     export = inflate(name, data[len(_MAGIC) + _SIZE.size + size :])
@@ -171,7 +171,8 @@ def inflate(name: str, compressed: bytes, *, size_bytes_max: int = EXPANDED_SIZE
     found = io.BytesIO()
     try:
         frame = zstandard.get_frame_parameters(compressed)
-        if not frame.has_checksum or frame.content_size > size_bytes_max:  # An unknown size is a huge number.
+        # zstd reports an unknown size as a huge number.
+        if not frame.has_checksum or frame.content_size > size_bytes_max:
             raise _damaged(name)
         expanding = zstandard.ZstdDecompressor(max_window_size=_WINDOW_SIZE_BYTES_MAX).stream_reader(compressed)
         while chunk := expanding.read(_CHUNK_SIZE_BYTES):
@@ -181,7 +182,7 @@ def inflate(name: str, compressed: bytes, *, size_bytes_max: int = EXPANDED_SIZE
     except (zstandard.ZstdError, MemoryError) as error:
         raise _damaged(name) from error
     data = found.getvalue()
-    checksum = xxh64_intdigest(data) & 0xFFFFFFFF  # zstd does not report a truncated checksum
+    checksum = xxh64_intdigest(data) & 0xFFFFFFFF  # zstd does not report a truncated checksum.
     if len(data) != frame.content_size or compressed[-4:] != checksum.to_bytes(4, "little"):
         raise _damaged(name)
     return data
@@ -195,7 +196,7 @@ def cut_of(data: bytes) -> Cut:
 
 
 def last_lsn_at(name: str, data: bytes, time_us: int) -> int:
-    """Return the last LSN up to which no record of a segment is later than a time: `since` if the first one is."""
+    """Return the last LSN before the first record of a segment that is later than a time; at least `since`."""
     reader = FrameReader(io.BytesIO(expand(name, data)))
     last = reader.header.since
     for lsn, payload in _records(reader):
@@ -206,11 +207,11 @@ def last_lsn_at(name: str, data: bytes, time_us: int) -> int:
 
 
 def _damaged(name: str) -> CorruptionError:
-    return CorruptionError(f"{name} is damaged, or no segment of a log", object=name)
+    return CorruptionError(f"{name} is damaged, or is not a segment of a log", object=name)
 
 
 class Tail:
-    """Segments in a row, read one after the other, as one source of an import."""
+    """Consecutive segments, read one after the other as one source of an import."""
 
     def __init__(self, names: list[str], read_all: Callable[[list[str]], list[bytes]]) -> None:
         self._names = names
@@ -218,7 +219,10 @@ class Tail:
         self._data = io.BytesIO()
 
     def read(self, size: int, /) -> bytes:
-        """Return at most so many bytes; none at the end. Raises CorruptionError: one is missing or damaged."""
+        """Return at most `size` bytes, and no bytes at the end.
+
+        Raises CorruptionError if a segment is missing or damaged.
+        """
         while not (piece := self._data.read(size)) and self._names:
             some, self._names = self._names[:_SIDE_BY_SIDE], self._names[_SIDE_BY_SIDE:]
             found = zip(some, self._read_all(some), strict=True)

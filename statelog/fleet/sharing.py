@@ -1,4 +1,4 @@
-"""A store that many hosts write: each has a copy, and Postgres the log. DESIGN.md 3."""
+"""A store that many hosts write: each host has a copy, and Postgres has the log. DESIGN.md 3."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ if TYPE_CHECKING:
 
 _SEGMENTS_MAX = 4096
 _TAIL_BYTES_MIN = 8 * 1024 * 1024
-"""So long a tail is taken in at once when a host joins; then there is a base."""
+"""A joining host imports a tail of up to this size at once; longer tails get a base."""
 
 _TTL_S = 10.0
 
 
 class _Known(NamedTuple):
-    """Up to where a host knows the log."""
+    """The last position in the log that a host knows."""
 
     name: str
-    """Of the last segment; or of the one before the first."""
+    """Name of the last segment, or of the one before the first."""
     version: str | None
-    """Of that segment's row; None: there is no segment."""
+    """Version of that segment's row, or None if there is no segment."""
     cut: Cut
 
 
 class Sharer(Follower):
-    """What `store.remote` is of a store that many hosts write: commits go by it to the log, and then into the file."""
+    """The `store.remote` of a store that many hosts write: a commit goes to the log first, and then into the file."""
 
     def __init__(self, store: Store, performer: Performer, turns: Turns, head: Head, poll_s: float, lock: int) -> None:
         super().__init__(store, performer, poll_s)
@@ -79,18 +79,22 @@ class Sharer(Follower):
         self._head, self._version = head, ""
         self._known = _Known(names.segment(head.epoch, head.tail[-1].first - 1), None, Cut(0, NO_DIGEST))
         self._appended: tuple[_Known, int] | None = None
-        """What this host has appended last, and its size, until it is looked whether the file has it."""
+        """The last append of this host and its size, until it is known whether the file has it."""
         self._tail_bytes = 0
         self._base_bytes = 0
         self._looked_s = 0.0
         self._base_due = 0
-        """The epoch that is to end in a base; 0: none."""
+        """The epoch that must end in a base, or 0."""
 
     def join(self) -> None:
-        """Take in what the log has. Raises ConflictError: the copy is no earlier state of it; ExpiredError: too old."""
+        """Import what the log has.
+
+        Raises ConflictError if the copy is not an earlier state of it, ExpiredError if it is too
+        old.
+        """
         head = head_to_read(self._performer)
         if head is None or head.owner != self._owner:
-            raise self._fenced(f"another has taken this store over{'' if head is None else f': {taker(head)}'}")
+            raise self._fenced(f"another owner has taken this store over{'' if head is None else f': {taker(head)}'}")
         with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
             catch_up_over_bases(self._performer, head, self._store)
         cut = head.cut
@@ -105,14 +109,14 @@ class Sharer(Follower):
         elif cut is not None:
             self._known = self._known._replace(cut=cut)
         if self._known.cut.lsn and chain_at(self._store, self._known.cut.lsn) != self._known.cut.chain:
-            raise ConflictError("this copy is another than the log", path=str(self._store.path))
+            raise ConflictError("this copy differs from the log", path=str(self._store.path))
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
             pass
 
     # --- what users hold ---------------------------------------------------------------------
 
     def status(self) -> RemoteStatus:
-        """Return how far the log is, as this host knows: all that is committed is in it."""
+        """Return the state of the log as this host knows it. Every commit is in the log."""
         lsn = self._store.last_lsn
         requests = self._performer.requests + self._turns.requests
         return RemoteStatus(lsn, lsn, 0.0, 0, self._head.epoch, parked=False, requests=requests)
@@ -122,7 +126,7 @@ class Sharer(Follower):
         self._check()
 
     def close(self) -> None:
-        """Let go of the log; others go on."""
+        """Stop using the log. Other hosts continue."""
         if self._lock < 0 or os.getpid() != self._process_id:
             return
         self._end.set()
@@ -151,18 +155,22 @@ class Sharer(Follower):
         """See `log.shared_commit.SharedLog`."""
         cut = self._known.cut
         if transaction.first_lsn != cut.lsn + 1:
-            raise self._fenced("this copy is not where the log is")
+            raise self._fenced("this copy does not end where the log ends")
         about, segment = segments.made_of(transaction.appended, self._head.store_id, cut)
         data = segments.seal_segment(segment, self._performer.key)
         name = self._next_name()
         version = str(uuid.uuid4())
         appended = _Known(name, version, Cut(about.last, about.chain)), len(data)
         interrupt = self._turns.append(name, data, version)
-        self._appended = appended  # behind the append nothing is called, where an interrupt could hide that it was done
+        # No call may follow the append, because an interrupt there could hide that it succeeded.
+        self._appended = appended
         return interrupt
 
     def _settle(self) -> None:
-        """Know what this host has appended, if the file has it: else it is taken in, as what others append."""
+        """Accept this host's last append as known if the file has it.
+
+        Otherwise it is imported like those of other hosts.
+        """
         if self._appended is not None and self._store.last_lsn >= self._appended[0].cut.lsn:
             self._note(*self._appended)
             if self._is_tail_long():
@@ -183,21 +191,24 @@ class Sharer(Follower):
 
     def _note(self, known: _Known, size_bytes: int) -> None:
         if known.name.rpartition("/")[0] != self._known.name.rpartition("/")[0]:
-            self._tail_bytes = 0  # a base was begun
+            self._tail_bytes = 0  # A new epoch has begun for a base.
         self._known = known
         self._tail_bytes += size_bytes
 
     def _accept(self, locked: Locked) -> None:
-        """Take in what others have appended. Raises FencedError: the store is not shared any more, or differs."""
+        """Import what other hosts appended.
+
+        Raises FencedError if the store is no longer shared, or the copy differs.
+        """
         if locked.version != self._version:
             head = decode(names.HEAD, locked.head)
             if head.owner != self._owner or not head.is_shared:
-                why = f"another has taken this store over, which many hosts have shared: {taker(head)}"
+                why = f"another owner has taken over this store, which many hosts shared: {taker(head)}"
                 raise self._fenced(why, owner=head.owner[0], epoch=head.epoch)
             self._head, self._version = head, locked.version
         self._take_rows(locked.rows)
         if self._store.last_lsn != self._known.cut.lsn:
-            raise self._fenced("this copy has what the log lacks")
+            raise self._fenced("this copy has records that the log does not have")
 
     def _take_rows(self, rows: list[Row]) -> None:
         known = self._known
@@ -205,7 +216,7 @@ class Sharer(Follower):
             if rows and rows[0][::2] == (known.name, known.version):
                 rows = rows[1:]
             elif self._head.base is None or Cut(self._head.base.lsn, self._head.base.chain) != known.cut:
-                raise self._fenced("the log lacks what this copy has, or what it lacks itself")
+                raise self._fenced("the log lost records that this copy has, or that it still needs")
         if not rows:
             return
         found = [(row, self._open_segment(row.name, row.data or b"")) for row in rows]
@@ -226,8 +237,8 @@ class Sharer(Follower):
                     self._store.import_(io.BytesIO(export))
             except ConflictError as error:
                 if self._store.last_lsn == end:
-                    raise self._fenced("this copy is another than the log") from error
-                # Another process of this machine has taken some of it in, meanwhile.
+                    raise self._fenced("this copy differs from the log") from error
+                # Another process of this machine has imported some of the records meanwhile.
             else:
                 return
 
@@ -240,14 +251,14 @@ class Sharer(Follower):
     def _pause(self) -> bool:
         if self._base_due:
             due, self._base_due = self._base_due, 0
-            with suppress(StatelogError):  # there will be another; what fences is remembered
+            with suppress(StatelogError):  # A later base replaces a failed one, and `_error` remembers a fence.
                 self._make_base(due)
         now_s = time.monotonic()
         told = self._turns.hear(max(0.0, self._looked_s + self._poll_s - now_s))
         if told:
             with self._store._engine.taking_in():  # noqa: SLF001 - the fleet's door
                 self._settle()
-                if told <= self._known.name:  # this host has appended it, or has taken it in at a turn
+                if told <= self._known.name:  # This host appended the segment itself, or imported it during a turn.
                     return False
         elif told is None and now_s - self._looked_s < self._poll_s:
             return False
@@ -270,14 +281,14 @@ class Sharer(Follower):
     # --- bases -----------------------------------------------------------------------------------
 
     def _make_base(self, due: int) -> None:
-        """Make a base, under an epoch of its own: no name is used twice, whoever makes one at the same time (F4).
+        """Make a base in a new epoch, so that concurrent makers never use the same name (F4).
 
         Args:
-            due: the epoch that is to end. If another host has ended it, that one makes the base.
+            due: the epoch that must end. If another host has ended it, that host makes the base.
 
         """
         held = self._listed()
-        self._base_bytes = held.size_bytes  # the base may be another host's
+        self._base_bytes = held.size_bytes  # The base may be another host's.
         if not self._is_tail_long():
             return
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
@@ -300,14 +311,14 @@ class Sharer(Follower):
         rows = self._turns.look(names.segment(begun.epoch, 0))
         found = [(row.name, segments.about(row.name, self._open_segment(row.name, row.data or b""))) for row in rows]
         if any(each.since < base.lsn and not name.startswith(names.segments(begun.epoch)) for name, each in found):
-            return  # another host has begun one before the image was taken
+            return  # Another host has begun a base before this image was taken.
         met = [each for _name, each in found if each.since < base.lsn]
         end = Cut(met[-1].last, met[-1].chain) if met else None
-        ended = begun.cut_at(len(met), end)  # with what was appended meanwhile, up to the image
+        ended = begun.cut_at(len(met), end)  # Include the records that were appended up to the image.
         listed = bases.encode(made._replace(before=ended.encode(), time_us=now_us()))
         self._performer.put(bases.list_name(base), listed)
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
-            if self._head.base != begun.base:  # another host, which has begun one meanwhile, was faster
+            if self._head.base != begun.base:  # Another host has begun a base meanwhile, and was faster.
                 return
             based = self._head.based(base, 1 + sum(each.last <= base.lsn for each in met))
             self._turns.change(based.encode())
@@ -327,41 +338,46 @@ def share(
     poll_s: float = 1,
     **options: Any,
 ) -> Store:
-    """Open a store that many hosts write, each on a copy of its own. It is made if need be.
+    """Open a store that many hosts write, each on its own copy. A missing store is created.
 
-    It is an ordinary `Store`. A commit is in Postgres when it returns, and has run on all that was committed before, by
-    whichever host: reducers, claims, leases and `expected_version` mean what they mean on one host. Reads are of this
-    machine's copy, which takes in what others commit as soon as Postgres tells of it; `store.remote.wait()` returns
-    when all is here that is committed by now.
+    The result is an ordinary `Store`. When a commit returns, it is in Postgres, and it was applied
+    after all earlier commits of every host. So reducers, claims, leases and `expected_version` work
+    as on one host. Reads use this machine's copy, which imports the commits of other hosts as soon
+    as Postgres announces them. `store.remote.wait()` returns when the copy has all commits made so
+    far.
 
     Args:
-        url: `postgresql://user@host/database`, where `statelog fleet setup` was run.
+        url: `postgresql://user@host/database`, prepared with `statelog fleet setup`.
         name: see `Fleet.open`.
-        cache: a folder of this machine for the copy; one of this user's if left out. Processes of one machine share it.
-        timeout_s: how long to wait for one who owns the store alone; for ever if left out.
-        poll_s: so often it is looked for what others have committed where Postgres does not tell.
-        options: of `statelog.open`. `lock_timeout_s` is also how long a commit waits for its turn.
+        cache: a folder of this machine for the copy; by default one of this user. Processes of one
+            machine share it.
+        timeout_s: how long to wait for a sole owner of the store; without a limit if left out.
+        poll_s: interval of looking for commits of other hosts that Postgres did not announce.
+        options: options of `statelog.open`. `lock_timeout_s` is also how long a commit waits for
+            its turn.
 
     Raises:
-        UsageError: it is no Postgres, bad arguments, or the store is open in this process already. StoreLockedError:
-            another owns it.
-        NotFoundError, AccessError, RemoteError: as `connect`. ConflictError: this machine has another store there.
+        UsageError: the URL is not of Postgres, an argument is invalid, or the store is open in this
+            process already.
+        StoreLockedError: the store has a sole owner.
+        NotFoundError, AccessError, RemoteError: as `connect`.
+        ConflictError: this machine has another store at that path.
 
     """
     if not isinstance(url, str) or url.partition("://")[0] not in {"postgresql", "postgres"}:
         shown = redacted_url(url)
-        message = f"a store that many hosts write has its log in Postgres, not at {shown!r}: postgresql://host/database"
+        message = f"a store that many hosts write needs Postgres (postgresql://host/database), not {shown!r}"
         raise UsageError(message, argument="url", value=shown)
     for option in ("read_only", "create"):
         if option in options:
-            message = f"who shares a store writes it: {option} is no option (`follow` reads one)"
+            message = f"`share` opens a store for writing and has no option {option}: use `follow` to read a store"
             raise UsageError(message, argument=option, value=options[option])
     check_period("poll_s", poll_s)
     if timeout_s is not None:
         check_number("timeout_s", timeout_s)
     folder = names.folder(name)
     archive, copies = prepare(url, _default_cache(url) if cache is None else cache)
-    from statelog.fleet.turns import Turns  # of psycopg, which is there
+    from statelog.fleet.turns import Turns  # This import needs psycopg, which is installed at this point.
 
     turns, lock = Turns(url, folder, options.get("lock_timeout_s") or LOCK_TIMEOUT_DEFAULT_S), -1
     try:
@@ -378,7 +394,7 @@ def share(
         try:
             store = _joined(make, performer, owned.head, path, options)
         except (ConflictError, CorruptionError, ExpiredError, FencedError) as error:
-            if not is_alone or "object" in error.facts:  # of the storage, not of the file here
+            if not is_alone or "object" in error.facts:  # The error is about the storage, not about the local file.
                 raise
             start_over(performer, _readable(performer), path)
             store = _joined(make, performer, owned.head, path, options)
@@ -404,7 +420,7 @@ def _joined(
         store._engine.share(sharer)  # noqa: SLF001 - the fleet's door
         sharer.join()
         if not store.fenced:
-            store.fence(FencedError("many hosts share this store: open it by statelog.fleet.share", path=str(path)))
+            store.fence(FencedError("many hosts share this store: open it with statelog.fleet.share", path=str(path)))
     except BaseException:
         store.close()
         raise
@@ -419,23 +435,23 @@ def _check_joinable(store: Store, head: Head) -> None:
         raise UsageError(message, argument="name", value=str(store.path))
     found = store_id(store)
     if found in head.gone:
-        raise ConflictError("it was deleted, by another machine", path=str(store.path))
+        raise ConflictError("another machine has deleted the store", path=str(store.path))
     if found != head.store_id:
-        message = f"{store.path} is another store than the one of this fleet: move it away"
+        message = f"{store.path} is not the store of this fleet: move it away"
         raise ConflictError(message, path=str(store.path), object=names.HEAD)
 
 
 def _readable(performer: Performer) -> Head:
     head = head_to_read(performer)
-    assert head is not None  # it was taken
+    assert head is not None  # The store was taken, so it has a head.
     return head
 
 
 def _default_cache(url: str) -> Path:
-    """Return where copies of this user's lie, of one database."""
+    """Return the folder of this user's copies of one database."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = None
-    with suppress(ValueError):  # its message may quote a part of the password
+    with suppress(ValueError):  # The message may quote a part of the password.
         parts = urlsplit(url)
         place = f"{parts.hostname}:{parts.port}{parts.path}"
     if place is None:

@@ -1,4 +1,4 @@
-"""What was stranded with an owner that another has taken over from, as an export that the store takes in."""
+"""Export the commits that were stranded when another owner took over, so that the store can import them."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ if TYPE_CHECKING:
 def export_lost(
     stranded: Path, live: Path | None, target: Target, *, suffix: str, key: StoreKey | None
 ) -> dict[str, str]:
-    """Write the threads that have gone on in a stranded file behind where the store was taken over.
+    """Export the threads that a stranded file has continued after the store was taken over.
 
-    Where the store has gone on with a thread, too, a copy goes out by another id. All others go by their own ones.
+    If the store has also continued a thread, the export has a copy under another id. All other
+    threads keep their ids.
 
     Args:
-        stranded: the file.
-        live: the store as it is now; None if there is none.
-        target: what is written to. Nothing is, if no thread has gone on.
-        suffix: of the ids of copies.
+        stranded: path of the file.
+        live: the store as it is now, or None if there is none.
+        target: a binary file. Nothing is written if no thread has continued.
+        suffix: suffix of the ids of copies.
         key: the key of both files, or None if they have no key.
 
     Returns:
-        By the id of each thread: the one by which it went out.
+        The id in the export of each thread, by the thread's id.
 
     """
     with scratch(stranded.parent) as folder:
         path = folder / "copy.state"
         with open_for_records(stranded, read_only=True, key=key) as store:
-            store.image(path)  # it may be fenced: then nothing can be copied in it
+            store.image(path)  # A fenced file takes no copies of threads, so work on an image.
         with open_for_records(path, durability="interval", key=key) as store:
             if live is None:
                 changed = set()
@@ -55,7 +56,7 @@ def export_lost(
 
 
 def _common(one: Store, other: Store) -> int:
-    """Return the last LSN up to which two logs are the same."""
+    """Return the last LSN up to which two logs are equal."""
     last = 0
     for mine, theirs in zip(one.log(), other.log(), strict=False):
         if mine.digest != theirs.digest:
@@ -65,5 +66,5 @@ def _common(one: Store, other: Store) -> int:
 
 
 def _changed(store: Store, after: int) -> set[str]:
-    """Return the ids of threads that have records behind an LSN."""
+    """Return the ids of threads that have records after an LSN."""
     return {record.thread_id for record in store.log(after) if record.thread_id}

@@ -1,4 +1,4 @@
-"""Who may own a store: one process of a machine, and of machines the one that the storage lets."""
+"""Decide who may own a store: one process on a machine, and the one machine that the storage admits."""
 
 from __future__ import annotations
 
@@ -30,19 +30,25 @@ NONCE_SIZE_BYTES = 16
 
 
 def lock_file(path: Path, deadline: float | None, takeover: Takeover) -> int:
-    """Hold a store's file for this process. Raises StoreLockedError: another process of this machine has it."""
+    """Lock a store's file for this process alone. Raises StoreLockedError if another process of this machine has it."""
     return _held(path, 0.0 if takeover == "now" else deadline, (fcntl.LOCK_EX,))[0]
 
 
 def share_file(path: Path, deadline: float | None) -> tuple[int, bool]:
-    """Hold a store's file beside other processes that share it; tell whether there is none as yet. Raises as above."""
+    """Lock a store's file together with other sharing processes. Raises StoreLockedError.
+
+    Returns:
+        The descriptor, and True if no other process shares the file yet.
+
+    """
     descriptor, kind = _held(path, deadline, (fcntl.LOCK_EX, fcntl.LOCK_SH))
     return descriptor, kind == fcntl.LOCK_EX
 
 
 def _held(path: Path, deadline: float | None, kinds: tuple[int, ...]) -> tuple[int, int]:
-    """Return a descriptor of a file's lock, held in the first of these ways that can be had."""
-    # In the file are the nonces of its last two openings, the second in case that the first has not come to own it.
+    """Return a descriptor of a file's lock, and the first kind of lock that is available."""
+    # The file has the nonces of its last two openings. The second one matters if the first opening never came
+    # to own the store.
     try:
         descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -61,26 +67,26 @@ def _wait(path: Path, descriptor: int, deadline: float | None, kinds: tuple[int,
                 fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
                 return kind
         if deadline is not None and time.monotonic() >= deadline:
-            message = f"the store at {path} is open on this machine already: close it first"
+            message = f"the store at {path} is already open on this machine: close it first"
             raise StoreLockedError(message, path=str(path))
         time.sleep(POLL_S)
 
 
 def unlock(descriptor: int) -> None:
-    """Let go of a store's file: also of what a child that was forked meanwhile has open."""
+    """Release a store's file, even if a forked child has the descriptor open."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 
 def note_opening(lock: int, nonce: bytes) -> bytes:
-    """Note an opening of a store's file in its lock; return the nonces of those before, which have ended."""
+    """Record an opening in the lock of a store's file. Return the nonces of earlier openings, which have ended."""
     former = os.pread(lock, 2 * NONCE_SIZE_BYTES, 0)
     os.pwrite(lock, (nonce + former)[: 2 * NONCE_SIZE_BYTES], 0)
     return former
 
 
 def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Watched, deadline: float | None) -> Owned:
-    """Own a store, once that is allowed; who is to own it with others joins those that share it already."""
+    """Own a store as soon as that is allowed. A sharing host joins the hosts that share it already."""
 
     def cut_of(data: bytes) -> Cut:
         return segments.cut_of(segments.open_segment("a segment", data, performer.key))
@@ -99,13 +105,13 @@ def take(performer: Performer, owner: tuple[str, bytes], path: Path, watched: Wa
             return Owned(*taken)
         if deadline is not None and time.monotonic() >= deadline:
             owner_name = taken.head.owner[0]
-            message = f"{owner_name} owns the store {performer.folder.rstrip('/')!r}: takeover='now' if it is dead"
+            message = f"{owner_name} owns the store {performer.folder.rstrip('/')!r}: use takeover='now' if it is dead"
             raise StoreLockedError(message, owner=taken.head.owner[0], epoch=taken.head.epoch)
         time.sleep(min(POLL_S, watched.ttl_s / 10))
 
 
 def id_of(path: Path, key: StoreKey | None) -> bytes:
-    """Return the id of the store that is here, or else a new one."""
+    """Return the id of the local store, or a new id."""
     if not path.exists():
         return secrets.token_bytes(16)
     with open_for_records(path, key=key) as store:
@@ -113,12 +119,12 @@ def id_of(path: Path, key: StoreKey | None) -> bytes:
 
 
 class Watched:
-    """Tells when an owner has given no sign for a time, by this machine's clock.
+    """Detects an owner that has shown no sign of life for a time, by this machine's clock.
 
     Args:
-        former: nonces of openings of the file here, which have ended.
-        takeover: see `Fleet.open`; None: many hosts are to own it.
-        ttl_s: the time.
+        former: nonces of earlier openings of the local file, which have ended.
+        takeover: see `Fleet.open`; None to share the store with other hosts.
+        ttl_s: the time after which an owner counts as dead.
 
     """
 
@@ -129,7 +135,7 @@ class Watched:
         self._seen: tuple[str, float] = ("", 0.0)
 
     def check_adoptable(self, path: Path) -> None:
-        """Check that a file with which a store begins is no copy of a store elsewhere. Raises ConflictError."""
+        """Raise ConflictError if the file of a new store is a copy of another fleet's store."""
         if self._former and path.exists():
             message = (
                 f"{path} is a copy of a store of this name in another fleet, and this fleet has none: each fleet needs"
@@ -138,17 +144,19 @@ class Watched:
             raise ConflictError(message, path=str(path))
 
     def may_take(self, held: Held) -> bool:
-        """Whether the store may be taken. One who owned it on this file has let go of the file: it has ended.
+        """Return True if the store may be taken. A former owner on this file has released the file, so it has ended.
 
         Raises:
-            UsageError: many hosts share it, which give no sign.
+            UsageError: many hosts share the store, and they show no sign of life.
 
         """
         now_s = time.monotonic()
         if held.head.is_shared and self._takeover != "now":
             if self._takeover is None:
                 return False
-            message = "many hosts share this store: open it by `share`; takeover='now' takes it from all of them"
+            message = (
+                "many hosts share this store: open it with `share`, or use takeover='now' to take it from all of them"
+            )
             raise UsageError(message, argument="takeover", value=self._takeover)
         if self._seen[0] != held.token:
             self._seen = held.token, now_s

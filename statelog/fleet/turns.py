@@ -1,4 +1,4 @@
-"""The log of a store in Postgres that many hosts write, one at a time: who has the head's row locked has the turn."""
+"""The log in Postgres of a store that many hosts write in turns: the host that locks the head's row has the turn."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHANNEL = "statelog_fleet"
-"""Where hosts are told of what was appended: the name of the segment."""
+"""The channel on which hosts are notified of an append; the message is the segment's name."""
 
 _IDLE_MS = 10_000
-"""A host that has stopped within its turn loses it."""
+"""A host that is idle this long during its turn loses it."""
 
 _LOOKS_S = 30.0
-"""So long it is tried to learn what became of a commit."""
+"""How long to look for the outcome of a commit."""
 _PAUSE_S_MAX = 2.0
 
 _END = "log/\x7f"
@@ -42,8 +42,10 @@ _ROWS = (
     .as_string()
 )
 _BEGIN = f"BEGIN; {_LOCK}; {_ROWS}"
-"""Each statement sees what was committed before it began (READ COMMITTED, see `_SETTINGS`). So the last one sees all
-that others have appended."""
+"""Each statement sees what was committed before it began (READ COMMITTED, see `_SETTINGS`).
+
+So the last one sees all appends of other hosts.
+"""
 _APPEND = (
     sql.SQL("INSERT INTO {} (name, data, version) VALUES (%s, %s, %s); SELECT pg_notify({}, %s); COMMIT")
     .format(OBJECTS, CHANNEL)
@@ -70,7 +72,7 @@ class Row(NamedTuple):
 
 
 class Locked(NamedTuple):
-    """What is there at the beginning of a turn: the head's bytes and version, and the log from a segment on."""
+    """The state at the beginning of a turn: the head's bytes and version, and the log from a segment on."""
 
     head: bytes
     version: str
@@ -78,7 +80,10 @@ class Locked(NamedTuple):
 
 
 class Turns:
-    """A host's turns, and what it hears of others'. One thread has the turn; one may hear meanwhile, any may look."""
+    """A host's turns, and the notifications of other hosts' turns.
+
+    One thread has the turn, one may wait for notifications, and any may look.
+    """
 
     def __init__(self, url: str, folder: str, timeout_s: float) -> None:
         self._url = url
@@ -94,18 +99,20 @@ class Turns:
         self.requests = 0
 
     def lock(self, known: str) -> Locked:
-        """Begin a turn: nobody else appends until `append`, `change` or `release`.
+        """Begin a turn: no other host appends until `append`, `change` or `release`.
 
         Args:
-            known: the last segment that is known. It is told whether it is there still, and what is behind it.
+            known: name of the last known segment. The result shows whether it still exists, and
+                what follows it.
 
         Raises:
-            StoreLockedError: another has the turn all the time allowed. RemoteError: Postgres is away.
+            StoreLockedError: other hosts had the turn until the timeout.
+            RemoteError: Postgres is unavailable.
 
         """
         try:
             return self._lock(known)
-        except RemoteError:  # a connection that was kept, and has ended: nothing was done
+        except RemoteError:  # A kept connection has ended, so nothing was done.
             return self._lock(known)
 
     def _lock(self, known: str) -> Locked:
@@ -129,28 +136,29 @@ class Turns:
         return Locked(head[0][0], head[0][1], rows)
 
     def append(self, name: str, data: bytes, version: str) -> BaseException | None:
-        """Append a segment under a new version, and end the turn. It is there for good on return.
+        """Append a segment under a new version, and end the turn. The append is durable on return.
 
         Returns:
-            an interrupt that came meanwhile.
+            An interrupt that came meanwhile, or None.
 
         Raises:
-            CommitOutcomeUnknownError: nobody can tell. Anything else: it is not there.
+            CommitOutcomeUnknownError: the outcome cannot be determined. After any other error, the
+                segment is not in the log.
 
         """
         try:
             self._commit(_APPEND, (self._folder + name, data, version, self._folder + name))
-        except BaseException as error:  # whatever it is: the commit may be on its way
+        except BaseException as error:  # After any error, the commit may still succeed.
             if not self._is_there(name, version, error):
                 raise
             return None if isinstance(error, RemoteError) else error
         return None
 
     def change(self, head: bytes) -> None:
-        """Put a head in the place of the one that is locked, and end the turn.
+        """Replace the locked head, and end the turn.
 
         Raises:
-            RemoteError: nobody can tell whether it was put.
+            RemoteError: it is unknown whether the head was replaced.
 
         """
         self._commit(_CHANGE, (head, self._folder + names.HEAD))
@@ -164,7 +172,7 @@ class Turns:
             connection.execute(statements, values)
 
     def release(self) -> None:
-        """End a turn in which nothing was appended."""
+        """End a turn without an append."""
         connection = self._turn
         if connection is None or connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
             return
@@ -176,10 +184,10 @@ class Turns:
                 raise
 
     def _is_there(self, name: str, version: str, cause: BaseException) -> bool:
-        """Tell what became of a commit: it is over once the row of the head can be locked.
+        """Return True if a commit succeeded. It is decided as soon as the row of the head can be locked.
 
         Raises:
-            CommitOutcomeUnknownError: it cannot be learned.
+            CommitOutcomeUnknownError: the outcome cannot be determined.
 
         """
         deadline, pause_s = time.monotonic() + _LOOKS_S, 0.05
@@ -197,20 +205,20 @@ class Turns:
                     pause_s = min(2 * pause_s, _PAUSE_S_MAX)
         except BaseException as error:
             redact_error(error)
-            message = f"{self._shown} does not tell whether a commit is in the log: {cause}"
+            message = f"{self._shown} does not report whether a commit is in the log: {cause}"
             raise CommitOutcomeUnknownError(message, url=self._shown) from error
 
     # --- others' turns -----------------------------------------------------------------------
 
     def hear(self, timeout_s: float) -> str | None:
-        """Wait until something is appended, or `wake` is called.
+        """Wait for an append, or for a call of `wake`.
 
         Returns:
-            the name of the last segment that was told of, in the store's folder; empty if there may be any; None if the
-            time is up.
+            The name of the last announced segment in the store's folder; empty if there may be any;
+            None after the timeout.
 
         Raises:
-            RemoteError: Postgres is away.
+            RemoteError: Postgres is unavailable.
 
         """
         try:
@@ -218,7 +226,7 @@ class Turns:
                 self._ear = self._connect()
                 self._ear.execute(f"LISTEN {CHANNEL}")
                 return ""
-            poll = select.poll()  # `select` takes no descriptor above 1023
+            poll = select.poll()  # `select` does not support descriptors above 1023.
             for descriptor in (self._ear.fileno(), self._waker):
                 poll.register(descriptor, select.POLLIN)
             ready = [descriptor for descriptor, _event in poll.poll(timeout_s * 1000)]
@@ -233,11 +241,11 @@ class Turns:
         return max(mine, default=None)
 
     def wake(self) -> None:
-        """Have who hears look up."""
+        """Wake the thread that waits in `hear`."""
         os.write(self._wakes, b".")
 
     def look(self, known: str) -> list[Row]:
-        """Return what is in the log from a segment on. Raises RemoteError."""
+        """Return the log from a segment on. Raises RemoteError."""
         with self._looking:
             try:
                 if self._eye is None:
@@ -252,7 +260,7 @@ class Turns:
                 raise
 
     def close(self) -> None:
-        """Let go of the connections, for good. Nobody has the turn, nor hears."""
+        """Close the connections for good. The caller has no turn, and no thread waits in `hear`."""
         self._is_closed = True
         self._drop()
         for connection in (self._ear, self._eye):
@@ -280,7 +288,7 @@ class Turns:
 
     @contextmanager
     def _dropping(self) -> Iterator[None]:
-        """Drop the turn's connection whatever is raised, but where others have the turn: then it is as it was."""
+        """Close the turn's connection after any error, except StoreLockedError, which leaves it unchanged."""
         try:
             yield
         except StoreLockedError:

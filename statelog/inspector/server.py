@@ -131,7 +131,8 @@ def serve(
     try:
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
-        message = f"cannot listen on {host} port {port}: {error.strerror or error}"
+        reason = str(error.strerror or error).partition(" (while")[0]  # the rest repeats the address
+        message = f"cannot listen on {host} port {port}: {reason}"
         raise StorageError(message, host=host, port=port) from None
     with listening:
         bound = f"[{host}]" if ":" in host else host

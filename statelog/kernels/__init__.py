@@ -1,15 +1,15 @@
-"""The compiled kernels, as Python functions: the only importer of ``statelog._kernels``.
+"""The compiled kernels, as Python functions. Only this package imports ``statelog._kernels``.
 
-Every function takes encoded bytes as FORMAT.md draws them and trusts none of it: what the page does not
-allow raises ``CorruptionError``. None of them keeps a reference to its input, blocks, or has state that a caller can
-see; all may be called from any thread, and the GIL is released inside. The exceptions are ``wake_wait``, which
-blocks, ``WakeSlots``, which keeps its file and blocks in ``sleep``, and ``WriterPage``, which keeps its page, blocks in
-``acquire`` and belongs to a thread while it is owned.
+Every function takes untrusted bytes, encoded as in FORMAT.md, and raises ``CorruptionError`` for
+bytes that FORMAT.md does not allow. A function keeps no reference to its input, does not block, and
+has no visible state. Any thread may call it, and it releases the GIL. There are three exceptions.
+``wake_wait`` blocks. ``WakeSlots`` keeps its file and blocks in ``sleep``. ``WriterPage`` keeps its
+page, blocks in ``acquire``, and belongs to one thread while it is owned.
 
-A *node* is ``data`` (content, then locators) with its ``content_size``. ``home_lsn`` is the LSN of the
-record that holds it: locators with LSN 0 leave these functions with ``home_lsn`` instead ("relocated"; with
-``home_lsn`` 0, a node of the record being built, they stay 0). ``kind`` is one of the ``KIND_*`` constants;
-``is_root`` tells a root, whose tail is meant, from a chunk.
+A *node* is ``data`` (content, then locators) with its ``content_size``. ``home_lsn`` is the LSN of
+its record. Functions return ``home_lsn`` instead of LSN 0 in locators ("relocated"). For a node of
+the record being built, ``home_lsn`` is 0. ``kind`` is one of the ``KIND_*`` constants. ``is_root``
+selects the tail of a root rather than the entries of a chunk.
 """
 
 from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split

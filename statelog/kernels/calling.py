@@ -1,8 +1,8 @@
-"""How a kernel is called: its status codes as exceptions, and the room it writes its output into.
+"""Calling conventions of the kernels: status codes as exceptions, and output buffers.
 
-A call takes a scratch, passes it, reads the result out of it and gives it back. No function stands between
-the kernels' functions and C: they are called several times per commit, and a Python frame costs as much as
-the call itself.
+A call takes a scratch, passes it to C, reads the result from it, and returns it to the pool. There
+is no wrapper function between, because a commit calls several kernels, and a Python frame costs as
+much as the call.
 """
 
 from __future__ import annotations
@@ -75,8 +75,10 @@ _pool: list[Scratch] = []
 storage. It is also safe if a signal handler or finalizer calls a kernel in the middle of another call."""
 
 reuse: Callable[[Scratch], None] = _pool.append
-"""Returns a scratch that was taken without a size to the pool. It is a bound method, which is faster than a look-up of
-the method at each call."""
+"""Returns a scratch that was taken without a size to the pool.
+
+The bound method saves an attribute look-up in each call.
+"""
 
 
 def take(size_bytes_max: int = 0) -> Scratch:
@@ -101,13 +103,13 @@ def fail(status: int, what: str) -> NoReturn:
         message = f"damaged {what}"
         raise CorruptionError(message)
     if status == USAGE:
-        message = f"these arguments do not go together for a {what}"
+        message = f"inconsistent arguments for a {what}"
         raise UsageError(message)
-    message = f"kernel answered {status} for a {what}"
+    message = f"the kernel returned status {status} for a {what}"
     raise AssertionError(message)
 
 
 def relocated_size_max(data: bytes, content_size: int) -> int:
-    """Return how large a node's entries and locators can become when its locators are relocated."""
+    """Return the maximum size of a node's entries and locators after relocation."""
     # A locator of LSN 0 takes at least 2 bytes, and relocation adds at most 9.
     return content_size + 6 * (len(data) - content_size) + 64

@@ -21,7 +21,8 @@ def cbor_check(data: bytes) -> None:
     """Check that ``data`` is exactly one item of the profile (FORMAT.md 7).
 
     Raises:
-        CorruptionError: it is not; ``offset`` is where the innermost item that is wrong begins.
+        CorruptionError: it is not. ``offset`` is the beginning of the innermost invalid item.
+
     """
     offset = new("size_t *")
     if _cbor_check(data, len(data), offset) != OK:
@@ -31,14 +32,15 @@ def cbor_check(data: bytes) -> None:
 
 
 def cbor_split(data: bytes) -> tuple[int, int, list[int]]:
-    """Find the children of the list, tuple, dict, set or frozenset that fills ``data``.
+    """Find the children of the list, tuple, dict, set or frozenset in ``data``.
 
     Returns:
-        kind, or -1 if it is no container; offset of the first child; end offset of every child (dict: of
-        key, value, key, ...).
+        The kind, or -1 if it is not a container; the offset of the first child; the end offset of
+        every child (in a dict: of key, value, key, ...).
 
     Raises:
-        CorruptionError: not one item of the profile.
+        CorruptionError: ``data`` is not one item of the profile.
+
     """
     scratch = take()
     status = _cbor_children(data, len(data), scratch.kind, scratch.numbers, scratch.count)
@@ -57,14 +59,15 @@ def cbor_split(data: bytes) -> tuple[int, int, list[int]]:
 
 
 def cbor_map_get(data: bytes, key_item: bytes) -> tuple[int, int] | None:
-    """Find the value of a key in an encoded dict, reading no further than it.
+    """Find the value of a key in an encoded dict, without reading the rest of the dict.
 
     Args:
         data: one item.
         key_item: the encoded key.
 
     Returns:
-        Start and end of the value; None if the key is absent or ``data`` is no dict.
+        Start and end of the value; None if the key is absent or ``data`` is not a dict.
+
     """
     scratch = take()
     status = _cbor_map_get(data, len(data), key_item, len(key_item), scratch.numbers)

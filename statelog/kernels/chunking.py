@@ -1,4 +1,4 @@
-"""Where chunks close, by their content (FORMAT.md 4.4 and 4.5)."""
+"""Find the ends of chunks and pieces by their content (FORMAT.md 4.4 and 4.5)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ def content_hash(data: bytes) -> int:
 
 
 def boundaries(kind: int, level: int, entries: bytes, locators: bytes, count: int) -> list[int]:
-    """Cut entries, which begin where a chunk begins, into chunks (FORMAT.md 4.5).
+    """Cut entries into chunks (FORMAT.md 4.5). The first entry begins a chunk.
 
     Returns:
-        Flat, three numbers per chunk that closes: entries up to its end, bytes up to its end, bytes of
-        locators up to its end.
+        A flat list of three numbers for each closed chunk: the end of its entries as a count, as an
+        offset in bytes, and as an offset in the locators.
+
     """
-    # A chunk that closes has 8 entries, or 8192 bytes.
+    # A closed chunk has at least 8 entries or 8192 bytes.
     capacity = min(count, len(entries)) // 8 + len(entries) // 8192 + 1
     closes = new("sl_boundary[]", capacity)
     found = new("uint64_t *")
@@ -38,7 +39,7 @@ def boundaries(kind: int, level: int, entries: bytes, locators: bytes, count: in
 
 
 def blob_cuts(data: bytes) -> list[int]:
-    """Return the ends of the pieces that close in a long string (FORMAT.md 4.4); the rest is its open tail."""
+    """Return the ends of the closed pieces of a long string (FORMAT.md 4.4). The rest is its open tail."""
     capacity = len(data) // 2048 + 1
     ends = new("uint64_t[]", capacity)
     found = new("uint64_t *")

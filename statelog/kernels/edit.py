@@ -1,4 +1,4 @@
-"""Edits of one node, of which only what changes is looked at; a caller goes on where a chunk would close."""
+"""Edit one node, reading only the changed entries. If a chunk would close, the caller edits the node in Python."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from statelog.kernels.calling import Scratch
 
 BATCH_DELETE: Final = b"\xfe"
-"""After a key (dict) or element (set) in a batch of ``tail_merge``: remove it."""
+"""Follows a key (dict) or element (set) to remove in a batch of ``tail_merge``."""
 
 BATCH_PUT: Final = b"\xff"
-"""After an element in a batch of ``tail_merge`` on a set: put it."""
+"""Follows an element to add in a batch of ``tail_merge`` on a set."""
 
 _chunk_replace: Callable[..., int] = lib.sl_chunk_replace
 _tail_append: Callable[..., int] = lib.sl_tail_append
@@ -33,12 +33,12 @@ _tail_merge: Callable[..., int] = lib.sl_tail_merge
 
 
 def _edited(status: int, scratch: Scratch, size_bytes_max: int, what: str) -> tuple[bytes, int] | None:
-    """Give the scratch back, and return the node written into it; None where the kernel leaves it to Python."""
+    """Return the scratch to the pool, and return its node; None if the kernel declined the edit."""
     node = (
         (unpack_bytes(scratch.characters, scratch.output.size), scratch.output.content_size) if status == OK else None
     )
     if size_bytes_max <= SCRATCH_SIZE_BYTES:
-        reuse(scratch)  # as give(), without its frame
+        reuse(scratch)  # Inlined give().
     if node is None and status != FALLBACK:
         fail(status, what)
     return node
@@ -57,11 +57,12 @@ def chunk_replace(
     added: int,
     is_closed: bool,
 ) -> tuple[bytes, int] | None:
-    """Replace entries [start, stop) of a chunk by ``added`` others.
+    """Replace entries [start, stop) of a chunk by ``added`` entries.
 
     Returns:
-        The new chunk (data, content_size), old locators relocated; None unless it closes at its end
-        (``is_closed``), or nowhere.
+        The new chunk (data, content_size), with the old locators relocated. None if the chunk
+        closes anywhere except, with ``is_closed``, at its end.
+
     """
     size_bytes_max = relocated_size_max(data, content_size) + len(entries) + len(locators)
     scratch = take(size_bytes_max)
@@ -91,16 +92,18 @@ def tail_append(
 
     Args:
         data: the root node.
-        content_size: see the module.
-        home_lsn: see the module.
-        entries: encoded level-0 entries (keyed lists: each with its fingerprint).
-        locators: one per ref of ``entries``, taken over as they are.
+        content_size: see the package.
+        home_lsn: see the package.
+        entries: encoded level-0 entries. In a keyed list, each has its fingerprint.
+        locators: one for each ref of ``entries``, copied unchanged.
         count: number of entries.
 
     Returns:
-        The new root node (data, content_size), old locators relocated; None if a chunk would close.
+        The new root node (data, content_size), with the old locators relocated; None if a chunk
+        would close.
+
     """
-    # As relocated_size_max; this one is called too often for a frame of its own.
+    # Inlined relocated_size_max: this function is called often.
     size_bytes_max = content_size + 6 * (len(data) - content_size) + len(entries) + len(locators) + 64
     scratch = take(size_bytes_max)
     status = _tail_append(
@@ -116,19 +119,21 @@ def tail_merge(
 
     Args:
         data: the root node.
-        content_size: see the module.
-        home_lsn: see the module.
-        entries: the batch, strictly ascending by encoded key. Dicts: ``key ++ slot`` puts,
-            ``key ++ BATCH_DELETE`` removes. Sets: ``element ++ BATCH_PUT``, ``element ++ BATCH_DELETE``.
-            Removing what is absent does nothing. (The markers are bytes that no CBOR item begins with.)
-        locators: one per ref of ``entries``, taken over as they are.
+        content_size: see the package.
+        home_lsn: see the package.
+        entries: the batch, strictly ascending by encoded key. In a dict, ``key ++ slot`` puts and
+            ``key ++ BATCH_DELETE`` removes. In a set, ``element ++ BATCH_PUT`` adds and ``element
+            ++ BATCH_DELETE`` removes. Removing an absent key has no effect. (No CBOR item begins
+            with a marker byte.)
+        locators: one for each ref of ``entries``, copied unchanged.
         count: number of entries in the batch.
 
     Returns:
-        The new root node (data, content_size), old locators relocated; None if a chunk would close, or if the
-        root has levels and the batch begins before the tail.
+        The new root node (data, content_size), with the old locators relocated. None if a chunk
+        would close, or if the root has levels and the batch begins before the tail.
+
     """
-    # As relocated_size_max; this one is called too often for a frame of its own.
+    # Inlined relocated_size_max: this function is called often.
     size_bytes_max = content_size + 6 * (len(data) - content_size) + len(entries) + len(locators) + 64
     scratch = take(size_bytes_max)
     status = _tail_merge(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import lib
 from statelog.kernels.calling import OK, WANTED, unpack_bytes, unpack_numbers
-from statelog.kernels.step import ROW_SIZE_BYTES, Room, Wanted, idle_rooms  # entries use the same output rooms
+from statelog.kernels.step import ROW_SIZE_BYTES, Room, Wanted, idle_rooms  # Entries use the output rooms of steps.
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Where in a node something lies: a position, a key, a fingerprint."""
+"""Find a position, a key or a fingerprint in a node."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def find_position(
     """Find the entry of this chunk or tail that covers level-0 position ``position`` (relative to this node).
 
     Returns:
-        (index, offset_inside, slot_at, end, lsn, node, covered); for the tail of a str or bytes root index is 0 and
-        [slot_at, end) the whole tail.
+        (index, offset_inside, slot_at, end, lsn, node, covered). For the tail of a str or bytes
+        root, index is 0 and [slot_at, end) is the whole tail.
 
     Raises:
-        CorruptionError: also where the position lies outside.
+        CorruptionError: the node is damaged, or the position is outside.
+
     """
     scratch = take()
     status = _find_position(data, len(data), content_size, home_lsn, is_root, kind, position, scratch.position_hit)
@@ -43,10 +44,12 @@ def find_key(
     """Find a key of a dict, or an element of a set.
 
     Returns:
-        (index, found, slot_at, end, lsn, node, covered_before). Level 0: index where the key is or belongs
-        (not found: slot_at and end are where its entry would begin). Level >= 1: the first entry whose last
-        key is not below it, with slot_at of its digest; found is False, and index the number of entries, if
-        there is none. covered_before: level-0 entries in the entries before index.
+        (index, found, slot_at, end, lsn, node, covered_before). At level 0, index is the position
+        of the key or of its insertion; if it is not found, slot_at and end are where its entry
+        would begin. At level >= 1, index is the first entry whose last key is not below the key,
+        and slot_at is the offset of its digest; if there is none, found is False and index is the
+        number of entries. covered_before is the number of level-0 entries before index.
+
     """
     scratch = take()
     status = _find_key(data, len(data), content_size, home_lsn, is_root, kind, key_item, len(key_item), scratch.key_hit)
@@ -58,10 +61,11 @@ def find_key(
 
 
 def fingerprint_find(data: bytes, content_size: int, *, is_root: bool, fingerprint: int, start: int) -> int:
-    """Find a fingerprint in a keyed list's root tail or chunk of level 0 or 1.
+    """Find a fingerprint in the root's tail, or in a chunk of level 0 or 1, of a keyed list.
 
     Returns:
-        The smallest level-0 position >= start, relative to this node, that has it, or -1.
+        The smallest level-0 position >= start with the fingerprint, relative to this node, or -1.
+
     """
     scratch = take()
     status = _fingerprint_find(data, len(data), content_size, is_root, fingerprint, start, scratch.count)
@@ -73,5 +77,5 @@ def fingerprint_find(data: bytes, content_size: int, *, is_root: bool, fingerpri
 
 
 def prints_find(prints: bytes | bytearray, fingerprint: int, start: int) -> int:
-    """Return the first index from ``start`` on of a 16-bit fingerprint in an array of them, or -1."""
+    """Return the first index >= ``start`` of a fingerprint in an array of 16-bit fingerprints, or -1."""
     return _prints_find(from_buffer(prints), len(prints), fingerprint, start)

@@ -1,4 +1,4 @@
-"""Digests, and the bodies of checkpoints, which go with theirs (FORMAT.md 3 to 5)."""
+"""Digests, and the bodies of checkpoints, which contain digests (FORMAT.md 3 to 5)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ _record_next: Callable[..., int] = lib.sl_record_next
 
 _DIGEST_SIZE_BYTES: Final = 20
 _NUMBERS_SIZE_BYTES: Final = 256
-"""Above what the numbers and digests of a checkpoint's body take."""
+"""An upper bound of the numbers and digests in a checkpoint's body."""
 
 pack_numbers: Callable[..., bytes] = Struct(">13q").pack
-"""Packs what `checkpoint_encode` takes first: thread, branch, version, branch and version of the parent, of the jump,
-depth, jump depth, LSN and number of the root, target (0: no rollback), time in microseconds; -1 for null."""
+"""Packs the first argument of `checkpoint_encode`.
+
+The fields are thread, branch, version, branch and version of the parent and of the jump, depth,
+jump depth, LSN and number of the root, target (0: not a rollback), time in microseconds. -1 means
+null.
+"""
 
 _NULL: Final = ffi.NULL
 
@@ -39,7 +43,7 @@ def node_digest(type_: int, content: bytes) -> bytes:
 
 
 def chain_digest(type_: int, flags: int, lsn: int, time_us: int, previous: bytes, body: bytes, rows: bytes) -> bytes:
-    """Return the chain digest of a record of this format, from its body and the rows of its node table."""
+    """Return the chain digest of a record of this format, computed from its body and the rows of its node table."""
     scratch = take()
     digest = scratch.output.bytes
     status = _chain_digest(type_, flags, lsn, time_us, previous, body, len(body), rows, len(rows), digest)
@@ -63,12 +67,13 @@ def checkpoint_encode(
 
     Args:
         numbers: see `pack_numbers`.
-        parent_digest: of the parent.
-        root_digest: of the state's root.
-        id_item: the caller's id, or null, encoded; and so metadata, written and borrowed.
-        metadata: see `id_item`.
-        written: see `id_item`.
-        borrowed: see `id_item`.
+        parent_digest: digest of the parent.
+        root_digest: digest of the state's root.
+        id_item: the caller's id or null, encoded.
+        metadata: the metadata, encoded.
+        written: the channels written, encoded.
+        borrowed: the borrowed digests, encoded.
+
     """
     size_bytes_max = _NUMBERS_SIZE_BYTES + len(id_item) + len(metadata) + len(written) + len(borrowed)
     scratch = take(size_bytes_max)
@@ -97,21 +102,22 @@ def checkpoint_encode(
 
 
 NO_NUMBER: Final = (1 << 64) - 1
-"""Stands for null among the numbers that `checkpoint_decode` gives."""
+"""Null among the numbers that `checkpoint_decode` returns."""
 
 _FIELDS: Final = 19
 
 
 def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
-    """Return where the fields of a checkpoint's or rollback's body are.
+    """Return the offsets of the fields in a checkpoint's or rollback's body.
 
     Returns:
-        The numbers that `pack_numbers` takes, without the time, null as `NO_NUMBER`; offsets of the digests of
-        parent (0: null) and root; offsets of id, metadata, channels written and borrowed digests, which are items
-        one after another, and the end of the last.
+        The numbers of `pack_numbers` without the time, with null as `NO_NUMBER`; the offsets of the
+        digests of parent (0: null) and root; the offsets of id, metadata, written channels and
+        borrowed digests, which are consecutive items, and the end of the last one.
 
     Raises:
-        CorruptionError: a field is not of its type, or an item is none of the profile.
+        CorruptionError: a field has the wrong type, or an item is not in the profile.
+
     """
     scratch = take()
     status = _checkpoint_decode(body, len(body), is_rollback, scratch.checkpoint)
@@ -123,15 +129,16 @@ def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
 
 
 def checkpoint_read(record: bytes | memoryview, lsn: int) -> tuple[list[int], bytes] | None:
-    """Return where the fields of a checkpoint or rollback are in its record, and the checkpoint's digest.
+    """Return the offsets of the fields of a checkpoint or rollback in its record, and the checkpoint's digest.
 
     Args:
-        record: the record, its checksum checked.
-        lsn: its LSN.
+        record: the record, with a checked checksum.
+        lsn: LSN of the record.
 
     Returns:
-        What `checkpoint_decode` returns, but offsets count from the record's first byte, then the time in
-        microseconds; and the digest. None where this is another record, a redacted one or a damaged one.
+        The result of `checkpoint_decode`, with offsets in the record, followed by the time in
+        microseconds; and the digest. None if the record is of another type, redacted or damaged.
+
     """
     scratch = take()
     pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
@@ -150,14 +157,15 @@ def record_next(record: bytes, lsn: int, chain: bytes) -> tuple[int, int, int, i
     """Read a record that continues a log.
 
     Args:
-        record: the record, its checksum checked.
-        lsn: its LSN.
+        record: the record, with a checked checksum.
+        lsn: LSN of the record.
         chain: chain digest of the record before it.
 
     Returns:
-        Type, thread, branch and time of the record, and the chain digest with it. Thread and branch are the first two
-        fields of the body, or 0 where these are not numbers. None if the record does not continue the chain, or is
-        redacted, damaged or newer.
+        Type, thread, branch and time of the record, and its chain digest. Thread and branch are the
+        first two fields of the body, or 0 if these are not numbers. None if the record does not
+        continue the chain, or is redacted, damaged or newer.
+
     """
     scratch = take()
     found = None

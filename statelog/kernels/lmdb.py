@@ -1,8 +1,8 @@
 """Reads pages of LMDB's file directly, without calls of LMDB.
 
-Four functions read memory outside of their arguments: `page_in_use`, `find_page`, `rows_read` and `check_leaf_at`. They
-get memory that LMDB has lent, or the address of LMDB's map, and read the pages there. The caller must keep the map open
-during the call.
+Four functions read memory outside their arguments: `page_in_use`, `find_page`, `rows_read` and
+`check_leaf_at`. They receive memory that LMDB has lent, or the address of LMDB's map, and read the
+pages there. The caller must keep the map open during the call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Arrays in msgpack, as serialisers of others emit them, cut into their items and put together again.
+"""Split msgpack arrays of other serialisers into their items, and join them again.
 
-An item is never decoded: what stands in it (extension types, text that is no UTF-8) is its reader's business.
+An item is never decoded. Its reader must check extension types and text that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ _ARRAY32_COUNT_MAX = 0xFFFFFFFF
 
 
 def split_array(data: bytes) -> list[bytes] | None:
-    """Return the encoded items of the one msgpack array that ``data`` is.
+    """Return the encoded items of the msgpack array in ``data``.
 
-    All of it is checked, to any depth: ``join_array`` of the result is ``data`` again, byte for byte.
+    The whole array is checked, to any depth. ``join_array`` of the result equals ``data`` byte for
+    byte.
 
     Returns:
-        The items, in order; None if ``data`` is no array, is cut off or not well-formed, has bytes behind its end,
-        or begins with a head that is not the shortest for its count.
+        The items, in order. None if ``data`` is not an array, is cut off or malformed, has extra
+        bytes at the end, or has a head that is not the shortest for its count.
+
     """
     scratch = take()
     status = _msgpack_array(data, len(data), scratch.numbers, scratch.count)
@@ -46,10 +48,11 @@ def split_array(data: bytes) -> list[bytes] | None:
 
 
 def array_head(count: int) -> bytes:
-    """Return what stands before the items of a msgpack array of so many, at its shortest.
+    """Return the shortest head of a msgpack array with ``count`` items.
 
     Raises:
-        LimitError: there are 2**32 of them or more.
+        LimitError: the count is 2**32 or more.
+
     """
     if count <= _FIXARRAY_COUNT_MAX:
         return bytes([0x90 | count])
@@ -57,17 +60,18 @@ def array_head(count: int) -> bytes:
         return b"\xdc" + count.to_bytes(2, "big")
     if count <= _ARRAY32_COUNT_MAX:
         return b"\xdd" + count.to_bytes(4, "big")
-    message = f"an array of msgpack has fewer than 2**32 items; these are {count}"
+    message = f"a msgpack array has fewer than 2**32 items, not {count}"
     raise LimitError(message)
 
 
 def join_array(items: Sequence[bytes]) -> bytes:
-    """Return the msgpack array of encoded items, with the shortest head: what ``split_array`` takes apart.
+    """Return the msgpack array of encoded items, with the shortest head. Inverse of ``split_array``.
 
     Args:
-        items: each one whole msgpack item; that is not checked here.
+        items: whole msgpack items, which are not checked.
 
     Raises:
-        LimitError: there are 2**32 of them or more.
+        LimitError: there are 2**32 items or more.
+
     """
     return b"".join((array_head(len(items)), *items))

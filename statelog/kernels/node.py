@@ -1,4 +1,4 @@
-"""Nodes, read: the head of a root, the entries of a chunk or of a root's tail."""
+"""Read nodes: the head of a root, and the entries of a chunk or of a root's tail."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _chunk_summary: Callable[..., int] = lib.sl_chunk_summary
 
 
 class RootHead(NamedTuple):
-    """What a root says before its tail; ``levels`` highest first, as (covered, digest, lsn, node)."""
+    """The part of a root before its tail. ``levels`` has (covered, digest, lsn, node), highest level first."""
 
     kind: int
     key: bytes
@@ -59,7 +59,7 @@ def _levels(data: bytes, numbers: list[int]) -> tuple[tuple[int, bytes | None, i
 
 
 def root_read(data: bytes, content_size: int, home_lsn: int) -> RootHead:
-    """Read a root node up to its tail, locators of the levels relocated."""
+    """Read a root node up to its tail. Locators of the levels are relocated."""
     scratch = take()
     status = _root_read(data, len(data), content_size, home_lsn, scratch.root)
     if status != OK:
@@ -77,11 +77,12 @@ def root_read(data: bytes, content_size: int, home_lsn: int) -> RootHead:
 
 
 def entries_table(data: bytes, content_size: int, home_lsn: int, *, is_root: bool, kind: int) -> list[int]:
-    """Tell where the entries of a chunk, or of a root's tail, lie.
+    """Return the offsets of the entries in a chunk or in a root's tail.
 
     Returns:
-        Flat, six numbers per entry: at, slot_at (of the slot; at level >= 1 of the digest; for sets the
-        end), end, covered (1 at level 0), lsn, node (0, 0 where there is no ref).
+        A flat list of six numbers for each entry: at, slot_at (at level >= 1 the offset of the
+        digest; in a set the end), end, covered (1 at level 0), lsn, node (0, 0 without a ref).
+
     """
     scratch = take()
     status = _entries_table(
@@ -97,10 +98,11 @@ def entries_table(data: bytes, content_size: int, home_lsn: int, *, is_root: boo
 def entries_copy(
     data: bytes, content_size: int, home_lsn: int, *, is_root: bool, kind: int, start: int, stop: int
 ) -> tuple[bytes, bytes]:
-    """Copy entries [start, stop) out of a node, as (entries, locators), relocated.
+    """Copy entries [start, stop) of a node, as (entries, relocated locators).
 
     Raises:
-        CorruptionError: also where the node has fewer than ``stop`` entries.
+        CorruptionError: the node is damaged, or has fewer than ``stop`` entries.
+
     """
     size_bytes_max = relocated_size_max(data, content_size)
     scratch = take(size_bytes_max)
@@ -115,13 +117,14 @@ def entries_copy(
 
 
 def chunk_summary(data: bytes, content_size: int, kind: int, digest: bytes) -> bytes:
-    """Return the entry that stands for this chunk node in the level above (FORMAT.md 4.3).
+    """Return the entry of this chunk in the level above (FORMAT.md 4.3).
 
     Args:
-        data: node of a closed chunk or an open level, of content_size bytes of content.
-        content_size: see the module.
-        kind: of the tree.
-        digest: the node's, 20 bytes.
+        data: node of a closed chunk or an open level.
+        content_size: see the package.
+        kind: kind of the tree.
+        digest: digest of the node, 20 bytes.
+
     """
     if len(digest) != 20:
         fail(USAGE, "digest")

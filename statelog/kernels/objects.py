@@ -1,7 +1,7 @@
-"""Kernels that take and make objects of Python's: `native/python/`, a second module in the kernels' library.
+"""Kernels that take and return Python objects: `native/python/`, a second module in the kernels' library.
 
-What cffi passes are bytes and numbers. Where half of the time went into taking these out of Python's objects, and
-putting what came back into others, C does that, too.
+cffi passes only bytes and numbers. Where half of the time was spent converting Python objects, C
+does the conversion, too.
 """
 
 from __future__ import annotations
@@ -25,16 +25,22 @@ def _load() -> Any:
 objects = _load()
 
 encode_plain: Callable[[object, int], bytes | None] = objects.encode_plain
-"""Returns the item of a value, which stands so deep in another; None where Python must encode it, or refuse it."""
+"""Returns the encoded item of a value at a depth. Returns None if Python must encode or reject it."""
 
 freeze_items: Callable[[list[Any], dict[type, bool], Callable[[type], bool]], tuple[Any, ...]] = objects.freeze_items
-"""Returns the items of a list, frozen, given which types are plain models, and what tells it of another."""
+"""Returns the frozen items of a list.
+
+The dict caches which types are plain models; the function decides for a new type.
+"""
 
 still_items: Callable[[tuple[Any, ...], list[Any]], tuple[int, int]] = objects.still_items
-"""Returns how many items of a list freeze to the same from the beginning, and how many more from the end."""
+"""Returns how many items of a list still equal the frozen ones, counted from the beginning and from the end."""
 
 join_texts: Callable[[list[bytes], bytes], str] = objects.join_texts
-"""Returns a JSON array of the texts that stand behind a prefix in each item. Raises ValueError: one is no such item."""
+"""Returns a JSON array of the texts after a prefix in each item.
+
+Raises ValueError if an item does not have this form.
+"""
 
 copy_plain: Callable[[Any], Any] = objects.copy_plain
-"""Returns a value with its lists and dicts made anew, all else shared. Raises RecursionError: deeper than 200."""
+"""Returns a value with copied lists and dicts; all else is shared. Raises RecursionError beyond a depth of 200."""

@@ -1,4 +1,4 @@
-"""The parts of a record, and its nodes, found in its node table (FORMAT.md 3)."""
+"""The parts of a record, and its nodes, located by its node table (FORMAT.md 3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Lent = Any
 _PLACE: Final = Struct("=5Q20s4x")
 
 VACUUMED: Final = (0, b"", 0, 0, 0)
-"""What `record_node` and `record_nodes` say of a vacuumed node."""
+"""The result of `record_node` and `record_nodes` for a vacuumed node."""
 
 _record_open: Callable[..., int] = lib.sl_record_open
 _record_node: Callable[..., int] = lib.sl_record_node
@@ -26,18 +26,18 @@ _record_nodes: Callable[..., int] = lib.sl_record_nodes
 
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without a Python call."""
 
 
 class RecordParts(NamedTuple):
-    """Where the parts of a record lie.
+    """The locations of the parts of a record.
 
     Attributes:
-        body_at: of the body,
-        body_size: and its size.
-        node_count: vacuumed nodes included, up to the last one that is left where there are such.
-        row_count: of nodes that are left.
-        size: of the record.
+        body_at: offset of the body.
+        body_size: size of the body.
+        node_count: number of nodes up to the last remaining one, including vacuumed nodes.
+        row_count: number of remaining nodes.
+        size: size of the record.
 
     """
 
@@ -49,16 +49,17 @@ class RecordParts(NamedTuple):
 
 
 def record_open(record: bytes | memoryview) -> RecordParts:
-    """Find the parts of a record; there may be more behind it.
+    """Find the parts of a record, which other bytes may follow.
 
     Raises:
-        CorruptionError: what its envelope and node table say does not fit in.
+        CorruptionError: the sizes in its envelope and node table exceed the data.
+
     """
     scratch = take()
     pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
     status = _record_open(pointer, len(record), scratch.parts)
     if status != OK:
-        del pointer  # a traceback would keep the buffer lent out
+        del pointer  # A traceback would otherwise keep the buffer exported.
         fail(status, "node table")
     parts = _new(RecordParts, unpack_numbers(scratch.numbers, 5))
     reuse(scratch)
@@ -69,18 +70,19 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
     """Find a node of a record.
 
     Returns:
-        (type, digest, content_at, content_size, total_size): the node is ``total_size`` bytes at
-        ``content_at``; the digest is what the node table says, or where it says none that of the content. For a
-        vacuumed node all are zero or empty.
+        (type, digest, content_at, content_size, total_size). The node is ``total_size`` bytes at
+        ``content_at``. The digest is that of the node table, or else computed from the content. For
+        a vacuumed node all are zero or empty.
 
     Raises:
-        CorruptionError: no such node, or its place is none.
+        CorruptionError: the node does not exist, or its location is invalid.
+
     """
     scratch = take()
     pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
     status = _record_node(pointer, len(record), number, scratch.place)
     if status != OK:
-        del pointer  # a traceback would keep the buffer lent out
+        del pointer  # A traceback would otherwise keep the buffer exported.
         fail(status, "node table")
     (place,) = _PLACE.iter_unpack(ffi.buffer(scratch.place))
     reuse(scratch)
@@ -91,17 +93,19 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
 def record_find(
     record: bytes | Lent, size: int, type_: int, digests: Sequence[bytes], numbers: Sequence[int]
 ) -> list[tuple[int, int, int]]:
-    """Find nodes of a record that have a type and these digests, and whose content has them.
+    """Find nodes of a record by type and digest, and check their content against the digest.
 
     Args:
-        record: the record; what `lend` gives for a view of one.
-        size: of the record.
-        type_: of the nodes.
-        digests: of the nodes, 20 bytes each.
-        numbers: of the nodes.
+        record: the record, or the result of `lend` for a view of it.
+        size: size of the record.
+        type_: type of the nodes.
+        digests: digests of the nodes, 20 bytes each.
+        numbers: numbers of the nodes.
 
     Returns:
-        (content_at, content_size, total_size) of each; those before the first that is not what the record holds there.
+        (content_at, content_size, total_size) of each node, up to the first that does not match the
+        record.
+
     """
     count = len(numbers)
     scratch = take()
@@ -113,15 +117,16 @@ def record_find(
 
 
 def lend(record: bytes | memoryview) -> bytes | Lent:
-    """Return what `record_find` takes. A view stays lent out until that is let go."""
+    """Return the argument of `record_find` for a view, which stays exported while the result exists."""
     return record if type(record) is bytes else from_buffer("uint8_t[]", record)
 
 
 def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, int, int]]:
-    """Find all nodes of a record that are left, by number, ascending: as ``record_node``, for each.
+    """Find the remaining nodes of a record, by ascending number, as ``record_node`` does.
 
     Raises:
-        CorruptionError: they and the table do not fill the record.
+        CorruptionError: the nodes and the table do not fill the record.
+
     """
     whole = bytes(record)
     capacity = record_open(whole).row_count
@@ -137,9 +142,9 @@ def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, 
 
 
 def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:
-    """Find all nodes of a record, as ``record_rows``, in a list that tells of vacuumed ones, too.
+    """Find all nodes of a record as ``record_rows`` does, in a list that includes vacuumed nodes.
 
-    A short record claims as many of these as it likes: each costs 8 bytes here.
+    A short record may claim any number of vacuumed nodes. Each costs 8 bytes here.
     """
     rows = record_rows(record)
     count = next(reversed(rows), -1) + 1

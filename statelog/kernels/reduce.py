@@ -1,4 +1,4 @@
-"""Two encoded values, merged as bytes."""
+"""Merge two encoded values."""
 
 from __future__ import annotations
 
@@ -37,19 +37,21 @@ def _fail_reducer(status: int, name: str) -> NoReturn:
 
 
 def add(a: bytes, b: bytes) -> bytes | None:
-    """Return the encoded ``a + b`` of Python for two items; None where Python must be asked.
+    """Return the encoded sum ``a + b`` of two items, as in Python; None if Python must compute it.
 
     Raises:
-        ReducerTypeError: the two do not add up (str and int, list and tuple, two dicts, ...).
+        ReducerTypeError: the types cannot be added (str and int, list and tuple, two dicts, ...).
+
     """
     return _reduce(_add, "add", a, b)
 
 
 def compare(a: bytes, b: bytes) -> int | None:
-    """Return -1, 0 or 1 as Python orders two numbers, str or bytes; None where Python must be asked.
+    """Return -1, 0 or 1 as Python orders two numbers, str or bytes; None if Python must compare them.
 
     Raises:
-        ReducerTypeError: numbers, str and bytes have no order among each other.
+        ReducerTypeError: the types have no common order, such as number and str.
+
     """
     scratch = take()
     status = _compare(a, len(a), b, len(b), scratch.order)
@@ -61,10 +63,11 @@ def compare(a: bytes, b: bytes) -> int | None:
 
 
 def merge_maps(a: bytes, b: bytes, *, deep: bool) -> bytes:
-    """Merge two encoded dicts: ``b`` wins; with ``deep``, dicts under the same key are merged likewise.
+    """Merge two encoded dicts. ``b`` wins; with ``deep``, dicts under the same key are merged recursively.
 
     Raises:
-        ReducerTypeError: one is no dict.
+        ReducerTypeError: a value is not a dict.
+
     """
     merged = _reduce(_merge_maps, "deep_merge" if deep else "merge", a, b, deep)
     assert merged is not None
@@ -75,7 +78,8 @@ def union(a: bytes, b: bytes) -> bytes:
     """Return the union of two encoded sets, or of two encoded frozensets.
 
     Raises:
-        ReducerTypeError: they are not of one kind, or no sets.
+        ReducerTypeError: the values are not sets of the same kind.
+
     """
     merged = _reduce(_union, "union", a, b)
     assert merged is not None

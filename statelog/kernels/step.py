@@ -43,8 +43,11 @@ _OUTPUT_SIZE_BYTES: Final = 192 * 1024
 """The size of the output: enough for the nodes of a step, the held nodes, and most metadata."""
 
 pack_fixed: Callable[..., bytes] = Struct(">14q20s20s20s").pack
-"""Packs the fixed fields of a step: the numbers of `pack_numbers`, with the root of the parent; the LSN of the record;
-the digests of the parent and of its state; the chain digest of the record before."""
+"""Packs the fixed fields of a step.
+
+These are the numbers of `pack_numbers`, with the root of the parent; the LSN of the record; the
+digests of the parent and of its state; the chain digest of the previous record.
+"""
 
 pack_change: Callable[..., bytes] = Struct(">BIHHI").pack
 """Packs the header of a change: operation, number of appended items, and the sizes of key, name and payload.
@@ -110,7 +113,7 @@ class Room:
 
 
 idle_rooms: list[Room] = []
-"""Rooms that no call uses, as the pool of scratches in `calling`."""
+"""Rooms that no call uses, like the pool of scratches in `calling`."""
 
 
 def step(

@@ -1,4 +1,4 @@
-"""All the nodes of a record checked in one call (FORMAT.md 3, 4)."""
+"""Check all nodes of a record in one call (FORMAT.md 3, 4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ForeignRef(NamedTuple):
-    """A ref to a node of an earlier record that was not seen lately; `parent` is the number of the node that refers."""
+    """A ref to a node of an earlier record that is not in the cache. `parent` is the number of the referring node."""
 
     parent: int
     type: int
@@ -24,13 +24,13 @@ class ForeignRef(NamedTuple):
 
 
 class RecordFacts(NamedTuple):
-    """What `RecordVerifier` found of a record that is sound in itself.
+    """The facts about a record whose own content is valid.
 
     Attributes:
-        node_count: of nodes that are there.
-        shared_count: of those, how many are found by digest over the whole store.
-        chain_digest: the record's; zeros where it was redacted.
-        refs: to be looked up.
+        node_count: number of existing nodes.
+        shared_count: number of them that are deduplicated across the store.
+        chain_digest: chain digest of the record; zeros if it is redacted.
+        refs: refs that the caller must look up.
 
     """
 
@@ -41,7 +41,7 @@ class RecordFacts(NamedTuple):
 
 
 _SEEN_COUNT: Final = 1 << 20
-"""Slots of 8 bytes: of a million nodes most that were seen need not be looked up."""
+"""Slots of 8 bytes. With a million nodes, most seen ones are still in the cache."""
 
 _REFS_MAX: Final = 1 << 16
 _SIZE_BYTES_MAX: Final = 1 << 24
@@ -52,9 +52,9 @@ _seen_node: Callable[..., int] = lib.sl_seen_node
 
 
 class RecordVerifier:
-    """Checks the nodes of records, one record after the other, in order of LSNs.
+    """Checks the nodes of records in order of LSNs.
 
-    `check` is for one thread at a time; `has_seen` may be called from another meanwhile.
+    Only one thread at a time may call `check`. Another thread may call `has_seen` meanwhile.
     """
 
     __slots__ = ("_places", "_places_capacity", "_refs", "_seen", "_slots")
@@ -70,13 +70,13 @@ class RecordVerifier:
         self._places = new("sl_node_place[]", self._places_capacity)
 
     def check(self, records: Sequence[tuple[int, memoryview]]) -> list[RecordFacts | None]:
-        """Check all nodes of records: digests, shape, and refs to nodes of the same record. The GIL is free meanwhile.
+        """Check all nodes of records: digests, shape, and refs to nodes of the same record. The GIL is released.
 
         Args:
-            records: with their LSNs, which ascend.
+            records: the records with their LSNs, ascending.
 
         Returns:
-            Facts of each; None where something does not hold, or the record is larger than this looks at: then check
+            The facts of each record. None if a check failed, or the record is too large: then check
             it node by node.
 
         """
@@ -121,6 +121,6 @@ class RecordVerifier:
         ]
 
     def has_seen(self, type_: int, digest: bytes, lsn: int, node: int) -> bool:
-        """Tell whether a node, or a ref to it, was seen lately."""
+        """Return True if the cache has the node or a ref to it."""
         found: bool = _seen_node(self._seen, type_, digest, lsn, node) == OK
         return found

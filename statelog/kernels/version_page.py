@@ -1,4 +1,4 @@
-"""Pages of the version index, and how far versions jump (FORMAT.md 6)."""
+"""Pages of the version index, and the depth of jumps between versions (FORMAT.md 6)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ _page_range: Callable[..., int] = lib.sl_page_range
 _page_find_time: Callable[..., int] = lib.sl_page_find_time
 
 jump_depth: Callable[[int], int] = lib.sl_jump_depth
-"""Returns the depth that a checkpoint of a depth jumps to, where retention leaves a way there."""
+"""Returns the depth to which a checkpoint jumps, unless retention has removed that version."""
 
 
 class VersionEntry(NamedTuple):
-    """Entry of a version page: the record of a version, and its time."""
+    """An entry of a version page: the LSN of a version's record, and its time."""
 
     lsn: int
     time_us: int
 
 
 def page_append(payload: bytes, version: int, lsn: int, time_us: int) -> bytes:
-    """Return the page with the entry of ``version``, LSN and time, added; ``b""`` starts a page there.
+    """Return the page with an added entry of ``version``. ``b""`` starts a new page.
 
-    Versions passed over get entries of zeros: they have expired.
+    Skipped versions get entries of zeros, which mean that they have expired.
 
     Raises:
-        UsageError: ``version`` is not above the page's last, or belongs on another page.
+        UsageError: ``version`` is not above the page's last version, or belongs on another page.
+
     """
     scratch = take()
     output = scratch.output
@@ -48,7 +49,8 @@ def page_read(payload: bytes, version: int) -> VersionEntry:
     """Return the entry of ``version``.
 
     Raises:
-        CorruptionError: the page does not hold it.
+        CorruptionError: the page does not have the version.
+
     """
     entry = page_find(payload, version)
     if entry is None:
@@ -57,7 +59,7 @@ def page_read(payload: bytes, version: int) -> VersionEntry:
 
 
 def page_find(payload: bytes, version: int) -> VersionEntry | None:
-    """Return the entry of ``version``, None if the page does not hold it."""
+    """Return the entry of ``version``, or None if the page does not have it."""
     scratch = take()
     status = _page_read(payload, len(payload), version, scratch.version_entry)
     entry = tuple.__new__(VersionEntry, unpack_numbers(scratch.numbers, 2)) if status == OK else None

@@ -126,14 +126,15 @@ class WakePlace:
 
 
 class WakeSlots:
-    """A file of slots, shared by all who wait. Only ``sleep`` blocks.
+    """A file of slots, shared by all waiters. Only ``sleep`` blocks.
 
     Args:
-        file: writable shared memory of ``WAKE_FILE_SIZE_BYTES``, aligned to 8. It is kept.
+        file: writable shared memory of ``WAKE_FILE_SIZE_BYTES``, aligned to 8. The object keeps it.
 
     Raises:
-        CorruptionError: it begins as another file.
-        UsageError: it is too small, or not aligned.
+        CorruptionError: the file has another magic.
+        UsageError: the file is too small, or not aligned.
+
     """
 
     __slots__ = ("_file", "_size")
@@ -172,25 +173,26 @@ class WakeSlots:
         return WakePlace(place)
 
     def leave(self, place: WakePlace) -> bool:
-        """Give the slot back; tell whether there is a call that its owner has not woken for."""
+        """Release the slot. Return True if a notification has not woken its owner yet."""
         was_called = new("int *")
         _leave(self._file, self._size, place._place, was_called)  # noqa: SLF001 - of this file, as below
         return bool(was_called[0])
 
     def sleep(self, place: WakePlace, timeout_s: float, *, stale_ms: int) -> int:
-        """Wait once to be called or notified, and renew the slot; return a ``WAKE_*`` status.
+        """Wait once for a call or a notification, and renew the slot. Return a ``WAKE_*`` status.
 
-        A signal ends it early. What came since the last return, or since entering, ends it at once.
+        A signal ends the wait. A notification since the last return, or since `enter`, ends it at
+        once.
         """
         timeout_ns = int(max(min(timeout_s, _WAIT_S_MAX), 0.0) * _NANOSECONDS)
         return _sleep(self._file, self._size, place._place, timeout_ns, stale_ms)  # noqa: SLF001
 
     def is_first(self, place: WakePlace, *, stale_ms: int) -> bool:
-        """Tell whether nobody alive has a lower ticket and the same subject."""
+        """Return True if no live waiter has a lower ticket for the same subject."""
         return _is_first(self._file, self._size, place._place, stale_ms) == OK  # noqa: SLF001
 
     def describe(self, place: WakePlace, *, mask: int, position: int) -> None:
-        """Write mask, position, and the ticket and bell of the place into the slot; 0 for none."""
+        """Write mask, position, and the place's ticket and bell into the slot; 0 for none."""
         _describe(self._file, self._size, place._place, mask, position)  # noqa: SLF001
 
     def draw_ticket(self) -> int:
@@ -205,7 +207,7 @@ class WakeSlots:
         _call(self._file, self._size, place._place)  # noqa: SLF001
 
     def lowest_position(self, *, within_ms: int) -> int | None:
-        """Return the lowest position of the slots renewed within that time; None if none has one."""
+        """Return the lowest position of the slots renewed within `within_ms`, or None."""
         lowest = new("uint64_t *")
         if _positions(self._file, self._size, within_ms, lowest) != OK:
             return None
@@ -213,11 +215,12 @@ class WakeSlots:
         return position
 
     def call_next(self, fits: Callable[[bytes], bool], *, stale_ms: int) -> bool:
-        """Call the first of those whose subject fits; False if there is none.
+        """Call the first waiter whose subject fits. Return False if there is none.
 
         Args:
-            fits: told a subject.
-            stale_ms: who has not renewed a slot for so long is passed over.
+            fits: a function that is called with a subject.
+            stale_ms: the age after which a slot that was not renewed is skipped.
+
         """
         place = new("sl_wake_place *")
         room = new("char[]", WAKE_SUBJECT_SIZE_BYTES_MAX)
@@ -229,15 +232,15 @@ class WakeSlots:
         return False
 
     def call_mask(self, mask: int) -> None:
-        """Notify all without a subject whose masks overlap this one."""
+        """Notify all waiters without a subject whose masks overlap this one."""
         _call_mask(self._file, self._size, mask)
 
     def note(self, records: int) -> None:
-        """Say that so many records were committed."""
+        """Add a number of records to the count of committed records."""
         _note(self._file, self._size, records)
 
     def noted(self) -> int:
-        """Return how many records are said to have been committed, modulo 2**64."""
+        """Return the count of committed records, modulo 2**64."""
         records = new("uint64_t *")
         _noted(self._file, self._size, records)
         value: int = records[0]

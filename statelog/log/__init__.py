@@ -1,5 +1,5 @@
 """The event log and the index derived from it: append, look up, verify, rebuild.
 
-The log is the truth. `index.py` alone says what a record does to the index; commits and
-`rebuild` both go through it, so that the two cannot differ (invariant L4).
+The log is authoritative. Only `index.py` and `kinds/` define how a record changes the index.
+Commits and `rebuild` both use them, so the two cannot differ (invariant L4).
 """

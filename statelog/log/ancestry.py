@@ -1,4 +1,4 @@
-"""Ancestors of checkpoints, by the jump pointers of a skew-binary list (Myers 1983): O(log n) steps."""
+"""Ancestors of checkpoints, found through the jump pointers of a skew-binary list (Myers 1983) in O(log n) steps."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """A checkpoint by the branch it was committed on and its version there."""
+    """A checkpoint, named by the branch it was committed on and its version there."""
 
     branch: int
     version: int
 
 
 def _event(view: View, thread: int, place: Place) -> CheckpointEvent | None:
-    """Return a checkpoint, None if it has expired."""
+    """Return a checkpoint, or None if it has expired."""
     found = view.checkpoint_of(thread, place.branch, place.version)
     return None if found is None else found[0]
 
 
 def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Place) -> CheckpointEvent | None:
-    """Return the checkpoint that `below` names as its ancestor, None if it has expired.
+    """Return the checkpoint that `below` names as its ancestor, or None if it has expired.
 
     Raises:
-        CorruptionError: it is no less deep, as none is that was committed before: a walk would not end.
+        CorruptionError: its depth is not smaller than that of `below`, so a walk might not end.
+
     """
     event = _event(view, thread, place)
     if event is not None and event.depth >= below.depth:
@@ -38,9 +39,9 @@ def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Plac
 
 
 def ancestor_at_depth(view: View, thread: int, place: Place, depth: int) -> Place | None:
-    """Return the ancestor of a checkpoint that has `depth` ancestors itself (at most its own depth).
+    """Return the ancestor of a checkpoint at a depth, which is at most the checkpoint's own depth.
 
-    None if it, or all ways to it, have expired.
+    Return None if the ancestor, or every path to it, has expired.
     """
     event = _event(view, thread, place)
     while event is not None and event.depth > depth:
@@ -69,7 +70,10 @@ def _jump(event: CheckpointEvent) -> Place | None:
 
 
 def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: CheckpointEvent) -> Place | None:
-    """Return the last checkpoint that both come from (or are), None if there is none, or not any more."""
+    """Return the last common ancestor of two checkpoints, or None if there is none or it has expired.
+
+    A checkpoint counts as its own ancestor.
+    """
     depth = min(left.depth, right.depth)
     a = ancestor_at_depth(view, thread, Place(left.branch, left.version), depth)
     b = ancestor_at_depth(view, thread, Place(right.branch, right.version), depth)
@@ -79,10 +83,11 @@ def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: Check
         if ours is None or theirs is None:
             return None
         if max(ours.depth, theirs.depth) >= depth:
-            message = f"records {ours.lsn} and {theirs.lsn} are no less deep than those they come after"
+            message = f"records {ours.lsn} and {theirs.lsn} do not have a greater depth than their ancestors"
             raise CorruptionError(message, lsn=ours.lsn)
         depth = max(ours.depth, theirs.depth)
-        # Of equal depth, both jump equally far: where to different places, past nothing they share.
+        # At equal depth, both jump equally far. If the jumps lead to different checkpoints, they skip no common
+        # ancestor.
         jumps = _jump(ours), _jump(theirs)
         if None not in jumps and ours.jump_depth == theirs.jump_depth and jumps[0] != jumps[1]:
             a, b = jumps

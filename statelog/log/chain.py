@@ -1,4 +1,4 @@
-"""Chain digests of records, most short ones of which do not say the one before them (L3)."""
+"""Chain digests of records. Most short records do not store the chain digest before them (L3)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ if TYPE_CHECKING:
 
 
 def read_chained(get_log: GetLog, lsn: int) -> tuple[Record, bytes] | None:
-    """Return a record, with the chain digest before it, and its own.
+    """Return a record, the chain digest before it, and its own chain digest.
 
-    Follows the chain from the nearest record that says it: one of the last `CHAINED_EVERY`.
+    Computes the chain from the nearest record that stores it, which is one of the last
+    `CHAINED_EVERY`.
 
     Args:
-        get_log: returns the record of an LSN, None if it is not there.
+        get_log: returns the record of an LSN, or None.
         lsn: above 0.
 
     Returns:
-        None if a record that it takes is not there.
+        None if a needed record is missing.
 
     Raises:
-        CorruptionError, FormatError: one of them is damaged, or newer.
+        CorruptionError, FormatError: a needed record is damaged, or its format is newer.
+
     """
     pending: list[tuple[Record, bytes]] = []
     at = lsn

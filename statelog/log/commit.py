@@ -58,7 +58,7 @@ class Staging(NamedTuple):
 
 
 class Last(NamedTuple):
-    """What this process remembers of the store as LMDB's transaction `number` left it."""
+    """The process's knowledge of the store after LMDB's transaction `number`."""
 
     memory: Memory
     number: int
@@ -207,7 +207,7 @@ class Committer:
         """
         last, memory = self.last, None
         if last is None or last.number != transaction.number - 1:
-            self.guard_key = read_guard_key(transaction)  # Another process, or an opening, may have written it.
+            self.guard_key = read_guard_key(transaction)  # Another process or another opening may have written it.
         for request in group:
             changes = transaction.changes
             request.error = None
@@ -245,15 +245,15 @@ class Committer:
     execute_in_turn = execute
 
     def append_elsewhere(self, transaction: WriteTransaction) -> BaseException | None:
-        """Append what is about to be committed to the log that many hosts share: only `SharedCommitter` has one."""
+        """Append the pending commit to a log that many hosts share. Only `SharedCommitter` has one."""
         raise NotImplementedError
 
     def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
-        """End a failed transaction, and settle `group` by what became of it."""
+        """End a failed transaction, and settle `group` by its outcome."""
         self.failures.settle(transaction, group, error, attempts)
 
     def flush(self, group: list[Request]) -> None:
-        """Make durable what the last transaction has committed, and notify waiters. Others may write meanwhile."""
+        """Make the last transaction durable, and notify waiters. Other threads may write meanwhile."""
         writer, file, transaction = self.writer, self._file, self._transaction
         if transaction is None or not transaction.changes or transaction.stage is not Stage.COMMITTED:
             return
@@ -292,7 +292,7 @@ class Committer:
     # --- what is remembered ---------------------------------------------------------------
 
     def _memory_in(self, transaction: WriteTransaction) -> Memory:
-        """Return what is known of the store if others have changed it since the last commit, or in this transaction."""
+        """Return the memory of the store if it has changed since the last commit, or in this transaction."""
         last, self.last = self.last, None  # No OS thread may copy it while it changes: see `memory_of`.
         return Memory(read_log_end(transaction)) if last is None else last.memory.caught_up(transaction)
 
@@ -302,7 +302,7 @@ class Committer:
         if last is None or last.number != snapshot_id:
             return None
         copied = last.memory.copy()
-        return copied if self.last is last else None  # else somebody has committed meanwhile
+        return copied if self.last is last else None  # Otherwise another thread has committed meanwhile.
 
 
 def committer_of(store_file: StoreFile) -> Committer:

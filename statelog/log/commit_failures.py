@@ -1,9 +1,12 @@
-"""What happens after a commit has failed: nothing acknowledged is lost, and every caller gets its own result.
+"""Failures of a commit: nothing acknowledged is lost, and every caller gets its own result.
 
-- A work fails. If it had written already, the works of its group are run again one by one, so that it fails alone.
-- The map or the disk is full. LMDB may find pages after a checkpoint, in a smaller map, or after two empty commits.
+- A work fails. If it had written already, the works of its group are run again one by one, so that
+  only it fails.
+- The map or the disk is full. LMDB may find pages after a checkpoint, in a smaller map, or after
+  two empty commits.
 - The outcome is unknown. LMDB's environment is reopened, and the log is read.
-- An interrupt came. If it came before the commit, nothing is written; otherwise the log is read as above.
+- An interrupt came. If it came before the commit, nothing is written; otherwise the log is read as
+  above.
 """
 
 from __future__ import annotations
@@ -63,7 +66,10 @@ class CommitFailures:
         self._flush = flush
 
     def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
-        """End a failed transaction, and settle `group` by what became of it. After an interrupt, leave it unsettled."""
+        """End a failed transaction, and settle `group` by its outcome.
+
+        After an interrupt, leave the group unsettled.
+        """
         transaction.abort()
         if transaction.may_be_committed and not is_map_full(error):
             self.settle_by_looking(transaction, group, error)
@@ -120,14 +126,16 @@ class CommitFailures:
         return False
 
     def with_reserve(self, commit: Callable[[], T], write_nothing: Callable[[], object]) -> T:
-        """Commit what helps to free space, from the reserve of the quota or of the file.
+        """Commit work that helps to free space, from the reserve of the quota or of the file.
 
         Args:
             commit: commits.
-            write_nothing: makes an empty commit. LMDB can reuse what `commit` freed after two of them.
+            write_nothing: makes an empty commit. After two of them, LMDB can reuse the pages that
+                `commit` freed.
 
         Raises:
             StoreFullError: the reserve is used up, too.
+
         """
         disk_reserve = self._writer.disk_reserve
         with disk_reserve.in_use():
@@ -146,7 +154,7 @@ class CommitFailures:
 
     def settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
         """Settle `group` after a commit whose outcome is unknown."""
-        is_lost = isinstance(error, StoreReplacedError)  # Whatever is in the former file, nobody will find it.
+        is_lost = isinstance(error, StoreReplacedError)  # No process will ever read the former file.
         outcome = False if is_lost else self.look(transaction, reopen=is_failure(transaction, error))
         if outcome is False and not is_failure(transaction, error):
             return
@@ -173,11 +181,11 @@ class CommitFailures:
                 request.error = CommitOutcomeUnknownError(message, path=str(path))
 
     def look(self, transaction: WriteTransaction, *, reopen: bool) -> bool | None:
-        """Return True if `transaction` is durably in the store, False if it is not, None if that cannot be told.
+        """Return True if `transaction` is durably in the store, False if it is not, None if that is unknown.
 
-        Whatever is found is flushed first. A write of the meta page that failed may have reached the disk all the same,
-        and LMDB then writes over it without a flush: a refused commit would come back after a power failure, and the
-        next one would reuse its pages.
+        The file is flushed first. A failed write of the meta page may still have reached the disk,
+        and LMDB then overwrites it without a flush. After a power failure, the refused commit would
+        come back, and the next commit would reuse its pages.
         """
         try:
             if reopen:

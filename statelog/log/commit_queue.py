@@ -34,7 +34,7 @@ NOBODY: list[Any] = []
 
 
 class Request:
-    """The work of one caller, and what came of it."""
+    """The work of one caller, and its outcome."""
 
     # Initial values are class attributes, because every commit creates a request.
     result: Any = None
@@ -46,9 +46,9 @@ class Request:
     gate: threading.Lock | None = None
     """Held while the caller waits. It is released when the request is done, and when the caller may lead."""
     guard: Any = None
-    """What keeps secrets out of the store of the caller, if that was opened with a guard."""
+    """Keeps secrets out of the caller's store, if the store was opened with a guard."""
     to_wake: list[threading.Lock] = NOBODY
-    """Of a leader that has ended: gates that are still to be released."""
+    """The gates that a leader has yet to release after it ended."""
 
     def __init__(
         self, work: Callable[[Any], Any], cache: Any = None, staged: Any = None, *, is_flushed: bool = True

@@ -85,7 +85,7 @@ class Engine:
         self.sweepers: dict[str, Sweep] = {}
         """The clean-up functions of adapters, by the adapter's name."""
         self.guard: Redactor | None = None
-        """What keeps secrets out of the file, if the store was opened with a guard."""
+        """Keeps secrets out of the file, if the store was opened with a guard."""
         self.limits: Limits | None = None
         """Limits on the sizes of channels, if the program has set some."""
         self.remote: Remote | None = None
@@ -106,7 +106,7 @@ class Engine:
             return transaction.snapshot_id
 
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-        """Return a node, from memory or through a read transaction of its own."""
+        """Return a node, from memory or through a new read transaction."""
         self._check_open()
         node = self.cache.get(digest, lsn, number)
         if node is not None:
@@ -121,7 +121,7 @@ class Engine:
             return read_nodes(transaction, self.cache, refs)
 
     def reader_in(self, transaction: Transaction) -> Callable[[int, bytes, int, int], Node]:
-        """Return a reader of nodes through a transaction that is open already."""
+        """Return a reader of nodes through an open transaction."""
         return partial(read_node, transaction, self.cache)
 
     def commit(
@@ -186,9 +186,9 @@ class Engine:
         self.store_file.flush_journal()
 
     def care(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
-        """Run `work` on a write transaction and commit it: what rewrites records, or takes them from elsewhere.
+        """Run `work` on a write transaction and commit it. The work rewrites records, or imports them.
 
-        It ends in an advance, and nothing is remembered of it.
+        The commit ends in a checkpoint. The committer remembers nothing of it.
         """
 
         def run(transaction: WriteTransaction) -> T:
@@ -202,16 +202,16 @@ class Engine:
 
     @property
     def is_shared(self) -> bool:
-        """Whether many hosts write the log, so that nobody rewrites it."""
+        """Whether many hosts write the log. Then no host rewrites it."""
         return self.store_file.writer.is_shared
 
     def share(self, log: SharedLog) -> None:
-        """Have all commits go by a log that many hosts write. Nobody commits as yet."""
+        """Send all commits through a log that many hosts write. No commit may have begun."""
         self.committer = self.store_file.committer = SharedCommitter(self.store_file.writer, log)
 
     @contextmanager
     def taking_in(self) -> Iterator[None]:
-        """Let records be put into the file as they are, which the shared log has; nobody else writes meanwhile."""
+        """Let this thread write records of the shared log into the file unchanged. No other thread writes meanwhile."""
         with self.store_file.lmdb_file.write_lock:
             former, self._taker = self._taker, get_ident()
             try:
@@ -220,7 +220,7 @@ class Engine:
                 self._taker = former
 
     def check_alone(self) -> None:
-        """Refuse to rewrite what many hosts share. Raises UsageError. Facts: path."""
+        """Raise UsageError if many hosts share the log, because its records cannot be rewritten. Facts: path."""
         if self.is_shared:
             path = self.store_file.path
             message = f"{path} is shared by many hosts: have it alone to let records go, to rewrite them, or to import"
@@ -228,7 +228,7 @@ class Engine:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether nobody may commit any more."""
+        """Whether the store accepts no more commits."""
         return self.store_file.lmdb_file.is_fenced
 
     def fence(self, error: FencedError) -> None:
@@ -239,7 +239,7 @@ class Engine:
         self.store_file.fence_off(error)
 
     def append(self, work: Callable[[WriteTransaction], T]) -> T:
-        """Run `work`, which appends records as they are, with what follows from them (L4): committed as by `commit`."""
+        """Run `work`, which appends existing records with their index changes (L4), and commit it like `commit`."""
         self._check_open()
         if not isinstance(self.committer, SharedCommitter):
             return self.committer.submit(work)
@@ -248,7 +248,7 @@ class Engine:
         return self.committer.take_in(work)
 
     def _commit(self, request: Callable[[], Request], *, may_use_reserve: bool) -> Any:
-        """Commit a request, from the reserve of the quota or of the file if there is no room otherwise."""
+        """Commit a request, using the reserve of the quota or of the file if necessary."""
         committer = self.committer
         try:
             return committer.commit(request())
@@ -284,9 +284,9 @@ class Engine:
             raise self.store_file.lmdb_file.forked_error()
 
     def close(self) -> None:
-        """Give the store file back; other stores of this process may still hold it."""
+        """Release the store file. Other stores of this process may still use it."""
         self.is_closed = True
         self.cache.clear()
-        if not self._is_given_back:  # else it was not, by a close that was refused or interrupted
+        if not self._is_given_back:  # A close that was refused or interrupted did not release it.
             self.store_file.close()
             self._is_given_back = True

@@ -26,14 +26,14 @@ NOTHING_WRITTEN = b"\x80"
 
 
 NEEDS_KEY = "statelog:needs"
-"""In the metadata of a version: channels that are made of what its ancestors hold (see `care.needs`)."""
+"""The key in a version's metadata for the channels that are computed from its ancestors (see `care.needs`)."""
 
 SERVES_KEY = "statelog:serves"
-"""In the metadata of a version: the id of the version that its branch was begun for (see `care.serves`)."""
+"""The key in a version's metadata for the id of the version that its branch serves (see `care.serves`)."""
 
 
 SCHEMA_KEY = "statelog:schema"
-"""In the metadata of a version: the schema version of its state, if that is above 1."""
+"""The key in a version's metadata for the schema version of its state, if that is above 1."""
 
 SCHEMA_KEY_ITEM = cbor.encode(SCHEMA_KEY)
 
@@ -48,7 +48,7 @@ def schema_version(metadata: bytes) -> int:
 
 
 class ThreadEvent(NamedTuple):
-    """A thread begins, and its branch `main`."""
+    """A thread and its branch `main` begin."""
 
     thread_id: str
     specs: dict[str, str]
@@ -82,24 +82,24 @@ class TagEvent(NamedTuple):
 
 
 class DeleteEvent(NamedTuple):
-    """A thread is gone, and its id stays dead."""
+    """A thread is deleted, and its id stays marked as deleted."""
 
     thread: int
     id_digest: bytes
     returns: bool | None = None
-    """True if what it had on loan is reached by nothing any more that came by it there."""
+    """True if nothing reaches the thread's borrowed nodes any more."""
 
 
 class LoanEvent(NamedTuple):
-    """A thread has nodes of another thread's, of any record before this one: it is a copy of that thread.
+    """A thread has nodes of another thread's earlier records, because it is a copy of that thread.
 
-    Of numbers alone: it outlives both.
+    The event has only numbers, so it outlives both threads.
     """
 
     thread: int
     lender: int
     next_versions: list[int]
-    """Of the branches of a copy, the first version that was not copied; empty where it is none (an import)."""
+    """For each branch of a copy, the first version that was not copied; empty after an import."""
 
 
 class RemovalEvent(NamedTuple):
@@ -122,7 +122,8 @@ class RemovalEvent(NamedTuple):
 class PolicyEvent(NamedTuple):
     """A thread's retention policy; empty for none.
 
-    Of thread 0, and with a pattern (`log.care.policies`), one for threads that are still to begin, whose ids fit it.
+    With thread 0 and a pattern (`log.care.policies`), it is the policy of future threads whose ids
+    match.
     """
 
     thread: int
@@ -131,7 +132,7 @@ class PolicyEvent(NamedTuple):
 
 
 class CheckpointEvent(NamedTuple):
-    """A checkpoint, or (target > 0) a rollback, which is one that points at an old root."""
+    """A checkpoint, or (target > 0) a rollback, which refers to an earlier root."""
 
     thread: int
     branch: int
@@ -160,7 +161,7 @@ class CheckpointEvent(NamedTuple):
         return checkpoint_digest(self.parent_digest, self.root_digest, self.time_us, self.id, self.metadata)
 
     def metadata_field(self, key: str) -> Any:
-        """Return what metadata has under a key, None if nothing: most has not, and is not decoded."""
+        """Return the value under a key of the metadata, or None. Metadata without the key is not decoded."""
         return cbor.decode(self.metadata).get(key) if cbor.encode(key) in self.metadata else None
 
 
@@ -168,7 +169,7 @@ Digested = tuple[CheckpointEvent, bytes]
 """A checkpoint and its digest."""
 
 Event = tuple[Any, ...]
-"""One of these, or of another kind: what a row of `kinds.table` makes of a record."""
+"""One of the tuples above, or of another kind: the result of a row of `kinds.table` for a record."""
 
 _NULL = -1
 NULL_ITEM = b"\xf6"
@@ -218,10 +219,11 @@ def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, byte
 
 
 def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
-    """Return the event of a record whose checksum holds, and whose type is the one that is decoded.
+    """Return the event of a record with a valid checksum and the decoded type.
 
     Raises:
-        CorruptionError: the body is not of its type.
+        CorruptionError: the body does not fit the type.
+
     """
     try:
         return decode(record)
@@ -231,16 +233,16 @@ def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
 
 
 def decode_checkpoint(record: Record) -> CheckpointEvent:
-    """Return a checkpoint; metadata, channels and borrowed digests as they stand: metadata may need a codec."""
+    """Return a checkpoint. Metadata, channels and borrowed digests stay encoded, because metadata may need a codec."""
     body = record.body
     places = kernels.checkpoint_decode(body, is_rollback=record.type == TYPE_ROLLBACK)
     return _event_at(body, places, record.lsn, record.time_us)
 
 
 def read_checkpoint(data: memoryview | bytes, lsn: int) -> Digested | None:
-    """Return the checkpoint or rollback of a record as `decode_record` and `decode_checkpoint` find it, but sooner.
+    """Return the checkpoint or rollback of a record. This is a faster `decode_record` and `decode_checkpoint`.
 
-    None where they find something else, or damage.
+    Return None for other records and damaged ones.
     """
     record = data if len(data) > COPIED_SIZE_BYTES_MAX else bytes(data)
     if xxh3_64_digest(record[8:]) != record[:8]:
@@ -254,11 +256,11 @@ def read_checkpoint(data: memoryview | bytes, lsn: int) -> Digested | None:
     try:
         return _event_at(body, places, lsn, time_us), digest
     except (ValueError, CorruptionError):
-        return None  # an id that is none
+        return None  # The id is not a valid id.
 
 
 def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> CheckpointEvent:
-    """Return the checkpoint whose fields are at some places of `data`."""
+    """Return the checkpoint whose fields are at the given offsets of `data`."""
     (
         thread, branch, version, parent_branch, parent_version, jump_branch, jump_version, depth, jump_depth,
         root_lsn, root_node, target, parent_at, root_at, id_at, metadata_at, written_at, borrowed_at, end,
@@ -290,12 +292,12 @@ def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> Checkpo
 
 
 def default_id(lsn: int, digest: bytes) -> str:
-    """Return the id of a checkpoint whose caller gave none: it tells where to look and what to find."""
+    """Return the default id of a checkpoint: it names the LSN and the digest."""
     return f"{lsn}~{digest.hex()[:16]}"
 
 
 def parse_default_id(text: str) -> int | None:
-    """Return the LSN in a default id, None if it has not that form."""
+    """Return the LSN in a default id, or None if the text is not a default id."""
     lsn, mark, digest = text.partition("~")
     is_default = mark and lsn.isascii() and lsn.isdigit() and len(digest) == 16
     return int(lsn) if is_default and len(lsn) < 20 else None

@@ -7,16 +7,16 @@ from statelog.format import cbor
 from statelog.limits import NAME_SIZE_BYTES_MAX
 
 OWN_CHANNELS = "statelog:"
-"""Channels whose names begin so are the library's own: any thread has them, and no schema declares one."""
+"""Channels with this prefix belong to the library: every thread may have them, and no schema declares them."""
 
 _CHANNELS_MAX = 4096
-"""Channels whose key items are remembered: all are forgotten when there are more."""
+"""Cached key items of channels. The cache is cleared when it is full."""
 
 
 def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MAX) -> None:
-    """Refuse a name that cannot be part of a key."""
+    """Raise an error for a name that cannot be part of a key."""
     if not isinstance(name, str) or not name:
-        message = f"a {what} is a text of at least one character, not {name!r}"
+        message = f"a {what} must be a non-empty str, not {name!r}"
         raise UsageError(message, argument=what, value=name)
     try:
         size = len(name.encode())

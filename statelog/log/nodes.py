@@ -1,4 +1,4 @@
-"""Read nodes from records, digests verified, recent ones remembered."""
+"""Read nodes from records, verify their digests, and cache recent ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statelog.log.transaction import Log
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
-"""Two generations of at most half of it each: enough for the spines of thousands of threads."""
+"""The size of the cache, in two generations of half that size: enough for the spines of thousands of threads."""
 
 _OVERHEAD_BYTES = 200
 
@@ -28,20 +28,21 @@ NodeRef = tuple[int, bytes, int, int]
 _TYPE_AND_LSN = itemgetter(0, 2)
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without a Python call."""
 
 
 class NodeCache:
-    """Nodes by locator. A node never changes, so whatever is here is right.
+    """Nodes by locator. A node never changes, so a cached node is always valid.
 
-    Two generations: what was not asked for while one filled up is forgotten. Safe to use
-    from several OS threads: every step is one dict operation.
+    There are two generations: nodes not requested while one filled up are dropped. Safe to use from
+    several OS threads, because every step is one dict operation.
     """
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
         self._half = size_bytes_max // 2
-        # Rows and data of all nodes of a record that this process wrote, in tuples of bytes: of those there may be
-        # many thousands, and the garbage collector need not go over them. And nodes read, one by one.
+        # Rows and data of all nodes of a record that this process wrote, as tuples of bytes. There may be many
+        # thousands, and the garbage collector does not track such tuples. Nodes that were read are stored one
+        # by one.
         self._young: dict[int, tuple[bytes, bytes]] = {}
         self._old: dict[int, tuple[bytes, bytes]] = {}
         self._young_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
@@ -51,9 +52,9 @@ class NodeCache:
         """A purge by this process has rewritten the records up to this LSN. References read before may be wrong."""
 
     def get(self, digest: bytes, lsn: int, number: int) -> Node | None:
-        """Return a node if it is remembered, and is the one that `digest` names.
+        """Return a node if it is cached and matches `digest`.
 
-        A locator is not covered by any digest: one that was damaged may lead to another node.
+        No digest covers a locator, so a damaged locator may lead to another node.
         """
         nodes = self._young.get(lsn)
         if nodes is None:
@@ -71,7 +72,7 @@ class NodeCache:
         return found[1] if found is not None and found[0] == digest else None
 
     def get_all(self, refs: Sequence[NodeRef]) -> list[Node | None]:
-        """Return several nodes, as `get`."""
+        """Return several nodes, like `get`."""
         young, found = self._young, []
         if not (young or self._old or self._young_nodes or self._old_nodes):
             return [None] * len(refs)
@@ -85,7 +86,7 @@ class NodeCache:
         return found
 
     def put(self, digest: bytes, node: Node, lsn: int, number: int) -> None:
-        """Remember a node."""
+        """Cache a node."""
         size = len(node.data) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
@@ -95,7 +96,7 @@ class NodeCache:
         self._young_nodes[lsn, number] = (digest, node)
 
     def put_nodes(self, lsn: int, rows: bytes, data: bytes) -> None:
-        """Remember all nodes of a record just written: one entry, since they were made together."""
+        """Cache all nodes of a record just written. They form one entry."""
         size = len(data) + len(rows) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
@@ -105,7 +106,7 @@ class NodeCache:
         self._young[lsn] = (rows, data)
 
     def _age(self, size: int) -> None:
-        """Begin a new generation with what has that size."""
+        """Begin a new generation for an entry of this size."""
         self._old, self._young = self._young, {}
         self._old_nodes, self._young_nodes = self._young_nodes, {}
         self._size = size
@@ -118,18 +119,20 @@ class NodeCache:
 
 
 def read_node(transaction: Log, cache: NodeCache, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-    """Return a node; what comes from disk is hashed and compared with the digest referred to.
+    """Return a node. A node from disk is hashed and compared with the digest.
 
     Raises:
-        CorruptionError: no such record or node, or its content is not what the digest says.
-        ExpiredError: it was vacuumed.
+        CorruptionError: the record or node does not exist, or the content does not match the
+            digest.
+        ExpiredError: the node was vacuumed.
+
     """
     node = cache.get(digest, lsn, number)
     return _read_record(transaction, cache, type_, lsn, (digest,), (number,))[0] if node is None else node
 
 
 def read_nodes(transaction: Log, cache: NodeCache, refs: Sequence[NodeRef]) -> list[Node]:
-    """Return several nodes, as `read_node`; neighbours mostly lie in one record, which is looked up once."""
+    """Return several nodes, like `read_node`. Neighbours are mostly in one record, which is looked up once."""
     nodes = cache.get_all(refs)
     missing = [at for at, node in enumerate(nodes) if node is None]
     places = iter(missing)
@@ -143,7 +146,7 @@ def read_nodes(transaction: Log, cache: NodeCache, refs: Sequence[NodeRef]) -> l
 def _read_record(
     transaction: Log, cache: NodeCache, type_: int, lsn: int, digests: Sequence[bytes], numbers: Sequence[int]
 ) -> list[Node]:
-    """Return nodes of one record, and remember them."""
+    """Return nodes of one record, and cache them."""
     record = _get_record(transaction, lsn, numbers[0])
     places = kernels.record_find(kernels.lend(record), len(record), type_, digests, numbers)
     if len(places) < len(numbers):
@@ -160,16 +163,16 @@ def _read_record(
 def _get_record(transaction: Log, lsn: int, number: int) -> memoryview | bytes:
     record = transaction.lend_log(lsn)
     if record is None:
-        message = f"record {lsn} is missing, node {number} of it is referred to"
+        message = f"record {lsn} is missing, but a reference names its node {number}"
         raise CorruptionError(message, lsn=lsn, node=number)
     return record if len(record) > COPIED_SIZE_BYTES_MAX else bytes(record)
 
 
 def _missing_node(record: bytes, lsn: int, number: int) -> CorruptionError | ExpiredError:
-    """Return why a record does not hold a node that is referred to."""
+    """Return the error for a referenced node that a record does not have."""
     try:
         if kernels.record_node(record, number) == kernels.VACUUMED:
-            message = f"node {number} of record {lsn} went with the versions it belonged to"
+            message = f"node {number} of record {lsn} was removed with its versions"
             return ExpiredError(message, lsn=lsn, node=number)
     except CorruptionError as error:
         message = f"record {lsn}: node {number} cannot be read: {error}"

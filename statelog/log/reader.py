@@ -1,4 +1,4 @@
-"""Read the event log in order, and wait for more."""
+"""Read the event log in order, and wait for more records."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
         flushed = engine.store_file.flushed_lsn() if follow else None
         with engine.read() as view:
             last = view.transaction.last_lsn() if flushed is None else flushed
-            if not follow:  # what is committed while the caller works is not run after
+            if not follow:  # Without `follow`, stop at the records that existed at the beginning.
                 end = last = last if end is None else end
             stop = min(after + _PAGE_RECORDS, last)
             page: list[LogRecord] = []
@@ -94,7 +94,7 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
 
 
 def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
-    """Return a record; `before` is the chain digest of the one before, empty if it is not known."""
+    """Return a record. `before` is the chain digest before it, or empty if unknown."""
     record, digest = _read_behind(view, lsn, before) if before else read_with_digest(view, lsn)
     kind = kind_of(record)
     if record.flags & FLAG_REDACTED:
@@ -133,7 +133,7 @@ def _thread_of(view: View, kind: Kind[Any], event: Event, lsn: int) -> tuple[str
 
 
 def read_with_digest(view: View, lsn: int) -> tuple[Record, bytes]:
-    """Return a record, with the chain digest before it, and its own."""
+    """Return a record, the chain digest before it, and its own chain digest."""
     found = read_chained(view.transaction.get_log, lsn)
     if found is None:
         raise missing("record", lsn)

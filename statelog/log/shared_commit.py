@@ -1,7 +1,8 @@
 """Commits to a log that many hosts write. The log is authoritative; this file is a replica.
 
-A group is run in its turn, on the last state there is. Its records go into the log first, and then into the file: so no
-file has a record that the log lacks. If a process dies between the two, its next turn imports the missing records.
+A group runs during this host's turn, on the latest state. Its records go into the log first, and
+then into the file. So no file has a record that the log does not have. If a process dies between
+the two, its next turn imports the missing records.
 """
 
 from __future__ import annotations
@@ -29,17 +30,23 @@ class SharedLog(Protocol):
         """Keep other hosts from appending during the `with` block. Their earlier records are imported first.
 
         Raises:
-            StatelogError: it cannot be had now. Nothing was run.
+            StatelogError: the turn is not available now. Nothing was run.
+
         """
 
     def append(self, transaction: WriteTransaction) -> BaseException | None:
-        """Append what a transaction is about to put into the file. It is in the log for good on return.
+        """Append the records of a transaction to the log, before they go into the file.
+
+        They are durable there on return.
 
         Returns:
-            an interrupt that came meanwhile, which is to be raised once the file has it, too.
+            An interrupt that came meanwhile, to be raised after the file has the records, too; or
+            None.
 
         Raises:
-            CommitOutcomeUnknownError: the outcome is unknown. Any other error: the record is not in the log.
+            CommitOutcomeUnknownError: the outcome is unknown. After any other error, the records
+                are not in the log.
+
         """
 
 
@@ -52,12 +59,12 @@ class SharedCommitter(Committer):
         self._log = log
         self._has_turn = False
         self._sent: WriteTransaction | None = None
-        """The last transaction that was to be appended to the log."""
+        """The last transaction that was sent to the log."""
         self._is_logged = False
-        """Whether the log has it."""
+        """Whether the log has that transaction."""
 
     def take_in(self, work: Callable[[WriteTransaction], T]) -> T:
-        """Run work that puts into the file what the log has. The caller holds `write_lock`. Raises as `commit`."""
+        """Run work that writes records of the log into the file. The caller holds `write_lock`. Raises as `commit`."""
         request, has_turn = Request(work, is_flushed=False), self._has_turn
         self._has_turn = False
         try:
@@ -85,7 +92,7 @@ class SharedCommitter(Committer):
                 request.settled = True
 
     def append_elsewhere(self, transaction: WriteTransaction) -> BaseException | None:
-        """Append to the log what is about to be committed, unless it comes from there."""
+        """Append the pending commit to the log, unless it comes from the log."""
         if not (self._has_turn and transaction.appended):
             return None
         self._sent, self._is_logged = transaction, False
@@ -94,7 +101,11 @@ class SharedCommitter(Committer):
         return interrupt
 
     def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
-        """Settle a failed group. What was sent to the log is not run again: the next turn takes in what is there."""
+        """Settle a failed group.
+
+        Works whose records were sent to the log do not run again: the next turn imports the
+        records.
+        """
         if self._sent is not transaction:
             super().settle(transaction, group, error, attempts)
             return
@@ -110,7 +121,7 @@ class SharedCommitter(Committer):
 
     def _is_logged_error(self, error: BaseException) -> CommitOutcomeUnknownError:
         path = self.writer.file.path
-        message = f"{path}: a commit is in the log that all hosts share, and failed in this copy of it: {error}"
+        message = f"{path}: a commit is in the shared log, but failed in this copy: {error}"
         made = CommitOutcomeUnknownError(message, path=str(path))
         made.__cause__ = error
         return made

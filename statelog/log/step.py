@@ -1,8 +1,8 @@
-"""The common commit: writes that put, add or append, and close last chunks at most, in one kernel call.
+"""The common commit in one kernel call: writes that put, add or append, and that close only last chunks.
 
-Invariant T6: what a step makes of writes is what the general path (`writer`) makes of them, node for node, and its
-record is, byte for byte, what the general encoders make of these.
-Where that path would do more, or refuse, there is no step, and it is taken.
+Invariant T6: a step makes the same nodes from writes as the general path (`writer`) does, and the
+same record byte for byte. If that path would do more, or reject a write, there is no step, and the
+general path runs.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ Line = tuple[int, int, int, int | None, int | None, bytes | None, int | None, in
 """The first fields of an event: thread, branch, version, and the checkpoints that it refers to. See `parent_links`."""
 
 STEP_UPSERT = -1
-"""An upsert into a keyed list: where every identity is new to it, an append. Payload: its operations."""
+"""An upsert into a keyed list. If every identity is new to the list, it is an append. Payload: its operations."""
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without a Python call."""
 
 _TRIES_MAX = 64
-"""So many nodes are read for one step, and more for none: a root of each list, and of these an open level or two."""
+"""The most nodes that are read for one step: the root of each list, and one or two open levels."""
 
 Grown = tuple[bytearray, bytes]
-"""Fingerprints of a keyed list that gets new items, and those of the items."""
+"""The fingerprints of a keyed list that gets new items, and those of the items."""
 
 _Change = tuple[int, int, bytes, bytes]
-"""What a step does to a channel: operation, number of items, key of a keyed list, encoded, payload."""
+"""The change of a channel: operation, number of items, encoded key of a keyed list, payload."""
 
 _NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)
@@ -108,7 +108,7 @@ def take_step(
     written: bytes,
     known: Sequence[tuple[bytes, int, int]] = (),
 ) -> Head | None:
-    """Stage a checkpoint of the head's channels merged with writes, the head its parent; None if they are no step."""
+    """Stage a checkpoint of the head's channels merged with writes, or return None if they cannot be a step."""
     event = head.event
     root = (event.root_digest, event.root_lsn, event.root_node)
     held = head.held or hold(batch, NOTHING_HELD, (ROOT, *root))
@@ -144,7 +144,7 @@ def take_step(
 def _stage(
     batch: Batch, type_: int, event: CheckpointEvent, step: Stepped, key: bytes, nodes: Nodes, held: bytes
 ) -> Head:
-    """Stage what a step has made, and return the new head."""
+    """Stage the result of a step, and return the new head."""
     record = (step.record, step.chain, step.rows_at)
     batch.staged.append(_new(Staged, (type_, event.time_us, b"", nodes, record)))
     batch.index[key] = step.page
@@ -157,7 +157,7 @@ def _stage(
 
 
 def find_large(batch: Batch, large: Sequence[tuple[int, bytes]], thread: int) -> tuple[bytes, bytes]:
-    """Return which of some large leaves the store has, packed, and the item of those that a thread is to borrow."""
+    """Return those large leaves that the store has, packed, and the item of those that the thread must borrow."""
     known: list[bytes] = []
     borrowed: list[bytes] = []
     for _number, leaf in large:
@@ -171,7 +171,7 @@ def find_large(batch: Batch, large: Sequence[tuple[int, bytes]], thread: int) ->
 
 
 def take_rollback(batch: Batch, head: Head, line: Line, parent: Head, metadata: bytes, written: bytes) -> Head | None:
-    """Stage a checkpoint behind the head, with the root of its parent; None if there is too much of it."""
+    """Stage a checkpoint after the head, with the root of its parent. Return None if it is too large for a step."""
     target = parent.event
     root = (target.root_digest, target.root_lsn, target.root_node)
     nothing, target_lsn = NOTHING_BORROWED, target.lsn
@@ -213,7 +213,7 @@ def _make(
     *,
     target: int = _NO_TARGET,
 ) -> tuple[Stepped, bytes, int, int] | None:
-    """Make the record of the head's successor and the page it is entered on; return them, the page's key, LSN, time."""
+    """Make the record of the head's successor and its version page. Return them with the page's key, LSN and time."""
     thread, branch, version = line[:3]
     lsn, time_us, previous_chain = batch.next_place(thread, branch)
     key = pack_page_key(thread, branch, version // VERSIONS_PER_PAGE)
@@ -234,7 +234,7 @@ def _make(
 
 
 def hold(reader: Batch, held: bytes, wanted: kernels.Wanted) -> bytes:
-    """Return what is held for a step, and a node beside it."""
+    """Return the held nodes of a step, with a wanted node added."""
     data, content_size, lsn = reader.read_node(*wanted)
     return held + pack_held(wanted[0], wanted[1], lsn, len(data), content_size) + data
 
@@ -242,7 +242,7 @@ def hold(reader: Batch, held: bytes, wanted: kernels.Wanted) -> bytes:
 def _changes_of(
     batch: Batch, held: bytes, state_digest: bytes, writes: Sequence[Write], grown: dict[bytes, Grown]
 ) -> bytes | None:
-    """Return what writes do, channel by channel; None if they are no step."""
+    """Return the changes of writes by channel, or None if they cannot be a step."""
     changes: dict[bytes, _Change] = {}
     for each in writes:
         operation, payload = each.operation, each.payload
@@ -268,7 +268,7 @@ def _changes_of(
 
 
 def _change(operation: int, payload: Any, earlier: _Change | None) -> _Change | None:
-    """Return what a write to a channel does, after an earlier one of the same commit."""
+    """Return the change of a channel by a write, after an earlier write of the same commit."""
     if operation != STEP_APPEND and type(payload) is bytes:
         return (operation, 0, b"", payload) if earlier is None else None
     if type(payload) is not list or not payload:
@@ -290,7 +290,7 @@ def _encoded_key(key: str) -> bytes:
 def _upsert(
     batch: Batch, found: kernels.Wanted | None, write: Write, grown: dict[bytes, Grown], key: bytes
 ) -> _Change | None:
-    """Return the append that an upsert into a list comes to; None unless every item is new to it."""
+    """Return the append that equals an upsert into a list, or None unless every item is new to the list."""
     operations = write.payload
     if found is None or not operations or None in operations or any(map(_is_removal, operations)):
         return None
@@ -303,8 +303,9 @@ def _upsert(
 
 
 def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[bytes]) -> Grown | None:
-    """Return how a keyed list grows by items; None unless every one is new to it."""
-    prints = batch.memory.prints.take(found[1])  # of two channels that hold the same list, for one
+    """Return the fingerprints of a keyed list after an append, or None unless every item is new to it."""
+    # If two channels have the same list, only one of them gets the fingerprints.
+    prints = batch.memory.prints.take(found[1])
     if prints is None:
         tree = Tree(batch.reader(), batch.read_node(*found))
         if tree.kind != kernels.KIND_KEYED or 4 * tree.count > SIZE_BYTES_MAX:
@@ -319,14 +320,14 @@ def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[
 def _prints_of_new(
     batch: Batch, found: kernels.Wanted, key_item: bytes, prints: bytearray, items: Sequence[bytes]
 ) -> bytes | None:
-    """Return the fingerprints of items whose identities are new to a keyed list, though their fingerprints are not."""
+    """Return the fingerprints of items whose identities are new to the list, but whose fingerprints are not."""
     tree: Tree | None = None
     added: list[bytes] = []
     for item in items:
         try:
             identity = identity_of(item, key_item)
         except ReducerTypeError:
-            return None  # which the general path says
+            return None  # The general path reports the error.
         wanted = fingerprint(identity)
         position = kernels.prints_find(prints, wanted, 0)
         while position >= 0:
@@ -335,11 +336,14 @@ def _prints_of_new(
                 return None
             position = kernels.prints_find(prints, wanted, position + 1)
         added.append(wanted.to_bytes(2, "big"))
-    return None if len(set(added)) < len(added) else b"".join(added)  # perhaps one item twice
+    return None if len(set(added)) < len(added) else b"".join(added)  # An item may occur twice.
 
 
 def _remember_grown(memory: Memory, grown: dict[bytes, Grown], state_digest: bytes, held: bytes) -> None:
-    """Keep lists' fingerprints for their next upsert; whatever becomes of the commit, they are those of its digests."""
+    """Cache lists' fingerprints for their next upsert.
+
+    They stay valid even if the commit fails, because digests name them.
+    """
     for key, (prints, added) in grown.items():
         found = kernels.step_list(state_digest, held, key)
         if found is not None:

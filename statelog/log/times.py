@@ -9,7 +9,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now_us() -> int:
-    """Return what the clock says, as records bear it: after 1970."""
+    """Return the time of the clock for a record: microseconds since 1970, at least 1."""
     return max(time.time_ns() // 1000, 1)
 
 
@@ -22,6 +22,6 @@ def to_time_us(moment: datetime) -> int:
     """Inverse of `to_datetime`; a naive datetime is local time."""
     try:
         delta = moment.astimezone(UTC) - _EPOCH
-    except (OverflowError, ValueError):  # the first or last day of the calendar, shifted out of it
+    except (OverflowError, ValueError):  # The time zone shifts the first or last day of the calendar out of range.
         delta = moment.replace(tzinfo=UTC) - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds

@@ -1,4 +1,4 @@
-"""What the log is read from, whoever holds it."""
+"""Interfaces for reading the log, from a transaction or a batch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ class Log(Protocol):
         """Return a record, borrowed."""
 
     def lend_log(self, lsn: int) -> memoryview | None:
-        """Return a borrowed record without a check of its MAC, to read nodes, whose digests are checked instead."""
+        """Return a borrowed record without a check of its MAC.
+
+        Use it to read nodes, whose digests are checked instead.
+        """
 
     def last_lsn(self) -> int:
-        """Return the last LSN, 0 if none."""
+        """Return the last LSN, or 0 in an empty log."""
 
 
 class Transaction(Log, Protocol):
-    """A transaction of `storage`, or a batch over one, from which records and the index are read."""
+    """A transaction of `storage`, or a batch over one, to read records and the index from."""
 
     def get_index(self, key: bytes) -> bytes | None:
         """Return an index payload."""

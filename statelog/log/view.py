@@ -35,7 +35,7 @@ _EVENTS_MAX = 256
 
 
 class ThreadRow(NamedTuple):
-    """What the index knows of a thread."""
+    """The index row of a thread."""
 
     lsn: int
     id: str
@@ -45,7 +45,7 @@ class ThreadRow(NamedTuple):
 
 
 class BranchRow(NamedTuple):
-    """What the index knows of a branch."""
+    """The index row of a branch."""
 
     number: int
     name: str
@@ -55,7 +55,7 @@ class BranchRow(NamedTuple):
 
 
 class View:
-    """Look-ups. Everything returned is owned by the caller."""
+    """Look-ups over a transaction. The caller owns the results."""
 
     __slots__ = ("_events", "transaction")
 
@@ -63,8 +63,10 @@ class View:
         """Read from a transaction.
 
         Args:
-            transaction: to read from.
-            events: checkpoints of large records, by LSN and time: their checksums take longer than their events.
+            transaction: the transaction.
+            events: a cache of checkpoints of large records, by LSN and time. Their checksums are
+                slow to compute.
+
         """
         self.transaction = transaction
         self._events = events
@@ -72,7 +74,7 @@ class View:
     # --- threads and branches --------------------------------------------------
 
     def thread_lsn(self, thread_id: str) -> int | None:
-        """Return a thread's LSN by its id."""
+        """Return the LSN of the thread with an id, or None."""
         payload = self.transaction.get_index(keys.encode_thread_id_key(thread_id))
         return None if payload is None else keys.decode_lsn(payload)
 
@@ -84,24 +86,24 @@ class View:
         return row
 
     def find_thread(self, lsn: int) -> ThreadRow | None:
-        """Return a thread's row, None if the index has none: it was deleted."""
+        """Return a thread's row, or None if the thread was deleted."""
         payload = self.transaction.get_index(keys.encode_thread_key(lsn))
         return None if payload is None else decode_thread(lsn, payload)
 
     def is_alive(self, thread: int) -> bool:
-        """Whether a thread is there, not deleted."""
+        """Return True if a thread exists."""
         return self.transaction.get_index(keys.encode_thread_key(thread)) is not None
 
     def is_deleted(self, thread_id: str) -> bool:
-        """Whether there is no thread of this id because it was deleted."""
+        """Return True if the id has no thread because its thread was deleted."""
         return self.thread_lsn(thread_id) is None and len(self._deletions(thread_id)) > 0
 
     def deleted_lives(self, thread_id: str) -> list[int]:
-        """Return the LSNs that the deleted threads of an id had, in order."""
+        """Return the LSNs of the deleted threads of an id, in order."""
         return list(map(self._thread_of_deletion, self._deletions(thread_id)))
 
     def died_us(self, thread_id: str) -> int | None:
-        """Return when a thread of this id was deleted last, None if none was."""
+        """Return the time when a thread of this id was last deleted, or None."""
         deletions = self._deletions(thread_id)
         return self.record(deletions[-1]).time_us if deletions else None
 
@@ -110,7 +112,7 @@ class View:
         return keys.decode_lsns(payload or b"")
 
     def deleted_threads(self) -> Iterator[int]:
-        """Yield the LSNs that deleted threads had."""
+        """Yield the LSNs of deleted threads."""
         for _key, payload in self.transaction.scan_index(b"x"):
             yield from map(self._thread_of_deletion, keys.decode_lsns(payload))
 
@@ -118,7 +120,7 @@ class View:
         return decode_as(self.record(lsn), lambda record: DeleteEvent(*record.fields())).thread
 
     def lent_below(self, thread: int) -> int:
-        """Return the LSN below which other threads may reach any node of a thread's records; 0 if there is none."""
+        """Return the LSN below which other threads may reach the nodes of a thread's records; 0 if there is none."""
         found = self.transaction.last_index(keys.encode_loan_prefix(thread))
         return 0 if found is None else keys.decode_loan_lsn(found[0])
 
@@ -128,7 +130,7 @@ class View:
             yield decode_thread(keys.decode_lsn(key[1:]), payload)
 
     def policies(self) -> list[PolicyRow]:
-        """Return the policies for threads that are still to begin, in the order they were set."""
+        """Return the policies for future threads, in the order in which they were set."""
         return decode_policies(self.transaction.get_index(keys.POLICIES_KEY))
 
     def branch_number(self, thread: int, name: str) -> int | None:
@@ -149,7 +151,7 @@ class View:
             yield decode_branch(keys.decode_u32(key[9:]), payload)
 
     def branches_named(self, thread: int, prefix: str) -> list[BranchRow]:
-        """Return the branches of a thread whose names begin so, in order of creation."""
+        """Return the branches of a thread whose names begin with a prefix, in order of creation."""
         found = self.transaction.scan_index(keys.encode_branch_name_key(thread, prefix))
         return [self.branch(thread, number) for number in sorted(keys.decode_u32(payload) for _key, payload in found)]
 
@@ -165,24 +167,24 @@ class View:
         return branch
 
     def head_version(self, thread: int, branch: int) -> int:
-        """Return the last version of a branch, -1 if it has none."""
+        """Return the last version of a branch, or -1."""
         found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
         if found is not None:
             return kernels.page_range(found[1])[1]
         return self.branch(thread, branch).base_version if branch else -1
 
     def head_checkpoint(self, thread: int, branch: int) -> Digested | None:
-        """Return the last checkpoint of a branch and its digest, by one look at its last page."""
+        """Return the last checkpoint of a branch and its digest, from the branch's last page."""
         last = self.last_entry(thread, branch)
         if last is None:
-            if branch and not self.is_alive(thread):  # deleted: so is the branch
+            if branch and not self.is_alive(thread):  # The branch was deleted with the thread.
                 return None
             version = self.branch(thread, branch).base_version if branch else -1
             return self.checkpoint_of(thread, branch, version) if version >= 0 else None
         return self.checkpoint_at(thread, *last)
 
     def last_entry(self, thread: int, branch: int) -> tuple[int, VersionEntry] | None:
-        """Return the last version of those committed on a branch itself, and its entry; None if there is none."""
+        """Return the last version committed on the branch itself, and its entry; or None."""
         found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
         if found is None:
             return None
@@ -190,7 +192,7 @@ class View:
         return version, kernels.page_read(found[1], version)
 
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
-        """Return the entry of a version as `branch` sees it, None if there is none."""
+        """Return the entry of a version as `branch` sees it, or None."""
         if branch:
             branch = self.owner(thread, branch, version)
         return self._own_entry(thread, branch, version)
@@ -203,7 +205,7 @@ class View:
         return entry if entry is not None and entry.lsn else None
 
     def version_at_time(self, thread: int, branch: int, time_us: int) -> int:
-        """Return the last version of a branch committed at or before a time, -1 if none.
+        """Return the last version of a branch committed at or before a time, or -1.
 
         Binary search over pages, then in the page: O(log versions).
         """
@@ -220,7 +222,7 @@ class View:
         return -1
 
     def _search_time(self, thread: int, branch: int, last: int, time_us: int) -> int:
-        """Search the pages of one branch up to the one of `last`; pages may have expired."""
+        """Search the pages of one branch up to the page of `last`. Pages may have expired."""
         prefix = keys.encode_page_prefix(thread, branch)
         low, high = 0, last // keys.VERSIONS_PER_PAGE
         best = -1
@@ -245,7 +247,7 @@ class View:
         return best
 
     def last_time_us(self, thread: int) -> int:
-        """Return the time of a thread's last version, 0 if it has none: that of the latest of its heads (L2)."""
+        """Return the time of a thread's last version, which is its latest head (L2), or 0."""
         latest_us = 0
         for key, _payload in self.transaction.scan_index(keys.encode_branch_prefix(thread)):
             found = self.last_entry(thread, keys.decode_u32(key[9:]))
@@ -263,14 +265,14 @@ class View:
                     yield version, entry
 
     def entries_after(self, thread: int, branch: int, lsn: int) -> Iterator[tuple[int, VersionEntry]]:
-        """Yield (version, entry) of a branch's own versions in records above an LSN, descending."""
+        """Yield (version, entry) of a branch's own versions whose LSN is above `lsn`, descending."""
         for version, entry in self.entries_up_to(thread, branch, keys.VERSION_MAX):
             if entry.lsn <= lsn:
                 return
             yield version, entry
 
     def entries_up_to(self, thread: int, branch: int, last: int) -> Iterator[tuple[int, VersionEntry]]:
-        """Yield (version, entry) of a branch's own versions up to one, descending."""
+        """Yield (version, entry) of a branch's own versions up to `last`, descending."""
         if last < 0:
             return
         prefix = keys.encode_page_prefix(thread, branch)
@@ -283,7 +285,7 @@ class View:
                     yield version, entry
 
     def previous_version(self, thread: int, branch: int, version: int) -> int:
-        """Return the last version up to `version` on a branch's line that has not expired, -1 if none."""
+        """Return the last version up to `version` of a branch or its ancestors that has not expired, or -1."""
         while version >= 0:
             owner = self.owner(thread, branch, version)
             first = self.branch(thread, owner).base_version + 1 if owner else 0
@@ -300,38 +302,43 @@ class View:
     # --- the log ----------------------------------------------------------------------
 
     def record(self, lsn: int) -> Record:
-        """Return a record's envelope and body, checked. Raises CorruptionError if it is not there."""
+        """Return a record's checked envelope and body. Raises CorruptionError if the record is missing."""
         data = self.transaction.get_log(lsn)
         if data is None:
             raise missing("record", lsn)
         return decode_record(data, lsn)
 
     def checkpoint(self, lsn: int) -> CheckpointEvent:
-        """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
+        """Return the checkpoint or rollback in a record. Raises CorruptionError for another type."""
         return checkpoint_in(self.record(lsn))
 
     def find_checkpoint(self, lsn: int) -> CheckpointEvent | None:
-        """Return the same, None if it has expired: a tag or an id stays where its version has gone."""
+        """Return the checkpoint or rollback in a record, or None if it has expired.
+
+        A tag or an id may still name it.
+        """
         record = self.record(lsn)
         return None if record.flags & FLAG_REDACTED else checkpoint_in(record)
 
     def checkpoint_of(self, thread: int, branch: int, version: int) -> Digested | None:
-        """Return the checkpoint a version names, and its digest; checks that the record agrees with the index."""
+        """Return the checkpoint of a version and its digest, after a check that the record agrees with the index."""
         entry = self.entry(thread, branch, version)
         return None if entry is None else self.checkpoint_at(thread, version, entry)
 
     def snapshot_id(self) -> int | None:
-        """Return the number of the store's last commit, if what is read is what that has left; None in a batch."""
+        """Return the number of the store's last commit if it is the state being read; None in a batch."""
         return self.transaction.snapshot_id if type(self.transaction) is ReadTransaction else None
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
-        """Return the checkpoint of a version's entry, and its digest; checks that the record agrees with the index."""
+        """Return the checkpoint of a version's entry and its digest. Check that the record agrees with the index."""
         found = self._events.get(entry) if self._events else None
         if found is None:
             found = self._read_checkpoint(entry)
         event = found[0]
         if event.thread != thread or event.version != version or event.time_us != entry.time_us:
-            message = f"record {entry.lsn} is not version {version} of thread {thread}, as the index says"
+            message = (
+                f"record {entry.lsn} is not version {version} of thread {thread}, although the index has it as that"
+            )
             raise CorruptionError(message, lsn=entry.lsn)
         return found
 
@@ -350,15 +357,15 @@ class View:
 
 
 def checkpoint_in(record: Record) -> CheckpointEvent:
-    """Return the checkpoint or rollback of a record. Raises CorruptionError if it is another."""
+    """Return the checkpoint or rollback in a record. Raises CorruptionError for another type."""
     if record.type not in CHECKPOINT_TYPES:
-        message = f"record {record.lsn} is no checkpoint"
+        message = f"record {record.lsn} is not a checkpoint"
         raise CorruptionError(message, lsn=record.lsn)
     return decode_as(record, decode_checkpoint)
 
 
 def ordered(found: dict[bytes, bytes], start: bytes, *, reverse: bool) -> list[tuple[bytes, bytes]]:
-    """Return what `scan_index` yields of index entries held in memory."""
+    """Return the result of `scan_index` for index rows in memory."""
     if not start:
         return sorted(found.items(), reverse=reverse)
     kept = [item for item in found.items() if (item[0] <= start if reverse else item[0] >= start)]
@@ -366,14 +373,14 @@ def ordered(found: dict[bytes, bytes], start: bytes, *, reverse: bool) -> list[t
 
 
 def missing(what: str, number: int) -> CorruptionError:
-    """Return the error for what the index or the log should hold."""
+    """Return the error for a missing record or index row."""
     message = f"{what} {number} is missing: run `statelog verify`, then `statelog rebuild-index`"
     return CorruptionError(message, lsn=number)
 
 
 @lru_cache(_ROWS_MAX)
 def decode_thread(lsn: int, payload: bytes) -> ThreadRow:
-    """Return a thread's row from its payload; nobody changes it."""
+    """Return a thread's row from its payload. The result must not be changed."""
     thread_id, specs, branch_count, policy = _fields(payload, 4)
     return ThreadRow(lsn, thread_id, specs, branch_count, policy)
 
@@ -397,6 +404,6 @@ def encode_branch(row: BranchRow) -> bytes:
 def _fields(payload: bytes, count: int) -> list[Any]:
     fields = cbor.decode(payload)
     if not isinstance(fields, list) or len(fields) != count:
-        message = "an index payload has not the fields it should"
+        message = "an index payload does not have the expected fields"
         raise CorruptionError(message)
     return fields

@@ -137,7 +137,7 @@ class FactCache:
         """
         with self._lock:
             self._update()
-            scored = None if query is None or self._matrix is None else self._matrix.score(query, is_quick=True)
+            scored = None if query is None or self._matrix is None else self._matrix.score(query)
             # Other threads only add to the facts, replace them or drop them, so that reading one needs no lock.
             nearest = iter(()) if scored is None else self._ranked(*scored)
             return Answer(self._facts, tuple(self._pinned), nearest, self._hashes, self.prefix)

@@ -80,7 +80,8 @@ class Session:
 
         Args:
             event_id: the id of the event, such as that of an incoming message. A turn of an event that is done has no
-                effect (`Turn.is_completed`).
+                effect (`Turn.is_completed`). If the session is forgotten or expires during the turn, the end of the
+                turn raises ConflictError, and nothing is written.
 
         Raises:
             UsageError: `event_id` is not a text.
@@ -111,7 +112,9 @@ class Session:
         """Store one value of the working state of a turn, or remove it if no value is given."""
 
         def change(state: Any) -> None:
-            working = _in(_in(state, _TURNS), event)
+            if event in state.get(_DONE, {}):
+                return  # Another process has completed the event meanwhile.
+            working = self._turns_with(state, event)[event]
             if value:
                 working[name] = value[0]
             else:
@@ -126,13 +129,21 @@ class Session:
             done = _in(state, _DONE)
             if event in done:
                 return False
+            del self._turns_with(state, event)[event]
             held = _in(state, _MESSAGES, list)
             held.extend(messages)
             done[event] = len(held)
-            _in(state, _TURNS).pop(event, None)
             return True
 
         return self._write(change)
+
+    def _turns_with(self, state: Any, event: str) -> Any:
+        """Return the open turns. Raise ConflictError without that of the event: a late write would bring it back."""
+        turns = _in(state, _TURNS)
+        if event not in turns:
+            message = f"session {self._thread_id!r} was forgotten, expired or rolled back during the turn of {event!r}"
+            raise ConflictError(message, thread=self._thread_id)
+        return turns
 
     # --- reading ----------------------------------------------------------------------
 

@@ -139,18 +139,10 @@ class Matrix:
             self._numbers[row] = number
             self._rows_of.setdefault(owner, []).append(row)
 
-    def score(self, query: Any, *, is_quick: bool = False) -> tuple[Any, Any, list[tuple[str, str]]]:
+    def score(self, query: Any) -> tuple[Any, Any, list[tuple[str, str]]]:
         """Return the similarity of each row, NaN of dead ones, the numbers of their puts, and their owners.
 
         The result stays valid while rows are added, because existing rows do not change.
-
-        Args:
-            query: a vector of length 1.
-            is_quick: take a third of the time. Some rows are added up in another order then, so that equal vectors may
-                differ in the last digits.
-
         """
-        count = len(self.owners)
-        rows = self._rows[:count]
-        scores = rows @ query if is_quick else self._np.einsum("ij,j->i", rows, query)
-        return scores, self._numbers[:count], self.owners
+        count = len(self.owners)  # `@` adds up some rows in another order: equal vectors would not be equally similar
+        return self._np.einsum("ij,j->i", self._rows[:count], query), self._numbers[:count], self.owners

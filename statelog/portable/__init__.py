@@ -1,4 +1,4 @@
-"""Stores in portable form: export, import, and what can be saved of a damaged file.
+"""Stores in portable form: export, import, and salvage of damaged files.
 
-EXPORT.md draws the stream. Nothing that is read here is trusted: neither an export nor a damaged file.
+EXPORT.md draws the stream. This package trusts no input, neither an export nor a damaged file.
 """

@@ -1,4 +1,4 @@
-"""Events out of encoded bodies that nobody vouches for: `format.fields` says what each field may be."""
+"""Decode events from untrusted bodies. `format.fields` defines the valid values of each field."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _REDACTED: tuple[Field, ...] = (LSN, DIGEST, DIGESTS)
 
 
 def read_event(record: Record) -> Event | Redacted:
-    """Return the event of a record whose checksum holds, or what is left of a redacted one.
+    """Return the event of a record with a valid checksum, or the rest of a redacted event.
 
     Raises:
-        CorruptionError: type, flags or body are not such as FORMAT.md allows. Facts: lsn.
+        CorruptionError: FORMAT.md does not allow the type, the flags or the body. Facts: lsn.
 
     """
     bodies = kind_of(record).bodies

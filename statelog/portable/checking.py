@@ -1,4 +1,4 @@
-"""The nodes of one record after the other, against the records before it."""
+"""Check the nodes of records in log order, each against the records before it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def is_of_content(error: StatelogError) -> bool:
-    """Whether an error says that bytes are not what they have to be. Kernels call some of that wrong usage."""
+    """Return True if the error means that the bytes are invalid. Kernels report some invalid bytes as UsageError."""
     return isinstance(error, CorruptionError | FormatError) or type(error) is UsageError
 
 
 @contextmanager
 def damage_at(offset: int) -> Iterator[None]:
-    """Say of what is found wrong with content that the export is damaged at this byte, unless that is said already."""
+    """Add the byte offset in the export to any error about content that does not name an offset yet."""
     try:
         yield
     except StatelogError as error:
@@ -42,7 +42,7 @@ def damage_at(offset: int) -> Iterator[None]:
 
 
 class Checked:
-    """What was checked a while ago and will be asked for again: bounded, and right while nobody else writes."""
+    """A bounded cache of checked facts that later checks need. It is valid while no other process writes."""
 
     def __init__(self) -> None:
         self.seams = Seams()
@@ -50,7 +50,7 @@ class Checked:
         self.checkpoints: dict[int, CheckpointEvent] = {}
 
     def trim(self) -> None:
-        """Forget everything where it has become too much."""
+        """Clear each cache that has grown beyond its limit."""
         if len(self.identities) > _IDENTITIES_MAX:
             self.identities.clear()
         if len(self.checkpoints) > _CHECKPOINTS_MAX:
@@ -58,10 +58,10 @@ class Checked:
 
 
 class RecordChecker:
-    """Checks records in order; those before the one at hand were checked and can be had from `get_log`.
+    """Checks records in order. `get_log` returns the earlier records, which have been checked.
 
     Attributes:
-        unsound: numbers of the nodes of the record at hand that did not hold.
+        unsound: numbers of the nodes of the current record that failed a check.
 
     """
 
@@ -72,20 +72,23 @@ class RecordChecker:
         self._lsn = 0
         self._data: bytes = b""
         self._here: dict[int, bytes] = {}
-        """Identities of the nodes of the record at hand: many refs may lead to one, and to tell it is to hash it."""
+        """Identities of the current record's nodes.
+
+        They are cached because an identity costs a hash and many refs may name one node.
+        """
 
     def begin(self, lsn: int, data: bytes) -> None:
-        """Turn to the next record."""
+        """Start to check the next record."""
         self._lsn, self._data = lsn, data
         self.unsound = set()
         self._here = {}
         self._checked.trim()
 
     def check(self, number: int, row: Row) -> None:
-        """Check one of its nodes: its digest, its inside, and where its refs lead (T3, T4, T5).
+        """Check one node of the current record: its digest, its content and its refs (T3, T4, T5).
 
         Raises:
-            CorruptionError: something does not hold; then refs to it will not hold either. Facts: lsn, node.
+            CorruptionError: a check failed. Later refs to this node fail, too. Facts: lsn, node.
 
         """
         node = self._data[row.at : row.at + row.total_size]
@@ -110,11 +113,11 @@ class RecordChecker:
             raise CorruptionError(message, **{**error.facts, "lsn": self._lsn, "node": number}) from error
 
     def check_roots(self, event: Event) -> None:
-        """Check what an event of the record at hand refers to. Raises CorruptionError."""
+        """Check the roots that an event of the current record refers to. Raises CorruptionError."""
         check_roots(event, self._lsn, identity=self.identity, read=self.read)
 
     def identity(self, lsn: int, number: int) -> bytes:
-        """Return type and digest of a node, empty if there is none, or none that holds."""
+        """Return type and digest of a node. Return empty bytes if the node is missing or failed its check."""
         if lsn == self._lsn:
             if number in self.unsound:
                 return b""
@@ -132,7 +135,7 @@ class RecordChecker:
         return b"" if row is None or not row[0] else bytes((row[0],)) + row[1]
 
     def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-        """Return a node whose identity was asked for before."""
+        """Return a node. Its identity must have been requested before."""
         row = self._row(lsn, number)
         assert row is not None
         assert row[:2] == (type_, digest)

@@ -1,7 +1,7 @@
-"""Events that nobody vouches for: each must be possible where it stands (invariant L5).
+"""Check untrusted events: each must be possible at its position in the log (invariant L5).
 
-`verify` asks whether events can be applied. Here it is asked besides whether what they say of threads,
-branches, versions and parents is true, since every one of these leads a reader somewhere.
+`verify` checks whether events can be applied. This module also checks what they state about
+threads, branches, versions and parents, because readers follow each of these.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from statelog.portable.nodes import Identity, Read
 
 TIME_US_MAX = 253_402_300_799_999_999
-"""The last microsecond of year 9999: later ones are no datetime."""
+"""The last microsecond of year 9999, which is the latest datetime."""
 
 
 def check_event(view: View, event: Event, lsn: int, recent: Recent) -> None:
     """Check an event against everything before it.
 
     Args:
-        view: of the store up to the record before.
-        event: well-formed.
-        lsn: of its record.
-        recent: checkpoints read before, by LSN, to which those read now are added.
+        view: the store up to the previous record.
+        event: a well-formed event.
+        lsn: LSN of its record.
+        recent: checkpoints read earlier, by LSN. Checkpoints read now are added.
 
     Raises:
-        CorruptionError: it is not possible here. Facts: lsn.
+        CorruptionError: the event is not possible at this position. Facts: lsn.
 
     """
     kind = kind_of_event(event)
@@ -43,10 +43,10 @@ def check_event(view: View, event: Event, lsn: int, recent: Recent) -> None:
 
 
 def check_roots(event: Event, lsn: int, *, identity: Identity, read: Read) -> None:
-    """Check that the roots of an event are there; that of a checkpoint is the root of a dict.
+    """Check that the roots of an event exist. The root of a checkpoint must be the root of a dict.
 
     Raises:
-        CorruptionError: one is not. Facts: lsn.
+        CorruptionError: a root is missing or of the wrong kind. Facts: lsn.
 
     """
     kind = kind_of_event(event)

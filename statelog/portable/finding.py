@@ -1,13 +1,14 @@
-"""Records in a damaged file: which are there, and which of several is the one.
+"""Find the records in a damaged file, and choose one of several candidates for an LSN.
 
-A record is one if its checksum holds under its LSN. Most are found where the log's tree has them.
-What the tree does not lead to any more is looked for on every page; there also lie records that were
-replaced (their event redacted, nodes vacuumed) and records of commits that never were. So:
+A record is valid if its checksum matches its LSN. The log's tree leads to most records. Records
+that it no longer leads to are searched for on every page. Pages also contain replaced records
+(redacted or vacuumed since) and records of transactions that never committed. So:
 
-- what the tree leads to goes before what lies about;
-- no record above the last one that the table counts was ever committed;
-- a record that lies about must not contradict the chain of its neighbours;
-- of several that fit, the one with least in it is the newest, for records only ever lose contents.
+- A record in the tree is preferred to one outside it.
+- No record above the last LSN that the table counts was ever committed.
+- A record outside the tree must fit the chain of its neighbours.
+- Of several that fit, the one with the fewest contents is the newest, because records only lose
+  contents.
 """
 
 from __future__ import annotations
@@ -59,31 +60,36 @@ _LSN_SIZE_BYTES = 8
 _FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 _ORPHAN_SIZE_BYTES = 64 * 1024
 _ORPHAN_GROWTH = 8
-"""So much is read of a record whose size nothing tells, and so many times more until it is whole."""
+"""Growth factor of the bytes that are read of a record of unknown size, until the record is complete."""
 _PROGRESS_PAGES = 4096
 
 _LSNS_SHARE = 4
 _LSNS_SPARE = 65_536
-"""LSNs are dense: above what the file has room for, so many times over (it may have been cut), there is none. What
-says so was forged, and would have the new store filled with records that stand in."""
+"""LSNs are dense, so the file's size bounds them. A file that was cut may have more, up to this allowance.
+
+A higher LSN is forged, and would fill the new store with stand-in records.
+"""
 
 
 class Found(NamedTuple):
-    """A record whose checksum holds: how it was come by, and where it lies. The least of several is the one."""
+    """A record with a valid checksum: where it was found, and its location in the file.
+
+    The smallest one is preferred.
+    """
 
     trust: int
     weight: int
-    """Less for one that has lost its event, and nodes."""
+    """Lower for a record that has lost its event or nodes."""
     size: int
     offset: int
 
 
 class Finder:
-    """Looks for the records of a file.
+    """Finds the records of a file.
 
     Attributes:
-        committed_last: the last LSN that was committed, if the file still tells.
-        mac: computes the MACs behind the records. None if the store has no key.
+        committed_last: the last committed LSN, or None if the file does not show it.
+        mac: computes the MACs of the records; None if the store has no key.
 
     """
 
@@ -96,14 +102,14 @@ class Finder:
         self._found: dict[int, tuple[Found, ...]] = {}
         self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // RECORD_SIZE_BYTES_MIN
         self._covered = bytearray(pages.page_count // 8 + 1)
-        """Pages of records with pages of their own: what seems to stand on them are contents."""
+        """Overflow pages of found records: apparent records on these pages are contents."""
 
     def find(self, progress: Progress | None = None) -> None:
-        """Look where the tree leads, and into the journal; and, where that is not everything, on every page.
+        """Search the trees and the write-ahead log. If records are missing, search every page.
 
         Raises:
-            NewerFormatError: the header says so: what is here may mean what this release does not know. Facts: needed,
-                supported.
+            NewerFormatError: the header shows a newer format, which this release cannot read.
+                Facts: needed, supported.
 
         """
         for _is_newest, table in self._pages.tables(META_TABLE):
@@ -118,9 +124,10 @@ class Finder:
                 self._take_orphan(number, page)
 
     def _find_in_trees(self) -> bool:
-        """Take what the journal has, and the trees; tell whether that is everything.
+        """Read the write-ahead log and the trees. Return True if every record was found.
 
-        Where the journal has not all that it had, the store's own meta pages may lead to what is missing.
+        If the write-ahead log is incomplete, the store's own meta pages may lead to the missing
+        records.
         """
         pages = self._pages
         for lsn, offset, size in pages.journaled:
@@ -136,7 +143,7 @@ class Finder:
         return not pages.is_whole and self._is_complete()
 
     def choose(self) -> tuple[dict[int, Found], int]:
-        """Return the record of each LSN, and the last LSN there was; what is missing is lost."""
+        """Return the chosen record of each LSN, and the last LSN of the log. LSNs without a record are lost."""
         in_trees = [lsn for lsn, found in self._found.items() if any(each.trust == IN_TREE for each in found)]
         if self.committed_last is None:
             last = max(self._found, default=0)
@@ -160,17 +167,18 @@ class Finder:
         for entry in entries:
             key, offset, size, is_database, overflow_page = entry
             if not self._has_header:
-                _read_header(self._pages, entry)  # It raises NewerFormatError for a newer header.
+                _read_header(self._pages, entry)  # Called because it raises NewerFormatError.
             if len(key) == _LSN_SIZE_BYTES and not is_database:
                 is_record = self._take(int.from_bytes(key), offset, size - self._mac_size_bytes, trust)
                 if is_record and overflow_page:
                     self._cover(overflow_page, size)
 
     def _take(self, lsn: int, offset: int, size: int, trust: int) -> bool:
-        """Keep a record if it is one."""
+        """Keep the record if it is valid. Return True if it is."""
         if not RECORD_SIZE_BYTES_MIN <= size <= RECORD_SIZE_BYTES_MAX or not 0 < lsn <= self._lsn_max:
             return False
-        head = self._pages.read(offset, min(size, ENVELOPE_SIZE_BYTES))  # a vacuumed record may be shorter
+        # A vacuumed record may be shorter than an envelope.
+        head = self._pages.read(offset, min(size, ENVELOPE_SIZE_BYTES))
         if len(head) < RECORD_SIZE_BYTES_MIN:
             return False
         if not head[FLAGS_AT] & FLAG_VACUUMED and record_lsn(head) != lsn:
@@ -191,7 +199,7 @@ class Finder:
         return True
 
     def _take_orphan(self, number: int, page: bytes) -> None:
-        """Keep a record that begins on a page of its own, though nothing tells where it is."""
+        """Keep a record that begins on its own page and that no tree leads to."""
         offset = number * self._pages.page_size_bytes + PAGE_HEAD_SIZE_BYTES
         head = page[PAGE_HEAD_SIZE_BYTES : PAGE_HEAD_SIZE_BYTES + ENVELOPE_SIZE_BYTES]
         if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT or head[TYPE_AT] not in KINDS:
@@ -203,7 +211,7 @@ class Finder:
             self._cover(number, len(data))
 
     def _read_orphan(self, offset: int) -> bytes:
-        """Return what seems to be a record, as long as it says to be; the bytes there where it says nothing."""
+        """Return the bytes of a record with the size it states. Return only the envelope if it states none."""
         size = _ORPHAN_SIZE_BYTES
         while True:
             data = self._pages.read(offset, size)
@@ -225,7 +233,7 @@ class Finder:
         return self.committed_last is not None and len(self._found) >= self.committed_last
 
     def _astray(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
-        """Yield every page that is not known to be contents of a record."""
+        """Yield every page except known contents of records."""
         count, size = self._pages.page_count, self._pages.page_size_bytes
         for number in range(count):
             if progress is not None and number % _PROGRESS_PAGES == 0:
@@ -234,7 +242,7 @@ class Finder:
                 yield number, self._pages.read(number * size, size)
 
     def _fits(self, found: Found, lsn: int, chosen: dict[int, Found]) -> bool:
-        """Whether a record can be the one of its LSN, given those chosen for the LSNs before."""
+        """Return True if a record fits its LSN, given the records chosen for earlier LSNs."""
         if found.trust == IN_TREE:
             return True
         before = self._chain_before(lsn, chosen)
@@ -245,7 +253,7 @@ class Finder:
         return not previous or self._leads_on(found, lsn, previous)
 
     def _chain_before(self, lsn: int, chosen: dict[int, Found]) -> bytes:
-        """Return the chain digest before an LSN, empty where what was chosen does not tell. Seldom asked for."""
+        """Return the chain digest before an LSN, or empty bytes if the chosen records do not determine it."""
 
         def get_log(at: int) -> bytes | None:
             each = chosen.get(at)
@@ -255,7 +263,7 @@ class Finder:
         return b"" if chained is None else chained[1]
 
     def _leads_on(self, found: Found, lsn: int, previous: bytes) -> bool:
-        """Whether a record is in the chain of the next one behind it that says it and that the tree leads to."""
+        """Return False if the chain from here contradicts the next record in the tree that states its chain."""
         behind = [found]
         while behind:
             data = self.read(behind[0])
@@ -284,19 +292,19 @@ def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> Sto
         try:
             return check_key(header, key)
         except ForgeryError:
-            continue  # The header is an older copy that was written over, or somebody has changed it.
+            continue  # This header is an old copy, or it was tampered with.
     if key is None:
         return None
     if anchor is None:
         message = (
-            "the header is lost, and with it the store's id, on which the MACs depend: give any anchor of the store"
+            "the header is lost, and with it the store's id, on which the MACs depend: pass any anchor of the store"
         )
         raise HeaderLostError(message)
     return key.for_store(decode_anchor(anchor).store_id)
 
 
 def _headers(pages: PageFile) -> Iterator[dict[str, Any]]:
-    """Yield the headers with valid seals: first those in the trees, then those on any page."""
+    """Yield the headers with a valid checksum, first from the trees, then from all other pages."""
     for _is_newest, table in pages.tables(META_TABLE):
         yield from filter(None, (_read_header(pages, entry) for entry in pages.entries(table.root)))
     for number in range(pages.page_count):

@@ -1,8 +1,8 @@
-"""The frames an export is made of: written front to back, read front to back, believed only when checked.
+"""The frames of an export, which are written and read from front to back.
 
-EXPORT.md draws them. A reader trusts nothing: a frame's size is bounded by its kind, bytes are
-taken from the source piece by piece as they come, and a frame that is moved, repeated, left out or
-changed does not fit its checksum. Every error says at which byte of the stream.
+EXPORT.md draws them. A reader trusts nothing. It bounds a frame's size by its kind and reads bytes
+in pieces as they arrive. A frame that was moved, repeated, removed or changed fails its checksum.
+Every error names the byte offset in the stream.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.limits import RECORD_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 
 MAGIC = b"\x89STLGX\r\n"
-"""No text, and a transfer that takes it for text damages it at once."""
+"""The first byte is not text, so a transfer in text mode damages the magic at once."""
 
 EXPORT_FORMAT = 3
 """The format number of an export of a log, which may have records that earlier formats did not have."""
 EXPORT_FORMAT_MIN = 1
-"""Of threads."""
+"""The format number of an export of threads."""
 
 HEADER = 0x48
 RECORD = 0x52
@@ -41,7 +41,7 @@ THREADS = "threads"
 _NAME = "statelog export"
 _SMALL_SIZE_BYTES_MAX = 4096
 _EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
-"""65,536 channels with their names and reducers, twice."""
+"""The limit holds the names and reducers of 65,536 channels, twice."""
 
 _SIZE_BYTES_MAX = {
     HEADER: _SMALL_SIZE_BYTES_MAX,
@@ -51,28 +51,28 @@ _SIZE_BYTES_MAX = {
     TRAILER: _SMALL_SIZE_BYTES_MAX,
 }
 _PIECE_SIZE_BYTES = 1024 * 1024
-"""Asked for at once: a size that is claimed and not there costs no more memory than this."""
+"""The most bytes requested at once, so that a false size cannot allocate more memory than this."""
 
 _HEAD = struct.Struct(">BI")
 _CHECK_SIZE_BYTES = 8
 
 
 class Target(Protocol):
-    """Where an export is written to: a binary file, a pipe, a socket's file."""
+    """A destination of an export: a binary file, a pipe or a socket's file."""
 
     def write(self, data: bytes, /) -> object:
-        """Write bytes; the number written, where not all may be."""
+        """Write bytes, and return how many were written."""
 
 
 class Source(Protocol):
-    """Where an export is read from."""
+    """A source of an export."""
 
     def read(self, size: int, /) -> bytes:
-        """Read at most so many bytes; none at the end."""
+        """Read at most `size` bytes; return no bytes at the end."""
 
 
 class Frame(NamedTuple):
-    """A frame whose checksum holds, and where in the stream it begins."""
+    """A frame with a valid checksum, and the offset in the stream where it begins."""
 
     kind: int
     payload: bytes
@@ -80,14 +80,14 @@ class Frame(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What an export says of itself.
+    """The header of an export.
 
     Attributes:
         kind: `LOG` or `THREADS`.
-        store_id: of the store it was made of.
-        since: LSN behind which it begins; 0 but for an incremental one.
-        chain: chain digest of that record.
-        last: the store's last LSN when it was made; for progress only.
+        store_id: id of the exported store.
+        since: the LSN before the first record; 0 except in an incremental export.
+        chain: chain digest of the record at `since`.
+        last: the store's last LSN at the start of the export, for progress only.
 
     """
 
@@ -99,44 +99,44 @@ class Header(NamedTuple):
 
 
 def _is_open(stream: object, method: str) -> bool:
-    """Whether bytes may go through a stream by one of its methods, as far as can be told without calling it."""
+    """Return False if the stream is known not to support `method`, without calling it."""
     if not callable(getattr(stream, method, None)) or isinstance(stream, TextIOBase):
         return False
     return getattr(stream, "closed", False) is not True
 
 
 def _target_error(target: object) -> UsageError:
-    message = f"it is written to a file that is open for writing in binary mode, not to {target!r}"
+    message = f"the target must be a file that is open for writing in binary mode, not {target!r}"
     return UsageError(message, argument="target", value=target)
 
 
 def check_target(target: object) -> None:
-    """Raise UsageError if this is nothing to write bytes to."""
+    """Raise UsageError if bytes cannot be written to the target."""
     if not _is_open(target, "write"):
         raise _target_error(target)
 
 
 def write_to(target: Target, data: bytes) -> None:
-    """Write all of some bytes."""
+    """Write all of the bytes."""
     written = target.write(data)
-    while isinstance(written, int) and written < len(data):  # a raw file takes what it can
+    while isinstance(written, int) and written < len(data):  # A raw file may write only a part.
         data = data[written:]
         written = target.write(data)
 
 
 def _source_error(source: object) -> UsageError:
-    message = f"an export is read from a file that is open for reading in binary mode, not from {source!r}"
+    message = f"the source must be a file that is open for reading in binary mode, not {source!r}"
     return UsageError(message, argument="source", value=source)
 
 
 class FrameWriter:
-    """Writes an export to a target, which need not be able to seek."""
+    """Writes an export to a target, without seeking."""
 
     def __init__(self, target: Target, header: Header) -> None:
-        """Write magic and header.
+        """Write the magic and the header.
 
         Raises:
-            UsageError: the target is nothing to write bytes to.
+            UsageError: bytes cannot be written to the target.
 
         """
         check_target(target)
@@ -146,7 +146,7 @@ class FrameWriter:
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
         try:
             self._write(MAGIC)
-        except (UnsupportedOperation, NotImplementedError) as error:  # Raised by streams that cannot write.
+        except (UnsupportedOperation, NotImplementedError) as error:  # Streams that cannot write raise these.
             raise _target_error(target) from error
         fields = {
             "magic": _NAME,
@@ -171,11 +171,11 @@ class FrameWriter:
         self._frames += 1
 
     def finish(self, *, last: int, chain: bytes) -> None:
-        """Write the trailer: without it an export is cut off.
+        """Write the trailer, which marks the export as complete.
 
         Args:
-            last: LSN of the last record exported, or looked at.
-            chain: its chain digest.
+            last: LSN of the last record that was exported or examined.
+            chain: chain digest of that record.
 
         """
         fields = {"frames": self._frames, "last": last, "chain": chain, "digest": self._digest.digest()}
@@ -188,27 +188,28 @@ class FrameWriter:
 
 
 class FrameReader:
-    """Reads an export, from its first byte on.
+    """Reads an export from its first byte.
 
     Attributes:
-        header: what the export says of itself.
-        offset: bytes read so far.
-        trailer: what stands at the end, once it has been reached.
+        header: the header of the export.
+        offset: number of bytes read so far.
+        trailer: the trailer, once it has been read.
 
     """
 
     def __init__(self, source: Source, *, offset: int = 0, behind: bytes = b"") -> None:
-        """Read magic and header.
+        """Read the magic and the header.
 
         Args:
-            source: what is read.
-            offset: where in it this export begins, behind others.
-            behind: what was read of it already.
+            source: the stream to read.
+            offset: offset in the stream at which this export begins.
+            behind: bytes of this export that were read already.
 
         Raises:
-            FormatError: not an export, or of a newer format. Facts: offset, needed, supported.
+            FormatError: the stream is not an export, or its format is newer. Facts: offset, needed,
+                supported.
             CorruptionError: the header is damaged. Facts: offset.
-            UsageError: the source gives text, not bytes, or is nothing to read from.
+            UsageError: the source returns text, or cannot be read.
 
         """
         if not _is_open(source, "read"):
@@ -221,12 +222,12 @@ class FrameReader:
         self._digest = blake2b(digest_size=DIGEST_SIZE_BYTES)
         try:
             start = self._take(len(MAGIC), "its first bytes", magic=True)
-        except (UnsupportedOperation, NotImplementedError) as error:  # Raised by streams that cannot read.
+        except (UnsupportedOperation, NotImplementedError) as error:  # Streams that cannot read raise these.
             raise _source_error(source) from error
         if start != MAGIC:
             if offset:
                 self.refuse(offset, "it goes on behind its end")
-            message = "this is no export of a statelog store"
+            message = "this is not an export of a statelog store"
             raise FormatError(message, offset=0, needed=None, supported=EXPORT_FORMAT)
         frame = self._read_frame()
         if frame.kind != HEADER:
@@ -234,10 +235,10 @@ class FrameReader:
         self.header = _decode_header(self, frame)
 
     def read(self) -> Frame | None:
-        """Return the next frame; None at the end, once that has been found to be the whole.
+        """Return the next frame, or None after a valid trailer.
 
         Raises:
-            CorruptionError: a frame is damaged, or the stream ends before its end. Facts: offset.
+            CorruptionError: a frame is damaged, or the stream ends early. Facts: offset.
 
         """
         digest = self._digest.copy()
@@ -253,27 +254,30 @@ class FrameReader:
         return None
 
     def following(self) -> FrameReader | None:
-        """Return the reader of the export that stands behind this one, whose end was reached; None if there is none.
+        """Return a reader of the export that follows this one in the stream, or None at the end of the stream.
+
+        This export must have been read to its end.
 
         Raises:
-            CorruptionError: what stands there is no export. Facts: offset. Else as for a reader.
+            CorruptionError: the following bytes are not an export. Facts: offset. Other errors are
+                those of a reader.
 
         """
         behind = self._source.read(1)
         return FrameReader(self._source, offset=self.offset, behind=behind) if behind else None
 
     def check_end(self) -> None:
-        """Check that nothing stands behind this export. Raises CorruptionError."""
+        """Check that the stream ends after this export. Raises CorruptionError."""
         if self._source.read(1):
             self.refuse(self.offset, "it goes on behind its end")
 
     def refuse(self, offset: int, what: str) -> NoReturn:
-        """Raise CorruptionError for what is wrong at a byte of the stream."""
+        """Raise CorruptionError with the byte offset of the damage."""
         message = f"the export is damaged at byte {offset}: {what}"
         raise CorruptionError(message, offset=offset)
 
     def decode_small(self, frame: Frame, types: dict[str, type]) -> dict[str, Any]:
-        """Return the fields of a header or trailer, of these types and no others."""
+        """Decode the fields of a header or trailer, which must have exactly these names and types."""
         try:
             kernels.cbor_check(frame.payload)
             fields = cbor.decode(frame.payload)
@@ -301,7 +305,7 @@ class FrameReader:
         return Frame(kind, payload, offset)
 
     def _take(self, size: int, what: str, *, magic: bool = False) -> bytes:
-        """Read exactly so many bytes, piece by piece."""
+        """Read exactly `size` bytes, in pieces."""
         pieces = []
         left = size
         while left:
@@ -337,14 +341,14 @@ def _decode_header(reader: FrameReader, frame: Frame) -> Header:
 
 
 def _check_format(frame: Frame) -> None:
-    """Refuse a newer format before anything else of its header is looked at."""
+    """Reject a newer format before any other field of the header is read."""
     try:
         kernels.cbor_check(frame.payload)
         fields = cbor.decode(frame.payload)
     except CorruptionError:
         return
     if not isinstance(fields, dict) or fields.get("magic") != _NAME:
-        message = "this is no export of a statelog store"
+        message = "this is not an export of a statelog store"
         raise FormatError(message, offset=frame.offset, needed=None, supported=EXPORT_FORMAT)
     needed = fields.get("format")
     if type(needed) is int and not EXPORT_FORMAT_MIN <= needed <= EXPORT_FORMAT:

@@ -1,4 +1,4 @@
-"""An image of a store, written to a path or to what takes bytes: what `Store.image` calls."""
+"""Write an image of a store to a path or a stream: the implementation of `Store.image`."""
 
 from __future__ import annotations
 

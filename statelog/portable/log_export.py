@@ -1,4 +1,4 @@
-"""Export of the log: its records as they are, from an LSN on."""
+"""Export of the log: its records unchanged, from an LSN on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PAGE_SIZE_BYTES = 1024 * 1024
 _PAGE_RECORDS = 1024
 _ROUNDS_MAX = 8
-"""Records that are committed meanwhile are exported too, and those that are committed meanwhile, so often."""
+"""The most rounds in which an export adds the records that were committed during the previous round."""
 
 
 def export_log(
@@ -30,14 +30,14 @@ def export_log(
     """Write all records above an LSN; see `Store.export`.
 
     Raises:
-        UsageError: the log does not reach to `since`.
-        CorruptionError: a record is damaged: it is not exported, nor anything behind it.
+        UsageError: the log ends before `since`.
+        CorruptionError: a record is damaged. The export ends before this record.
 
     """
     with engine.read() as view:
         last = view.transaction.last_lsn()
         if since > last:
-            message = f"the log ends at LSN {last}: there is nothing since {since}"
+            message = f"the log ends at LSN {last}: it has no record {since}"
             raise UsageError(message, since=since, last_lsn=last)
         chain = read_with_digest(view, since)[1] if since else NO_DIGEST
     writer = FrameWriter(target, Header(LOG, engine.store_file.lmdb_file.store_id, since, chain, last))
@@ -62,7 +62,7 @@ def export_log(
 
 
 def export_records(target: Target, *, store_id: bytes, since: int, chain: bytes, records: Sequence[bytes]) -> bytes:
-    """Write records, of which the first one is behind an LSN with a chain digest; return the digest at their end."""
+    """Write records that follow an LSN with this chain digest. Return the chain digest of the last record."""
     last = since + len(records)
     writer = FrameWriter(target, Header(LOG, store_id, since, chain, last))
     for lsn, data in enumerate(records, since + 1):

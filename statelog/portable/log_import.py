@@ -87,7 +87,7 @@ class LogImporter:
         with engine.read() as view:
             self._start = self._end = read_log_end(view.transaction)
         self._known_lsn, self._known_chain = self._start.lsn, self._start.chain
-        """The last record known so far, whether the store has it or it has just been read."""
+        """The last known record, which is in the store or has just been read."""
         self._first = self._lsn = reader.header.since
         self._chain = reader.header.chain
         self._read = 0
@@ -128,7 +128,7 @@ class LogImporter:
     # --- where it joins -------------------------------------------------------------
 
     def _begin(self, reader: FrameReader) -> None:
-        """Begin to read one of the exports in a row."""
+        """Start to read one of several consecutive exports."""
         self._reader, header = reader, reader.header
         if header.kind != LOG:
             self._reader.refuse(self._reader.offset, "an export of threads behind one of a log")
@@ -138,14 +138,14 @@ class LogImporter:
         if header.since > known:
             message = (
                 f"the export begins behind LSN {header.since}, the store ends at {known}:"
-                f" it takes an export since {known} or before"
+                f" import an export since {known} or earlier"
             )
             raise ConflictError(message, since=header.since, last_lsn=known)
         self._lsn, self._chain = header.since, header.chain
         self._check_joint(self._lsn, self._chain)
 
     def _check_joint(self, lsn: int, chain: bytes) -> None:
-        """Check that a known record has this chain digest. Then all records before it are the same, too."""
+        """Check that a known record has this chain digest, which proves that all records before it are equal, too."""
         if not 0 < lsn <= self._known_lsn:
             return
         if lsn == self._known_lsn:
@@ -232,9 +232,9 @@ class LogImporter:
 
         def work(transaction: WriteTransaction) -> LogEnd:
             if read_log_end(transaction) != self._end:
-                message = "another writer has committed to the store while it was being imported into"
+                message = "another writer committed to the store during the import"
                 raise ConflictError(message, lsn=self._end.lsn)
-            # What hosts share is in their log already, and each of them has to take it in.
+            # A replica of a shared log may import these records: the log has them already.
             overlay = Overlay(transaction, None if self._engine.is_shared else self._engine.guard)
             for checked in batch:
                 self._stage(overlay, checked)
@@ -300,5 +300,5 @@ class LogImporter:
 def _check_time(overlay: Overlay, event: CheckpointEvent) -> None:
     """Raise CorruptionError if a version is not later than the last one of its thread (L2)."""
     if event.time_us <= overlay.last_time_us(event.thread):
-        message = f"the time of record {event.lsn} cannot be"
+        message = f"the time of record {event.lsn} is not later than that of the thread's last version"
         raise CorruptionError(message, lsn=event.lsn)

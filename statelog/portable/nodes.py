@@ -1,8 +1,9 @@
-"""Nodes that nobody vouches for: checked one by one, in the order of the log, each ref against what is there.
+"""Check untrusted nodes one by one, in log order, and each ref against the nodes before it.
 
-Invariants T3 to T5, as `verify` has them, and beyond it the seams of a tree: what a parent says of a
-closed chunk (its count, last key, fingerprints), and a root of its levels, is what the child is. As
-every ref leads to something checked before, every value is whole by induction.
+This checks invariants T3 to T5, as `verify` does, and also the seams of a tree: a parent's
+statements about a closed chunk (count, last key, fingerprints), and a root's statements about its
+levels. Since every ref leads to a node that was checked before, every value is complete by
+induction.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from statelog.format.record import Record
 
     Read = Callable[[int, bytes, int, int], Node]
-    """Type, digest, LSN and number to node."""
+    """Returns the node at (type, digest, LSN, number)."""
     Identity = Callable[[int, int], bytes]
-    """LSN and number to type and digest, joined; empty where there is no such node."""
+    """Returns type and digest of the node at (LSN, number), joined; empty if there is none."""
 
 _SEAMS_SIZE_BYTES_MAX = 16 * 1024 * 1024
 _OVERHEAD_BYTES = 300
@@ -34,7 +35,7 @@ _TYPES = range(1, 5)
 
 
 class Row(NamedTuple):
-    """A node of a record, and where in it."""
+    """A node of a record, and its offset in the record."""
 
     type: int
     digest: bytes
@@ -44,7 +45,7 @@ class Row(NamedTuple):
 
 
 class Ref(NamedTuple):
-    """A reference to a node: what is expected, and where it is to be found."""
+    """A reference to a node: its expected type and digest, and its location."""
 
     type: int
     digest: bytes
@@ -53,7 +54,7 @@ class Ref(NamedTuple):
 
 
 class Seam(NamedTuple):
-    """What a chunk or piece is to the level above: its own level, and the entry that stands for it there."""
+    """How the level above describes a chunk or piece: the child's level, and its entry in the parent."""
 
     kind: int
     level: int
@@ -61,10 +62,10 @@ class Seam(NamedTuple):
 
 
 def read_rows(data: bytes | memoryview, record: Record) -> dict[int, Row]:
-    """Return the nodes of a record whose checksum holds, by number; vacuumed ones are not there.
+    """Return the nodes of a record with a valid checksum, by number, without vacuumed nodes.
 
     Raises:
-        CorruptionError: table and nodes do not fill the record exactly.
+        CorruptionError: the node table and the nodes do not fill the record exactly.
 
     """
     try:
@@ -75,14 +76,14 @@ def read_rows(data: bytes | memoryview, record: Record) -> dict[int, Row]:
 
 
 class Seams:
-    """What chunks are to the level above, by digest; recent ones remembered."""
+    """The seams of chunks by digest. Recent ones are cached."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Seam] = OrderedDict()
         self._size_bytes = 0
 
     def learn(self, type_: int, digest: bytes, node: bytes, content_size: int) -> Seam:
-        """Return the seam of a chunk or piece that was checked, and remember it."""
+        """Return the seam of a checked chunk or piece, and cache it."""
         if type_ == PIECE:
             seam = Seam(kernels.KIND_BYTES, 0, varint(content_size) + digest)
         else:
@@ -97,7 +98,7 @@ class Seams:
         return seam
 
     def of(self, ref: Ref, read: Read) -> Seam:
-        """Return the seam of a chunk or piece, which is read if it is not remembered."""
+        """Return the seam of a chunk or piece. Read the node if the seam is not cached."""
         seam = self._known.get(ref.digest)
         if seam is None:
             node = read(*ref)
@@ -107,17 +108,17 @@ class Seams:
 
 
 def check_content(type_: int, digest: bytes, node: bytes, content_size: int) -> None:
-    """Check that a node is of a known type, has content, and is what its digest says (T3).
+    """Check that a node has a known type, has content, and matches its digest (T3).
 
     Raises:
-        CorruptionError: it is not.
+        CorruptionError: a check failed.
 
     """
     if type_ not in _TYPES or not 0 < content_size <= len(node):
         message = f"a node of type {type_} with {content_size} bytes of content"
         raise CorruptionError(message)
     if node_digest(type_, node[:content_size]) != digest:
-        message = "a node is not what its digest says"
+        message = "a node does not match its digest"
         raise CorruptionError(message)
     if type_ == PIECE and (content_size != len(node) or content_size > BLOB_SIZE_BYTES_MIN):
         message = f"a piece of {content_size} bytes with {len(node) - content_size} bytes of locators"
@@ -127,25 +128,27 @@ def check_content(type_: int, digest: bytes, node: bytes, content_size: int) -> 
 def check_refs(
     type_: int, node: bytes, content_size: int, lsn: int, *, identity: Identity, seams: Seams, read: Read
 ) -> list[Ref]:
-    """Check the inside of a node (T4), and that each ref leads to what it names (T5); return the refs.
+    """Check the content of a node (T4), and that each ref leads to the node it names (T5). Return the refs.
 
     Args:
-        type_: of the node.
+        type_: type of the node.
         node: content and locators.
-        content_size: of the content.
-        lsn: of its record: what locators with LSN 0 mean.
-        identity: of the node at a place.
-        seams: what chunks are to the level above.
-        read: reads a node that was checked.
+        content_size: size of the content.
+        lsn: LSN of the node's record, which locators with LSN 0 mean.
+        identity: returns the identity of the node at a location.
+        seams: the seams of checked chunks.
+        read: reads a checked node.
 
     Raises:
-        CorruptionError: something of it does not hold.
+        CorruptionError: a check failed.
 
     """
     refs = [Ref(*child) for child in check_node(type_, node, content_size, lsn)]
     for ref in refs:
         if identity(ref.lsn, ref.number) != bytes((ref.type,)) + ref.digest:
-            message = f"it refers to node {ref.number} of record {ref.lsn}, which is not what it should be"
+            message = (
+                f"it refers to node {ref.number} of record {ref.lsn}, which has another type or digest than the ref"
+            )
             raise CorruptionError(message, refers_to=ref.lsn)
     if type_ in (ROOT, CHUNK):
         _check_seams(type_, node, content_size, refs, seams, read)
@@ -164,12 +167,12 @@ def _check_seams(type_: int, node: bytes, content_size: int, refs: list[Ref], se
         seam = seams.of(ref, read)
         is_fit = seam.level == level - 1 and (seam.kind == kind or ref.type == PIECE)
         if not is_fit or seam.entry != node[table[index] : table[index + 2]]:
-            message = f"what it says of chunk {ref.digest.hex()} is not so"
+            message = f"its entry for chunk {ref.digest.hex()} does not match the chunk"
             raise CorruptionError(message)
 
 
 def _check_spine(node: bytes, content_size: int, refs: Iterator[Ref], read: Read) -> None:
-    """Check the open levels of a root: of its kind, one below the other, as much under each as it says."""
+    """Check the open levels of a root: kind, order, and the number of entries below each."""
     head = kernels.root_read(node, content_size, 0)
     below = 0
     for level, (covered, digest, _lsn, _number) in zip(range(len(head.levels), 0, -1), head.levels, strict=True):
@@ -180,8 +183,8 @@ def _check_spine(node: bytes, content_size: int, refs: Iterator[Ref], read: Read
         opened = read(*ref)
         table = kernels.entries_table(opened.data, opened.content_size, 0, is_root=False, kind=head.kind)
         if opened.data[:2] != bytes((head.kind, level)) or sum(table[3::STRIDE]) != covered:
-            message = f"its open level {level} is not what it says"
+            message = f"its open level {level} does not match the node"
             raise CorruptionError(message)
     if below + head.tail_count != head.count:
-        message = f"it counts {head.count} entries and has {below + head.tail_count}"
+        message = f"it states {head.count} entries but has {below + head.tail_count}"
         raise CorruptionError(message)

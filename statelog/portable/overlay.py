@@ -1,8 +1,7 @@
-"""Records and index changes on their way into one transaction, readable as if they were in.
+"""Records and index changes that are staged for one transaction, and readable as if they were committed.
 
-As `log.batch.Batch`, for records that are there already in bytes: what is staged here keeps
-the LSN, time and chain it came with, or was given by who stages it. Nothing is written before
-all of it has been found right.
+Like `log.batch.Batch`, for records that already exist as bytes. A staged record keeps its LSN, time
+and chain. Nothing is written until all of the records have been checked.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _PAGE_PREFIX_SIZE_BYTES = len(keys.encode_page_prefix(0, 0))
 
 
 class Overlay:
-    """Staged records and index payloads over a transaction. A guard refuses records with a secret (SecretError)."""
+    """Staged records and index payloads over a transaction. A guard rejects records with a secret (SecretError)."""
 
     def __init__(self, transaction: Transaction, guard: Redactor | None = None) -> None:
         self._guard = guard
@@ -42,14 +41,17 @@ class Overlay:
         self._records: list[bytes] = []
         self._payloads: dict[bytes, bytes | None] = {}
         self._last_pages: dict[bytes, bytes] = {}
-        """Greatest staged version page of each branch: by far the most asked for, and never deleted here."""
+        """The last staged version page of each branch.
+
+        It is cached because it is read most often, and never deleted here.
+        """
         self._times_us: dict[int, int] = {}
-        """Of the last version of threads, staged or, as far as it was asked for, not."""
+        """The time of the last version of each thread, staged or read before."""
 
     # --- reading ------------------------------------------------------------------
 
     def get_index(self, key: bytes) -> bytes | None:
-        """Return a payload, staged ones first."""
+        """Return a payload, from the staged ones first."""
         if key in self._payloads:
             return self._payloads[key]
         return self._transaction.get_index(key)
@@ -66,7 +68,7 @@ class Overlay:
         return self._transaction.lend_log(lsn) if lsn <= self._end else self.get_log(lsn)
 
     def last_lsn(self) -> int:
-        """Return the last LSN, staged ones included."""
+        """Return the last LSN, including staged records."""
         return self._end + len(self._records)
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
@@ -74,20 +76,20 @@ class Overlay:
         if prefix[:1] == _PAGES and len(prefix) == _PAGE_PREFIX_SIZE_BYTES:
             key = self._last_pages.get(prefix)
             payload = None if key is None else self._payloads[key]
-            if key is not None and payload is not None:  # staged pages are not below those that are there
+            if key is not None and payload is not None:  # Staged pages are never below the stored ones.
                 return key, payload
             return self._transaction.last_index(prefix)
         return next(self.scan_index(prefix, reverse=True), None)
 
     def last_time_us(self, thread: int) -> int:
-        """Return the time of a thread's last version, 0 if it has none."""
+        """Return the time of a thread's last version, or 0."""
         known = self._times_us.get(thread)
         if known is None:
             known = self._times_us[thread] = View(self._transaction).last_time_us(thread)
         return known
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, from a key on, ascending or descending."""
+        """Yield keys with a prefix, starting at `start`, ascending or descending."""
         merged = dict(self._transaction.scan_index(prefix))
         for key, payload in self._payloads.items():
             if key.startswith(prefix):
@@ -113,7 +115,7 @@ class Overlay:
             self._last_pages.pop(key[:_PAGE_PREFIX_SIZE_BYTES], None)
 
     def stage(self, data: bytes, record: Record, event: Event | Redacted, rows: dict[int, Row]) -> None:
-        """Stage a record, and what it does to the index."""
+        """Stage a record and its changes to the index."""
         lsn = record.lsn
         assert lsn == self.last_lsn() + 1
         if self._guard is not None:
@@ -133,7 +135,7 @@ class Overlay:
         self._records.append(data)
 
     def flush(self, transaction: WriteTransaction) -> None:
-        """Put everything staged into the transaction this stands over."""
+        """Write everything staged into `transaction`, which must be the transaction of this overlay."""
         for offset, data in enumerate(self._records):
             transaction.put_log(self._end + offset + 1, data)
         for key, payload in sorted(self._payloads.items()):

@@ -1,11 +1,12 @@
-"""The pages of a store's file, read one by one without LMDB, which trusts its file and dies of a damaged one.
+"""Read the pages of a store's file one by one, without LMDB, which crashes on a damaged file.
 
-Nothing read here is believed: every number is checked against the page or the file before it is
-followed, a page is visited once, and what comes out are places in the file where an entry of a table
-may stand. Whether it does, its checksum tells. `pread` beyond the end of a file returns less;
-unlike a mapping it kills nobody.
+Every number is checked against the page or the file before it is used, and a page is visited once.
+The results are locations in the file that may contain an entry; the caller checks its checksum.
+`pread` beyond the end of a file returns fewer bytes, where access to a mapping would kill the
+process.
 
-Layout of LMDB 0.9 on 64-bit machines, in native byte order: `storage/file/preopen_checks.py` has it.
+The layout is that of LMDB 0.9 on 64-bit machines, in native byte order.
+`storage/file/preopen_checks.py` describes it.
 """
 
 from __future__ import annotations
@@ -39,46 +40,46 @@ _META_SIZE_BYTES = _PAGE.size + _META.size + 2 * _DATABASE.size + _TAIL.size
 
 
 class Entry(NamedTuple):
-    """An entry on a leaf page: its key, and where in the file its value may stand."""
+    """An entry on a leaf page: its key, and the location where its value should be."""
 
     key: bytes
     offset: int
     size: int
     is_database: bool
     overflow_page: int
-    """First page of a value that has pages of its own; 0 for one on the leaf."""
+    """First overflow page of the value, or 0 if it is on the leaf page."""
 
 
 class Database(NamedTuple):
-    """A table as the tree above it describes it."""
+    """A table, as described by the tree above it."""
 
     entries: int
     root: int
 
 
 class PageFile:
-    """A file of LMDB's, open for reading page by page.
+    """An LMDB file that is read page by page.
 
     Attributes:
-        page_size_bytes: as a meta page says, or the commonest.
-        page_count: whole or begun pages in the file.
+        page_size_bytes: page size according to a meta page, or else the most common size.
+        page_count: number of pages in the file, including a partial one.
 
     """
 
     def __init__(self, descriptor: int, unflushed: Unflushed = NOTHING) -> None:
-        """Begin with the meta pages, or with that of the durable snapshot if the store was not closed."""
+        """Read the meta pages, or that of the durable snapshot if the store was not closed."""
         self._descriptor = descriptor
         self._records = list(unflushed.records.values())
         self.journaled = [
             (lsn, _RECORDS_AT + (number << _RECORD_BITS), len(record))
             for number, (lsn, record) in enumerate(unflushed.records.items())
         ]
-        """LSN, offset and size of records in the journal, which are read as if they lay beyond the end of the file."""
+        """LSN, offset and size of records in the write-ahead log. Their offsets are beyond the end of the file."""
         self.size_bytes = os.fstat(descriptor).st_size
         self.page_size_bytes = _PAGE_SIZE_BYTES_DEFAULT
         self._has_both_metas = False
         self.is_whole = unflushed.is_whole
-        """Whether the newest meta page, and the journal, lead to all there is."""
+        """Whether the newest meta page and the write-ahead log lead to all records."""
         own = self._read_metas(b"")
         self._mains = own
         if unflushed.meta:
@@ -96,11 +97,11 @@ class PageFile:
             return b""
         try:
             return os.pread(self._descriptor, min(size, self.size_bytes - offset), offset)
-        except OSError:  # a sector that cannot be read is as good as one that is wrong
+        except OSError:  # An unreadable sector is treated like a damaged one.
             return b""
 
     def tables(self, name: bytes) -> Iterator[tuple[bool, Database]]:
-        """Yield (whether this is how the last commit left it, a named table) for each meta page, the newest first."""
+        """Yield (whether it is the table of the last commit, the table) for each meta page, newest first."""
         for index, main in enumerate(self._mains):
             for entry in self.entries(main):
                 if entry.key == name and entry.is_database and entry.size == _DATABASE.size:
@@ -110,7 +111,7 @@ class PageFile:
                         yield index == 0 and self._has_both_metas, Database(entries, root)
 
     def entries(self, root: int) -> Iterator[Entry]:
-        """Yield the entries of a tree, as far as it can be walked."""
+        """Yield the entries of a tree, as far as its pages are valid."""
         visited = bytearray(self.page_count // 8 + 1)
         pending = [root]
         while pending:
@@ -126,7 +127,7 @@ class PageFile:
                 yield from self.leaf_entries(number, page)
 
     def leaf_entries(self, number: int, page: bytes) -> Iterator[Entry]:
-        """Yield the entries of a leaf page that lie within it."""
+        """Yield the entries of a leaf page that are within the page."""
         start = number * self.page_size_bytes
         for low, high, flags, key_size, at in _nodes(page):
             data_at = at + key_size
@@ -147,9 +148,10 @@ class PageFile:
             yield low | high << 16 | flags << 32
 
     def _read_metas(self, durable: bytes) -> list[int]:
-        """Return the roots of the main tables, that of the newest meta page first.
+        """Return the roots of the main tables, starting with that of the newest meta page.
 
-        Of a store that was not closed, the durable snapshot's alone: the others may lead anywhere.
+        If the store was not closed, return only that of the durable snapshot, because the others
+        may be invalid.
         """
         metas: list[tuple[int, int]] = []
         for at in (0, *_PAGE_SIZES_BYTES):
@@ -167,12 +169,12 @@ class PageFile:
 
 
 def page_kind(page: bytes) -> int:
-    """Return the flags of a page, 0 for what is none."""
+    """Return the flags of a page, or 0 if it is not a page."""
     return _PAGE.unpack_from(page)[2] if len(page) >= _PAGE.size else 0
 
 
 def _nodes(page: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield low and high word, flags, key size, and where the key begins, of each node that lies within a page."""
+    """Yield low and high word, flags, key size and key offset of each node that is within the page."""
     lower = _PAGE.unpack_from(page)[3]
     for slot in range(_PAGE.size, min(lower, len(page)) - 1, 2):
         at = int.from_bytes(page[slot : slot + 2], sys.byteorder)

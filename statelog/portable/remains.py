@@ -1,4 +1,4 @@
-"""What the index of a damaged file still tells of records that are lost: names, and which versions they were."""
+"""Read what the index of a damaged file states about lost records: names, and the versions they were."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _VALUE_SIZE_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class Remains:
-    """Rows of the index whose seal holds.
+    """Rows of the index with a valid checksum.
 
     Attributes:
-        threads: by LSN.
-        branches: by thread and number.
+        threads: threads by LSN.
+        branches: branches by thread and number.
         versions: thread, branch and version by the LSN of a lost record.
         loans: thread and lender by the LSN of a lost record.
 
@@ -47,7 +47,7 @@ class Remains:
 def read_remains(
     pages: PageFile, mac: StoreMac | None, lost: Collection[int], progress: Callable[[int, int], None] | None
 ) -> Remains:
-    """Return what the index tells. Where its tree leads goes before what lies about on its pages."""
+    """Return the index rows about lost records. Rows in its tree are preferred to rows on other pages."""
     remains = Remains()
     opened = unseal if mac is None else mac.unseal
     for entry in _entries(pages, progress):
@@ -76,7 +76,7 @@ def _entries(pages: PageFile, progress: Callable[[int, int], None] | None) -> It
 
 
 def _take(remains: Remains, key: bytes, payload: bytes, lost: Collection[int]) -> None:
-    """Keep a row unless one was found before."""
+    """Keep a row unless one with its key was found before."""
     if key[:1] == b"T":
         lsn = _THREAD.unpack(key)[1]
         row = decode_thread(lsn, payload)

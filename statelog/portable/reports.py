@@ -1,4 +1,4 @@
-"""What exports and imports tell when they are done."""
+"""Reports of exports and imports."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    """What an export holds.
+    """The contents of an export.
 
     Attributes:
         kind: "log" (records as they are) or "threads" (events of some threads).
-        records: records, or events, in it.
-        threads: threads that were asked for; None for all.
-        since: LSN behind which it begins.
-        last_lsn: LSN up to which it goes.
-        size_bytes: of the stream.
+        records: number of records or events.
+        threads: ids of the requested threads; None for all.
+        since: the LSN before its first record.
+        last_lsn: LSN of its last record.
+        size_bytes: size of the stream.
 
     """
 
@@ -29,15 +29,14 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did.
+    """The result of an import.
 
     Attributes:
-        kind: "log" or "threads", as that of the export.
-        records_read: records, or events, in the export.
-        records_added: those of them that were not in the store yet.
+        kind: "log" or "threads", the kind of the export.
+        records_read: number of records or events in the export.
+        records_added: number of them that were not in the store yet.
         threads: ids of the threads of a "threads" export, in its order.
         last_lsn: last LSN of the store now.
-        size_bytes: of the stream.
 
     """
 
@@ -51,11 +50,11 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class ImageReport:
-    """What an image is of.
+    """The contents of an image.
 
     Attributes:
-        last_lsn: its last LSN.
-        size_bytes: of all of it.
+        last_lsn: last LSN of the image.
+        size_bytes: size of the image.
 
     """
 

@@ -1,12 +1,12 @@
-"""Salvage: a new store of what a damaged file still has.
+"""Salvage: make a new store of the intact records of a damaged file.
 
-Every record whose checksum holds keeps its LSN, so that locators, ids and tags stay right. Where
-records are missing others stand in for them: the beginning of a thread or branch that is needed,
-under the name that the index still tells (or one made up), or else a record without contents. Behind
-the first of them the chain is another than it was, since what went into it cannot be known.
+Every record with a valid checksum keeps its LSN, so that locators, ids and tags stay valid.
+Stand-in records replace missing ones. If a thread or branch is needed, its stand-in begins it,
+under the name in the index or a new name. Other stand-ins are empty. From the first stand-in on,
+the chain digests differ from those of the damaged store, because the lost contents are unknown.
 
-A checkpoint is kept if all its nodes are there. Of one that is not, the event goes, and the nodes
-that others may need stay: as if it had expired. So the new store verifies clean.
+A checkpoint is kept if all its nodes are intact. Otherwise its event is removed, as if it had
+expired, and nodes that others may need are kept. So the new store passes `verify`.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ if TYPE_CHECKING:
 _BATCH_SIZE_BYTES = 4 * 1024 * 1024
 _BATCH_RECORDS = 512
 _TOUCHED_SIZE_BYTES = 16_384
-"""Pages of the new store that checking a record touches, about."""
+"""An estimate of the bytes of the new store that checking a record touches."""
 
 _EMPTY_BODY = cbor.encode([0, NO_DIGEST, []])
 
 
 class _Piece(NamedTuple):
-    """A record on its way into the new store."""
+    """A record to be written to the new store."""
 
     data: bytes
     record: Record
@@ -97,32 +97,34 @@ def salvage(
     key: object = None,
     anchor: bytes | None = None,
 ) -> SalvageReport:
-    """Make a new store of what a damaged file has, and tell what is lost.
+    """Make a new store of the intact records of a damaged file, and report what is lost.
 
-    The damaged file is only read, page by page and without LMDB, which it could kill.
+    The damaged file is only read, page by page and without LMDB, which a damaged file can crash.
 
     Args:
         damaged: the file.
-        new: where the new store is made; there must be nothing yet. It has a store id of its own.
-        progress: called with (steps done, steps in all), for one part of the work after the other.
+        new: path of the new store, which must not exist yet. The new store gets its own store id.
+        progress: called with (steps done, steps in all), for each part of the work.
         max_size_bytes: quota of the new store.
-        key: the key of the damaged store, as for `statelog.open`. The new store has the same key. Records with a wrong
-            MAC are lost.
-        anchor: any anchor of the damaged store. It is needed if the store has a key and its header is lost.
+        key: the key of the damaged store, as for `statelog.open`. The new store has the same key.
+            Records with a wrong MAC are lost.
+        anchor: any anchor of the damaged store. It is needed if the store has a key and its header
+            is lost.
 
     Raises:
-        AlreadyExistsError: there is a file at `new`. Facts: path.
-        FormatError: the damaged file has no record, nor anything else, of a store. Facts: path.
-        NewerFormatError: it is of a newer format. Facts: path, needed, supported.
-        StoreLockedError: another process has it open. Facts: path.
+        AlreadyExistsError: a file exists at `new`. Facts: path.
+        FormatError: the damaged file has no record or other part of a store. Facts: path.
+        NewerFormatError: the format of the file is newer. Facts: path, needed, supported.
+        StoreLockedError: another process has the file open. Facts: path.
         StoreKeyError: the key is missing, or is not that of the damaged file. Facts: path.
         HeaderLostError: a key is given, but there is no header and no `anchor`. Facts: path.
-        StoreNotFoundError, AccessError, StoreFullError, StorageError: what the system refuses.
+        StoreNotFoundError, AccessError, StoreFullError, StorageError: an operation of the system
+        failed.
 
     """
     damaged, new = Path(damaged), Path(new)
     if os.path.lexists(new):
-        message = f"there is a file at {new} already"
+        message = f"a file exists at {new}"
         raise AlreadyExistsError(message, path=str(new))
     try:
         with _opened(damaged) as descriptor:
@@ -132,7 +134,7 @@ def salvage(
             finder.find(progress)
             chosen, last = finder.choose()
             if not chosen and finder.committed_last is None:
-                message = f"{damaged} has nothing of a statelog store"
+                message = f"{damaged} has no part of a statelog store"
                 raise FormatError(message, path=str(damaged))
             plan = make_plan(pages, finder, chosen, last, progress)
             options = {"max_size_bytes": max_size_bytes, "key": key}
@@ -146,14 +148,14 @@ def salvage(
 
 @contextlib.contextmanager
 def _opened(damaged: Path) -> Iterator[int]:
-    """Open the damaged file, alone if that can be known."""
+    """Open the damaged file, with an exclusive lock if possible."""
     try:
         descriptor = open_file(damaged, os.O_RDWR | os.O_NONBLOCK)
     except PermissionError:
         descriptor = open_file(damaged, os.O_RDONLY | os.O_NONBLOCK)
     try:
         locks = FileLocks(descriptor, damaged)
-        with contextlib.suppress(OSError):  # a lock that needs permission to write
+        with contextlib.suppress(OSError):  # The lock file may not be writable.
             if not locks.try_exclusive() and locks.supported:
                 message = f"{damaged} is open in a process: close it there first"
                 raise StoreLockedError(message, path=str(damaged))
@@ -171,7 +173,7 @@ def _write(
     options: dict[str, Any],
     progress: Progress | None,
 ) -> SalvageReport:
-    """Make the new store under another name, and give it its own when it is whole."""
+    """Write the new store to a temporary file, and rename the file when it is complete."""
     report = SalvageReport(str(damaged), str(new), plan.last, end_is_known=finder.committed_last is not None)
     temporary = new.with_name(f".{new.name}.{secrets.token_hex(8)}.salvaging")
     try:
@@ -180,17 +182,17 @@ def _write(
             _Writer(engine, finder, chosen, plan, report).run(progress)
         finally:
             engine.close()
-        os.link(temporary, new)  # not over a file that came to be meanwhile
+        os.link(temporary, new)  # Unlike a rename, a link does not replace a file that was created meanwhile.
         sync_directory(new.parent)
     except FileExistsError as error:
-        message = f"there is a file at {new} already"
+        message = f"a file exists at {new}"
         raise AlreadyExistsError(message, path=str(new)) from error
     except OSError as error:
         raise translate_os(error, path=new) from error
     except StatelogError as error:
         if not str(error.facts.get("path")).endswith(temporary.name):
             raise
-        message = error.message.replace(temporary.name, new.name)  # which is the one that the caller knows
+        message = error.message.replace(temporary.name, new.name)  # The caller knows only this name.
         raise type(error)(message, **{**error.facts, "path": str(new)}) from error
     finally:
         for name in (temporary, lock_path(temporary)):
@@ -200,7 +202,7 @@ def _write(
 
 
 class _Writer:
-    """Writes the records of the new store, one LSN after the other."""
+    """Writes the records of the new store in order of LSN."""
 
     def __init__(
         self, engine: Engine, finder: Finder, chosen: dict[int, Found], plan: Plan, report: SalvageReport
@@ -214,7 +216,7 @@ class _Writer:
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 
     def run(self, progress: Progress | None) -> None:
-        """Write all of them, as far as one was found at or behind."""
+        """Write all records up to the last one that was found."""
         stop = max([*self._chosen, *self._plan.stand_ins], default=0)
         lsn = 1
         while lsn <= stop:
@@ -224,7 +226,7 @@ class _Writer:
         self._report.finish(self._chosen, self._plan)
 
     def _write_some(self, transaction: WriteTransaction, *, start: int, stop: int) -> int:
-        """Write records from `start` on in one transaction; return the LSN behind them."""
+        """Write records from `start` on in one transaction. Return the next LSN."""
         overlay = Overlay(transaction)
         checker = RecordChecker(overlay.get_log, self._checked)
         end = read_log_end(transaction)
@@ -247,7 +249,7 @@ class _Writer:
         return lsn
 
     def _piece(self, overlay: Overlay, checker: RecordChecker, lsn: int, end: LogEnd, losses: list[Loss]) -> _Piece:
-        """Return the record of an LSN, or what stands in for it."""
+        """Return the record of an LSN, or its stand-in."""
         found = self._chosen.get(lsn)
         if found is not None:
             data = self._finder.read(found)
@@ -256,7 +258,7 @@ class _Writer:
             version = version_in(event)
             if version is None or version.time_us > overlay.last_time_us(version.thread):
                 return self._recovered(overlay, checker, _Piece(data, record, event), losses)
-            losses.append(Loss.of(lsn, event, "its time cannot be"))
+            losses.append(Loss.of(lsn, event, "its time is not later than that of the version before it"))
         stand_in = self._plan.stand_ins.get(lsn)
         if stand_in is not None:
             with contextlib.suppress(StatelogError):
@@ -267,7 +269,7 @@ class _Writer:
         return _decoded(data, lsn)
 
     def _recovered(self, overlay: Overlay, checker: RecordChecker, piece: _Piece, losses: list[Loss]) -> _Piece:
-        """Return a record that was found, without what does not hold any more."""
+        """Return a found record without the parts that are no longer valid."""
         data, record, event = piece
         lsn = record.lsn
         checker.begin(lsn, data)
@@ -304,21 +306,21 @@ def _decoded(data: bytes, lsn: int) -> _Piece:
 
 
 def _redacted(piece: _Piece, alive: Collection[int]) -> _Piece:
-    """Return a record without its event, and with these of its nodes; its place in the chain stays."""
+    """Return a record without its event and with only the nodes in `alive`. Its chain digest stays the same."""
     data, record, event = piece
     owner, field = owner_of(event, record.lsn), kind_of(record).borrowed_field
     return _decoded(redact_record(data, record.lsn, owner, alive=alive, borrowed_field=field), record.lsn)
 
 
 def _chained(piece: _Piece, end: LogEnd) -> _Piece:
-    """Return a record as the one behind `end`: its bytes as they are, if they follow."""
+    """Return the record with the chain digest of `end` as its previous one, or unchanged if it has that already."""
     if piece.record.previous_chain in (b"", end.chain):
         return piece
     return _decoded(with_previous_chain(piece.data, end.chain), piece.record.lsn)
 
 
 def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | ForkEvent | LoanEvent) -> _Piece:
-    """Return a record for what is to stand in for a lost one. Raises CorruptionError if it cannot be."""
+    """Return a stand-in for a lost record. Raises CorruptionError if the event is not possible here."""
     kind = kind_of_event(event)
     data, _chain = encode_record(
         kind.type, lsn=lsn, time_us=end.time_us + 1, previous_chain=end.chain, body=kind.encode(event, lsn)
@@ -332,10 +334,10 @@ def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | Fork
 
 
 def _forked(overlay: Overlay, piece: _Piece, event: ForkEvent) -> _Piece:
-    """Return the beginning of a branch; if it left at a version that is lost, it leaves at the last that is not.
+    """Return the beginning of a branch. If its base version is lost, the base is the last version that is not.
 
-    Versions between are the branch's own, and missing. A later commit to its parent must not
-    become one of them.
+    The lost versions between belong to the branch. Otherwise a later commit to the parent could
+    take one of their numbers.
     """
     if not overlay.view.is_alive(event.thread):
         return piece

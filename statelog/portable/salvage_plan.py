@@ -1,4 +1,4 @@
-"""What is to stand in for lost records, so that what was found has the threads and branches it needs."""
+"""Plan the stand-ins for lost records, so that found records have the threads and branches they need."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Plan:
-    """What is missing, and what to do about it.
+    """The lost records, and their stand-ins.
 
     Attributes:
-        last: the last LSN there was.
+        last: the last LSN of the damaged log.
         lost: LSNs of records that were not found.
-        remains: what the index tells of them.
-        stand_ins: beginnings of threads and branches, and loans, by the lost LSN they get.
-        names_made_up: of those whose name is lost.
+        remains: facts about lost records from the index.
+        stand_ins: beginnings of threads and branches, and loans, by their LSN.
+        names_made_up: new names of threads and branches whose name is lost.
 
     """
 
@@ -47,22 +47,25 @@ class Plan:
         return self._branch_names.get((thread, number)) or (None if row is None else row.name)
 
     def name_branch(self, thread: int, number: int, name: str) -> None:
-        """Remember the name of a branch."""
+        """Set the name of a branch."""
         self._branch_names[(thread, number)] = name
 
 
 class _Needs:
-    """Threads and branches that found events belong to, and what is known of where they began."""
+    """Threads and branches of the found events, and known facts about their beginnings."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
         self.first_on_branch: dict[tuple[int, int], CheckpointEvent] = {}
         self.forked: dict[tuple[int, int], str] = {}
-        """Names of branches whose beginnings were found."""
+        """Names of branches whose beginning was found."""
         self.lent: set[int] = set()
-        """Copies of which a loan was found."""
+        """Copies with a loan that was found."""
         self.borrowing: dict[int, int] = {}
-        """Copies of which no loan was found: thread to a record before its own that holds the root of a version."""
+        """Copies without a loan that was found, by thread.
+
+        The value is the LSN of a record that precedes the thread and has a root it uses.
+        """
 
 
 def make_plan(
@@ -72,7 +75,7 @@ def make_plan(
     last: int,
     progress: Callable[[int, int], None] | None,
 ) -> Plan:
-    """Return what is lost, and what stands in for it."""
+    """Return the lost records and their stand-ins."""
     plan = Plan(last, {lsn for lsn in range(1, last + 1) if lsn not in chosen})
     needs = _read_needs(finder, chosen, plan)
     if plan.lost:
@@ -123,7 +126,7 @@ _NOTES: dict[type, Callable[[_Needs, Any], None]] = {
     ForkEvent: _note_fork,
     LoanEvent: _note_loan,
 }
-"""What is mended: branches and loans. Threads are what any event may need."""
+"""Branches and loans are repaired from these events. Any event may need its thread."""
 
 
 def _plan_threads(plan: Plan, needs: _Needs) -> None:
@@ -134,11 +137,12 @@ def _plan_threads(plan: Plan, needs: _Needs) -> None:
             plan.names_made_up.append(name)
             plan.stand_ins[lsn] = ThreadEvent(name, {})
         else:
-            plan.stand_ins[lsn] = ThreadEvent(row.id, row.specs, is_anew=True)  # it may be: nothing else says so
+            # The thread may have been re-created, and nothing contradicts it.
+            plan.stand_ins[lsn] = ThreadEvent(row.id, row.specs, is_anew=True)
 
 
 def _plan_branches(plan: Plan, needs: _Needs) -> None:
-    """Let every branch begin that the index still knows, or that a found checkpoint is on."""
+    """Plan a beginning for every branch that is in the index or has a found checkpoint."""
     wanted = {place: event.lsn for place, event in needs.first_on_branch.items()}
     for (thread, number), row in plan.remains.branches.items():
         if number and row.lsn in plan.lost and row.parent is not None and thread in needs.threads:
@@ -162,7 +166,7 @@ def _plan_branches(plan: Plan, needs: _Needs) -> None:
 
 
 def _plan_loans(plan: Plan, needs: _Needs, finder: Finder, chosen: dict[int, Found]) -> None:
-    """Let every loan be made that the index still knows, or that the versions of a copy tell of."""
+    """Plan a loan for every copy that is in the index or whose versions show that it needs one."""
     for lsn, (thread, lender) in plan.remains.loans.items():
         plan.stand_ins.setdefault(lsn, LoanEvent(thread, lender, []))
     known = {event.thread for event in plan.stand_ins.values() if type(event) is LoanEvent}
@@ -178,7 +182,7 @@ def _plan_loans(plan: Plan, needs: _Needs, finder: Finder, chosen: dict[int, Fou
 
 
 def _made_up(thread: int, number: int, name: str, first: CheckpointEvent) -> ForkEvent:
-    """Return where a branch probably left: at the parent of its first checkpoint."""
+    """Return the probable beginning of a branch: the parent of its first checkpoint."""
     if first.parent_branch is not None and first.parent_version is not None and first.parent_branch < number:
         return ForkEvent(thread, number, name, first.parent_branch, first.parent_version)
     return ForkEvent(thread, number, name, 0, max(first.version - 1, 0))

@@ -1,4 +1,4 @@
-"""What salvage tells: what it saved, and what is lost."""
+"""The report of a salvage: saved and lost records."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from statelog.portable.salvage_plan import Plan
 
 LOSSES_LISTED_MAX = 100_000
-"""Losses told one by one; more are only counted."""
+"""The most losses that are listed; further ones are only counted."""
 
 
 class Loss(NamedTuple):
-    """Something that is not in the new store: what is known of it.
+    """A loss: the known facts about an event that is not in the new store.
 
-    `thread` and `branch` are an LSN and a number here; `SalvageReport` has names.
+    `thread` and `branch` are an LSN and a number here, and names in `SalvageReport`.
     """
 
     lsn: int
@@ -47,12 +47,12 @@ class LostVersion:
     """A version, or another event, that is not in the new store.
 
     Attributes:
-        lsn: of its record.
-        thread: id of its thread, if that is known.
+        lsn: LSN of its record.
+        thread: id of its thread, if known.
         branch: name of its branch, if it is known to have been a checkpoint.
-        version: likewise.
-        id: its caller's id, if its record was there.
-        why: what is missing.
+        version: its version, if it is known to have been a checkpoint.
+        id: the id that the caller gave it, if its record was found.
+        why: the missing part.
 
     """
 
@@ -66,19 +66,20 @@ class LostVersion:
 
 @dataclass(slots=True)
 class SalvageReport:
-    """What was saved of a damaged file.
+    """The contents of a damaged file that were saved and lost.
 
     Attributes:
         path: the damaged file.
         new_path: the new store.
-        records: records there were, as far as can be known.
-        recovered: those that were found.
-        lost: ranges (first LSN, last LSN) of those that were not.
-        versions_lost: versions and other events that the new store has not, of lost records and of
-            found ones.
-        losses: how many those are; the first `LOSSES_LISTED_MAX` are listed.
+        records: number of records in the damaged log, as far as known.
+        recovered: number of records that were found.
+        lost: ranges (first LSN, last LSN) of records that were not found.
+        versions_lost: versions and other events, of lost or of found records, that are not in the
+            new store.
+        losses: the number of all losses; the first `LOSSES_LISTED_MAX` are listed.
         names_made_up: threads, or branches as "thread/branch", whose names are lost.
-        end_is_known: whether the file still tells where its log ended; if not, later records may be lost, too.
+        end_is_known: whether the file shows where its log ended. If not, later records may be lost,
+            too.
 
     """
 
@@ -96,16 +97,16 @@ class SalvageReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is lost that is known of: see `end_is_known`."""
+        """Whether no loss is known; see `end_is_known`."""
         return not self.lost and not self.losses
 
     def add(self, losses: Iterable[Loss], names: Mapping[int, str]) -> None:
-        """Note losses, and names of threads by their LSN."""
+        """Record losses, and names of threads by LSN."""
         self._losses += losses
         self._names.update(names)
 
     def finish(self, chosen: Mapping[int, Found], plan: Plan) -> None:
-        """Put names to what was noted, now that all are known."""
+        """Add the names to the recorded losses, after all names are known."""
         self.recovered = len(chosen)
         self.lost = list(_ranges(plan.lost))
         noted = {loss.lsn for loss in self._losses}

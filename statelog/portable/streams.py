@@ -1,4 +1,4 @@
-"""Export and import of whichever kind: what `Store.export` and `Store.import_` call."""
+"""Export and import of both kinds: the implementation of `Store.export` and `Store.import_`."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ def export_store(
 ) -> ExportReport:
     """Write a store, or some of its threads, to a target; see `Store.export`."""
     if isinstance(since, bool) or not isinstance(since, int) or since < 0:
-        message = f"an LSN is an int from 0, not {since!r}"
+        message = f"`since` must be a non-negative int, not {since!r}"
         raise UsageError(message, argument="since", value=since)
     if threads is None:
         return export_log(engine, target, since=since, progress=progress)
     if since:
-        message = "`since` is for the whole log: threads are exported whole, and imported as far as they are new"
+        message = (
+            "`since` applies only to an export of the log. An import of threads skips the events that the store has"
+        )
         raise UsageError(message, argument="since", value=since)
     if isinstance(threads, str | bytes) or not isinstance(threads, Iterable):
-        message = f"`threads` is several thread ids, not {threads!r}"
+        message = f"`threads` must be a collection of thread ids, not {threads!r}"
         raise UsageError(message, argument="threads", value=threads)
     thread_ids = list(threads)
     for thread_id in thread_ids:
-        if thread_id != "":  # which cannot be, and is not found
+        if thread_id != "":  # An empty id is not valid, and is reported as not found.
             check_name("thread id", thread_id, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
     return export_threads(engine, target, thread_ids, progress=progress)
 
@@ -56,7 +58,7 @@ def import_stream(
     upto: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ImportReport:
-    """Take an export into a store; see `Store.import_`."""
+    """Import an export into a store; see `Store.import_`."""
     if engine.store_file.read_only:
         message = f"{engine.store_file.path} is open read-only"
         raise ReadOnlyError(message, path=str(engine.store_file.path))
@@ -64,6 +66,6 @@ def import_stream(
     if reader.header.kind == LOG:
         return LogImporter(engine, reader, progress, upto=upto).run()
     if upto is not None:
-        message = "an export of threads has no LSNs: `upto` is for one of a log"
+        message = "`upto` applies only to an export of a log: an export of threads has no LSNs"
         raise UsageError(message, argument="upto", value=upto)
     return ThreadImporter(engine, reader, progress).run()

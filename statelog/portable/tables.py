@@ -1,4 +1,4 @@
-"""Rows of fixed width by number, on disk: what an import or export remembers of millions of nodes."""
+"""Rows of fixed width by number, on disk: the memory of an import or export with millions of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUFFER_SIZE_BYTES = 64 * 1024
 
 
 class Table:
-    """Rows in an unnamed temporary file, gone with it. A row never written is zeros."""
+    """Rows in an unnamed temporary file, which is deleted when it is closed. A row never written is zeros."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -22,7 +22,7 @@ class Table:
         self._count = 0
         self._flushed = 0
         self._buffer = bytearray()
-        """Rows from `_flushed` on."""
+        """The rows from number `_flushed` on."""
 
     def __enter__(self) -> Self:
         return self
@@ -36,7 +36,7 @@ class Table:
         return self._count
 
     def append(self, row: bytes) -> int:
-        """Add a row, and return its number."""
+        """Append a row, and return its number."""
         assert len(row) == self._width
         self._buffer += row
         self._count += 1
@@ -45,14 +45,17 @@ class Table:
         return self._count - 1
 
     def extend(self, count: int) -> int:
-        """Add rows of zeros, which take no room before they are written, and return the number of the first."""
+        """Append `count` rows of zeros, and return the number of the first.
+
+        They take no space before they are written.
+        """
         first = self._count
         self._flush()
         self._count = self._flushed = first + count
         return first
 
     def put(self, number: int, row: bytes) -> None:
-        """Write a row that was added before."""
+        """Overwrite a row."""
         assert number < self._count
         assert len(row) == self._width
         at = (number - self._flushed) * self._width
@@ -62,7 +65,7 @@ class Table:
             os.pwrite(self._descriptor, row, number * self._width)
 
     def get(self, number: int) -> bytes:
-        """Return a row that was added before."""
+        """Return a row."""
         assert 0 <= number < self._count
         at = (number - self._flushed) * self._width
         if at >= 0:

@@ -1,4 +1,4 @@
-"""Events and nodes as an export of threads has them: numbered in the order of the stream. EXPORT.md section 4."""
+"""Events and nodes of an export of threads, numbered in the order of the stream. EXPORT.md section 4."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from statelog.log.kinds.kind import Kind
 
 TYPE_CARRIER = 0
-"""An event that brings nothing but nodes."""
+"""An event that only carries nodes."""
 
 
 class Exported(NamedTuple):
     """An event of a stream.
 
     Attributes:
-        type: of the record, or `TYPE_CARRIER`.
-        thread: number of its thread: the threads of a stream are numbered as they begin.
-        lsn: of the record in the store it came from.
-        time_us: of that record.
+        type: type of the record, or `TYPE_CARRIER`.
+        thread: number of its thread. Threads are numbered in the order of their first events.
+        lsn: LSN of the record in the source store.
+        time_us: time of that record.
         continues: whether the next event of the stream belongs to the same transaction.
-        fields: by type.
+        fields: fields by type.
 
     """
 
@@ -59,9 +59,10 @@ class Exported(NamedTuple):
 
 
 class ExportedCheckpoint(NamedTuple):
-    """Fields of a checkpoint or rollback. `parent`, `root`, `target` are numbers in the stream.
+    """Fields of a checkpoint or rollback. `parent`, `root` and `target` are numbers in the stream.
 
-    `parent` is None where there is none, and where it has expired: then the other parent fields tell of it.
+    `parent` is None if the checkpoint has no parent or the parent has expired. The other parent
+    fields tell which.
     """
 
     branch: int
@@ -99,17 +100,17 @@ _CHECKPOINT: tuple[Field, ...] = (
 )
 _ROOT_FIELD = ExportedCheckpoint._fields.index("root")
 _NUMBER = optional(LSN)
-"""Of an event or node of the stream; null for none."""
+"""Number of an event or node of the stream, or null."""
 
 _REFERRING = (RECORD_LSN, CHECKPOINT_LSN, ROOT[0])
 _HEAD: tuple[Field, ...] = (VERSION, VERSION, LSN, LSN, BOOLEAN)
 
 
 def stream_fields(type_: int) -> tuple[Field, ...] | None:
-    """Return the fields behind the head of an event, by its type; None for what does not go into an export of threads.
+    """Return the fields that follow the head of an event, or None if the type is not exported with threads.
 
-    Those of versions differ from the body's. Of another kind they are those of its body without owner and borrowed
-    digests, with the number of a node or event in place of where it lies.
+    A version has its own list of fields. Other events have the fields of their body, without owner
+    and borrowed digests, and with the number of a node or event instead of its location.
     """
     kind = KINDS.get(type_)
     if kind is None or kind.outlives:
@@ -120,7 +121,7 @@ def stream_fields(type_: int) -> tuple[Field, ...] | None:
 
 
 def _carried(kind: Kind[Any]) -> Iterator[tuple[int, Field]]:
-    """Yield those fields of a body that an export of threads has, with their places in the event."""
+    """Yield the exported fields of a body, with their positions in the event."""
     left_out = {kind.borrowed_field} if kind.type == TYPE_THREAD else {0, kind.borrowed_field}
     if kind.root_field is not None:
         left_out |= {kind.root_field + 1, kind.root_field + 2}
@@ -128,12 +129,13 @@ def _carried(kind: Kind[Any]) -> Iterator[tuple[int, Field]]:
 
 
 def take_out(kind: Kind[Any], event: Event, number_of: Callable[[Field, int, int], int | None]) -> list[Any]:
-    """Return the fields of an event in a stream, if it is no version.
+    """Return the exported fields of an event that is not a version.
 
     Args:
-        kind: of the event.
+        kind: kind of the event.
         event: the event.
-        number_of: returns the number of what a field refers to, by LSN (and number of the node in its record).
+        number_of: returns the number in the stream for the LSN (and node number) that a field
+            refers to.
 
     """
     values: list[Any] = []
@@ -148,13 +150,13 @@ def take_out(kind: Kind[Any], event: Event, number_of: Callable[[Field, int, int
 
 
 def take_in(kind: Kind[Any], exported: Exported, thread: int, refer: Callable[[Field, int], tuple[Any, ...]]) -> Event:
-    """Inverse of `take_out` (borrowed digests left out).
+    """Inverse of `take_out`, without borrowed digests.
 
     Args:
-        kind: of the event.
-        exported: what the stream has of it.
-        thread: that it becomes one of.
-        refer: returns the fields of the event that a number in a field of the stream stands for.
+        kind: kind of the event.
+        exported: the exported event.
+        thread: LSN of the thread in this store.
+        refer: returns the fields of the event that replace a number in the stream.
 
     """
     values: list[Any] = [None] * len(kind.event._fields)
@@ -173,7 +175,7 @@ def take_in(kind: Kind[Any], exported: Exported, thread: int, refer: Callable[[F
 
 
 def root_number(exported: Exported) -> int | None:
-    """Return the number in the stream of the node that an event refers to, None if there is none."""
+    """Return the number in the stream of the event's root, or None."""
     kind = KINDS.get(exported.type)
     if kind is None or kind.root_field is None:
         return None
@@ -183,7 +185,7 @@ def root_number(exported: Exported) -> int | None:
 
 
 def encode_event(event: Exported) -> bytes:
-    """Return the payload of an event's frame; what is raw stands in it as it is (`format.fields.RAW`)."""
+    """Return the payload of an event's frame. Raw fields are embedded unchanged (`format.fields.RAW`)."""
     fields = (*_HEAD, *(stream_fields(event.type) or ()))
     values = (*event[:5], *event.fields)
     parts = [part if field in RAW else cbor.encode(part) for part, field in zip(values, fields, strict=True)]
@@ -194,7 +196,7 @@ def decode_event(payload: bytes) -> Exported:
     """Inverse of `encode_event`.
 
     Raises:
-        CorruptionError: it is not such as EXPORT.md allows.
+        CorruptionError: EXPORT.md does not allow the payload.
 
     """
     items = split_array(payload)
@@ -210,8 +212,8 @@ def encode_node(type_: int, content: bytes, children: Iterable[int]) -> bytes:
     """Return the payload of a node's frame.
 
     Args:
-        type_: of the node.
-        content: of it; its digest follows from it.
+        type_: type of the node.
+        content: content of the node, which determines its digest.
         children: number of each child in the stream, in the order of the refs.
 
     """
@@ -219,12 +221,12 @@ def encode_node(type_: int, content: bytes, children: Iterable[int]) -> bytes:
 
 
 def decode_node(payload: bytes) -> tuple[int, bytes, int]:
-    """Return (type, node, content size): each locator of the node is 0 and the number of the child in the stream.
+    """Return (type, node, content size). Each locator of the node is 0 and the number of the child in the stream.
 
-    Type and inside of the node are not looked at here.
+    The caller checks the type and the content of the node.
 
     Raises:
-        CorruptionError: it has not the content it says.
+        CorruptionError: the payload is shorter than the content size it states.
 
     """
     if len(payload) < 2:
@@ -232,6 +234,6 @@ def decode_node(payload: bytes) -> tuple[int, bytes, int]:
         raise CorruptionError(message)
     size, at = read_varint(payload, 1)
     if not 0 < size <= len(payload) - at:
-        message = f"a node that says it has {size} bytes of content"
+        message = f"a node that states a content of {size} bytes"
         raise CorruptionError(message)
     return payload[0], payload[at:], size

@@ -1,8 +1,8 @@
-"""Export of threads: their events, each behind the nodes that its state needs and that did not come yet.
+"""Export of threads: their events, each after the nodes that its state needs and that are not exported yet.
 
-What is written does not depend on where things lie in this store: nodes and events are numbered in
-the order in which they come. Nodes are taken from wherever they lie, other threads' records and
-those of expired versions included; events of expired versions are gone, and left out.
+The stream does not depend on locations in this store: nodes and events are numbered in order. Nodes
+may come from records of other threads and of expired versions. Events of expired versions no longer
+exist and are left out.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 CARRIED_SIZE_BYTES = 64 * 1024 * 1024
-"""So much of nodes goes with one event; what is more goes before it, with carriers."""
+"""The most bytes of nodes before one event. Further nodes precede it in carriers."""
 
 _PAGE_RECORDS = 4096
 _PAGE_SIZE_BYTES = 4 * 1024 * 1024
 _REMEMBERED_MAX = 65_536
 _TOUCHED_SIZE_BYTES = 4096
-"""What looking at the head of a record touches."""
+"""The bytes that reading the head of a record touches."""
 
 _NUMBER = struct.Struct(">Q")
 
@@ -75,7 +75,7 @@ class _Ref(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A record of one of the threads, its event, and the nodes it holds."""
+    """A record of one of the threads, its event and its nodes."""
 
     record: Record
     event: Event
@@ -88,7 +88,7 @@ def export_threads(
     """Write some threads; see `Store.export`.
 
     Raises:
-        ThreadNotFoundError: there is none of an id; nothing has been written then. Facts: thread.
+        ThreadNotFoundError: a thread does not exist. Nothing has been written. Facts: thread.
         CorruptionError: a record or node is damaged.
 
     """
@@ -124,7 +124,7 @@ def _find_thread(view: View, thread_id: str) -> int:
 def _events(
     engine: Engine, threads: set[int], last: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[_Found]:
-    """Yield what is left of the threads' records, in order. For that the log is looked through, record heads only."""
+    """Yield the remaining records of the threads in order. This reads the head of every record in the log."""
     after = min(threads, default=last + 1) - 1
     mapped = MappedPages(engine.store_file.lmdb_file)
     while after < last:
@@ -152,7 +152,7 @@ def _events(
 
 
 def _thread_of(data: memoryview, lsn: int) -> int:
-    """Return the thread that a record is about, from its first bytes; 0 for one that has nothing to say."""
+    """Return the thread of a record, read from its first bytes; 0 for a redacted record."""
     size = len(data)
     flags = data[FLAGS_AT] if size > FLAGS_AT else 0
     if size < (RECORD_SIZE_BYTES_MIN if flags & FLAG_VACUUMED else ENVELOPE_SIZE_BYTES):
@@ -164,13 +164,13 @@ def _thread_of(data: memoryview, lsn: int) -> int:
         return 0
     if type_ == TYPE_THREAD:
         return lsn
-    item = bytes(data[ENVELOPE_SIZE_BYTES + 1 : ENVELOPE_SIZE_BYTES + 10])  # behind the head of the array
+    item = bytes(data[ENVELOPE_SIZE_BYTES + 1 : ENVELOPE_SIZE_BYTES + 10])  # The item follows the head of the array.
     info = item[0] & 31 if item else 0
     return info if info < 24 else int.from_bytes(item[1 : 1 + (1 << (info - 24))])
 
 
 class _Exporter:
-    """Numbers nodes and events, and writes each once."""
+    """Numbers nodes and events, and writes each of them once."""
 
     def __init__(self, engine: Engine, writer: FrameWriter, last: int, closing: ExitStack) -> None:
         self.events = 0
@@ -181,21 +181,21 @@ class _Exporter:
         self._carried_size_bytes = 0
         self._continues = False
         self._events_by_lsn = closing.enter_context(Table(_NUMBER.size))
-        """LSN -> number of its event, plus one."""
+        """LSN -> number of its event + 1."""
         self._events_by_lsn.extend(last + 1)
         self._blocks = closing.enter_context(Table(_NUMBER.size))
-        """LSN -> where the numbers of its nodes begin in the next table, plus one."""
+        """LSN -> index in `_numbers` of its first node + 1."""
         self._blocks.extend(last + 1)
         self._numbers = closing.enter_context(Table(_NUMBER.size))
-        """Place of a node -> its number, plus one."""
+        """Location of a node -> number of the node + 1."""
         self._remembered: dict[tuple[int, int], int] = {}
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 
     def put(self, found: _Found, *, is_followed: bool) -> None:
-        """Write an event, and before it the nodes that its state needs; those of its record in their order.
+        """Write an event after the nodes that its state needs. The nodes of its record keep their order.
 
         Args:
-            found: the event.
+            found: the record.
             is_followed: whether the next record is exported, too.
 
         """
@@ -210,7 +210,7 @@ class _Exporter:
                     self._put_nodes(ref, carrier)
             except ExpiredError:
                 with self._engine.read() as view:
-                    if view.record(lsn).flags & FLAG_REDACTED:  # by a retention that runs meanwhile
+                    if view.record(lsn).flags & FLAG_REDACTED:  # A concurrent retention has redacted the record.
                         return
                 raise
         self._continues = is_followed and bool(record.flags & FLAG_CONTINUES)
@@ -270,7 +270,7 @@ class _Exporter:
     # --- nodes ----------------------------------------------------------------------
 
     def _put_nodes(self, top: _Ref, carrier: Exported) -> None:
-        """Write what is below a node and did not come yet, children first, and at last the node."""
+        """Write a node after the nodes below it, children first, except those already written."""
         pending = [(top, False)]
         while pending:
             ref, is_expanded = pending.pop()
@@ -306,7 +306,7 @@ class _Exporter:
             return view.record(lsn).node_count
 
     def _number_of(self, lsn: int, number: int) -> int | None:
-        """Return the number of a node in the stream, None if it did not come yet."""
+        """Return the number of a node in the stream, or None if it is not written yet."""
         found = self._remembered.get((lsn, number))
         if found is not None:
             return found

@@ -1,9 +1,9 @@
-"""Import of threads into any store: every node is checked by its digest, every event where it stands.
+"""Import of threads into any store: every node is checked by its digest, and every event at its position.
 
-A thread that is not in the store is written anew, with LSNs of this store. One that is there is taken
-for an earlier import of the same, cut off or complete: event by event it must be what the
-stream says, and the import goes on where it ends. So an import may be repeated, and a longer
-export of the same threads brings what is new.
+A thread that is not in the store is created, with new LSNs. A thread that exists must come from an
+earlier import of the same thread, complete or not. Its events are compared with the stream one by
+one, and the import continues where the thread ends. So an import may be repeated, and a longer
+export of the same threads adds the new events.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import WriteTransaction
 
 _GROUP_SIZE_BYTES_MAX = CARRIED_SIZE_BYTES + VALUE_SIZE_BYTES_MAX + 4096
-"""Nodes of one event: whoever exports sends them in portions."""
+"""The most bytes of nodes for one event. An export sends larger states in portions."""
 
 _NODE_TYPES = range(1, 5)
 _TOUCHED_SIZE_BYTES = 16_384
-"""Pages of the store that importing an event touches, about."""
+"""An estimate of the bytes of the store that importing an event touches."""
 
 
 class _Thread:
-    """A thread of the stream, and what the store has of it."""
+    """A thread of the stream, and its records in the store."""
 
     __slots__ = ("existing", "heads", "id", "lsn", "matched")
 
@@ -68,9 +68,9 @@ class _Thread:
         self.existing = existing
         """LSNs of its records from an earlier import."""
         self.matched = 0
-        """How many of them have come."""
+        """Number of those records that the stream has matched so far."""
         self.heads: dict[int, int] = {}
-        """Branch to its last version, as this import left it."""
+        """The last version of each branch, as this import left it."""
 
 
 class ThreadImporter:
@@ -98,10 +98,10 @@ class ThreadImporter:
         """Import to the end.
 
         Raises:
-            ConflictError: a thread of this id is in the store, with another history. Facts: thread.
+            ConflictError: the store has a thread of this id with another history. Facts: thread.
             ThreadDeletedError: a thread of this id was deleted from the store. Facts: thread.
-            CorruptionError, FormatError: the export is damaged, or newer. Facts: offset. What was
-                found right before is in the store.
+            CorruptionError, FormatError: the export is damaged, or newer. The events before the
+            damage are in the store. Facts: offset.
 
         """
         with ExitStack() as closing:
@@ -129,7 +129,7 @@ class ThreadImporter:
     # --- nodes ----------------------------------------------------------------------
 
     def _take_node(self, payload: bytes) -> None:
-        """Check a node, its refs among those that came before, and keep it for the next event."""
+        """Check a node and its refs, and keep it for the next event."""
         type_, data, content_size = decode_node(payload)
         if type_ not in _NODE_TYPES:
             message = f"a node of type {type_}"
@@ -162,7 +162,7 @@ class ThreadImporter:
 
     def _place(self, number: int) -> Place:
         if number >= len(self._places):
-            message = f"node {number} did not come yet"
+            message = f"node {number} is not in the stream yet"
             raise CorruptionError(message)
         return Place.decode(self._places.get(number))
 
@@ -176,7 +176,7 @@ class ThreadImporter:
         if event.type == TYPE_THREAD:
             self._begin_thread(event)
         elif event.thread >= len(self._threads):
-            message = f"an event of thread {event.thread}, which did not begin yet"
+            message = f"an event of thread {event.thread}, which has not begun yet"
             raise CorruptionError(message)
         nodes, self._nodes, size_bytes, self._nodes_size_bytes = self._nodes, [], self._nodes_size_bytes, 0
         group = Group(self._events, event, nodes, frame.offset)
@@ -202,7 +202,7 @@ class ThreadImporter:
             raise CorruptionError(message)
         thread_id = event.fields[0]
         if any(thread.id == thread_id for thread in self._threads):
-            message = f"thread {thread_id!r} begins again"
+            message = f"thread {thread_id!r} begins twice"
             raise CorruptionError(message)
         with self._engine.read() as view:
             if view.is_deleted(thread_id):
@@ -221,9 +221,9 @@ class ThreadImporter:
     # --- what is there already ------------------------------------------------------
 
     def _match(self, thread: _Thread, group: Group) -> None:
-        """Check that a record of the store is what an event would have become, and note where its nodes lie."""
+        """Check that the store's record is the import of this event, and note the locations of its nodes."""
         lsn = thread.existing[thread.matched]
-        differs = f"the store has a thread of this id, whose record {lsn} is another"
+        differs = f"the store has a thread of this id, whose record {lsn} differs"
         with self._engine.read() as view:
             writing = Writing(view.transaction, self._remembered)
             data = view.transaction.get_log(lsn)
@@ -247,7 +247,7 @@ class ThreadImporter:
     # --- one transaction --------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Commit the events at hand."""
+        """Commit the pending events."""
         groups, self._groups, self._groups_size_bytes = self._groups, [], 0
         if not groups:
             return
@@ -272,7 +272,7 @@ class ThreadImporter:
         self._added += len(groups)
 
     def _check_heads(self, writing: Writing, groups: list[Group]) -> None:
-        """Refuse to go on with a thread that someone else has begun, or committed to."""
+        """Raise ConflictError if another writer has begun or changed one of the threads."""
         for number in {group.event.thread for group in groups}:
             thread = self._threads[number]
             if not thread.lsn:
@@ -284,7 +284,7 @@ class ThreadImporter:
                     raise _conflict(thread.id, "another writer has committed to it")
 
     def _settle(self, places: dict[int, Place], events: dict[int, EventRow]) -> None:
-        """Remember where things are, now that they are there."""
+        """Record the locations of nodes and events after their commit."""
         for number, place in places.items():
             self._places.put(number, place.encode())
             self._staged.pop(number, None)
@@ -293,6 +293,6 @@ class ThreadImporter:
 
 
 def _conflict(thread_id: str, why: str) -> ConflictError:
-    """Return the error of a thread that cannot be imported because of what the store has."""
+    """Return the error of a thread whose import conflicts with the store."""
     message = f"thread {thread_id!r} cannot be imported: {why}"
     return ConflictError(message, thread=thread_id)

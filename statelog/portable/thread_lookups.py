@@ -1,4 +1,4 @@
-"""What can be looked up while events of an export of threads become records of a store."""
+"""Lookups for events of an export of threads that become records of a store."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class Lookups:
-    """The store with what has been added to it, and what is known of the stream so far.
+    """The store with the staged records, and the known facts about the stream.
 
     Attributes:
-        places: where nodes lie that came in this transaction, by their numbers in the stream.
-        events: the same of events.
-        threads: the same of threads: their LSNs.
+        places: locations of the nodes that came in this transaction, by number in the stream.
+        events: events of this transaction, by number in the stream.
+        threads: LSNs of threads of this transaction, by number in the stream.
 
     """
 
@@ -33,7 +33,7 @@ class Lookups:
 
     @property
     def view(self) -> View:
-        """The store with what has been added."""
+        """The store with the staged records."""
         return self._overlay.view
 
     def thread(self, number: int) -> int:
@@ -41,7 +41,7 @@ class Lookups:
         return self.threads.get(number) or self._remembered.thread(number)
 
     def place(self, number: int) -> Place:
-        """Return where a node of the stream lies."""
+        """Return the location of a node of the stream."""
         found = self.places.get(number)
         if found is None:
             found = self._remembered.place(number)
@@ -51,6 +51,6 @@ class Lookups:
         return found
 
     def event(self, number: int) -> EventRow:
-        """Return what is known of an event of the stream."""
+        """Return the row of an event of the stream."""
         found = self.events.get(number)
         return self._remembered.event(number) if found is None else found

@@ -1,8 +1,8 @@
-"""Events of a store out of those of an export of threads: what stays, and what cannot.
+"""Make events of a store from those of an export of threads.
 
-An event keeps the time it had where that can be, and else a checkpoint keeps it in its metadata, under
-`TIME_KEY`. The id of a checkpoint stays what it was, so that whoever has it finds the checkpoint;
-therefore its digest is another, unless all of it comes out the same.
+An event keeps its time if possible. Otherwise a checkpoint keeps the time in its metadata, under
+`TIME_KEY`. A checkpoint keeps its id, so that holders of the id still find it. Its digest changes
+unless every field stays the same.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from statelog.portable.thread_lookups import Lookups
 
 TIME_KEY = "statelog:time"
-"""In the metadata of an imported checkpoint that could not keep its time: the time it had."""
+"""The metadata key for the original time of an imported checkpoint that could not keep it."""
 
 _REDACTED_BODY = part_digest(b"")
 
 
 def make_event(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: int) -> Event | Redacted:
-    """Return an event of the stream as an event of the store (borrowed digests left out).
+    """Return an event of the stream as an event of the store, without borrowed digests.
 
     Raises:
-        CorruptionError: it refers to what it cannot refer to.
+        CorruptionError: the event has an invalid reference.
 
     """
     exported = group.event
@@ -58,7 +58,7 @@ def _refer(lookups: Lookups, group: Group, field: Field, number: int) -> tuple[A
 def _root_at(lookups: Lookups, number: int) -> Place:
     place = lookups.place(number)
     if place.type != ROOT_TYPE:
-        message = "the state of a checkpoint is no root"
+        message = "the state of a checkpoint is not a root"
         raise CorruptionError(message)
     return place
 
@@ -69,7 +69,7 @@ def _make_checkpoint(lookups: Lookups, group: Group, lsn: int, time_us: int, thr
     root = _root_at(lookups, fields.root)
     if exported.type == TYPE_CHECKPOINT:
         target = 0
-    else:  # the record of the thread stands for one that has expired
+    else:  # The record of the thread replaces an expired target.
         target = thread if fields.target is None else _referred(lookups, group, fields.target).lsn
     event = CheckpointEvent(
         thread,
@@ -95,12 +95,12 @@ def _make_checkpoint(lookups: Lookups, group: Group, lsn: int, time_us: int, thr
     )
     source = source_digest(exported, root.digest)
     if fields.id is None and (lsn, event.digest) == (exported.lsn, source):
-        return event  # its default id is what it was
+        return event  # The default id does not change.
     return event._replace(id=default_id(exported.lsn, source) if fields.id is None else fields.id)
 
 
 def source_digest(exported: Exported, root_digest: bytes) -> bytes:
-    """Return the digest a checkpoint had where it came from."""
+    """Return the digest of a checkpoint in the source store."""
     fields = ExportedCheckpoint(*exported.fields)
     return checkpoint_digest(fields.parent_digest, root_digest, exported.time_us, fields.id, fields.metadata)
 
@@ -114,30 +114,30 @@ def _parent_digest(lookups: Lookups, group: Group, fields: ExportedCheckpoint, t
         return fields.parent_digest if found is None else found.digest
     parent = _referred(lookups, group, fields.parent)
     if parent[3:] != (group.event.thread, fields.parent_branch, fields.parent_version):
-        message = "the parent of a checkpoint is another than it says"
+        message = "the parent of a checkpoint has another branch or version than the checkpoint states"
         raise CorruptionError(message)
     if parent.source_digest != fields.parent_digest:
-        message = "the parent of a checkpoint is not what the digest says"
+        message = "the parent of a checkpoint does not match its digest"
         raise CorruptionError(message)
     return parent.digest
 
 
 def _referred(lookups: Lookups, group: Group, number: int, *, is_checkpoint: bool = True) -> EventRow:
-    """Return an earlier event of the same thread, most often a checkpoint, that an event refers to."""
+    """Return an earlier event of the same thread that an event refers to, by default a checkpoint."""
     if number < group.number:
         row = lookups.event(number)
         if row.thread == group.event.thread and (any(row.digest) or not is_checkpoint):
             return row
     what = "checkpoint" if is_checkpoint else "event"
-    message = f"an event refers to event {number}, which is no {what} of its thread"
+    message = f"an event refers to event {number}, which is not an earlier {what} of its thread"
     raise CorruptionError(message)
 
 
 def _dated(metadata: bytes, source_us: int, time_us: int) -> bytes:
-    """Return metadata with the time a checkpoint had, if that is not its time any more.
+    """Return metadata with the original time of a checkpoint, if the import changed the time.
 
-    Of one that was imported before it is the first time that stays. Metadata stays encoded: it may
-    hold values whose codec is not known here.
+    A checkpoint that was imported before keeps its first time. The metadata stays encoded, because
+    it may have values of codecs that this process does not know.
     """
     if source_us == time_us:
         return metadata
@@ -156,7 +156,7 @@ def encode_body(event: Event, lsn: int) -> bytes:
 
 
 def with_borrowed(event: Event, digests: list[bytes]) -> Event:
-    """Return an event that is the first of its thread to refer to some widely shared nodes of others."""
+    """Return the event with the digests that its thread borrows for the first time."""
     kind = kind_of_event(event)
     if kind.borrowed_field is None:
         return event
@@ -166,12 +166,12 @@ def with_borrowed(event: Event, digests: list[bytes]) -> Event:
 
 
 def is_same(held: Event, expected: Event | Redacted) -> bool:
-    """Whether an event of the store is what one of the stream would become, whoever else had its nodes by then."""
+    """Return True if the two events differ only in their borrowed digests."""
     return type(held) is type(expected) and with_borrowed(held, []) == with_borrowed(expected, [])
 
 
 def event_row(exported: Exported, event: Event | Redacted, lsn: int) -> EventRow:
-    """Return what later events may ask of an event that is in the store."""
+    """Return the row that later events may look up."""
     version = version_in(event)
     if version is None:
         return EventRow(bytes(20), bytes(20), lsn, exported.thread, 0, 0)

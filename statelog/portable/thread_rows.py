@@ -1,4 +1,4 @@
-"""What an import of threads remembers of the stream: nodes, events, and what is at hand of them."""
+"""What an import of threads stores about the stream: nodes, events and the current group."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PLACE = Struct(">B20sQII")
 _EVENT = Struct(">20s20sQIII")
 
 ELSEWHERE = 0xFFFFFFFF
-"""In a place: the node lies in a record of a thread that is not of the export."""
+"""The thread of a place whose node is in a record of a thread outside the export."""
 
 
 class Place(NamedTuple):
-    """A node of the stream: its identity, and where it lies in the store (LSN 0: not yet)."""
+    """A node of the stream: its identity, and its location in the store (LSN 0: not stored yet)."""
 
     type: int
     digest: bytes
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class EventRow(NamedTuple):
-    """An event of the stream that is in the store: digests of a checkpoint there and here, and where it is."""
+    """An event of the stream that is in the store: its source digest, its digest here and its location."""
 
     source_digest: bytes
     digest: bytes
@@ -61,7 +61,7 @@ EVENT_SIZE_BYTES = _EVENT.size
 
 
 class StagedNode(NamedTuple):
-    """A node that was checked: locators are 0 and the number of the child in the stream."""
+    """A checked node. Each locator is 0 and the number of the child in the stream."""
 
     number: int
     type: int
@@ -72,7 +72,7 @@ class StagedNode(NamedTuple):
 
 
 class Group(NamedTuple):
-    """An event with the nodes that came before it."""
+    """An event with the nodes that precede it."""
 
     number: int
     event: Exported
@@ -81,9 +81,9 @@ class Group(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """What earlier transactions of the import left, to look up."""
+    """Lookups in the results of earlier transactions of the import."""
 
     place: Callable[[int], Place]
     event: Callable[[int], EventRow]
     thread: Callable[[int], int]
-    """Number of a thread in the stream to its LSN, 0 where it did not begin yet."""
+    """Returns the LSN of a thread of the stream, or 0 if it has not begun yet."""

@@ -1,7 +1,8 @@
-"""Records of a store out of the events and nodes of an export of threads.
+"""Make records of a store from the events and nodes of an export of threads.
 
-The store gives LSNs (L1), and versions a time later than those of their thread before them (L2);
-`thread_making.py` says what else changes. Nothing is written before all of a transaction has been found right.
+The store assigns LSNs (L1). A version's time is later than that of its thread's last version (L2).
+`thread_making.py` lists the other changes. Nothing is written until the whole transaction has been
+checked.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class Writing(Lookups):
-    """One transaction of an import of threads: nothing of it counts before it has been flushed."""
+    """One transaction of an import of threads. Its facts become valid when it has been flushed."""
 
     def __init__(self, transaction: Transaction, remembered: Remembered, guard: Redactor | None = None) -> None:
         super().__init__(transaction, remembered, guard)
@@ -57,13 +58,13 @@ class Writing(Lookups):
         self._cache = NodeCache()
         self._checkpoints: dict[int, CheckpointEvent] = {}
         self._lenders: dict[int, int] = {}
-        """Of the event at hand: threads of the stream whose nodes it has, and the last record that holds one."""
+        """Of the current event: the threads of the stream with nodes it uses, and the last LSN with such a node."""
 
     def add(self, group: Group, *, is_last: bool) -> None:
         """Stage the record of an event.
 
         Raises:
-            CorruptionError: it is not possible where it stands.
+            CorruptionError: the event is not possible at its position.
 
         """
         exported = group.event
@@ -116,12 +117,12 @@ class Writing(Lookups):
         self._end = LogEnd(lsn, record_chain_digest(data, record), time_us)
 
     def _note_lender(self, place: Place, number: int) -> None:
-        """Note that a thread has a node that came with another thread of the stream, as copies do."""
+        """Note that a thread uses a node that came with another thread of the stream, as a copy does."""
         if place.thread not in (number, ELSEWHERE):
             self._lenders[place.thread] = max(place.lsn, self._lenders.get(place.thread, 0))
 
     def _new_loans(self, thread: int) -> list[LoanEvent]:
-        """Return the loans that an event makes, unless earlier ones say as much."""
+        """Return the loans of an event that no earlier loan covers."""
         loans = []
         for number, lsn in self._lenders.items():
             lender = self.thread(number)
@@ -131,12 +132,12 @@ class Writing(Lookups):
         return loans
 
     def flush(self, transaction: WriteTransaction) -> int:
-        """Write what was staged into the transaction this is about; return the LSN of the last record."""
+        """Write the staged records into `transaction`, and return the last LSN."""
         self._overlay.flush(transaction)
         return self._end.lsn
 
     def _time_us(self, exported: Exported, thread: int) -> int:
-        """Return the time of the next record: not in the future, though the source may say so; of versions, by L2."""
+        """Return the time of the next record. It is not in the future, and that of a version satisfies L2."""
         time_us = min(exported.time_us, self._now_us)
         if exported.type in CHECKPOINT_TYPES:
             return max(time_us, self._overlay.last_time_us(thread) + 1)
@@ -152,13 +153,13 @@ class Writing(Lookups):
             root = (ROOT, event.root_digest, event.root_lsn, event.root_node)
             kind = read_node(self._overlay, self._cache, *root).data[0]
         if kind != kernels.KIND_DICT:
-            message = "the state of a checkpoint is no dict"
+            message = "the state of a checkpoint is not a dict"
             raise CorruptionError(message)
 
     def _rows(self, group: Group, lsn: int, thread: int, borrowed: list[bytes]) -> list[NodeRow]:
-        """Return the nodes that the record of a group has to hold, and note where all of them lie.
+        """Return the nodes to store in the record of a group, and note the location of every node.
 
-        What is shared widely and in the store already is not stored again, nor what is below it.
+        Widely shared nodes that the store has, and the nodes below them, are not stored again.
         """
         elsewhere = self._known_elsewhere(group, thread, borrowed)
         rows: list[NodeRow] = []
@@ -184,7 +185,7 @@ class Writing(Lookups):
         return b"".join(parts)
 
     def _borrow(self, digest: bytes, thread: int, borrowed: list[bytes]) -> keys.Place | None:
-        """Return where a widely shared node lies, None if there is none; note it if it is another thread's."""
+        """Return the location of a widely shared node, or None. Note the digest if another thread owns the node."""
         payload = self._overlay.get_index(keys.encode_digest_key(digest))
         if payload is None:
             return None
@@ -194,7 +195,7 @@ class Writing(Lookups):
         return place
 
     def _known_elsewhere(self, group: Group, thread: int, borrowed: list[bytes]) -> dict[bytes, tuple[int, int]]:
-        """Return where nodes of a group lie already: widely shared ones, and those below them."""
+        """Return the known locations of a group's widely shared nodes and of the nodes below them."""
         known: dict[bytes, tuple[int, int]] = {}
         for node in group.nodes:
             if not is_shared_widely(node.type, node.content_size, node.data[0]):
@@ -217,13 +218,13 @@ class Writing(Lookups):
                     pending.append(child)
 
     def find_nodes(self, group: Group, lsn: int, thread: int, here: dict[bytes, int]) -> bool:
-        """Note where the nodes of a group lie that was imported before; False if one of them is not there.
+        """Note the locations of the nodes of an imported group. Return False if a node is missing.
 
         Args:
             group: the group.
-            lsn: of its record.
-            thread: of the record.
-            here: digests of the nodes in it, with their numbers.
+            lsn: LSN of its record.
+            thread: thread of the record.
+            here: numbers of the record's nodes by digest.
 
         """
         elsewhere = self._known_elsewhere(group, thread, [])

@@ -1,4 +1,4 @@
-"""What a store that was not closed has in its journal, for a salvage: it cannot open the store to have it recovered."""
+"""Read the write-ahead log of a store that was not closed. A salvage cannot open the store to recover it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 
 class Unflushed(NamedTuple):
-    """The durable snapshot, and what was committed since.
+    """The durable snapshot, and the records committed after it.
 
     Attributes:
-        meta: LMDB's meta page of the snapshot; empty if the data file is complete by itself, or nothing is left.
-        records: by LSN.
-        is_whole: whether the journal has all that the data file says it had; else that may know more by itself.
+        meta: LMDB's meta page of the snapshot; empty if the data file is complete, or nothing is
+            left.
+        records: records by LSN.
+        is_whole: whether the write-ahead log has all records that the data file lists. If not, the
+            data file may lead to more.
+
     """
 
     meta: bytes
@@ -33,7 +36,7 @@ NOTHING = Unflushed(b"", {}, is_whole=True)
 
 
 def read_unflushed(path: Path, descriptor: int) -> Unflushed:
-    """Read the journal of the store at `path`, whose data file is open as `descriptor`, as far as it is sound."""
+    """Read the intact part of the write-ahead log of the store at `path`. `descriptor` is its open data file."""
     session = read_dirty_flag(descriptor)
     if session is None:
         return NOTHING

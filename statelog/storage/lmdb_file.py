@@ -530,7 +530,7 @@ def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles 
             if raw is not None:
                 raw.close()
             if lock_file is not None:
-                lock_file.close()  # After LMDB, which would otherwise lose its locks.
+                lock_file.close()  # Close it after LMDB, which would otherwise lose its locks.
     return handles
 
 

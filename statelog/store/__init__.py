@@ -1,1 +1,1 @@
-"""What users hold: the store, its threads, checkpoints, mounts, views and transactions."""
+"""The public objects: the store, its threads, checkpoints, mounts, views and transactions."""

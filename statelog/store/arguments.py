@@ -1,4 +1,4 @@
-"""Arguments of a store's methods that cannot be, refused before anything is done."""
+"""Checks of method arguments, made before any other work."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ PRIORITY_MAX = 127
 _SECONDS_MAX = 1e9
 
 
-def check_flag(argument: str, value: bool) -> None:  # noqa: FBT001 - what it is about
-    """Refuse what is neither True nor False, as "no" would be taken for True."""
+def check_flag(argument: str, value: bool) -> None:  # noqa: FBT001 - the flag is what it checks
+    """Raise UsageError for a value other than True or False, because "no" would count as True."""
     if not isinstance(value, bool):
-        message = f"{argument} is True or False, not {value!r}"
+        message = f"{argument} must be True or False, not {value!r}"
         raise UsageError(message, argument=argument, value=value)
 
 
 def check_lsn(lsn: int) -> None:
-    """Refuse an `after` that is no LSN."""
+    """Raise UsageError if `after` is not an LSN."""
     if isinstance(lsn, bool) or not isinstance(lsn, int) or lsn < 0:
-        message = f"an LSN is an int from 0, not {lsn!r}"
+        message = f"an LSN must be a non-negative int, not {lsn!r}"
         raise UsageError(message, argument="after", value=lsn)
 
 
 def check_timeout(timeout_s: float) -> None:
-    """Refuse a `timeout_s` that is no time; a negative one is none at all."""
+    """Raise UsageError if `timeout_s` is not a number. A negative timeout is allowed and means no wait."""
     is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
     if not is_number or math.isnan(timeout_s):
-        message = f"timeout_s is a number of seconds, not {timeout_s!r}"
+        message = f"timeout_s must be a number of seconds, not {timeout_s!r}"
         raise UsageError(message, argument="timeout_s", value=timeout_s)
 
 
 def check_seconds(argument: str, seconds: object, *, is_zero_allowed: bool = False) -> None:
-    """Refuse what is no time. Raises UsageError."""
+    """Raise UsageError if `seconds` is not a valid duration."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
     if not is_number or not (0 < seconds <= _SECONDS_MAX or (is_zero_allowed and seconds == 0)):  # type: ignore[operator]
         least = "from 0" if is_zero_allowed else "above 0"
@@ -49,21 +49,21 @@ def check_seconds(argument: str, seconds: object, *, is_zero_allowed: bool = Fal
 
 
 def check_priority(priority: object) -> None:
-    """Refuse what is no rank of an entry that may be claimed. Raises UsageError."""
+    """Raise UsageError if `priority` is not valid."""
     if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
         message = f"priority is an int from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"
         raise UsageError(message, argument="priority", value=priority)
 
 
 def check_progress(progress: Callable[[int, int], None] | None) -> None:
-    """Refuse a `progress` that cannot be called."""
+    """Raise UsageError if `progress` cannot be called."""
     if progress is not None and not callable(progress):
         message = f"progress is a function of what is done and of all there is, not {progress!r}"
         raise UsageError(message, argument="progress", value=progress)
 
 
 def check_durable(durable: object, remote: object | None) -> None:
-    """Refuse a `durable` that is none, and "remote" where nothing is shipped."""
+    """Raise UsageError if `durable` is not valid, or is "remote" in a store that is not shipped."""
     if durable == "remote" and remote is None:
         message = "this store is not one of a fleet, which would ship it: statelog.fleet.connect(...).open(...)"
         raise UsageError(message, argument="durable", value=durable)
@@ -73,12 +73,12 @@ def check_durable(durable: object, remote: object | None) -> None:
 
 
 def seen(expected: int | Checkpoint | None) -> int | operations.Seen | None:
-    """Return an `expected_version` as a commit compares it with the head."""
+    """Return an `expected_version` in the form that a commit compares with the head."""
     return operations.seen(expected.event) if isinstance(expected, Checkpoint) else expected
 
 
 def list_checkpoints(argument: str, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Return several checkpoints. Raises UsageError: there is something else among them, or it is one alone."""
+    """Return a list of checkpoints. Raises UsageError for a single checkpoint, or for other objects."""
     if not isinstance(checkpoints, Iterable):
         message = f"{argument} are several checkpoints, not {checkpoints!r}"
         raise UsageError(message, argument=argument, value=checkpoints)

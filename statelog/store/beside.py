@@ -1,4 +1,4 @@
-"""Writes beside an open transaction: they would outlive its abort, so they are refused."""
+"""Refuses writes outside of an open transaction of the same store, because an abort would not undo them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class Opened(Protocol):
 
     @property
     def owner(self) -> object:
-        """The engine it belongs to."""
+        """The engine of the transaction."""
 
 
 _OPENED: ContextVar[tuple[Opened, ...]] = ContextVar("statelog transactions", default=())
-"""The transactions of this OS thread or task; one that has ended may be among them in a task that began inside it."""
+"""The transactions of this OS thread or task. A task that began inside a transaction may see it after its end."""
 
 transactions_here = _OPENED.get
-"""Returns the transactions of this OS thread or task, a tuple. For most commits it is empty."""
+"""Returns a tuple of the transactions of this OS thread or task, which is usually empty."""
 
 
 @contextmanager
 def opened_here(transaction: Opened) -> Iterator[None]:
-    """Run a block inside a transaction."""
+    """Mark a transaction as open in this OS thread or task while a block runs."""
     _OPENED.set((*_OPENED.get(), transaction))
     try:
         yield
@@ -44,7 +44,7 @@ AFTER_IT = "do it after the transaction"
 
 
 def refuse_beside(owner: object, instead: str) -> None:
-    """Refuse a write to a store in whose open transaction this OS thread or task is."""
+    """Raise UsageError if this OS thread or task is inside an open transaction of the store."""
     if any(each.owner is owner and each.is_open for each in _OPENED.get()):
         message = f"a transaction of this store is open here, and this write would outlive its abort: {instead}"
         raise UsageError(message)

@@ -1,4 +1,4 @@
-"""Branches as a thread lists them."""
+"""The list of a thread's branches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BranchInfo:
-    """A branch of a thread: versions 0..base_version are its parent's, the rest its own."""
+    """A branch of a thread. Versions 0 to base_version belong to its parent, all later versions to the branch."""
 
     name: str
     parent: str | None

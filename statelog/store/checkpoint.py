@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Checkpoint(Typed[S]):
-    """One version of a thread: its channels' values, and how they came to be.
+    """One version of a thread: the values of its channels, and their origin.
 
-    Its values are read when asked for. Equal checkpoints are the same record of the same store.
+    Values are read on access. Two checkpoints are equal if they are the same record of the same store.
     """
 
     __slots__ = ("_include_quarantined", "_outcome", "_schema", "_session", "thread_id")
@@ -50,46 +50,46 @@ class Checkpoint(Typed[S]):
 
     @property
     def event(self) -> CheckpointEvent:
-        """What its record says (internal)."""
+        """The event in the checkpoint's record (internal)."""
         outcome = self._outcome
         return outcome.event if type(outcome) is Head else outcome.head.event
 
     @property
     def head(self) -> Head:
-        """Its record and what was read with it (internal)."""
+        """The record and the data read with it (internal)."""
         return self._outcome.head
 
     @property
     def place(self) -> tuple[int, int]:
-        """Thread and branch, by number (internal)."""
+        """The numbers of the thread and the branch (internal)."""
         event = self.event
         return event.thread, event.branch
 
     @property
     def id(self) -> str:
-        """The caller's id, or one that tells LSN and digest."""
+        """The caller's id, or a default id made of LSN and digest."""
         event = self.event
         return event.id if event.id is not None else default_id(event.lsn, self._outcome.head.digest)
 
     @property
     def lsn(self) -> int:
-        """The record that holds it."""
+        """The LSN of the checkpoint's record."""
         return self.event.lsn
 
     @property
     def version(self) -> int:
-        """Its number on the branch it was committed on."""
+        """The version number on the branch of the commit."""
         return self.event.version
 
     @property
     def branch(self) -> str:
-        """The name of the branch it was committed on."""
+        """The name of the branch of the commit."""
         with self._session.read() as view:
             return view.branch(self.event.thread, self.event.branch).name
 
     @property
     def time(self) -> datetime:
-        """When it was committed (UTC); strictly ascending through its thread."""
+        """The time of the commit in UTC. Times ascend strictly within a thread."""
         return to_datetime(self.event.time_us)
 
     @property
@@ -121,12 +121,12 @@ class Checkpoint(Typed[S]):
 
     @property
     def digest(self) -> str:
-        """Hex digest over parent, state, time, id and metadata."""
+        """The hex digest of parent, state, time, id and metadata."""
         return self._outcome.head.digest.hex()
 
     @property
     def state_digest(self) -> str:
-        """Hex digest of the state alone: equal states have equal ones, whatever their history."""
+        """The hex digest of the state. Equal states have equal digests, whatever their history."""
         return self.event.root_digest.hex()
 
     @property
@@ -149,7 +149,7 @@ class Checkpoint(Typed[S]):
         return measure(self._session, self.event)
 
     def _reading(self) -> Reading:
-        """Return the options of reads that do not show values as they are stored."""
+        """Return the options of reads: checks and quarantined values."""
         from statelog.store.checked_views import Reading
 
         guard = self._session.owner.guard
@@ -180,14 +180,14 @@ class Checkpoint(Typed[S]):
 
     @property
     def stored(self) -> MapView:
-        """The channels' values as they were written: of the schema version `schema_version`, without types."""
+        """The values of the channels as written, in schema version `schema_version` and without types."""
         whole: Checkpoint[Any] = Checkpoint(
             self._session, self.thread_id, self._outcome, include_quarantined=self._include_quarantined
         )
         return whole._read_state()
 
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
-        """Return another checkpoint of this thread."""
+        """Return another checkpoint of this thread, or None."""
         head = read_head(view, self.event.thread, branch, version)
         if head is None:
             return None
@@ -197,7 +197,7 @@ class Checkpoint(Typed[S]):
 
     @property
     def parent(self) -> Checkpoint[S] | None:
-        """The checkpoint this one was made from; of a rollback, the one rolled back to."""
+        """The parent checkpoint. The parent of a rollback is its target."""
         event = self.event
         if event.parent_branch is None or event.parent_version is None:
             return None
@@ -206,15 +206,15 @@ class Checkpoint(Typed[S]):
 
     @property
     def has_parent(self) -> bool:
-        """Whether it was made from another, which may have expired since."""
+        """Whether the checkpoint has a parent, which may have expired."""
         return self.event.parent_branch is not None
 
     def ancestor(self, generations: int) -> Checkpoint[S] | None:
-        """Return the checkpoint so many parents back, None if there are not so many. O(log n)."""
+        """Return the ancestor `generations` parents back, or None if there are fewer. O(log n)."""
         from statelog.log.ancestry import Place, ancestor_at_depth
 
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
-            message = f"a number of generations from 0, not {generations!r}"
+            message = f"generations must be a non-negative int, not {generations!r}"
             raise UsageError(message, argument="generations", value=generations)
         event = self.event
         place = Place(event.branch, event.version)
@@ -226,10 +226,10 @@ class Checkpoint(Typed[S]):
             return self._read(view, *found)
 
     def common_ancestor(self, other: Checkpoint[Any]) -> Checkpoint[S] | None:
-        """Return the last checkpoint that both come from, or that one of them is. O(log n).
+        """Return the last common ancestor of two checkpoints, which may be one of them. O(log n).
 
         Raises:
-            UsageError: they are of different threads.
+            UsageError: the checkpoints belong to different threads.
 
         """
         from statelog.log.ancestry import common_ancestor
@@ -277,12 +277,12 @@ class Checkpoint(Typed[S]):
 def read_checkpoint(
     session: Session, view: View, thread_id: str, thread: int, branch: int, version: int
 ) -> Checkpoint[Any] | None:
-    """Return the checkpoint a version names, None if there is none."""
+    """Return the checkpoint of a version, or None."""
     head = read_head(view, thread, branch, version)
     return None if head is None else Checkpoint(session, thread_id, head)
 
 
 def read_head(view: View, thread: int, branch: int, version: int) -> Head | None:
-    """Return a version's event, digest and entry, None if there is no such version."""
+    """Return a version's event, digest and index entry, or None."""
     found = view.checkpoint_of(thread, branch, version) if version >= 0 else None
     return None if found is None else tuple.__new__(Head, (*found, None, NOTHING_HELD))

@@ -1,4 +1,4 @@
-"""Copies of threads, as users ask for them."""
+"""Copies threads for `Store.copy_thread`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed between two checkpoints."""
+"""The differences between two checkpoints."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Change:
     """One difference.
 
     Attributes:
-        path: channel, then dict keys and list positions down to the value. Positions of
-            added items are those in the new list, of others those in the old.
+        path: the channel, then dict keys and list positions down to the value. An added item has its
+            position in the new list, any other item its position in the old list.
         kind: "added", "removed" or "changed".
         old: the value before (None if added).
         new: the value after (None if removed).
@@ -50,10 +50,10 @@ class Change:
 
 
 class Diff:
-    """The changes that lead from one state to another, in path order.
+    """The changes from one state to another, in path order.
 
-    Computed when first looked at. Shared structure is skipped by digest: the cost follows
-    the change. Lists and dicts on both sides are compared inside; anything else is one change.
+    They are computed on first access. Shared structure is skipped by digest, so the cost depends
+    on the changes. Lists and dicts on both sides are compared inside. Any other difference is one change.
     """
 
     def __init__(self, old: MapView, new: MapView) -> None:
@@ -97,10 +97,10 @@ class Diff:
 
 
 def diff(a: Checkpoint | None, b: Checkpoint | None) -> Diff:
-    """Return what changed from checkpoint `a` to `b`; None is the empty state.
+    """Return the changes from checkpoint `a` to `b`. None means the empty state.
 
     Raises:
-        UsageError: something else was given.
+        UsageError: an argument is not a checkpoint.
 
     """
     return Diff(_state_of(a), _state_of(b))
@@ -166,7 +166,7 @@ def _is_like(a: Tree, b: Tree) -> bool:
 
 
 def _compare_values(old: Any, new: Any, path: tuple[str | int, ...]) -> Iterator[Change]:
-    """Compare small values, or values of which one is small."""
+    """Compare two values of which at least one is small."""
     if type(old) is dict and type(new) is dict:
         keys = old.keys() | new.keys()
         for key in sorted(keys, key=None if all(type(key) is str for key in keys) else cbor.encode):

@@ -1,8 +1,8 @@
-"""One reader of the board's events for all watchers of a process.
+"""Reads the board's events once for all watchers of a process.
 
-Whichever of the watchers waits first sleeps on the store's words, reads what has happened, and hands it to all whose
-patterns fit; then it passes that on to another who waits. So a process with many watchers is woken once, and reads each
-record once, and has no thread of its own for it.
+The first waiting watcher sleeps until the store changes, reads the new events, and hands them to all watchers with
+matching patterns. Then another waiting watcher takes over. So a process with many watchers is woken once and reads
+each record once, without an extra thread.
 """
 
 from __future__ import annotations
@@ -31,39 +31,39 @@ if TYPE_CHECKING:
 
 PAGE_EVENTS = 256
 QUEUE_MAX = 1024
-"""A watcher that is so far behind reads for itself, from where it was."""
+"""The maximum length of a watcher's queue. A watcher further behind reads the log itself."""
 
 _SLICE_S = 1.0
-"""The longest sleep, after which one looks whether the store is closed."""
+"""The longest sleep before a check whether the store is closed."""
 
 
 class Subscription:
-    """What a dispatcher has for one watcher."""
+    """The dispatcher's data for one watcher."""
 
     def __init__(self, pattern: str, at: int, board: int | None) -> None:
         self.pattern = pattern
         self.board = board
         self.queue: deque[Happened] = deque()
-        """What was read and is not yet in the watcher's hands, up to `read_to`."""
+        """Events up to `read_to` that were read but not yet taken by the watcher."""
         self.at = self.taken = self.read_to = at
-        """LSNs: what the watcher is done with, what is in its hands, and what was read for it."""
+        """The LSNs up to which the watcher has finished, has taken, and has read events."""
         self.fits = compile_pattern(pattern).fits
-        """Whether it is of a key."""
+        """Returns True if the pattern matches a key."""
 
     def check_board(self, board: int | None, until: int) -> None:
-        """Refuse to go on where the board was deleted, and maybe begun anew. Raises CursorExpiredError."""
+        """Raise CursorExpiredError if the board was deleted, even if it was re-created."""
         if self.board is not None and self.board != board:
             raise expired(until)
         self.board = board
 
     def start_again(self) -> None:
-        """Have what the watcher has not got read again."""
+        """Discard the queue, so that events not yet taken are read again."""
         self.queue.clear()
         self.read_to = self.taken
 
 
 class Dispatcher:
-    """See above. One for each open store of a process."""
+    """The dispatcher of an open store. A process has one for each open store."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -71,16 +71,16 @@ class Dispatcher:
         self._subscriptions: set[Subscription] = set()
         self._trie: Trie[Subscription] = Trie()
         self._at = 0
-        """LSN up to which it has read; watchers that have not read so far are behind, and read for themselves."""
+        """The LSN up to which the dispatcher has read. Watchers behind this LSN read the log themselves."""
         self._mask = 0
         self._waiter: Waiter | None = None
         self._has_leader = False
         self._listener: Callable[[list[Happened] | None], None] | None = None
         self._reading = Lock()
-        """Held by who reads on."""
+        """Held by the watcher that reads."""
 
     def join(self, subscription: Subscription) -> None:
-        """Take a watcher in."""
+        """Add a watcher."""
         with self._changed:
             if not self._subscriptions and self._listener is None:
                 self._at = subscription.read_to
@@ -91,7 +91,7 @@ class Dispatcher:
             self._note_position()
 
     def leave(self, subscription: Subscription) -> None:
-        """Let a watcher go; harmless when repeated."""
+        """Remove a watcher. A second call does nothing."""
         with self._changed:
             if subscription not in self._subscriptions:
                 return
@@ -131,7 +131,7 @@ class Dispatcher:
         return self._sweep_when_due()
 
     def take(self, subscription: Subscription) -> list[Happened]:
-        """Return what is there, and put it into the watcher's hands."""
+        """Return the queued events and mark them as taken."""
         with self._changed:
             events = list(subscription.queue)
             subscription.queue.clear()
@@ -139,14 +139,14 @@ class Dispatcher:
             return events
 
     def is_behind(self, subscription: Subscription) -> bool:
-        """Whether a watcher is to read for itself."""
+        """Return True if a watcher must read the log itself."""
         return subscription.read_to < self._at
 
     def read_on(self, subscription: Subscription, until: int | None = None) -> None:
-        """Read for a watcher that is behind: as far as the others are, or up to an LSN.
+        """Read events for a watcher that is behind, up to the dispatcher's position or `until`.
 
         Raises:
-            CursorExpiredError: what it has yet to see was let go.
+            CursorExpiredError: retention has removed events that the watcher has not seen.
 
         """
         until = self._at if until is None else until
@@ -161,7 +161,7 @@ class Dispatcher:
             subscription.read_to = until
 
     def wait(self, subscription: Subscription, timeout_s: float) -> None:
-        """Wait until a watcher has something, or the time is up. Raises what reading the log raises."""
+        """Wait until a watcher has events, or for `timeout_s`. Raises the errors of reading the log."""
         deadline_s = monotonic() + timeout_s
         with self._changed:
             while not subscription.queue and not self.is_behind(subscription) and subscription in self._subscriptions:
@@ -204,7 +204,7 @@ class Dispatcher:
             waiter.__exit__(None, None, None)
 
     def pump(self) -> bool:
-        """Hand out what has happened; tell whether there is anything new in the log."""
+        """Hand out new events. Return True if the log has new records."""
         with self._reading:
             flushed, after = self._engine.store_file.flushed_lsn(), self._at
             if flushed <= after:
@@ -227,7 +227,7 @@ class Dispatcher:
 
     def _hand_out(self, events: list[Happened], board: int, after: int, flushed: int) -> None:
         with self._changed:
-            # One may leave meanwhile, as garbage is collected. Who has another board is to find out for itself.
+            # A watcher may leave meanwhile, by garbage collection. A watcher of another board finds out itself.
             live = {
                 each for each in tuple(self._subscriptions) if after <= each.read_to and each.board in {None, board}
             }
@@ -241,12 +241,12 @@ class Dispatcher:
                     each.start_again()
 
     def _note_position(self) -> None:
-        """Tell retention what some watcher has yet to see. The caller holds `_changed`."""
+        """Publish the oldest position of all watchers for retention. The caller holds `_changed`."""
         if self._waiter is not None and self._subscriptions:
             self._waiter.position = min(each.at for each in tuple(self._subscriptions)) + 1
 
     def _sweep_when_due(self) -> float | None:
-        """Record what has expired; return in how many seconds the next entry does."""
+        """Record the expiry of entries. Return the number of seconds until the next expiry."""
         with self._engine.read() as view:
             board = reading.board_of(view)
             next_us = None if board is None else next_expiry_us(view, board)
@@ -255,7 +255,7 @@ class Dispatcher:
         left_s = (next_us - now_us()) / 1e6
         if left_s > 0:
             return left_s
-        with contextlib.suppress(StatelogError):  # a full disk: reads know by themselves what has expired
+        with contextlib.suppress(StatelogError):  # For example a full disk. Reads find expired entries themselves.
             self._engine.commit(lambda batch: writing.sweep(writing.begin(batch, None), writing.SWEPT_MAX))
             return 0.0
         return _SLICE_S

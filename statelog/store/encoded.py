@@ -1,4 +1,4 @@
-"""Values on their way into a state: encoded ahead, or with lists and dicts of a lazy mount in them."""
+"""Values before they are stored: encoded ahead of a commit, or with lists and dicts of a lazy mount."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Lazy:
 
 
 class Encoded:
-    """A value checked and encoded ahead: to be put into a dict of `Thread.edit`, or of a mount, as the value is.
+    """A value that was checked and encoded ahead, to be used like the value in `Thread.edit` or a mount.
 
-    What `edit` is given runs inside the commit, while others wait: of a large value the work is done here, before it.
-    It may also stand right inside a list or dict that is put; further inside the work is done again.
+    The function given to `edit` runs inside the commit, while others wait. `Encoded` does the work for a large value
+    before the commit. It may also be an item of a list or dict that is put. At deeper levels it is encoded again.
     """
 
     __slots__ = ("item",)
 
     def __init__(self, value: object, *, path: str = "value") -> None:
-        """Encode. What cannot be stored is refused as by `Thread.commit`, under `path`."""
+        """Encode a value. Raises the errors of `Thread.commit`, with `path` as the location."""
         self.item = cbor.encode(plain(value), path=path, around=_ENCODED_DEPTH)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Fences: a claim or a lease that a write depends on."""
+"""Fences: claims and leases on which writes depend."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class Fence:
-    """A claim or a lease: what proves that one may write.
+    """A claim or a lease, which proves the right to write.
 
     Attributes:
-        token: LSN of its first record. Of two holders of the same entry or name the later one has the greater one.
+        token: the LSN of its first record. A later holder of the same entry or name has a greater token.
 
     """
 
@@ -32,20 +32,20 @@ class Fence:
 
 
 def fence_check(session: Session, fence: Fence | None) -> Callable[[Batch], None] | None:
-    """Return what refuses, in the commit, what is fenced by what has ended.
+    """Return a check that raises LeaseLostError in the commit if the fence has ended, or None without a fence.
 
     Raises:
-        UsageError: it is no fence, or one of another store. Facts: argument, value.
+        UsageError: `fence` is not a fence, or belongs to another store. Facts: argument, value.
 
     """
     if fence is None:
         return None
-    fence = getattr(fence, "fence", fence)  # a claim of `statelog.aio` has one
+    fence = getattr(fence, "fence", fence)  # A claim of `statelog.aio` has its sync claim there.
     if not isinstance(fence, Fence):
-        message = f"fence is a claim or a lease, not {type(fence).__name__}"
+        message = f"fence must be a claim or a lease, not {type(fence).__name__}"
         raise UsageError(message, argument="fence", value=fence)
     if session.owner.store_file is not fence._session.owner.store_file:  # noqa: SLF001 - of this file
-        message = f"fence is of another store, {fence._session.owner.store_file.path}"  # noqa: SLF001
+        message = f"fence belongs to another store, {fence._session.owner.store_file.path}"  # noqa: SLF001
         raise UsageError(message, argument="fence", value=fence)
     return partial(_check, fence._place, fence.token)  # noqa: SLF001
 

@@ -1,4 +1,4 @@
-"""A branch's checkpoints, newest first, read in pages."""
+"""Reads a branch's checkpoints in pages, newest first."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def iterate_history(
     before: int | None,
     is_shown: Callable[[Checkpoint], bool] | None = None,
 ) -> Iterator[Checkpoint]:
-    """Return an iterator of checkpoints; see `Thread.history`. What is asked for is checked at once.
+    """Return an iterator of checkpoints; see `Thread.history`. Arguments are checked at once.
 
     Args:
-        session: what is read.
-        find: returns thread and branch, None if there are none.
-        wrap: makes a checkpoint of what was read.
-        limit: at most so many.
-        before: only versions below this one.
+        session: the session to read from.
+        find: a function that returns thread and branch, or None if they do not exist.
+        wrap: a function that makes a checkpoint from a head.
+        limit: the maximum number of checkpoints.
+        before: return only versions below this one.
         is_shown: returns False for a checkpoint that is left out; None if there are no such checkpoints.
 
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-        message = f"a limit is an int from 0, not {limit!r}"
+        message = f"limit must be a non-negative int, not {limit!r}"
         raise UsageError(message, argument="limit", value=limit)
     if before is not None and (isinstance(before, bool) or not isinstance(before, int)):
-        message = f"a version is an int, not {before!r}"
+        message = f"before must be an int, not {before!r}"
         raise UsageError(message, argument="before", value=before)
     return _iterate(session, find, wrap, limit, None if before is None else before - 1, is_shown)
 

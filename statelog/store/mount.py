@@ -1,8 +1,8 @@
-"""Mounts: a thread's state as a dict that is changed in place and committed once.
+"""Mounts: the state of a thread as a dict that is changed in place and committed once.
 
-A channel's value is read when it is first asked for, and comes plain and whole: a list is a `list` at any size. At the
-end what was read is encoded again, and channels that differ are written; of a large value only the nodes that are new.
-A lazy mount hands out `MountList` and `MountMap` in place of large lists and dicts (`mutable.py`).
+A channel's value is read on first access as a plain value: a list is a `list` of any size. At the end, the values that
+were read are encoded again, and differing channels are written. For a large value, only new nodes are written. A lazy
+mount returns `MountList` and `MountMap` in place of large lists and dicts (`mutable.py`).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class _CommitWrites(Protocol):
         expected_version: int | Checkpoint | None = None,
         checkpoint_id: str | None = None,
     ) -> Checkpoint:
-        """Commit writes that are prepared already, or are made in the commit from the head."""
+        """Commit prepared writes, or writes that a function makes from the head within the commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mountable:
-    """What a mount uses of a thread: its head, its schema's word on a channel, and a way to commit."""
+    """The parts of a thread that a mount uses: its head, the schema of its channels, and its commit."""
 
     id: str
     session: Session
@@ -63,27 +63,27 @@ class Mountable:
     read_tree: Callable[[Workspace, Head | None], Tree]
     """Returns the state of a head, within the commit that reads it."""
     read_schema: Callable[[], Schema]
-    """The schema as far as it is known: once the head was read, that which the thread remembers."""
+    """Returns the schema. After the head was read, it is the thread's remembered schema."""
     commit_writes: _CommitWrites
 
     def empty_value(self, channel: str) -> object:
-        """Return the empty value that a declared channel begins with, None if none."""
+        """Return the initial empty value of a declared channel, or None."""
         return self.read_schema().empty_value(channel)
 
     def is_declared(self, channel: str) -> bool:
-        """Whether the schema names a channel."""
+        """Return True if the schema declares a channel."""
         return channel in self.read_schema().channels
 
     def is_checked(self, channel: str) -> bool:
-        """Whether the schema looks at a channel's values."""
+        """Return True if the schema checks a channel's values."""
         return self.read_schema().is_checked(channel)
 
     def is_typed(self, channel: str) -> bool:
-        """Whether a channel's values are stored as others."""
+        """Return True if a channel's values are stored in another form."""
         return channel in self.read_schema().readings
 
     def check(self, channel: str, loaded: Loaded) -> Loaded:
-        """Return a channel's value as the schema takes it."""
+        """Return a channel's value in the form that the schema accepts."""
         schema, mounted = self.read_schema(), loaded.mounted
         if mounted is not None:
             parts = mounted.parts(channel)
@@ -94,10 +94,10 @@ class Mountable:
         return Loaded(checked.value)
 
     def load_typed(self, channel: str, stored: object) -> object:
-        """Return a value as its type says, if that is stored again as it was; else what is stored.
+        """Return a value as an object of its type if storing the object gives the same value, else the stored value.
 
-        A field that the type does not have would be lost on the way; and some types of pydantic take text alone, and
-        make of it what they do not take.
+        Otherwise a field that the type lacks would be lost. Some pydantic types accept only text, and produce values
+        that they do not accept.
         """
         typed = typed_value(channel, self.read_schema().readings.get(channel), stored)
         if typed is stored:
@@ -110,7 +110,7 @@ class Mountable:
         return typed if cbor.encode(checked.value) == cbor.encode(stored) else stored
 
     def upsert_key(self, channel: str) -> bytes:
-        """Return the key of an upsert channel, empty for any other."""
+        """Return the key of an upsert channel, or an empty text for other channels."""
         return self.read_schema().reducer(channel).parameter.encode()
 
 
@@ -119,18 +119,18 @@ class _Holder(Protocol):
 
 
 def mountable(thread: _Holder, fence: Fence | None = None) -> Mountable:
-    """Return what mounts use of a thread that a user holds."""
-    return thread._mountable(fence)  # noqa: SLF001 - the one way in
+    """Return the parts of a user's thread that mounts use."""
+    return thread._mountable(fence)  # noqa: SLF001 - the only access
 
 
 _NO_SLOT = Slot(b"\xf6")
 
 
 class Mount(MountMap):
-    """The state of a thread as a dict to work on.
+    """The state of a thread as a mutable dict.
 
-    Values are plain: a list is a `list`, a dict a `dict`. Changes count at any depth, also to a list or dict that was
-    only read from it. A lazy mount has `MountList` and `MountMap` for large ones, which read what is asked for.
+    Values are plain: a list is a `list`, a dict is a `dict`. Changes at any depth are committed, also changes to
+    lists and dicts that were read from it. A lazy mount has `MountList` and `MountMap` for large values.
     """
 
     __slots__ = ("_has_ended", "_is_lazy", "_thread", "base_version")
@@ -144,7 +144,7 @@ class Mount(MountMap):
         self._has_ended = False
 
     def end(self) -> None:
-        """Refuse further changes: they would be lost."""
+        """End the mount. Later changes raise an error, because they would be lost."""
         self._has_ended = True
 
     def __setitem__(self, channel: str, value: Any) -> None:
@@ -157,7 +157,7 @@ class Mount(MountMap):
 
     def _check_open(self, channel: str) -> None:
         if self._has_ended:
-            message = f"channel {channel!r}: the mount, or the edit, has ended: what is changed now would be lost"
+            message = f"channel {channel!r}: the mount or edit has ended, so this change would be lost"
             raise UsageError(message, channel=channel)
 
     def _load(self, slot: Slot) -> Loaded:
@@ -180,7 +180,7 @@ class Mount(MountMap):
             raise
 
     def __getitem__(self, channel: str) -> Any:
-        """Return a channel's value; of a declared list, dict or set channel never written, an empty one to fill."""
+        """Return a channel's value. For a declared list, dict or set channel without a value, return an empty one."""
         is_first = channel not in self._loaded
         try:
             value = super().__getitem__(channel)
@@ -203,7 +203,7 @@ class Mount(MountMap):
 
 @dataclass(frozen=True, slots=True)
 class _SetChannel:
-    """A write that sets a channel to what a mount made of it, if nobody else wrote the channel."""
+    """A write that sets a channel to its value in a mount, unless another commit has written the channel."""
 
     channel: str
     base: bytes | None
@@ -233,7 +233,7 @@ class _SetChannel:
 
 
 class _RemoveChannel(Removal):
-    """A removal of a channel that nobody else wrote."""
+    """A removal of a channel, unless another commit has written it."""
 
     __slots__ = ("base",)
 
@@ -248,7 +248,7 @@ class _RemoveChannel(Removal):
 
 
 def _check_base(channel: str, base: bytes | None, current: Slot | None) -> None:
-    # A slot is the value itself or its digest: equal bytes, equal value.
+    # A slot contains the value or its digest, so equal slots mean equal values.
     if base != (None if current is None else current.data):
         message = f"channel {channel!r} was written by another commit since the mount began"
         raise ConflictError(message, channel=channel)
@@ -292,7 +292,7 @@ def _no_block(channel: str) -> UsageError:
 
 
 def open_mount(thread: Mountable, *, is_lazy: bool = False) -> Mount:
-    """Return the head's state for changing."""
+    """Return the head's state as a mount."""
     head = thread.read_head()
     tree = None if head is None else head.state.tree
     empty = empty_root(kernels.KIND_DICT)
@@ -302,11 +302,11 @@ def open_mount(thread: Mountable, *, is_lazy: bool = False) -> Mount:
 
 
 def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | None) -> Checkpoint | None:
-    """Commit what changed in a mount as one checkpoint; None if nothing did.
+    """Commit the changes of a mount as one checkpoint. Return None if nothing changed.
 
     Raises:
-        ConflictError: a changed channel was written by another commit since. Facts: thread, channel,
-            expected_version (at which the mount began), actual_version.
+        ConflictError: another commit has written a changed channel. Facts: thread, channel, expected_version
+            (at which the mount began), actual_version.
 
     """
     writes = writes_of(thread, mount)
@@ -318,7 +318,7 @@ def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | 
 
 
 def writes_of(thread: Mountable, mount: Mount) -> list[Write]:
-    """Return what changed in a mount as writes, encoded."""
+    """Return the changes of a mount as encoded writes."""
     writes: list[Write] = []
     for channel, slot, loaded in mount.touched():
         base = None if slot is None else slot.data
@@ -337,7 +337,7 @@ def writes_of(thread: Mountable, mount: Mount) -> list[Write]:
 
 
 class _NothingChangedError(Exception):
-    """Ends a commit that has nothing to say."""
+    """Ends a commit without changes."""
 
 
 def edit(
@@ -351,7 +351,7 @@ def edit(
 ) -> T:
     """Change the head's state inside a commit; see `Thread.edit`."""
     if not callable(change):
-        message = f"what edits a state is a function of it, not {change!r}"
+        message = f"edit needs a function that changes the state, not {change!r}"
         raise UsageError(message, argument="change", value=change)
     results: list[T] = []
 
@@ -360,13 +360,13 @@ def edit(
         result = change(mount)
         if isinstance(result, Coroutine):
             result.close()
-            message = "what edits a state is no async function: it runs inside the commit; await what it needs before"
+            message = "edit needs a function that is not async, because it runs inside the commit: await values before"
             raise UsageError(message, argument="change", value=change)
         writes = writes_of(thread, mount)
         mount.end()
         _refuse_update(thread, mount, result, is_changed=bool(writes))
         results[:] = [result]
-        if not writes and thread.session.is_final:  # there its place is kept: the real run may change something
+        if not writes and thread.session.is_final:  # The final run may differ.
             raise _NothingChangedError
         return writes
 
@@ -376,11 +376,11 @@ def edit(
 
 
 def _refuse_update(thread: Mountable, mount: Mount, result: object, *, is_changed: bool) -> None:
-    """Refuse what looks like an update: what a function returns is not written."""
+    """Raise UsageError if a function returned a dict that looks like an update, which would not be written."""
     if not isinstance(result, dict) or not result or not all(isinstance(key, str) for key in result):
         return
     if is_changed and not all(key in mount or key in thread.read_schema().channels for key in result):
         return
     keys = ", ".join(map(repr, list(result)[:3]))
-    message = f"what edits a state changes it in place, and returned a dict of {keys}: write state.update(...) instead"
+    message = f"edit changes the state in place, but the function returned a dict of {keys}: write state.update(...)"
     raise UsageError(message, argument="change", value=result)

@@ -1,8 +1,8 @@
-"""Lists and dicts that are changed in place over a stored tree, and what they come to: those of a lazy mount.
+"""Lists and dicts of a lazy mount, which change a stored tree in place.
 
-A value that was read is remembered beside its bytes; at the end it is encoded again, and
-what differs was changed, however deep inside. Of a stored list or dict only the parts that
-were touched are looked at, and only they are written.
+A value is remembered with its stored bytes when it is read. At the end it is encoded again. If
+the bytes differ, it was changed at some depth. Only the touched parts of a stored list or dict
+are compared and written.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Loaded:
-    """A value in a user's hands.
+    """A value that a user has read or set.
 
     Attributes:
         value: the value, or a `MountList` or `MountMap` over a stored tree.
-        item: its bytes in the store, None for a new value or a tree.
-        position: where it lies in the stored list, None for a new one.
-        final: its bytes to store, once `encode` has fixed them.
+        item: its stored bytes, or None for a new value or a tree.
+        position: its position in the stored list, or None for a new value.
+        final: the bytes to store, set by `encode`.
 
     """
 
@@ -47,7 +47,7 @@ class Loaded:
 
     @property
     def mounted(self) -> MountList | MountMap | None:
-        """The tree it is mounted over, if it is."""
+        """The `MountList` or `MountMap` of a stored tree, or None."""
         value = self.value
         return value if isinstance(value, MountList | MountMap) and value.origin is self else None
 
@@ -57,7 +57,7 @@ class Loaded:
         return self.item if mounted is None else tree_item(mounted.tree)
 
     def is_changed(self) -> bool:
-        """Whether it is another value than in the store."""
+        """Whether the value differs from the stored value."""
         mounted = self.mounted
         if mounted is not None:
             return mounted.is_changed()
@@ -66,7 +66,7 @@ class Loaded:
         try:
             return cbor.encode(plain(self.value)) != self.item
         except StatelogError:
-            return True  # `encode` says what is wrong, and where
+            return True  # `encode` raises the error with its path.
 
     def encode(self, path: str, depth: int = 0) -> bool:
         """Encode the value for the commit, and return `is_changed`. An invalid part raises an error with its path here.
@@ -80,7 +80,7 @@ class Loaded:
         return self.final != self.item
 
     def store(self, workspace: Workspace) -> Slot:
-        """Return the slot of the value as fixed, as a part of another."""
+        """Return the slot of the encoded value, as a part of another value."""
         mounted = self.mounted
         if mounted is not None:
             return mounted.store(workspace, top=False)
@@ -89,7 +89,7 @@ class Loaded:
 
 
 def load_value(workspace: Workspace, slot: Slot, position: int | None = None) -> Loaded:
-    """Return a stored value for changing."""
+    """Return a stored value that can be changed."""
     if is_tree(slot):
         tree = open_root(workspace, slot)
         loaded = Loaded(None, position=position)
@@ -104,7 +104,7 @@ def load_value(workspace: Workspace, slot: Slot, position: int | None = None) ->
 
 
 class MountList(Lazy, MutableSequence[Any]):
-    """A stored list to change in place: stretches of the stored one, and loaded or new items between.
+    """A stored list to change in place: ranges of the stored list, with loaded or new items between them.
 
     Copies and pickles are plain lists.
     """
@@ -126,7 +126,7 @@ class MountList(Lazy, MutableSequence[Any]):
     # --- pieces --------------------------------------------------------------------
 
     def _split(self, position: int) -> int:
-        """Make a boundary before an item; return the number of the piece that begins there."""
+        """Split the pieces before an item. Return the index of the piece that begins there."""
         for number, piece in enumerate(self._pieces):
             if position == 0:
                 return number
@@ -137,7 +137,7 @@ class MountList(Lazy, MutableSequence[Any]):
         return len(self._pieces)
 
     def _loaded(self, position: int) -> Loaded:
-        """Return an item for reading; one that can be changed inside is kept."""
+        """Return an item. An item that can be changed inside is remembered."""
         offset = position
         for piece in self._pieces:
             if offset < len(piece):
@@ -158,7 +158,7 @@ class MountList(Lazy, MutableSequence[Any]):
         last = self._split(stop) if stop > start else first
         made = [Loaded(value) for value in values]
         if first and isinstance(self._pieces[first - 1], list) and first == last:
-            self._pieces[first - 1].extend(made)  # type: ignore[union-attr]  # a list, as just asked
+            self._pieces[first - 1].extend(made)  # type: ignore[union-attr]  # The check above shows that it is a list.
         else:
             self._pieces[first:last] = [made] if made else []
 
@@ -254,7 +254,7 @@ class MountList(Lazy, MutableSequence[Any]):
     # --- what it comes to --------------------------------------------------------------
 
     def parts(self, path: str) -> Iterator[tuple[str, Any]]:
-        """Yield (path, item) of what is new, or may have been changed inside."""
+        """Yield the path and the item of each new or possibly changed item."""
         place = 0
         for piece in self._pieces:
             if isinstance(piece, list):
@@ -281,23 +281,23 @@ class MountList(Lazy, MutableSequence[Any]):
         return edits
 
     def is_changed(self) -> bool:
-        """Whether it is another list than the stored one."""
+        """Whether the list differs from the stored list."""
         return bool(self._compile("value"))
 
     def encode(self, path: str, depth: int) -> bool:
-        """Fix what will be stored; return `is_changed`."""
+        """Encode the bytes to store. Return `is_changed`."""
         self._edits = self._compile(path, depth)
         return bool(self._edits)
 
     def store(self, workspace: Workspace, *, top: bool) -> Slot:
-        """Return the slot of the list as fixed."""
+        """Return the slot of the encoded list."""
         if not self._edits:
             return self._slot
         return sequence.edit(workspace, Tree(workspace, self._tree.node), self._edits, top=top)
 
 
 def _stretches(piece: range | list[Loaded]) -> Iterator[tuple[range, Loaded | None]]:
-    """Yield (stored positions, loaded item) of a piece; a new item has no positions."""
+    """Yield the stored positions and the loaded item of each part of a piece. A new item has no positions."""
     if isinstance(piece, range):
         yield piece, None
         return
@@ -307,7 +307,7 @@ def _stretches(piece: range | list[Loaded]) -> Iterator[tuple[range, Loaded | No
 
 
 class MountMap(Lazy, MutableMapping[str, Any]):
-    """A stored dict to change in place: the stored one, and what was touched of it.
+    """A stored dict to change in place: the stored dict, with its touched members.
 
     Copies and pickles are plain dicts.
     """
@@ -371,7 +371,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         return self._tree.count - len(self._removed) + added
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set what it is made of; refuse a key that was written as an attribute."""
+        """Set an internal attribute. Raises AttributeError for a key that was written as an attribute."""
         if not name.startswith("_") and name not in {"origin", "base_version"}:
             message = f'a state is a dict: write state["{name}"] = ..., not state.{name} = ...'
             raise UsageError(message, argument=name, value=value)
@@ -385,7 +385,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         return reversed(list(self))
 
     def popitem(self) -> tuple[str, Any]:
-        """Take the last key and its value, as a dict does."""
+        """Remove and return the last key and its value, like a dict."""
         for key in reversed(self):
             return key, self.pop(key)
         message = "popitem(): dictionary is empty"
@@ -424,16 +424,16 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         return repr(plain(self))
 
     def touched(self) -> Iterator[tuple[str, Slot | None, Loaded | None]]:
-        """Yield (key, stored slot, loaded value or None to remove) of what may have changed, by key."""
+        """Yield key, stored slot, and loaded value (None if removed) of each touched member, by key."""
         for key in sorted(self._loaded.keys() | self._removed, key=str):
             yield key, self._stored(key), None if key in self._removed else self._loaded[key]
 
     def parts(self, path: str) -> Iterator[tuple[str, Any]]:
-        """Yield (path, value) of what is new, or may have been changed inside."""
+        """Yield the path and the value of each new or possibly changed member."""
         yield from ((f"{path}.{key}", loaded.value) for key, loaded in self._loaded.items())
 
     def is_other(self, loaded: Loaded, stored: Slot | None, path: str | None = None, depth: int = 0) -> bool:
-        """Whether a touched value is another than in the store; with a path, what will be stored is fixed, too."""
+        """Return True if a touched value differs from the stored value. With a path, also encode it."""
         if not (loaded.is_changed() if path is None else loaded.encode(path, depth)):
             return False
         if stored is None or loaded.item is not None or loaded.mounted is not None:
@@ -445,14 +445,14 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         return final != read_item(self._tree.workspace, stored)
 
     def is_changed(self) -> bool:
-        """Whether it is another dict than the stored one."""
+        """Whether the dict differs from the stored dict."""
         return any(loaded is None or self.is_other(loaded, stored) for _key, stored, loaded in self.touched())
 
     def encode(self, path: str, depth: int) -> bool:
-        """Fix what will be stored; return `is_changed`."""
+        """Encode the bytes to store. Return `is_changed`."""
         self._changes = []
         self._whole = None
-        if not TEXT_ONLY.issuperset(map(type, self._loaded)):  # no tree has such keys: it becomes one value
+        if not TEXT_ONLY.issuperset(map(type, self._loaded)):  # A tree has only text keys.
             self._whole = cbor.encode(plain(self), path=path, depth=depth)
             return True
         for key, stored, loaded in self.touched():
@@ -463,7 +463,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         return bool(self._changes)
 
     def store(self, workspace: Workspace, *, top: bool) -> Slot:
-        """Return the slot of the dict as fixed."""
+        """Return the slot of the encoded dict."""
         if self._whole is not None:
             return encode_slot(workspace, self._whole, top=top)
         batch: mapping.Batch = [
@@ -473,7 +473,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
 
 
 def _check_key(key: str, path: str) -> None:
-    """Refuse what cannot be a key, as in any dict."""
+    """Raise an error for an invalid key, as in any dict."""
     if type(key) is not str or len(cbor.encode(key, path=f"{path} key")) > KEY_SIZE_BYTES_MAX:
         cbor.encode({key: None}, path=path)
 
@@ -483,7 +483,7 @@ def _first(pair: tuple[bytes, Slot | None]) -> bytes:
 
 
 def _opened(loaded: Loaded) -> Loaded:
-    """Return a value for use: one that was given encoded is decoded now, since it may be changed from here on."""
+    """Return a value for use. An `Encoded` value is decoded, because it may be changed from now on."""
     if type(loaded.value) is Encoded:
         loaded.value = cbor.decode(loaded.value.item)
     return loaded

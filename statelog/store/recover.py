@@ -1,4 +1,4 @@
-"""Recovery as users ask for it. It happens by itself whenever a store is opened; here it is said what was done."""
+"""Recovery on request, with a report. Opening a store does the same recovery."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What was found, and done.
+    """The result of a recovery.
 
     Attributes:
-        path: of the store.
-        records: put back from the journal; 0 if the store had been closed, or another process has it open.
-        went_without_journal: the journal was missing, or left out, and it was gone on without it: what was
-            committed last may be lost.
-        last_lsn: of the log.
-        journal_aside: where the journal lies that was left out, under a name that no store looks at; None if there was
-            none.
-        dropped: so many records of it are whole, and not in the store.
+        path: the store.
+        records: the number of records recovered from the journal. It is 0 if the store was closed, or is open in
+            another process.
+        went_without_journal: whether recovery continued without a journal. Then the last commits may be lost.
+        last_lsn: the last LSN of the log.
+        journal_aside: the path to which an unused journal was moved, or None.
+        dropped: the number of valid records in that journal that the store lacks.
 
     """
 
@@ -47,20 +46,19 @@ def recover(
     max_size_bytes: int | None = None,
     key: Key | None = None,
 ) -> RecoveryReport:
-    """Bring a store that was not closed to the state of its last commit.
+    """Restore a store that was not closed to its last commit.
 
     Args:
-        path: of the store; it must exist.
-        without_journal: go on though its journal is gone, or damaged: then it is set aside. The file is taken as it
-            lies, which after a loss of power may mean damaged: `Store.verify` tells, and `salvage` saves what is left.
-            Where only a process was killed, what its last commits wrote may still be in the journal alone: `salvage`,
-            which reads both, is to be tried before.
+        path: the store, which must exist.
+        without_journal: continue without a missing or damaged journal. A damaged journal is moved aside. After a power
+            failure, the data file alone may be damaged: check it with `Store.verify`. After a process was killed, its
+            last commits may be only in the journal: try `salvage` first, which reads both files.
         max_size_bytes: as for `open`.
         key: as for `open`. It checks every record of the journal.
 
     Raises:
-        JournalMissingError: the journal is gone, and `without_journal` was not said.
-        StoreLockedError: `without_journal`, and another process has the store open.
+        JournalMissingError: the journal is missing, and `without_journal` is False.
+        StoreLockedError: `without_journal` is True, and another process has the store open.
         StoreNotFoundError, FormatError, CorruptionError, AccessError, StorageError: as for `open`.
 
     """

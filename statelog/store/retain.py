@@ -1,4 +1,4 @@
-"""Retention and deletion as users ask for them."""
+"""Retention and deletion for `Store.retain`, `expire` and `delete_thread`."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 _POLICY_NUMBER_MAX = 2**53
-"""More seconds or versions than there will be."""
+"""The maximum number of seconds or versions in a policy."""
 
 
 def make_policy(
     keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool, as_policy: bool = False
 ) -> Policy | None:
-    """Return the policy that the arguments of `Store.retain` mean; None if they name no rule.
+    """Return the policy of the arguments of `Store.retain`, or None without a rule.
 
     Raises:
-        UsageError: they mean nothing.
+        UsageError: an argument is not valid.
 
     """
     check_flag("keep_tags", keep_tags)
@@ -49,16 +49,16 @@ def make_policy(
     if keep_last is None and max_age is None:
         return None
     if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):
-        message = f"keep_last is a number from 1, not {keep_last!r}"
+        message = f"keep_last must be a positive int, not {keep_last!r}"
         raise UsageError(message, argument="keep_last", value=keep_last)
     seconds = max_age.total_seconds() if isinstance(max_age, timedelta) else max_age
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if seconds is not None and not (is_number and 0 <= seconds < math.inf):
-        message = f"max_age is a timedelta or seconds, not {max_age!r}"
+        message = f"max_age must be a timedelta or seconds, not {max_age!r}"
         raise UsageError(message, argument="max_age", value=max_age)
     for argument, number in (("keep_last", keep_last), ("max_age", seconds)):
         if number is not None and number > _POLICY_NUMBER_MAX:
-            message = f"{argument} is at most {_POLICY_NUMBER_MAX}, not {number!r}"
+            message = f"{argument} must be at most {_POLICY_NUMBER_MAX}, not {number!r}"
             raise UsageError(message, argument=argument, value=number)
     return Policy(keep_last, seconds, keep_tags)
 
@@ -66,19 +66,19 @@ def make_policy(
 def retain_threads(
     engine: Engine, policy: Policy | None, pattern: str, pinned: list[int], *, as_policy: bool
 ) -> RetentionReport:
-    """Apply a policy to all threads whose id fits a pattern, their own if none is given; with `as_policy` store it.
+    """Apply a policy to all threads whose id matches a pattern. Without a policy, apply their stored policies.
 
     Raises:
-        UsageError: no policy is given, and none is stored.
+        UsageError: there is neither a given nor a stored policy.
 
     """
     check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
     if pinned and as_policy:
-        message = "pinned= holds for once; for a policy tag the checkpoints"
+        message = "pinned= cannot be part of a policy: tag the checkpoints instead"
         raise UsageError(message, argument="pinned", value=pinned)
-    engine.store_file.lmdb_file.check_writable()  # also where there is nothing to let go
+    engine.store_file.lmdb_file.check_writable()  # even if there is nothing to remove
     fields = {} if policy is None else policy.to_fields()
-    if as_policy:  # first: a thread that begins from here on gets it, and those before are among the rows
+    if as_policy:  # Store the policy first: new threads get it, and existing threads are in the rows below.
         _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
     with engine.read() as view:
         leases = view.thread_lsn(LEASES_ID)
@@ -87,7 +87,7 @@ def retain_threads(
     if policy is None and not as_policy:
         rows = [row for row in rows if row.policy]
         if not rows and not has_policies:
-            message = "retain needs keep_last= or max_age=: no thread has a policy of its own"
+            message = "retain needs keep_last= or max_age=: no thread has a stored policy"
             raise UsageError(message, argument="keep_last", value=None)
     report = erase_leftovers(engine)
     if leases is not None:
@@ -125,7 +125,7 @@ def count_due(engine: Engine, thread_id: str, policy: Mapping[str, Any], *, coun
 
 
 def expire_checkpoints(engine: Engine, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
-    """Let some checkpoints go; see `Store.expire`."""
+    """Remove some checkpoints; see `Store.expire`."""
     by_thread: dict[str, set[int]] = {}
     for checkpoint in checkpoints:
         by_thread.setdefault(checkpoint.thread_id, set()).add(checkpoint.lsn)
@@ -140,7 +140,7 @@ def expire_checkpoints(engine: Engine, checkpoints: Iterable[Checkpoint]) -> Ret
 
 
 def _store(engine: Engine, work: Callable[[Batch], None]) -> None:
-    """Commit a policy; also in a store that is full, which it helps out of that."""
+    """Commit a policy, even in a full store, because retention frees space."""
     engine.commit(work, may_use_reserve=True)
 
 
@@ -157,7 +157,7 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
         is_alive = view.thread_lsn(thread_id) is not None
         unerased = [dead for dead in view.deleted_lives(thread_id) if _holds_unerased(view, dead)]
     left = RetentionReport()
-    for dead in unerased:  # an earlier deletion was cut short
+    for dead in unerased:  # An earlier deletion was interrupted.
         left.add(erase_records(engine, dead))
     if unerased and not is_alive:
         return left
@@ -168,17 +168,17 @@ def delete_thread(engine: Engine, thread_id: str) -> RetentionReport:
 
 
 class Deleted(NamedTuple):
-    """A thread that was deleted."""
+    """A deleted thread whose records must be erased."""
 
     thread: int
     versions: int
-    """How many it had."""
+    """The number of its versions."""
     lenders: list[int]
-    """Deleted threads of which it still held records."""
+    """Deleted threads whose records this thread still referenced."""
 
 
 def stage_deletion(batch: Batch, thread_id: str) -> Deleted:
-    """Stage a thread's end. Raises ThreadNotFoundError, ThreadDeletedError."""
+    """Stage the deletion of a thread. Raises ThreadNotFoundError, ThreadDeletedError."""
     found = batch.view.thread_lsn(thread_id)
     if found is None:
         if batch.view.is_deleted(thread_id):
@@ -192,10 +192,10 @@ def stage_deletion(batch: Batch, thread_id: str) -> Deleted:
 
 
 def erase_deleted(engine: Engine, deleted: Deleted) -> RetentionReport:
-    """Erase the records of a thread whose end is committed."""
+    """Erase the records of a thread whose deletion is committed."""
     engine.collectors.pop(deleted.thread, None)
     report = erase_records(engine, deleted.thread)
-    for lender in deleted.lenders:  # what a deleted thread has left goes with the last of its copies
+    for lender in deleted.lenders:  # The last copy of a deleted thread releases its remaining records.
         with engine.read() as view:
             is_free = not view.is_alive(lender) and not view.lent_below(lender)
         if is_free:

@@ -1,7 +1,7 @@
-"""What a thread works on: the session of a store, of a transaction over several threads, or of a snapshot.
+"""Sessions, on which threads work: of a store, of a transaction, or of a snapshot.
 
-It is the way in for the rooms of this library: adapters, the command line and the like go by `session_of`. What users
-hold has it as its one private attribute, and no name of it among its own.
+Other packages of this library, such as adapters and the command line, get a session by `session_of`. A public object
+has its session as its only private attribute.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ T = TypeVar("T")
 
 
 class Session(Protocol):
-    """Reads and writes, at once (a store) or at the end (a transaction)."""
+    """Reads, and writes at once (store) or at the end (transaction)."""
 
     owner: Engine
-    """Of the store."""
+    """The engine of the store."""
 
     is_final: bool
-    """Whether what a write makes stays as it is: in a transaction LSNs are provisional."""
+    """Whether results of writes are final. In a transaction, LSNs are provisional."""
 
     is_flushed_at_commit: bool
-    """Whether what a write makes is on the disk when it returns, unless it was not to be."""
+    """Whether writes are on the disk when they return, unless `is_flushed` is False."""
 
     def read(self) -> AbstractContextManager[View]:
-        """Open a view for a short while."""
+        """Open a view for a short time."""
 
     def last_commit_id(self) -> int | None:
         """Return the number of the store's last commit, or None if reads also see uncommitted changes."""
 
     def workspace(self) -> Workspace:
-        """Return a reader of nodes that lasts."""
+        """Return a reader of nodes that outlives views."""
 
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Outcome:
-        """Run `work` and return what it made. Without `is_flushed` a later flush makes it durable."""
+        """Run `work` and return its result. Without `is_flushed`, a later flush makes it durable."""
 
     def flush(self) -> None:
-        """Make what was written durable, where it is not yet."""
+        """Flush writes that are not yet durable."""
 
     def make_durable(self, *, is_remote: bool) -> None:
-        """Make what was written durable, where it is not yet; also outside of this machine."""
+        """Flush writes that are not yet durable. If `is_remote`, also wait until they are shipped."""
 
     def after_commit(self, head: Head) -> None:
-        """Apply the thread's retention policy, if it has one. Called every `POLICY_STEP_VERSIONS`."""
+        """Apply the thread's retention policy, if any. Called every `POLICY_STEP_VERSIONS` versions."""
 
     def act(self, work: Callable[[Batch], T]) -> T:
-        """Run `work` that makes no checkpoint, and return its result."""
+        """Run `work`, which makes no checkpoint, and return its result."""
 
 
 S_co = TypeVar("S_co", bound=Session, covariant=True)
@@ -73,12 +73,12 @@ class Holder(Protocol[S_co]):
 
 
 def session_of(held: Holder[S_co]) -> S_co:
-    """Return what is behind a store, a transaction or a snapshot that a user holds."""
-    return held._session  # noqa: SLF001 - the one way in
+    """Return the session of a store, a transaction or a snapshot."""
+    return held._session  # noqa: SLF001 - the only access
 
 
 class StoreSession:
-    """Reads and writes of an open store, at once."""
+    """The session of an open store, which writes at once."""
 
     is_final = True
 
@@ -87,21 +87,21 @@ class StoreSession:
         self.read = engine.read
         self.last_commit_id = engine.last_commit_id
         self.kept: dict[str, Any] = {}
-        """What is kept for as long as the store is open, by name."""
+        """Objects that live as long as the store is open, by name."""
         self.is_flushed_at_commit: bool = engine.store_file.writer.is_flushed_at_commit
 
     def workspace(self) -> Workspace:
-        """Return a reader of nodes that lasts."""
+        """Return a reader of nodes that outlives views."""
         return Workspace(self.engine.read_node, source_many=self.engine.read_nodes)
 
     def write(self, work: Callable[[Batch], Head], *, is_flushed: bool = True) -> Head:
-        """Commit. Without `is_flushed` a later flush makes it durable."""
+        """Commit a checkpoint. Without `is_flushed`, a later flush makes it durable."""
         if transactions_here():
             refuse_beside(self.engine, BY_TX)
         return self.engine.commit(work, is_flushed=is_flushed)
 
     def act(self, work: Callable[[Batch], T]) -> T:
-        """Commit what makes no checkpoint, and return its result."""
+        """Commit `work`, which makes no checkpoint, and return its result."""
         if transactions_here():
             refuse_beside(self.engine, BY_TX)
         return self.engine.commit(work)
@@ -129,52 +129,52 @@ class StoreSession:
         apply_policy(self.engine, head.event.thread, head.event.version)
 
     def sweep_with(self, name: str, sweep: Sweep) -> None:
-        """Have an adapter clean up after retention.
+        """Register an adapter's cleanup after retention.
 
         Args:
-            name: the adapter's; the last one of a name counts.
+            name: the name of the adapter. A later registration replaces an earlier one.
             sweep: see `log.engine.Sweep`.
 
         """
         self.engine.sweepers[name] = sweep
 
     def withdraw(self) -> None:
-        """Close the store, and remove its file if there is nothing in it and nobody else has it open."""
+        """Close the store. Remove its file if it is empty and no other process has it open."""
         from statelog.storage.discarding import withdraw
 
         withdraw(self.engine.store_file.lmdb_file, self.engine.store_file.checkpointer)
 
 
 class Provisional:
-    """What a write in a transaction made, until its end."""
+    """The result of a write in a transaction, until the transaction ends."""
 
     __slots__ = ("head",)
 
     def __init__(self, head: Head) -> None:
         self.head = head
-        """The checkpoint. Raises UsageError if the transaction came to nothing."""
+        """The checkpoint. Access raises UsageError if the transaction was not committed."""
 
     def settle(self, head: Head) -> None:
-        """Make it final."""
+        """Replace the provisional checkpoint by the final one."""
         self.head = head
 
     def abandon(self) -> None:
-        """Say that it came to nothing."""
+        """Mark the transaction as not committed."""
         with contextlib.suppress(AttributeError):
             del self.head
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Say why there is no checkpoint (any more)."""
+        """Raise the error for a checkpoint of a transaction that was not committed."""
         if name != "head":
             raise AttributeError(name)
         raise abandoned_error()
 
 
 Outcome: TypeAlias = Head | Provisional
-"""What a write made: final in a store; provisional in a transaction."""
+"""The result of a write: final in a store, provisional in a transaction."""
 
 
 def abandoned_error() -> UsageError:
-    """Return the error for what a transaction would have made."""
+    """Return the error for results of a transaction that was not committed."""
     message = "the transaction this belongs to was not committed"
     return UsageError(message)

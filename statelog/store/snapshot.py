@@ -1,4 +1,4 @@
-"""Snapshots: the store as it is at one moment, for reading."""
+"""Snapshots: read-only views of a store at one moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class SnapshotSession:
-    """What threads of a snapshot read: one view, and never a write."""
+    """The session of a snapshot: one view, without writes."""
 
     is_final = is_flushed_at_commit = True
 
@@ -34,18 +34,18 @@ class SnapshotSession:
         self._read_node = engine.reader_in(view.transaction)
 
     def end(self) -> None:
-        """Read no more."""
+        """End the snapshot. Later reads raise UsageError."""
         self._view = None
 
     def _opened(self) -> View:
         if self._view is None:
-            message = "the snapshot has ended: use what is read in its `with` block, or copy it with to_python()"
+            message = "the snapshot has ended: use its values in the `with` block, or copy them with to_python()"
             raise UsageError(message)
         return self._view
 
     @contextmanager
     def read(self) -> Iterator[View]:
-        """Give the one view."""
+        """Return the view of the snapshot."""
         yield self._opened()
 
     def last_commit_id(self) -> int | None:
@@ -67,31 +67,31 @@ class SnapshotSession:
         self,
         work: Callable[[Batch], Head],
         *,
-        is_flushed: bool = True,  # noqa: ARG002 - never is
+        is_flushed: bool = True,  # noqa: ARG002 - never used
     ) -> Head:
-        """Refuse."""
+        """Raise ReadOnlyError or UsageError, because a snapshot is read-only."""
         return self.act(work)
 
     def act(self, work: Callable[[Batch], T]) -> T:
-        """Refuse."""
+        """Raise ReadOnlyError or UsageError, because a snapshot is read-only."""
         del work
         raise _for_reading()
 
     def flush(self) -> None:
-        """Nothing is committed here."""
+        """Do nothing, because a snapshot has no commits."""
 
     def make_durable(self, *, is_remote: bool) -> None:
-        """Nothing is committed here."""
+        """Do nothing, because a snapshot has no commits."""
 
     def after_commit(self, head: Head) -> None:
-        """Nothing is committed here."""
+        """Do nothing, because a snapshot has no commits."""
 
 
 class Snapshot(Threads):
-    """All threads as they are at one moment; what others commit, or let expire, does not show.
+    """All threads at one moment. Later commits and retention do not change it.
 
-    Belongs to the `with` block that opened it, and to its OS thread: what was read lazily and not used until its end
-    raises UsageError afterwards.
+    A snapshot belongs to its `with` block and to the OS thread of the block. Lazy values that are first read after the
+    block raise UsageError.
     """
 
     def __init__(self, session: SnapshotSession) -> None:
@@ -105,7 +105,7 @@ class Snapshot(Threads):
     def board(
         self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
     ) -> Board:
-        """Return the board as it is at this moment; see `Store.board`."""
+        """Return the board at this moment; see `Store.board`."""
         return Board(self._session, agent, rules, include_quarantined=include_quarantined)
 
     @property
@@ -116,13 +116,13 @@ class Snapshot(Threads):
 
 
 def _for_reading() -> UsageError:
-    message = "a snapshot is for reading: commit to a thread of the store"
+    message = "a snapshot is read-only: commit to a thread of the store"
     return UsageError(message)
 
 
 @contextmanager
 def snapshot(engine: Engine) -> Iterator[Snapshot]:
-    """Run a `with` block on one moment of the store; see `Store.snapshot`."""
+    """Open a snapshot for a `with` block; see `Store.snapshot`."""
     with engine.store_file.reader_slots.snapshot(), engine.read() as view:
         opened = SnapshotSession(engine, view)
         try:

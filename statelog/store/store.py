@@ -59,7 +59,7 @@ def _is_guarded(engine: Engine) -> bool:
 
 
 class Store(Threads):
-    """One open file. May be used from several OS threads; a forked child must open it again.
+    """One open file. Several OS threads may use it. A forked child must open it again.
 
     Use it as a context manager, or call `close`.
     """
@@ -82,7 +82,7 @@ class Store(Threads):
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._engine.store_file.path
 
     @property
@@ -92,7 +92,7 @@ class Store(Threads):
 
     @property
     def read_only(self) -> bool:
-        """Whether it was opened for reading only."""
+        """Whether the store was opened read-only."""
         return self._engine.store_file.read_only
 
     @property
@@ -102,24 +102,25 @@ class Store(Threads):
 
     @property
     def fenced(self) -> bool:
-        """Whether `fence` was called, by whichever process: nobody commits any more."""
+        """Whether any process has called `fence`. Then no process can commit."""
         return self._engine.is_fenced
 
     @property
     def remote(self) -> Any:
-        """What ships this store, if a fleet has opened it: `statelog.fleet.owning.Owner`. Raises UsageError."""
+        """The `statelog.fleet.owning.Owner` that ships this store of a fleet. Raises UsageError without a fleet."""
         if self._engine.remote is None:
             message = "this store is not one of a fleet, which would ship it: statelog.fleet.connect(...).open(...)"
             raise UsageError(message, path=str(self.path))
         return self._engine.remote
 
     def close(self) -> None:
-        """Close the file. What was made of the store raises ClosedError from then on.
+        """Close the file. Later uses of the store's objects raise ClosedError.
 
         Raises:
-            UsageError: a snapshot, an iterator or another thread's commit is still open after some seconds.
-            StoreLockedError: another process was stopped as it wrote, and needs a page that this one holds. Close the
-                store again later, as after either error and an interrupt: until then the file stays open.
+            UsageError: a snapshot, an iterator or a commit of another OS thread is still open after some seconds.
+            StoreLockedError: another process was stopped during a write, and needs a page that this process holds.
+
+        After either error, or an interrupt, the file stays open: close the store again later.
 
         """
         remote = self._engine.remote
@@ -139,7 +140,7 @@ class Store(Threads):
         return Thread(self._session, id, schema, branch, reborn=reborn)
 
     def threads(self) -> Iterator[ThreadInfo]:
-        """Yield all threads in order of creation, but for the one that has the records of the board."""
+        """Yield all threads in order of creation, except the thread with the records of the board."""
         from statelog.store.thread_info import read_thread_info
 
         with self._session.read() as view:
@@ -163,21 +164,21 @@ class Store(Threads):
             return [row.id for row in view.threads() if containing in row.id and row.id not in OWN_IDS]
 
     def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
-        """Make a new thread with all branches, versions, ids of callers, metadata, tags and the schema of another.
+        """Create a thread with all branches, versions, ids of callers, metadata, tags and the schema of another thread.
 
-        One commit, whatever the length: a record of about 200 bytes for each version, and no value again. From then on
-        neither knows of the other: each can be committed to, retained and deleted. The copy's versions bear the time
-        of the copying, and therefore other digests and default ids; where metadata names the source as its `thread_id`,
-        theirs names the copy. Its retention policy is that of any new thread.
+        A copy of any length is one commit, with a record of about 200 bytes for each version. Values are shared.
+        Later commits, retention and deletion affect only one of the threads. The copied versions have the time of
+        the copy, so their digests and default ids differ. A `thread_id` in metadata that names the source names
+        the copy instead. The copy has the retention policy of a new thread.
 
         Args:
-            source: the thread's id.
-            target: that of the copy.
-            reborn: begin that id anew if its thread was deleted.
+            source: the id of the thread to copy.
+            target: the id of the copy.
+            reborn: re-create the target if its thread was deleted.
 
         Raises:
-            ThreadNotFoundError: there is no thread to copy. AlreadyExistsError: there is a thread of the new id.
-            ThreadDeletedError: the source was deleted; or the target, without `reborn`.
+            ThreadNotFoundError: the source does not exist. AlreadyExistsError: the target exists.
+            ThreadDeletedError: the source was deleted, or the target was deleted and `reborn` is False.
 
         """
         from statelog.store.copies import copy_thread
@@ -185,20 +186,20 @@ class Store(Threads):
         return copy_thread(self._session, source, target, reborn=reborn)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Return a context manager whose commits, to any threads, happen together at its end, or not at all.
+        """Return a context manager for a transaction. Its commits happen together at its end, or not at all.
 
-        They are those of its value: `with store.transaction() as tx: tx.thread("t").commit(...)`. Until it ends, other
-        writes of the same OS thread or task to this store raise UsageError: they would outlive an abort.
+        Commit through its value: `with store.transaction() as tx: tx.thread("t").commit(...)`. Until it ends, other
+        writes of the same OS thread or task to this store raise UsageError, because an abort would not undo them.
         """
         from statelog.store.transaction import transaction
 
         return transaction(self._engine)
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """Return a context manager whose value is the store at one moment: its `thread(id)` reads that moment.
+        """Return a context manager whose value is the store at one moment. Its `thread(id)` reads that moment.
 
-        For reading much that has to fit together, or goes on while others commit and let versions expire. The file
-        cannot use the pages of that moment again meanwhile: keep it short, and await nothing in it.
+        Use it for long, consistent reads while other processes commit or remove versions. The file cannot reuse pages
+        of that moment meanwhile. So keep a snapshot short, and await nothing in it.
         """
         from statelog.store.snapshot import snapshot
 
@@ -209,11 +210,11 @@ class Store(Threads):
     def board(
         self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
     ) -> Board:
-        """Return the board: entries by key that all who have the file open share. There is one in a store.
+        """Return the board: entries by key, shared by all processes that use the store. A store has one board.
 
         Args:
-            agent: the name under which this handle writes. It stands in the log and in each entry.
-            rules: what agents may do; this handle may do what they allow `agent`, and nothing else.
+            agent: the name under which this handle writes. It is stored in the log and in each entry.
+            rules: the rights of agents. This handle has only the rights of `agent`.
             include_quarantined: whether `get`, `list`, `history` and `claims` return values that a check of a guard has
                 quarantined. If False, they return a `guard.Quarantined` in place of such a value.
 
@@ -255,10 +256,10 @@ class Store(Threads):
         """Yield the records of the event log, in order.
 
         Args:
-            after: only records above this LSN.
-            follow: at the end, wait for more instead of stopping. Then only records that are on the disk are yielded:
-                no loss of power takes back what was acted upon.
-            timeout_s: with `follow`: stop after so long without a record.
+            after: only records after this LSN.
+            follow: wait for more records at the end instead of stopping. Then only records on the disk are yielded,
+                so a power failure cannot undo them.
+            timeout_s: with `follow`, stop after this time without a record.
 
         No transaction is held while the caller works.
 
@@ -271,7 +272,7 @@ class Store(Threads):
         return read_log(self._engine, after, follow=follow, timeout_s=timeout_s)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """Wait until a record above `after`, by whichever process, is on the disk; False when the time is up."""
+        """Wait until a record after `after`, from any process, is on the disk. Return False after a timeout."""
         check_lsn(after)
         check_timeout(timeout_s)
         with self._session.read():  # it is open, and in this process
@@ -386,33 +387,32 @@ class Store(Threads):
         pinned: Iterable[Checkpoint] = (),
         as_policy: bool = False,
     ) -> RetentionReport:
-        """Let old versions go, and the space of what only they held.
+        """Remove old versions, and the values that only they use.
 
-        A version is kept if it is among the last `keep_last` of its branch, or younger than `max_age`, or
-        tagged, or pinned, or the head of a branch, or where a branch leaves another. A branch whose head names a
-        version that it serves (in metadata, `statelog:serves`: its id) goes as a whole with that. The log keeps
-        the places of the others, so that its chain still verifies. Space is reused by later commits; the
-        file itself gets smaller by `compact`.
+        A version is kept if it is among the last `keep_last` of its branch, younger than `max_age`, tagged, pinned, a
+        head or a branch point. A dependent branch, whose head has the id of a version in the metadata
+        `statelog:serves`, is removed with that version. The log keeps the chain digests of removed versions, so it
+        still verifies. Later commits reuse the space. `compact` makes the file smaller.
 
         Args:
-            keep_last: number of versions, at least 1.
-            max_age: a timedelta, or seconds; parts of a second count as a whole one.
+            keep_last: the number of versions, at least 1.
+            max_age: a timedelta or seconds, rounded up to whole seconds.
             threads: a pattern of thread ids, as for file names.
-            keep_tags: whether a tag keeps its version.
-            pinned: checkpoints to keep besides (not with `as_policy`: tag them).
-            as_policy: also store it as the policy of these threads, and of those to come whose id fits: it
-                is applied as a thread commits, every 64 versions. Neither rule given: there is none any more.
+            keep_tags: whether tagged versions are kept.
+            pinned: further checkpoints to keep. With `as_policy`, tag them instead.
+            as_policy: also store the rules as the policy of matching threads, present and future. A commit applies the
+                policy every 64 versions. Without a rule, the policy is deleted.
 
-        A thread's first commit gives it the policy it would have if it had been there all the time: that of the last
-        call with `as_policy` whose pattern fits. An imported thread keeps what it had. A call that changes nothing
-        writes nothing. `threads()` tells the policy of each thread, `statistics()` those for threads to come.
+        A new thread gets the policy of the last call with `as_policy` whose pattern matches. An imported thread keeps
+        its policy. A call that changes nothing writes nothing. `threads()` returns the policy of each thread, and
+        `statistics()` the policies for future threads.
 
-        Without a rule, and without `as_policy`, each thread's own policy is applied at once.
+        Without a rule and without `as_policy`, the stored policy of each thread is applied at once.
 
         Raises:
-            UsageError: the rules mean nothing; or there are none, and none was stored.
-            CheckpointNotFoundError: one that is `pinned` is not there, or not any more. Nothing was let go.
-            LimitError: as_policy, with too many different patterns.
+            UsageError: a rule is not valid, or there is neither a given nor a stored rule.
+            CheckpointNotFoundError: a pinned checkpoint does not exist. Nothing was removed.
+            LimitError: there are too many policies with different patterns.
 
         """
         from statelog.store.retain import make_policy, retain_threads
@@ -458,19 +458,18 @@ class Store(Threads):
         self._engine.limits = limits if is_set else None
 
     def _lsns_of(self, pinned: Iterable[Checkpoint]) -> list[int]:
-        """Return the LSNs of checkpoints that are there: of no other can it be said that it is kept."""
+        """Return the LSNs of checkpoints. Raises CheckpointNotFoundError if one does not exist."""
         found = list_checkpoints("pinned", pinned)
         return [self.thread(checkpoint.thread_id).at(checkpoint).lsn for checkpoint in found]
 
     def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
-        """Let these versions go, and the space of what only they held; all others are kept.
+        """Remove these versions, and the values that only they use.
 
-        A version that is tagged, the head of a branch, or where a branch leaves another stays. Branches that serve one
-        of these versions go with it. See `retain`.
+        Tagged versions, heads and branch points stay. Dependent branches are removed with their versions. See `retain`.
 
         Raises:
-            ReadOnlyError: the store is open for reading only.
-            UsageError: they are no checkpoints. Nothing was let go.
+            ReadOnlyError: the store is open read-only.
+            UsageError: an item is not a checkpoint. Nothing was removed.
 
         """
         from statelog.store.retain import expire_checkpoints
@@ -479,14 +478,13 @@ class Store(Threads):
         return expire_checkpoints(self._engine, list_checkpoints("checkpoints", checkpoints))
 
     def delete_thread(self, id: str) -> RetentionReport:
-        """Delete a thread: its versions, names and values, for good.
+        """Delete a thread permanently, with its versions, names and values.
 
-        Its id stays dead until it is begun anew (`thread(id, reborn=True)`): a late write raises ThreadDeletedError.
-        Its bytes are overwritten as their space is reused, and gone for certain after `compact`. The report tells how
-        many versions it had.
+        A late write to the thread raises ThreadDeletedError, until `thread(id, reborn=True)` re-creates the thread.
+        Later commits overwrite its bytes, and `compact` erases them. The report has the number of removed versions.
 
         Raises:
-            ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.
+            ThreadNotFoundError: the thread does not exist. ThreadDeletedError: the thread is already deleted.
 
         """
         from statelog.store.retain import delete_thread
@@ -495,13 +493,13 @@ class Store(Threads):
         return delete_thread(self._engine, id)
 
     def flush(self) -> None:
-        """Return when everything committed so far is on the disk: a barrier for a store in `interval` mode.
+        """Wait until all commits so far are on the disk, as a barrier in `interval` mode.
 
-        In `commit` mode it is, and this costs nothing.
+        In `commit` mode they already are, and the call costs nothing.
 
         Raises:
-            StorageError: the disk refuses: what was committed since the last flush may be lost when power fails. Close
-                the store and open it again.
+            StorageError: the flush failed. Commits since the last flush may be lost in a power failure. Close the store
+                and open it again.
 
         """
         self._engine.flush()
@@ -522,7 +520,7 @@ class Store(Threads):
         expect: bytes | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> VerifyReport:
-        """Check every invariant of the file and report what does not hold.
+        """Check every invariant of the file and report violations.
 
         If the report is `ok` and `expect` was given, all records up to the anchor are those that the store had when
         the anchor was taken, except for what retention, deletion or somebody else has removed from them since. With
@@ -590,26 +588,26 @@ class Store(Threads):
         return migrate_threads(self._session, schema, threads, dry_run=dry_run, progress=progress)
 
     def compact(self, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
-        """Put the store into a new file, in key order and without free pages, that takes the old one's name.
+        """Rewrite the store in key order and without free pages, to a new file that replaces the old one.
 
-        Others may have the store open, also in other processes: they go on in the new file, and reads that have begun
-        end in the old one. Cut anywhere, the old file is there or the new one. It takes room for a second file until
-        it is done, and until the last read of the old one ends. Commits wait while what was committed meanwhile is
-        copied: all of the store once more, if versions have expired or threads were deleted.
+        Other processes may have the store open: they continue in the new file, and running reads end in the old file.
+        After a crash, either the old or the new file is there. The disk needs room for both files until the last read
+        of the old file ends. Commits wait while commits made during the copy are copied. If versions have expired or
+        threads were deleted meanwhile, the whole store is copied again.
 
         Args:
-            progress: called with (entries copied, entries in all); it may read, and its commits raise UsageError.
+            progress: called with (entries copied, all entries). It may read the store. Its commits raise UsageError.
 
         Raises:
-            StoreLockedError: another process or thread compacts the store, or writes all the time allowed.
-            StoreFullError: there is no room for a second file; the old one stays.
+            StoreLockedError: another process or OS thread compacts the store, or holds the lock for too long.
+            StoreFullError: the disk has no room for a second file. The old file stays.
 
         """
         from statelog.log.care import compact as compaction
         from statelog.store.retain import erase_leftovers
 
         check_progress(progress)
-        erase_leftovers(self._engine)  # of deletions that were cut short: a copy must not keep them
+        erase_leftovers(self._engine)  # The copy must not contain leftovers of interrupted deletions.
         return compaction.compact(self._engine, progress=progress)
 
     def rekey(self, key: Key, *, progress: Callable[[int, int], None] | None = None) -> CompactionReport:
@@ -712,14 +710,15 @@ class Store(Threads):
         """Write the store, or some of its threads, as a stream that any machine can import.
 
         Args:
-            target: what is written to: a binary file, a pipe.
-            threads: ids; all, and then the log record by record, if left out.
-            since: only records above this LSN, of the whole log.
-            progress: called with (records done, records in all).
+            target: a binary file or a pipe.
+            threads: the ids of threads. By default, the whole log is written record by record.
+            since: only records of the whole log after this LSN.
+            progress: called with (records done, all records).
 
         Raises:
-            UsageError: the target takes no bytes; `since` is no LSN, or given with `threads`; these are no ids.
-            ThreadNotFoundError: no such thread.
+            UsageError: `target` does not accept bytes, `since` is not an LSN or is given with `threads`, or
+                `threads` are not ids.
+            ThreadNotFoundError: a thread does not exist.
 
         """
         from statelog.portable import streams
@@ -730,19 +729,19 @@ class Store(Threads):
     def import_(
         self, source: Source, *, upto: int | None = None, progress: Callable[[int, int], None] | None = None
     ) -> ImportReport:
-        """Take an export in. All of it is checked by digest first; what is there already is passed over.
+        """Import an export. Every digest is checked first, and existing data is skipped.
 
-        Several exports of a log in a row are one: each begins where the one before ended, or earlier.
+        Several exports of a log can be imported in order if each begins at or before the end of the previous one.
 
         Args:
-            source: what is read from: a binary file, a pipe. It is not trusted.
-            upto: an LSN: of a log, take whole transactions up to there, and leave the rest.
-            progress: called with (LSNs done, LSNs in all).
+            source: a binary file or a pipe. It is not trusted.
+            upto: import only whole transactions of a log up to this LSN.
+            progress: called with (LSNs done, all LSNs).
 
         Raises:
-            UsageError: the source gives no bytes; `upto` is no LSN, or the export is of threads.
-            FormatError, CorruptionError: it is no export, or a damaged one; what was verified before is there.
-            ConflictError: the store holds something else under the same LSNs or names.
+            UsageError: `source` does not return bytes, `upto` is not an LSN, or the export is of threads.
+            FormatError, CorruptionError: `source` is not an export or is damaged. Data verified before stays imported.
+            ConflictError: the store has other data under the same LSNs or names.
 
         """
         from statelog.portable import streams
@@ -754,14 +753,14 @@ class Store(Threads):
         return streams.import_stream(self._engine, source, upto=upto, progress=progress)
 
     def image(self, target: str | os.PathLike[str] | Target) -> ImageReport:
-        """Write a copy of the file at one moment, page by page; free ones are zeros. It opens as a closed store.
+        """Write a copy of the file at one moment, page by page, with zeros for free pages. It opens as a closed store.
 
         Args:
-            target: path of a new file, which is there as a whole or not at all; or a binary file, a pipe.
+            target: the path of a new file, which is created atomically; or a binary file or a pipe.
 
         Raises:
-            UsageError: the target takes no bytes. AlreadyExistsError: there is something at that path.
-            CorruptionError: the file is damaged. StorageError, AccessError: the system refuses.
+            UsageError: `target` does not accept bytes. AlreadyExistsError: the path exists.
+            CorruptionError: the file is damaged. StorageError, AccessError: the operating system refused.
 
         """
         from statelog.portable.images import write_image_of
@@ -769,13 +768,13 @@ class Store(Threads):
         return write_image_of(self._engine, target)
 
     def fence(self, error: FencedError) -> None:
-        """Let nobody commit any more, in any process that has the file, now or later. Reading goes on.
+        """Forbid all later commits in every process. Reads still work.
 
         Args:
-            error: what commits of this store raise; others raise a `FencedError` of their own.
+            error: the error that commits of this store raise. Other processes raise a new `FencedError`.
 
         Raises:
-            UsageError: it is no such error. StorageError, StoreLockedError: it cannot be written.
+            UsageError: `error` is not a FencedError. StorageError, StoreLockedError: the fence cannot be written.
 
         """
         if not isinstance(error, FencedError):
@@ -784,7 +783,7 @@ class Store(Threads):
         self._engine.fence(error)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Drop the index and derive it from the log again, in one transaction; return the records read."""
+        """Rebuild the index from the log in one transaction. Return the number of records read."""
         from statelog.log.care import rebuild
 
         check_progress(progress)
@@ -804,19 +803,19 @@ def open(
     guard: Guard | None = None,
     key: Key | None = None,
 ) -> Store:
-    """Open a store, creating it if need be.
+    """Open a store. Create it if it does not exist.
 
     Args:
-        path: the file. LMDB keeps a second one beside it, its name with `-lock` added.
-        read_only: refuse writes; the file must exist.
-        create: whether a missing file is made.
-        durability: "commit": what was acknowledged survives a power cut; one flush a commit. "interval": no flush in
-            the commit; a power cut may take what the last interval brought, and leaves the log as it was before.
-            A killed process loses nothing in either.
-        interval_ms: so long at most (1 to 60,000; by default 50) after a commit its flush begins. If this process opens
-            the store several times, the shortest one counts.
-        max_size_bytes: the file never grows beyond it (default 256 GiB). Where several processes
-            give different ones, the largest counts.
+        path: the file. LMDB keeps a lock file beside it, with the suffix `-lock`.
+        read_only: refuse writes. The file must exist.
+        create: whether a missing file is created.
+        durability: "commit" flushes each commit, so acknowledged commits survive a power failure. "interval" flushes
+            later: a power failure may lose the commits of the last interval, and the log ends before them. A killed
+            process loses nothing in either mode.
+        interval_ms: the maximum delay of a flush after a commit, from 1 to 60,000 (default 50). If this process opens
+            the store several times, the shortest interval applies.
+        max_size_bytes: the maximum size of the file (default 256 GiB). If processes give different sizes, the largest
+            applies.
         lock_timeout_s: how long to wait for another process that holds the store, at open and in a commit
             (default 10).
         expect: an anchor of the store (`Store.anchor`). A file that does not have the anchor's history is closed again,
@@ -836,16 +835,16 @@ def open(
             has no key. The file is not changed. KeyArgumentError: `key` is not a valid key; the file was not opened.
         GuardError: there is no `guard`, and the store was opened with one before; or with `read_only`, the guard has no
             checks of reads. Later reads and writes raise CheckError if a check refuses.
-        StoreNotFoundError: no such file, and `create` is False, `read_only` True or `expect` given.
-        FormatError: the file is no store, or of a newer format; or what bears the name of its journal or lock file is
-            something else, which is left alone.
-        CorruptionError: the file is damaged. JournalMissingError: it was not closed, and its journal is gone. The files
-            are what they were.
+        StoreNotFoundError: the file does not exist, and `create` is False, `read_only` is True, or `expect` is given.
+        FormatError: the file is not a store or has a newer format; or the file with the name of its journal or lock
+            file is of another kind, and is not changed.
+        CorruptionError: the file is damaged. JournalMissingError: the store was not closed, and its journal is missing.
+            The files are not changed.
         RollbackError: the log ends before the anchor's LSN. ForgeryError: it has another history (OtherStoreError: and
             is another store). In a store with a key, ForgeryError also means that a record or row is damaged or forged.
             AnchorError: `expect` is not an anchor; the file was not opened.
-        StoreReplacedError: the file was put in the place of one that another process has open.
-        StoreLockedError, StorageError, AccessError: the system refused.
+        StoreReplacedError: the file has replaced one that another process has open.
+        StoreLockedError, StorageError, AccessError: the operating system refused.
 
     """
     if guard is not None:

@@ -1,4 +1,4 @@
-"""What names a checkpoint: a version, an id or tag, a time, or a checkpoint itself."""
+"""Finds checkpoints by version, id, tag, time, or a checkpoint itself."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 Target = int | str | datetime | Checkpoint
-"""What names a checkpoint."""
+"""A version, an id, tag or time, or a checkpoint."""
 
 
 _DATE = re.compile(r"\d{4}-?\d\d-?\d\d", re.ASCII)
 
 
 class Line(NamedTuple):
-    """The branch that a target is looked up on: names for messages, numbers for the index."""
+    """The branch on which a target is searched: names for messages, numbers for the index."""
 
     thread_id: str
     branch_name: str
@@ -42,8 +42,8 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
     """Return the checkpoint that `target` names on a branch.
 
     Raises:
-        CheckpointNotFoundError: there is none, or not any more.
-        UsageError: the target is of another type.
+        CheckpointNotFoundError: the checkpoint does not exist or was removed.
+        UsageError: the target has another type.
 
     """
     found: Head | None = None
@@ -67,14 +67,14 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
 
 
 def no_checkpoint(thread_id: str, branch: str, target: Target, last: int) -> CheckpointNotFoundError:
-    """Return the error for a target that names no checkpoint of a branch."""
+    """Return the error for a target without a checkpoint on a branch."""
     shown = target.isoformat() if isinstance(target, datetime) else repr(target)
     message = f"thread {thread_id!r}, branch {branch!r}: no checkpoint {shown} (its last version is {last})"
     return CheckpointNotFoundError(message, thread=thread_id, branch=branch, target=target)
 
 
 def parse_time(text: str) -> datetime | None:
-    """Return the time that a text in ISO 8601 says, with a date at least; None for any other text."""
+    """Return the time of a text in ISO 8601 with at least a date. Return None for any other text."""
     if _DATE.match(text) is None:
         return None
     try:
@@ -84,7 +84,7 @@ def parse_time(text: str) -> datetime | None:
 
 
 def _find_version(view: View, line: Line, version: int) -> Head | None:
-    """Return a version; one below 0 counts from the head, which is -1."""
+    """Return a version. A negative version counts from the head, which is -1."""
     if version < 0:
         version += view.head_version(line.thread, line.branch) + 1
     return read_head(view, line.thread, line.branch, version) if version <= VERSIONS_MAX else None
@@ -105,14 +105,16 @@ def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
     is_there = 0 < target.lsn <= view.transaction.last_lsn() and target.thread_id == line.thread_id
     head = head_at(view, line.thread, target.lsn) if is_there else None
     if head is None or head.digest.hex() != target.digest:
-        message = f"checkpoint {target.id} of {target.thread_id!r} is none of thread {line.thread_id!r} in this store"
+        message = (
+            f"checkpoint {target.id} of {target.thread_id!r} does not belong to thread {line.thread_id!r} in this store"
+        )
         raise CheckpointNotFoundError(message, thread=line.thread_id, branch=line.branch_name, target=target.id)
     return head
 
 
 def find_named(view: View, thread: int, name: str) -> Head | None:
-    """Return the checkpoint of a thread that a tag or an id names, None if there is none."""
-    lsn = parse_default_id(name)  # which no tag is, and no id of a caller's
+    """Return the checkpoint of a thread with a tag or an id, or None."""
+    lsn = parse_default_id(name)  # No tag and no caller's id has the form of a default id.
     if lsn is not None and 0 < lsn <= view.transaction.last_lsn():
         head = head_at(view, thread, lsn)
         if head is not None and default_id(lsn, head.digest) == name:
@@ -126,7 +128,7 @@ def find_named(view: View, thread: int, name: str) -> Head | None:
 
 
 def head_at(view: View, thread: int, lsn: int) -> Head | None:
-    """Return the checkpoint of a thread in a record; None if the record is another's, or has expired."""
+    """Return the checkpoint of a thread in a record, or None if the record belongs to another thread or has expired."""
     data = view.transaction.get_log(lsn)
     found = None if data is None else read_checkpoint(data, lsn)
     if found is not None and found[0].thread == thread:
@@ -142,7 +144,7 @@ def head_at(view: View, thread: int, lsn: int) -> Head | None:
 
 
 def _safe_key(encode: Callable[[int, str], bytes], thread: int, name: str) -> bytes | None:
-    """Return the key, None for a name that could never have been stored."""
+    """Return the index key, or None for a name that cannot be stored."""
     try:
         check_name("name", name)
     except (UsageError, LimitError):

@@ -1,4 +1,4 @@
-"""Threads: one line of execution each, on one of its branches."""
+"""Threads: lines of execution, each on one of its branches."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Thread(Written[S, W]):
             if not self._resolve(view) and branch != MAIN and self._lsn is not None:
                 self._resolve_line(view, self._lsn)
         if reborn and self._lsn is not None:
-            message = f"thread {thread_id!r} is not deleted: an id is begun anew when its thread has gone"
+            message = f"thread {thread_id!r} is not deleted: only a deleted thread can be re-created"
             raise UsageError(message, argument="reborn", thread=thread_id)
         if branch != MAIN and self._branch_number is None:
             raise no_branch(thread_id, branch)
@@ -128,7 +128,7 @@ class Thread(Written[S, W]):
 
     @property
     def branch(self) -> str:
-        """The branch this object works on."""
+        """The branch of this object."""
         return self._branch
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class Thread(Written[S, W]):
 
     @property
     def head(self) -> Checkpoint[S] | None:
-        """The branch's last checkpoint, None before the first commit."""
+        """The last checkpoint of the branch, or None before the first commit."""
         _snapshot, head = self._look()
         return None if head is None else self._wrap(head)
 
@@ -249,33 +249,33 @@ class Thread(Written[S, W]):
         durable: bool | Literal["remote"] | None = None,
         fence: Fence | None = None,
     ) -> Checkpoint[S]:
-        """Merge writes into the head's channels and make that the new head.
+        """Merge writes into the head's channels and commit the result as the new head.
 
         Args:
-            writes: one or several updates, channel name to value; those of one call are
-                merged in order, as the parallel writes of one superstep.
-            metadata: kept with the checkpoint.
-            expected_version: the head's version the caller has seen, -1 for none. Or the head itself: that also tells
-                it from one of the same version, of a thread that was deleted and has begun anew.
-            id: the checkpoint's id; one of the store's making if left out.
-            durable: True: return when it is on the disk. False: leave its flush to the next commit, or to time, as
-                with `interval`. Left out: as `durability=` of the store says. "remote": return when it survives this
-                machine; of a store of a fleet.
-            fence: a lease or a claim of the board: if it has ended, nothing is written.
+            writes: one or more updates, each a dict of channel names and values. They are merged in order, like the
+                parallel writes of one superstep.
+            metadata: metadata of the checkpoint.
+            expected_version: the expected version of the head, -1 before the first commit. Or the expected head itself,
+                which also differs from a head with the same version in a re-created thread.
+            id: the checkpoint's id. By default, a generated id.
+            durable: True returns when the commit is on the disk. False leaves the flush to the next commit or to the
+                interval. The default is the `durability=` of the store. "remote" returns when a fleet has shipped the
+                commit.
+            fence: a lease or a claim of the board. If it has ended, nothing is written.
 
         Raises:
             LeaseLostError: `fence` has ended.
-            ConflictError: the head is another than `expected_version`.
-            AlreadyExistsError: `id` is taken in this thread.
+            ConflictError: the head is not at `expected_version`.
+            AlreadyExistsError: `id` is in use in this thread.
             ValueTypeError, ValidationError, ChannelError, ReducerTypeError, LimitError: a write
-                cannot be stored or merged; the message names channel and path.
+                cannot be stored or merged. The message names channel and path.
             SizeLimitError: a channel or the state would pass a limit of `Store.limit`.
             StoreFullError: the quota or the disk is used up.
 
         In each case nothing was written.
 
         Raises:
-            StorageError: `durable`, and the flush failed: it is committed, and may be lost when power fails.
+            StorageError: the flush failed. The commit is visible, but may be lost in a power failure.
 
         """
         if durable is not None:
@@ -458,18 +458,18 @@ class Thread(Written[S, W]):
     ) -> Checkpoint[S]:
         """Append a checkpoint with the state of an earlier one.
 
-        Its cost is that of the smallest commit, whatever the distance or the size of the
-        state. Nothing is deleted: a rollback to what was the head undoes it. In a thread of LangGraph, the new
-        checkpoint is one of LangGraph's, so `graph.get_state` and the next run see it.
+        It costs as much as the smallest commit, for any distance and any size of the state. Nothing is deleted: a
+        rollback to the former head undoes it. In a thread of LangGraph, the new checkpoint is one of LangGraph's, so
+        `graph.get_state` and the next run see it.
 
         Args:
             target: as for `at`.
-            metadata: kept with the new checkpoint.
+            metadata: metadata of the new checkpoint.
             expected_version: as for `commit`.
             fence: as for `commit`.
 
         Raises:
-            CheckpointNotFoundError, ExpiredError: there is no such checkpoint, or not any more.
+            CheckpointNotFoundError, ExpiredError: the checkpoint does not exist or was removed.
             ConflictError: the head is another than `expected_version`.
             UsageError: LangGraph keeps the thread, and the target is not one of its root checkpoints, or cannot be
                 copied. The message says how to go back.
@@ -512,20 +512,20 @@ class Thread(Written[S, W]):
         metadata: Mapping[str, Any] | None = None,
         fence: Fence | None = None,
     ) -> Thread[S, W]:
-        """Begin a branch that shares everything up to a version, and return it.
+        """Create a branch that shares everything up to a version, and return it.
 
         Args:
-            name: the branch's name.
-            at: where it leaves this branch; the head if left out.
-            update: a first commit on the new branch, in the same transaction.
-            metadata: of that commit.
+            name: the name of the branch.
+            at: the last shared version. By default, the head.
+            update: the first commit on the new branch, in the same transaction.
+            metadata: metadata of that commit.
             fence: as for `commit`.
 
         Raises:
-            AlreadyExistsError: the thread has a branch of that name.
-            CheckpointNotFoundError, ExpiredError: there is no such version, or not any more.
+            AlreadyExistsError: the thread has a branch with this name.
+            CheckpointNotFoundError, ExpiredError: the version does not exist or was removed.
 
-        In each case, and where `update` is refused as by `commit`, nothing was written.
+        It also raises the errors of `commit` for `update`. After an error, nothing was written.
 
         """
         if (shown := self._shown()) is not None:
@@ -608,7 +608,7 @@ class Thread(Written[S, W]):
                 it, and is local without an offset.
 
         Raises:
-            CheckpointNotFoundError: there is none.
+            CheckpointNotFoundError: the checkpoint does not exist.
 
         """
         if (shown := self._shown()) is not None:
@@ -643,11 +643,10 @@ class Thread(Written[S, W]):
         Of a thread that LangGraph keeps, without `branch=`, a checkpoint that `prune` has removed is left out.
 
         Args:
-            limit: at most so many.
-            before: only versions below this one.
+            limit: the maximum number of checkpoints.
+            before: return only versions below this one.
 
-        No transaction is held while the caller works: a commit in between changes nothing
-        of what is yielded.
+        No transaction is open while the caller works. Commits during the iteration do not change its result.
 
         """
         from statelog.store.history import iterate_history
@@ -675,7 +674,7 @@ class Thread(Written[S, W]):
             return [] if ids is None else list_branches(view, ids[0])
 
     def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
-        """Give a checkpoint (the head if left out) a name; a name in use is moved.
+        """Give a checkpoint a name, by default the head. A name in use is moved.
 
         Raises CheckpointNotFoundError if there is no such checkpoint, LimitError for a name that is too long.
         """
@@ -694,7 +693,7 @@ class Thread(Written[S, W]):
         return Checkpoint(self._session, self._id, self._session.write(work), self._declared)
 
     def untag(self, name: str) -> None:
-        """Remove a tag. Raises CheckpointNotFoundError if there is none of that name."""
+        """Remove a tag. Raises CheckpointNotFoundError if the tag does not exist."""
 
         def work(batch: Batch) -> None:
             thread, _branch = self._ids(batch.view)
@@ -707,7 +706,7 @@ class Thread(Written[S, W]):
         self._session.act(work)
 
     def tags(self) -> dict[str, Checkpoint[S]]:
-        """Return the thread's tags and what they name."""
+        """Return the thread's tags and their checkpoints."""
         from statelog.store.targets import head_at
 
         with self._session.read() as view:
@@ -748,17 +747,17 @@ class Thread(Written[S, W]):
     def mount(
         self, *, metadata: Mapping[str, Any] | None = None, lazy: bool = False, fence: Fence | None = None
     ) -> AbstractContextManager[Any]:
-        """Return a context manager whose value is the state as a dict to change in place.
+        """Return a context manager whose value is the state as a mutable dict.
 
-        On a clean exit the changes become one checkpoint (none if nothing changed), on an
-        exception nothing. Channels are set, not merged with reducers; a channel that someone
-        else changed in the meantime raises ConflictError, one that nobody else touched does not.
+        A clean exit commits the changes as one checkpoint, or nothing without changes. An exception discards them.
+        Channels are set, not merged with reducers. ConflictError is raised only if another commit has changed the same
+        channel meanwhile.
 
         Args:
             metadata: as for `commit`.
-            lazy: for values of many megabytes of which little is looked at. Lists and dicts that are large come as
-                `MutableSequence` and `MutableMapping`, which read what is asked for, and not as `list` and `dict`.
-            fence: as for `commit`; it counts at the end of the block.
+            lazy: return large lists and dicts as `MutableSequence` and `MutableMapping`, which read on access. Use it
+                for values of many megabytes of which little is read.
+            fence: as for `commit`, checked at the end of the block.
 
         """
         from statelog.store.mount import Mounted
@@ -775,24 +774,24 @@ class Thread(Written[S, W]):
         lazy: bool = False,
         fence: Fence | None = None,
     ) -> T:
-        """Let `change` work on the state as in a mount, inside the commit: what it reads is what it changes.
+        """Call `change` with the state as in a mount, inside the commit.
 
-        So nothing can come between its reading and its writing, whoever else writes, and it never has to be tried
-        again for a conflict. It costs the channels it reads, and what it changes; with `lazy`, what it reads of them.
+        So no other commit can come between its reads and its writes, and a conflict is impossible. The cost depends on
+        the channels that it reads and the parts that it changes; with `lazy`, only on the parts that it reads.
 
         Args:
-            change: called with the head's state, to be changed in place. It runs while other commits wait, maybe on
-                another OS thread, maybe more than once: let it be quick, and do nothing else to the world (a commit
-                in it raises UsageError). What it raises is raised here, and nothing is written. Of large values
-                give it `statelog.Encoded(value)`, made before.
+            change: called with the head's state, to change it in place. It runs while other commits wait, possibly on
+                another OS thread and more than once. So it must be quick and have no other effects (a commit in it
+                raises UsageError). Its exceptions are raised here, and nothing is written. For large values, prepare
+                a `statelog.Encoded(value)` before.
             metadata: as for `commit`.
             expected_version: as for `commit`.
             id: as for `commit`.
             lazy: as for `mount`.
             fence: as for `commit`.
 
-        Returns what `change` returned; in a transaction, what it returned when it ran there. If it changed nothing,
-        there is no checkpoint (but in a transaction).
+        Return the result of `change`; in a transaction, the result of its run there. Without changes, there is no
+        checkpoint, except in a transaction.
 
         Raises:
             UsageError: `change` is an async function, or returned a dict that looks like an update, which would be
@@ -808,10 +807,10 @@ class Thread(Written[S, W]):
     # --- the thread in the store -----------------------------------------------------
 
     def _resolve(self, view: View) -> bool:
-        """Learn the thread's and branch's numbers; return whether they exist."""
+        """Look up the numbers of the thread and the branch. Return True if they exist."""
         if self._lsn is not None and self._session.is_final:
             if not view.is_alive(self._lsn):
-                return False  # and does not come back, whatever begins under its id
+                return False  # A re-created thread with this id is another thread.
             if self._branch_number is not None:
                 return True
         lsn = view.thread_lsn(self._id)
@@ -887,20 +886,20 @@ class Thread(Written[S, W]):
         return lsn, number
 
     def _check_not_deleted(self, view: View) -> None:
-        """Refuse to go on if the thread that this object was of was deleted: another may have its id by now."""
+        """Raise ThreadDeletedError if this object's thread was deleted, even if its id was re-created."""
         if self._lsn is not None and self._session.is_final and not view.is_alive(self._lsn):
             raise writer.deleted_error(self._id)
 
     def _check_still_open(self, batch: Batch) -> None:
-        """Refuse to go past reducers that the thread was given since this object was made."""
+        """Raise an error if the thread has got reducers since this object was created."""
         assert self._lsn is not None
         row = batch.find_thread(self._lsn)
         if row is not None and (specs := row.specs):
-            message = f"thread {self._id!r} has a schema by now: get it anew with Store.thread"
+            message = f"thread {self._id!r} has a schema now: get it again with Store.thread"
             raise SchemaError(message, thread=self._id, stored=dict(specs), given={})
 
     def _learn(self) -> None:
-        """Remember what a write has created."""
+        """Remember the thread and the branch that a write has created."""
         self._branch_number = None
         self._may_be_reborn = False
         with self._session.read() as view:

@@ -1,4 +1,4 @@
-"""For tests of your own: a model of the store, values and histories for Hypothesis, crashes, proofs of reducers.
+"""Tools for your own tests: a model of the store, Hypothesis strategies, crash tests, and checks of reducers.
 
 def test_my_reducer_has_the_algebra_it_declares():
     check_reducer(reducers.custom(keep_best, associative=True))
@@ -9,7 +9,7 @@ def test_my_state_survives_a_kill(history):
 
 TestMyState = crash_machine(State).TestCase
 
-Strategies and proofs of reducers need Hypothesis: `pip install 'statelog[test]'`.
+Strategies and checks of reducers need Hypothesis: `pip install 'statelog[test]'`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Prove a reducer against what it declares, by example."""
+"""Checks the declared algebra of a reducer with generated examples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEYS = st.sampled_from("abc")
 _DICTS = st.dictionaries(_KEYS, _SMALL)
 _NESTED = st.one_of(_SMALL, _DICTS)
 _CLASHING = st.fixed_dictionaries({"a": st.one_of(st.none(), _DICTS)})
-"""Now a dict, now something else under one key."""
+"""Dicts that have either a dict or None under one key."""
 
 _DOMAINS: dict[str, tuple[SearchStrategy[Any], ...]] = {
     "replace": (_SMALL,),
@@ -41,7 +41,7 @@ _DOMAINS: dict[str, tuple[SearchStrategy[Any], ...]] = {
     "max": (integers() | floats(allow_nan=False), texts(), st.binary()),
     "min": (integers() | floats(allow_nan=False), texts(), st.binary()),
 }
-"""Values of a built-in reducer by name: what it merges is of one kind. Sums of floats round, so `add` has none."""
+"""Kinds of values by built-in reducer. A reducer merges values of one kind. `add` has no floats, because sums round."""
 
 _BARE: dict[object, SearchStrategy[Any]] = {
     Any: _SMALL,
@@ -50,7 +50,7 @@ _BARE: dict[object, SearchStrategy[Any]] = {
     tuple: st.lists(_SMALL).map(tuple),
     set: st.sets(texts()),
 }
-"""Annotations that do not say what is inside."""
+"""Annotations of containers without element types."""
 
 
 def check_reducer(
@@ -59,26 +59,26 @@ def check_reducer(
     values: SearchStrategy[Any] | None = None,
     max_examples: int = 100,
 ) -> None:
-    """Check that a reducer is a function of its arguments, and has the algebra it declares.
+    """Check that a reducer is deterministic and has the algebra that it declares.
 
-    A store may call a reducer again for the same write, and never expects its arguments to
-    change: so it must give equal results for equal arguments and leave them as they are. To
-    declare more of a function of your own, `reducers.custom(function, associative=True, ...)`.
+    A store may call a reducer again for the same write. So the reducer must return equal results
+    for equal arguments, and must not change its arguments. Declare the algebra of your own
+    function with `reducers.custom(function, associative=True, ...)`.
 
     Args:
-        reducer: a built-in one, or a function of (current value, write).
-        values: what is merged; of a built-in reducer its own kinds of values, of a function
-            what its annotations say, if left out.
-        max_examples: triples of values to try.
+        reducer: a built-in reducer, or a function of (current value, write).
+        values: a strategy for the values. By default, the kinds of values of a built-in
+            reducer, or the annotated types of a function.
+        max_examples: the number of triples of values to try.
 
     Raises:
-        AssertionError: a counterexample, as small as could be found.
-        UsageError: it is no reducer, or there is nothing to try it with.
+        AssertionError: there is a counterexample. The message has the smallest one found.
+        UsageError: `reducer` is not a reducer, or its values are unknown.
 
     """
     known = reducers.from_annotation(reducer)
     if known is None:
-        message = f"{reducer!r} is no reducer: one takes two arguments, the value there and the write"
+        message = f"{reducer!r} is not a reducer, which takes two arguments: the current value and the write"
         raise UsageError(message)
     kinds = domains(known) if values is None else (values,)
     triples = st.one_of(*(st.tuples(domain, domain, domain) for domain in kinds))
@@ -103,10 +103,10 @@ def check_reducer(
 
 
 def domains(reducer: Reducer) -> tuple[SearchStrategy[Any], ...]:
-    """Return the kinds of values that a reducer merges, each with its own.
+    """Return one strategy for each kind of values that a reducer merges.
 
     Raises:
-        UsageError: a function does not say what it merges.
+        UsageError: a function has no annotation.
 
     """
     if reducer.name == "upsert":
@@ -120,12 +120,12 @@ def domains(reducer: Reducer) -> tuple[SearchStrategy[Any], ...]:
         first = next(iter(inspect.signature(reducer.function).parameters))
         return (annotated_values(hints[first]),)
     except (KeyError, NameError, TypeError, StopIteration, ResolutionFailed) as error:
-        message = f"{reducer.label} does not say what it merges: annotate its first argument, or pass values="
+        message = f"the values of {reducer.label} are unknown: annotate its first argument, or pass values="
         raise UsageError(message) from error
 
 
 def annotated_values(annotation: Any) -> SearchStrategy[Any]:
-    """Return values of a type; of containers that do not say what is inside, small things that can be stored."""
+    """Return a strategy for values of a type. Containers without element types get small storable values."""
     return _BARE[annotation] if annotation in _BARE else st.from_type(annotation)
 
 
@@ -148,7 +148,7 @@ def _check_triple(reducer: Reducer, a: Any, b: Any, c: Any) -> None:
 
 
 def _call(reducer: Reducer, current: Any, write: Any) -> Any:
-    """Call the reducer on copies, which must come out as they went in."""
+    """Call the reducer on copies, and check that it does not change them."""
     given_current, given_write = copy.deepcopy(current), copy.deepcopy(write)
     merged = copy.deepcopy(reducer(given_current, given_write))
     if not (identical(given_current, current) and identical(given_write, write)):

@@ -1,4 +1,4 @@
-"""Compare a whole store with a model of it."""
+"""Compares a whole store with a model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def assert_matches(store: Store, model: StoreModel) -> None:
-    """Check that a store holds what its model says, and nothing else: every version of every branch.
+    """Check that a store has exactly the contents of its model: every version of every branch.
 
     Equal states of one thread must have equal digests, and different ones different digests.
 
     Raises:
-        AssertionError: it does not; the message names the first difference.
+        AssertionError: the contents differ. The message has the first difference.
 
     """
     _same("records in the log", store.last_lsn, model.last_lsn)
@@ -56,7 +56,7 @@ def _compare_thread(where: str, thread: Thread, model: ThreadModel) -> None:
 
 
 def compare_checkpoint(where: str, checkpoint: Checkpoint, model: CheckpointModel) -> None:
-    """Check one checkpoint, its whole state included. Raises AssertionError."""
+    """Check one checkpoint with its whole state. Raises AssertionError."""
     _same(f"{where}: version", checkpoint.version, model.version)
     _same(f"{where}: branch", checkpoint.branch, model.branch)
     _same(f"{where}: kind", checkpoint.kind, model.kind)

@@ -1,9 +1,9 @@
-"""Kill a process in the middle of its work, and look at what it left.
+"""Kills a process during its work, and checks the store that it left.
 
-A child process does a history to a store and says after each operation that it is done. It is
-killed with SIGKILL: by itself at a named fault point, or by the parent. Then the parent opens
-the store: what was acknowledged must be there, the one operation in flight whole or not at
-all, and nothing else.
+A child process performs a history on a store and acknowledges each operation. It is killed
+with SIGKILL, by itself at a named fault point or by the parent. Then the parent opens the
+store. The store must have all acknowledged operations, and the operation in flight either
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ POINTS = faults.POINTS
 """Names of the fault points, in the order in which a creation and a commit pass them."""
 
 FURTHER_COMMIT = Commit("after the crash", ({},))
-"""What `assert_recovered` does to the store at last, to see that it works."""
+"""The last commit of `assert_recovered`, which checks that the store works."""
 
 _TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class CrashResult:
-    """What came of one crash.
+    """The result of one crash.
 
     Attributes:
-        acknowledged: operations the child said were done.
-        recovered: operations found in the store: as many, or one more.
-        killed: whether the child died by SIGKILL; False: it finished, having passed the
-            fault point less often than asked.
+        acknowledged: the number of operations that the child acknowledged.
+        recovered: the number of operations found in the store: the same, or one more.
+        killed: True if SIGKILL ended the child. False if it finished, because it passed the
+            fault point less often than requested.
 
     """
 
@@ -57,16 +57,16 @@ class CrashResult:
 
 
 class Child:
-    """A process that does a history to a store; a context manager that leaves no process behind.
+    """A process that performs a history on a store. Use it as a context manager, which ends the process.
 
     Args:
-        path: of the store; created if it is not there.
-        history: what to do.
-        schema: of every thread; what it holds must be importable, as for pickle.
-        durability: of the store.
-        fault: "point:occurrence" at which it kills itself.
-        acknowledges_early: say that an operation is done before doing it. Wrong, and meant to
-            be: a harness that does not notice finds nothing.
+        path: the store, which is created if it does not exist.
+        history: the operations.
+        schema: the schema of every thread. Its types must be importable, as for pickle.
+        durability: the durability of the store.
+        fault: the "point:occurrence" at which the process kills itself.
+        acknowledges_early: acknowledge operations before doing them. This is a negative
+            control, which the harness must notice.
         key: the key of the store, or None if it has no key.
 
     """
@@ -96,23 +96,23 @@ class Child:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Kill it, if it still runs."""
+        """Kill the process if it still runs."""
         self._process.close()
 
     def await_acknowledged(self, count: int) -> None:
-        """Return once so many operations are done, or the child is."""
-        while self.acknowledged < count and os.read(self._process.out, 1):  # unbuffered, as `wait` reads
+        """Wait until `count` operations are acknowledged, or the child has ended."""
+        while self.acknowledged < count and os.read(self._process.out, 1):  # unbuffered, like `wait`
             self.acknowledged += 1
 
     def kill(self) -> None:
-        """Send it SIGKILL."""
+        """Send SIGKILL to the process."""
         self._process.kill()
 
     def wait(self) -> bool:
-        """Wait for its end; return whether it was killed.
+        """Wait for the process to end. Return whether it was killed.
 
         Raises:
-            RuntimeError: it failed in another way; the message has its last words.
+            RuntimeError: the process failed in another way. The message has the end of its output.
 
         """
         rest, words = self._process.communicate(_TIMEOUT_S)
@@ -135,24 +135,24 @@ def crash_at(
     acknowledges_early: bool = False,
     key: str | None = None,
 ) -> CrashResult:
-    """Do a history in a child that kills itself at a fault point, and check what it left.
+    """Perform a history in a child that kills itself at a fault point, and check the store.
 
     Args:
-        path: where there is no store yet.
-        history: what to do.
+        path: a path without a store.
+        history: the operations.
         point: one of `POINTS`.
-        occurrence: 1 is the first pass of it.
-        schema: of every thread.
-        durability: of the store.
+        occurrence: the pass of the point at which the child dies. 1 is the first.
+        schema: the schema of every thread.
+        durability: the durability of the store.
         acknowledges_early: see `Child`.
         key: the key of the store, or None if it has no key.
 
     Raises:
-        AssertionError: something acknowledged is lost, or something else is there.
+        AssertionError: an acknowledged operation is lost, or the store has other contents.
 
     """
     if point not in POINTS:
-        message = f"no fault point {point!r}; there are {', '.join(POINTS)}"
+        message = f"no fault point {point!r}; the fault points are {', '.join(POINTS)}"
         raise UsageError(message, fault=point)
     with Child(
         path,
@@ -176,19 +176,19 @@ def assert_recovered(
     schema: object = None,
     key: str | None = None,
 ) -> int:
-    """Check that a store holds the first `acknowledged` operations, or one more, and is sound and usable.
+    """Check that a store has the first `acknowledged` operations, or one more, verifies, and is usable.
 
-    Leaves the store with one more commit, `FURTHER_COMMIT`.
+    The check adds one commit to the store, `FURTHER_COMMIT`.
 
     Returns:
-        The number of operations it held.
+        The number of operations found.
 
     Raises:
-        AssertionError: it does not.
+        AssertionError: the check fails.
 
     """
     if acknowledged and not Path(path).exists():
-        message = f"{acknowledged} operations were acknowledged, and there is no file"
+        message = f"{acknowledged} operations were acknowledged, but there is no file"
         raise AssertionError(message)
     with statelog.open(path, key=key) as store:
         problems = store.verify().problems
@@ -219,12 +219,12 @@ def _model(history: History, schema: object) -> StoreModel:
 
 
 def job_of(function: Callable[..., object], arguments: tuple[Any, ...]) -> bytes:
-    """Return a job for `Born`: a function that its process can import, and what it is called with."""
+    """Return a job for `Born`: a function that its process can import, and the arguments."""
     return pickle.dumps((sys.path, pickle.dumps((function, arguments))))
 
 
 def _run_child() -> None:
-    """Fork for every job; in each child do it."""
+    """Fork for every job, and do the job in the child."""
     job = serve(int(sys.argv[1]))
     faults.arm_from_environment()
     sys.path[:], call = pickle.loads(job)  # noqa: S301 - from the parent
@@ -240,7 +240,7 @@ def _do_history(
     acknowledges_early: bool,  # noqa: FBT001
     key: str | None,
 ) -> None:
-    """Do a history to a store. One byte on stdout is one operation done."""
+    """Perform a history on a store. Write one byte to stdout for each operation done."""
     with statelog.open(path, durability=durability, key=key) as store:
         for operation in history:
             if acknowledges_early:

@@ -1,6 +1,6 @@
-"""What depends on a disk of the user's, power cuts and kills: what `statelog crashtest` runs.
+"""The tests of `statelog crashtest`: power cuts and kills on the user's disk.
 
-Power cuts need a 64-bit Linux and a C compiler; elsewhere they are left out, and the report says so.
+Power cuts need a 64-bit Linux and a C compiler. Elsewhere the report says that they were left out.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class CrashTestReport:
-    """What all of it came to; a part is None until it has run.
+    """The results. A part is None until it has run.
 
     Attributes:
-        controls: for each store that breaks its promise on purpose, whether that was noticed.
-        power_loss: images of power cuts.
-        killed: processes.
-        left_out: what this machine cannot do.
+        controls: for each negative control, whether its fault was noticed.
+        power_loss: the result of the power cuts.
+        killed: the result of the kills.
+        left_out: tests that this machine cannot run.
 
     """
 
@@ -47,22 +47,22 @@ class CrashTestReport:
 
     @property
     def lost(self) -> int:
-        """Cases in which something acknowledged was not there."""
+        """The number of cases that lost an acknowledged commit."""
         return sum(part.lost for part in (self.power_loss, self.killed) if part is not None)
 
     @property
     def wrong(self) -> int:
-        """Cases in which something else was wrong; a control not caught is one."""
+        """The number of cases with another fault, including negative controls that were not noticed."""
         parts = sum(part.wrong for part in (self.power_loss, self.killed) if part is not None)
         return parts + sum(not caught for caught in self.controls.values())
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was lost, and nothing wrong."""
+        """Whether nothing was lost and no fault was found."""
         return not (self.lost or self.wrong)
 
     def bad(self) -> list[str]:
-        """Return the first things of each part that were wrong, a line each, of bounded length."""
+        """Return the first faults of each part, one bounded line each."""
         parts = [[f"control not caught: {name}" for name, caught in self.controls.items() if not caught]]
         if self.power_loss is not None:
             parts.append(
@@ -73,7 +73,7 @@ class CrashTestReport:
         return [line[:_LINE_LENGTH_MAX] for part in parts for line in part[:_BAD_SHOWN]]
 
     def rows(self) -> list[tuple[str, int, str]]:
-        """Return what to show: what, how many, and a remark."""
+        """Return rows for display: name, count and remark."""
         rows: list[tuple[str, int, str]] = []
         if self.controls:
             of = f"of {len(self.controls)} disks that break their promise on purpose"
@@ -98,15 +98,15 @@ def crashtest_steps(
     directory: Path | None = None,
     evidence: Path | None = None,
 ) -> Iterator[tuple[str, Callable[[Progress], None]]]:
-    """Yield the name of each part and a function that runs it, and puts what it came to into `report`.
+    """Yield the name of each part and a function that runs it. The function puts its result into `report`.
 
     Args:
-        report: filled part by part.
-        images: of power cuts, distinct ones. With fewer than 100,000 the power is cut at as many fewer points,
-            evenly spread. The report tells how many of how many.
-        seconds: how long processes are killed.
-        directory: on the disk to be tried; that of temporary files if left out.
-        evidence: where bad images are kept.
+        report: the report to fill.
+        images: the number of distinct images of power cuts. Below 100,000, the power is cut at proportionally fewer
+            points, evenly spread. The report shows both numbers.
+        seconds: the duration of the kills.
+        directory: a directory on the disk to test. By default, the directory of temporary files.
+        evidence: a directory for bad images.
 
     """
     where = directory or Path(tempfile.gettempdir())

@@ -1,8 +1,8 @@
-"""Build a tree from a stream of entries and of whole subtrees. FORMAT.md 4.2 to 4.5.
+"""Build a tree from a stream of entries and whole subtrees. FORMAT.md 4.2 to 4.5.
 
-Invariant T1: whether a chunk closes depends only on its own entries, so a closed
-chunk may be taken over whole wherever all levels below it are at a boundary. That is
-what makes `incremental == from scratch`, and an edit cost its path.
+Invariant T1: whether a chunk closes depends only on its own entries. A closed chunk can therefore
+be reused wherever all levels below it are at a boundary. So an edited tree equals one built from
+scratch, and an edit rewrites one path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Open:
-    """Entries of one level that are in no closed chunk yet."""
+    """The entries of one level that are not in a closed chunk yet."""
 
     __slots__ = ("count", "entries", "locators")
 
@@ -29,7 +29,7 @@ class _Open:
 
 
 class Builder:
-    """One tree in the making; entries come in order."""
+    """Builds one tree from entries that are pushed in order."""
 
     def __init__(self, workspace: Workspace, kind: int, key: bytes = b"") -> None:
         self._workspace = workspace
@@ -38,11 +38,11 @@ class Builder:
         self._levels = [_Open()]
 
     def is_aligned(self, level: int) -> bool:
-        """Whether an entry of `level` may come next: all levels below are at a boundary."""
+        """Return True if all levels below `level` are at a boundary, so that it can take an entry."""
         return all(not opened.count for opened in self._levels[:level])
 
     def push(self, level: int, entries: bytes, locators: bytes, count: int) -> None:
-        """Append `count` entries of `level`, locators relocated (LSN 0: the record being made)."""
+        """Append `count` entries of `level`. Locators with LSN 0 refer to the record being made."""
         if not count:
             return
         while len(self._levels) <= level:
@@ -68,7 +68,7 @@ class Builder:
         self.push(level + 1, b"".join(above), b"".join(above_locators), len(above))
 
     def push_bytes(self, data: bytes) -> None:
-        """Append to a str or bytes tree."""
+        """Append bytes to a str or bytes tree."""
         opened = self._levels[0]
         data = opened.entries + data
         at = 0
@@ -90,7 +90,7 @@ class Builder:
         return entry, varint(lsn) + varint(number)
 
     def finish(self) -> Node:
-        """Return the root, not yet added to the workspace (its value may turn out to be inline)."""
+        """Return the root. It is not added to the workspace, because a small value is stored inline."""
         spine: list[tuple[int, bytes | None, int, int]] = []
         for level in range(len(self._levels) - 1, 0, -1):
             opened = self._levels[level]
@@ -119,10 +119,10 @@ def assemble_root(
     """Return a root node.
 
     Args:
-        kind: of the tree.
-        key: of a keyed list, else empty.
-        spine: (covered, digest, LSN, number) of the open levels, the highest first.
-        tail: (count, entries, locators).
+        kind: kind of the tree.
+        key: key of a keyed list, or empty.
+        spine: (covered, digest, LSN, number) of each open level, highest level first.
+        tail: (count, entries, locators) of the tail.
 
     """
     tail_count, entries, tail_locators = tail

@@ -1,4 +1,4 @@
-"""Check the inside of one node, and name its children."""
+"""Check the content of one node, and list its children."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 
 def check_node(type_: int, data: bytes, content_size: int, lsn: int) -> Iterator[tuple[int, bytes, int, int]]:
-    """Check a node whose digest holds, and yield its children.
+    """Check a node whose digest is valid, and yield its children.
 
     Yields:
         (type, digest, LSN, number) of each child.
 
     Raises:
-        CorruptionError: the content is malformed, or the locators are not one per child.
+        CorruptionError: the content is malformed, or the number of locators is not the number of
+            children.
 
     """
     if type_ == PIECE or (type_ == LEAF and content_size == len(data)):

@@ -1,4 +1,4 @@
-"""Where two trees differ. What is shared is skipped by digest: the cost follows the change."""
+"""Find where two trees differ. Shared nodes are skipped by digest, so the cost follows the size of the change."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ALIGNED_ITEMS_MAX = 2000
-"""Longer stretches of changed list items are paired by position: alignment is quadratic."""
+"""Up to this many changed list items are aligned.
+
+More are paired by position, because alignment takes quadratic time.
+"""
 
 _REMEMBERED_MAX = 64
 
 
 class SlotChange(NamedTuple):
-    """A slot on one side, the other, or both."""
+    """A slot of the old tree, of the new tree, or of both."""
 
     old: Slot | None
     new: Slot | None
 
 
 class _Path(NamedTuple):
-    """The nodes that begin (or end) at a position: from the highest level down to the slot."""
+    """The nodes that begin (or end) at a position, from the highest level down to the slot."""
 
     nodes: list[tuple[bytes, int]]
     key: bytes
@@ -34,7 +37,7 @@ class _Path(NamedTuple):
 
 
 class _Cursor:
-    """Looks at one position of a tree at a time, remembering parsed nodes of the last path."""
+    """Reads a tree one position at a time, and caches the parsed nodes of the last path."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -53,7 +56,7 @@ class _Cursor:
         return table
 
     def look(self, position: int, *, ends: bool = False) -> _Path:
-        """Return what begins at a position, or with `ends` what ends with the entry at it."""
+        """Return the nodes and the slot that begin at `position`, or with `ends` the nodes that end there."""
         nodes: list[tuple[bytes, int]] = []
         for level, covered, node in self._groups:
             if position >= covered:
@@ -81,7 +84,7 @@ class _Cursor:
         raise IndexError(position)
 
     def _child(self, node: Node, table: list[int], index: int) -> Node:
-        """Return a child; the same object each time, so that its table is found again."""
+        """Return a child node. Repeated calls return the same object, because `_tables` is keyed by its id."""
         _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
         digest = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
         kept = self._children.get(digest)
@@ -94,7 +97,7 @@ class _Cursor:
 
 
 def _shared(a: _Path, b: _Path) -> int:
-    """Return how many entries the largest common node covers; 0 if the slots differ too."""
+    """Return the number of entries in the largest common node, 1 if only the slots agree, or 0."""
     theirs = dict(b.nodes)
     for digest, covered in a.nodes:
         if theirs.get(digest) == covered:
@@ -133,7 +136,7 @@ def diff_maps(old: Tree, new: Tree) -> Iterator[tuple[bytes, SlotChange]]:
 def diff_lists(old: Tree, new: Tree) -> Iterator[tuple[int, int, SlotChange]]:
     """Yield (old position, new position, change) for items that differ, in order.
 
-    The common beginning and end are skipped by digest; what lies between is aligned.
+    The common beginning and end are skipped by digest; the items between them are aligned.
     """
     a, b = _Cursor(old), _Cursor(new)
     start = 0
@@ -168,7 +171,7 @@ def _diff_middle(
 
 
 def align(a: Sequence[bytes], b: Sequence[bytes]) -> Iterator[tuple[int | None, int | None]]:
-    """Yield (position in a, position in b) of items that differ, in order; None on one side: only on the other."""
+    """Yield (position in a, position in b) of items that differ, in order; None for the side without the item."""
     blocks: Sequence[tuple[str, int, int, int, int]]
     if max(len(a), len(b)) > ALIGNED_ITEMS_MAX:
         blocks = [("replace", 0, len(a), 0, len(b))]

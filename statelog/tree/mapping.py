@@ -1,4 +1,4 @@
-"""Dicts and sets: get, and merge a sorted batch of puts and deletes. Prolly tree by key."""
+"""Dicts and sets as prolly trees sorted by key: look up a key, or merge a sorted batch of puts and deletes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DENSE = 8
-"""From one change in so many entries on, writing all anew beats finding each."""
+"""A batch with one change for every 8 entries or more rewrites the whole tree, which is faster than finding each entry.
+
+"""
 
 Batch = list[tuple[bytes, Slot | None]]
-"""(key item or element item, slot or None to delete), strictly ascending by item."""
+"""(key or element item, slot or None to delete), strictly ascending by item."""
 
 
 def empty_root(kind: int) -> Node:
@@ -38,7 +40,7 @@ def empty_root(kind: int) -> Node:
 
 
 def find_in_root(workspace: Workspace, node: Node, key_item: bytes) -> Slot | None:
-    """Return the slot under a key of a dict, looking at the root's own entries first."""
+    """Return the slot of a dict's key, searching the root's own entries first."""
     _index, found, slot_at, end, lsn, number, _passed = kernels.find_key(
         *node, is_root=True, kind=kernels.KIND_DICT, key_item=key_item
     )
@@ -48,12 +50,12 @@ def find_in_root(workspace: Workspace, node: Node, key_item: bytes) -> Slot | No
 
 
 def get(tree: Tree, key_item: bytes) -> Slot | None:
-    """Return the slot under a key."""
+    """Return the slot of a key, or None."""
     return tree.find(key_item)[1]
 
 
 def holds_prefix(tree: Tree, prefix: bytes) -> bool:
-    """Whether a set holds an element whose bytes begin with `prefix` (a whole item or not)."""
+    """Return True if a set has an element whose encoding begins with `prefix`."""
     position, found = tree.find(prefix)
     if found is not None:
         return True
@@ -63,7 +65,7 @@ def holds_prefix(tree: Tree, prefix: bytes) -> bool:
 
 
 def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) -> Node:
-    """Return the root of a dict or set after a batch."""
+    """Return the root of a dict or set after applying a batch."""
     is_set = kind != kernels.KIND_DICT
     entries = b"".join(
         [
@@ -87,7 +89,8 @@ def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) ->
             continue
         data = item if is_set else item + slot.data
         edit = Edit(position, position + (found is not None), data, b"" if is_set else slot.locators, 1)
-        if edits and found is None and edits[-1].start == edits[-1].stop == position:  # neighbours are one edit
+        # Join changes to neighbouring entries into one edit.
+        if edits and found is None and edits[-1].start == edits[-1].stop == position:
             last = edits.pop()
             edit = Edit(position, position, last.entries + data, last.locators + edit.locators, last.added + 1)
         edits.append(edit)
@@ -118,7 +121,7 @@ def _merge_all(tree: Tree, batch: Batch) -> Node:
 
 
 def merge(workspace: Workspace, slot: Slot, batch: Batch, *, top: bool = True) -> Slot:
-    """Return the slot of a dict or set value after a batch."""
+    """Return the slot of a dict or set value after applying a batch."""
     if not batch:
         return slot
     if is_tree(slot):
@@ -143,7 +146,7 @@ def merge(workspace: Workspace, slot: Slot, batch: Batch, *, top: bool = True) -
 
 
 def _may_be_small(tree: Tree, merged: Node, batch: Batch) -> bool:
-    """Whether the value may have shrunk below what a tree is for: not if entries were only added."""
+    """Return False if the batch only added entries: then the value cannot have shrunk below a tree's minimum size."""
     return kernels.root_read(*merged).count != tree.count + len(batch)
 
 

@@ -19,17 +19,17 @@ PIECE = 4
 REF_LEAF = b"\xfc"
 REF_ROOT = b"\xfd"
 REF_BYTE_MIN = 0xFC
-"""No CBOR item of the profile begins with this byte or a higher one."""
+"""No CBOR item of our profile begins with this byte or a higher one."""
 REF_SIZE_BYTES = 1 + DIGEST_SIZE_BYTES
 
 DEDUP_SIZE_BYTES_MIN = 4096
-"""Leaves of this size and up, and cut strings, are found again by digest over the whole store."""
+"""Leaves of at least this size, and roots of strings, are deduplicated by digest across the store."""
 
 _STRING_KINDS = (5, 6)
 
 
 def is_shared_widely(type_: int, content_size: int, first_byte: int) -> bool:
-    """Whether a node's digest is indexed. Lists are not: each append would make an entry."""
+    """Return True if the node's digest is indexed. Roots of lists are not: each append would add an index entry."""
     if type_ == LEAF:
         return content_size >= DEDUP_SIZE_BYTES_MIN
     return type_ == ROOT and first_byte in _STRING_KINDS
@@ -44,7 +44,7 @@ _STARTS = {
 
 
 class Node(NamedTuple):
-    """A node read: content ++ locators, and the record it lies in (0: the one being made)."""
+    """A node: content ++ locators, and the LSN of its record (0: the record being made)."""
 
     data: bytes
     content_size: int
@@ -52,7 +52,7 @@ class Node(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """The bytes its digest is of."""
+        """The bytes that the digest covers."""
         return self.data[: self.content_size]
 
 
@@ -61,7 +61,7 @@ _OWN_LOCATORS = tuple(varint(0) + varint(number) for number in range(128))
 
 
 class Slot(NamedTuple):
-    """A value inside a parent: its item or a ref, and where the ref leads."""
+    """A value inside a parent: its item or a ref, and the location of the node that the ref names."""
 
     data: bytes
     lsn: int = 0
@@ -69,12 +69,12 @@ class Slot(NamedTuple):
 
     @property
     def is_ref(self) -> bool:
-        """Whether the value is a node of its own."""
+        """Return True if the value is stored in its own node."""
         return self.data[0] >= REF_BYTE_MIN
 
     @property
     def locators(self) -> bytes:
-        """Locator bytes of the slot: none when inline."""
+        """The slot's locator bytes, empty for an inline value."""
         data, lsn, number = self
         if data[0] < REF_BYTE_MIN:
             return b""
@@ -91,10 +91,10 @@ def node_digest(type_: int, content: bytes | memoryview) -> bytes:
 
 
 class Workspace:
-    """Nodes of the log, read through `source`, and new ones on their way to a record.
+    """The nodes that a commit reads through `source`, and the new nodes of its record.
 
-    A node equal to one that is known here is not made again: `add` returns where the
-    known one lies. LSN 0 names the record being made, its node numbers the order of `add`.
+    `add` never makes a node twice: for a known node it returns the existing location. LSN 0 means
+    the record being made, whose nodes are numbered in the order of `add`.
     """
 
     __slots__ = ("_find_large", "_known", "_source", "_source_many", "has_garbage", "has_shared", "rows")
@@ -111,33 +111,36 @@ class Workspace:
         self._known: dict[bytes, tuple[int, int]] = {}
         self.rows: list[NodeRow] = []
         self.has_shared = False
-        """Whether one of `rows` is to be found again over the whole store."""
+        """Whether a node in `rows` is deduplicated across the store."""
         self.has_garbage = False
-        """Whether some of `rows` may not be reachable from what will be stored."""
+        """Whether `rows` may have nodes that the stored value does not reach."""
 
     def read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-        """Return a node, its digest verified by the source."""
+        """Return a node. The source verifies its digest."""
         if lsn:
             return self._source(type_, digest, lsn, number)
         if number >= len(self.rows) or self.rows[number].digest != digest:
-            message = f"node {number} of the record being made is not the one referred to"
+            message = f"node {number} of the record being made does not have the digest of the reference"
             raise CorruptionError(message, node=number)
         row = self.rows[number]
         return Node(row.data, row.content_size, 0)
 
     def read_many(self, refs: Sequence[tuple[int, bytes, int, int]]) -> list[Node]:
-        """Return several nodes, given as (type, digest, LSN, number), in one go where the source can."""
+        """Return several nodes, given as (type, digest, LSN, number), with one call of the source if possible."""
         if self._source_many is not None and len(refs) > 1 and all(ref[2] for ref in refs):
             return self._source_many(refs)
         return [self.read(*ref) for ref in refs]
 
     def know(self, digest: bytes, lsn: int, number: int) -> None:
-        """Let `add` find an existing node again. Digests of types differ by personalisation."""
+        """Register an existing node, so that `add` reuses it.
+
+        Digests of different node types differ by personalisation.
+        """
         self._known[digest] = (lsn, number)
 
     def add(self, type_: int, data: bytes, content_size: int) -> tuple[bytes, int, int]:
         """Return (digest, LSN, number) of a node with this content, new or known."""
-        state = _STARTS[type_].copy()  # node_digest, without the call: this is in every commit three times
+        state = _STARTS[type_].copy()  # Inlined node_digest: each commit runs this line three times.
         state.update(data if content_size == len(data) else data[:content_size])
         digest = state.digest()
         known = self._known.get(digest)
@@ -148,7 +151,7 @@ class Workspace:
             known = self._find_large(digest)
         if known is not None:
             if content_size < len(data) and not self.has_garbage:
-                # Children of its own record were made for nothing.
+                # The node exists already, so its children in the record being made are not needed.
                 own = b"\x00" in data[content_size:]
                 self.has_garbage = own and any(not lsn for lsn, _number in read_locators(data, content_size))
             return digest, known[0], known[1]
@@ -159,7 +162,7 @@ class Workspace:
         return digest, 0, number
 
     def collect(self, slot: Slot) -> Slot:
-        """Drop rows that `slot` does not reach and renumber the rest; return the slot renumbered."""
+        """Drop rows that `slot` does not reach, renumber the rest, and return the renumbered slot."""
         self.has_garbage = False
         if not slot.is_ref or slot.lsn:
             self.rows = []
@@ -167,7 +170,7 @@ class Workspace:
         order: dict[int, int] = {}
         children = [_own_children(row) for row in self.rows]
         pending = [slot.number]
-        while pending:  # children come before parents in rows: numbers only fall
+        while pending:  # This loop ends because children precede their parents in rows: numbers only fall.
             number = pending.pop()
             if number not in order:
                 order[number] = 0
@@ -179,11 +182,11 @@ class Workspace:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return (number, offset behind it) of unsigned LEB128."""
+    """Decode an unsigned LEB128 number. Return (number, offset of the next byte)."""
     number = shift = 0
     while True:
         if at >= len(data) or shift > 63:
-            message = f"a number is cut off at byte {at}"
+            message = f"the varint at byte {at} is cut off"
             raise CorruptionError(message)
         byte = data[at]
         at += 1
@@ -194,7 +197,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_locators(data: bytes, content_size: int) -> list[tuple[int, int]]:
-    """Return all (LSN, number) of a node, LSN 0 as it stands."""
+    """Return (LSN, number) of every locator. LSN 0 is returned unchanged."""
     found = []
     at = content_size
     while at < len(data):

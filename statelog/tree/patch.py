@@ -1,8 +1,8 @@
-"""Replace a few neighbouring entries where that moves no chunk boundary: one path is written.
+"""Replace a few neighbouring entries without moving a chunk boundary: only one path is written.
 
-It is what `splice` would come to, found without feeding the rest of the tree: where the
-entries still close each chunk of the path at its end and nowhere before, T1 leaves all else
-as it is. Where not, `patch` declines.
+The result equals that of `splice`, without feeding the rest of the tree. By T1, nothing else
+changes if each edited chunk still closes at its end and nowhere before. Otherwise `patch` returns
+None.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Edit(NamedTuple):
 
 
 def patch(tree: Tree, edit: Edit) -> Node | None:
-    """Return the root after one edit, None if a boundary may move."""
+    """Return the root after one edit, or None if a boundary may move."""
     if edit.stop == edit.start == tree.count:
         end = tree.head.tail_count
         return _patch_tail(tree, tree.node, edit._replace(start=end, stop=end))
@@ -45,7 +45,7 @@ def patch(tree: Tree, edit: Edit) -> Node | None:
 
 
 def _patch_group(tree: Tree, place: int, level: int, node: Node, edit: Edit) -> Node | None:
-    """Make the edit below the open level (or in the tail) that holds it, positions relative to that."""
+    """Apply the edit to an open level or to the tail. Positions are relative to that group."""
     head = tree.head
     spine = list(head.levels)
     if level == 0:
@@ -62,7 +62,7 @@ def _patch_group(tree: Tree, place: int, level: int, node: Node, edit: Edit) -> 
 
 
 def _patch_chunk(tree: Tree, level: int, node: Node, edit: Edit, *, is_closed: bool) -> tuple[bytes, int] | None:
-    """Return (data, content size) of a chunk after the edit in it or below it."""
+    """Return (data, content size) of a chunk after an edit inside it or below it."""
     if level:
         index, offset, digest_at, _end, lsn, number, _covered = kernels.find_position(
             *node, is_root=False, kind=tree.kind, position=edit.start

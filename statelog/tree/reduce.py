@@ -1,7 +1,7 @@
 """Reducers on encoded values: each merges one prepared write into a slot.
 
-Only what changes is read. What the kernels do not know (integers beyond 64 bits,
-Decimals, a NaN) is decoded, merged as Python would, and encoded: the result is the same.
+A reducer reads only the entries that change. Values that the kernels do not support (integers
+beyond 64 bits, Decimals, NaN) are decoded, merged in Python, and encoded: the result is the same.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ T = TypeVar("T")
 _EMPTY_LIST = Slot(b"\x80")
 _MAJOR_DICT = 5
 _SEQUENCES = (kernels.KIND_LIST, kernels.KIND_TUPLE)
-"""Kinds of items that `+` joins."""
+"""Kinds of values that `+` concatenates."""
 
 
 def replace(workspace: Workspace, current: Slot | None, item: bytes, *, key: bytes = b"") -> Slot:
-    """Take the write; pieces of the old value that are in it are found again."""
+    """Store the write as the new value. Pieces of the old value that recur in it are reused."""
     if current is not None and is_tree(current) and len(item) > LEAF_SIZE_BYTES_MAX:
         open_root(workspace, current).know_all()
     return encode_slot(workspace, item, top=True, key=key)
 
 
 def add(workspace: Workspace, current: Slot | None, item: bytes | list[bytes]) -> Slot:
-    """Sum numbers, concatenate lists (given by their items), tuples, str and bytes, as `operator.add`."""
+    """Add numbers, or concatenate lists, tuples, str and bytes, like `operator.add`. Lists come as their items."""
     current = _without_key(workspace, current) if current else None
     if isinstance(item, list):
         if current is None or _is_list(workspace, current):
@@ -101,7 +101,7 @@ def extend(workspace: Workspace, current: Slot | None, items: Sequence[bytes]) -
 
 
 def union(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
-    """Add the elements of a set, or frozenset, to a set."""
+    """Add the elements of a set or frozenset to a set."""
     if current is None:
         return encode_slot(workspace, item, top=True)
     kind = _kind(workspace, current)
@@ -116,10 +116,11 @@ def union(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
 
 
 def _are_told_apart_by_bytes(workspace: Workspace, current: Slot, elements: list[bytes]) -> bool:
-    """Whether equal elements have equal bytes: 1, 1.0, True and Decimal(1) are equal and have not.
+    """Return True if elements that are equal in Python also have equal bytes. 1, 1.0, True and Decimal(1) do not.
 
-    Text, bytes, None and UUIDs equal only their own kind. Integers may have to do with a number of
-    another kind that is in the set already; sorted by bytes, those lie together and are asked for.
+    Text, bytes, None and UUIDs equal only values of their own kind. An integer may equal a number
+    of another kind that is already in the set. Elements are sorted by bytes, so a search by prefix
+    finds such numbers.
     """
     majors = {element[0] >> 5 for element in elements}
     if not majors <= {0, 1, 2, 3}:
@@ -133,7 +134,7 @@ def _are_told_apart_by_bytes(workspace: Workspace, current: Slot, elements: list
 
 
 _OTHER_NUMBERS = (b"\xd8\x1b", b"\xd9\xc8\x67", b"\xf4", b"\xf5", b"\xf9", b"\xfa", b"\xfb")
-"""Beginnings of codec values, Decimals, bools and floats."""
+"""First bytes of codec values, Decimals, bools and floats."""
 
 
 def _is_plain(value: object) -> bool:
@@ -143,7 +144,7 @@ def _is_plain(value: object) -> bool:
 
 
 def merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
-    """Put every key of a dict into a dict; the write wins."""
+    """Put every key of a dict into a dict. A key of the write replaces an existing one."""
     if current is None:
         return encode_slot(workspace, item, top=True)
     if _has_other_keys(workspace, current, item):
@@ -158,7 +159,7 @@ def merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
 
 
 def deep_merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
-    """As `merge`, but where both have a dict under a key, the two are merged likewise."""
+    """Merge like `merge`, but merge recursively where both have a dict under a key."""
     if current is None:
         return encode_slot(workspace, item, top=True)
     if not _has_other_keys(workspace, current, item):
@@ -186,14 +187,14 @@ def _deep_merge(workspace: Workspace, current: Slot, item: bytes, *, top: bool) 
 
 
 def _has_other_keys(workspace: Workspace, current: Slot, item: bytes) -> bool:
-    """Whether the write, or what is there, is a dict with a key that is no text."""
+    """Return True if the write or the current value is a dict with a key that is not text."""
     return item.startswith(cbor.PAIRS_PREFIX) or (
         not is_tree(current) and read_item(workspace, current).startswith(cbor.PAIRS_PREFIX)
     )
 
 
 def _merge_in_python(workspace: Workspace, current: Slot, item: bytes, *, deep: bool, top: bool) -> Slot:
-    """Merge dicts that hold one whose keys are not all text, which no kernel knows."""
+    """Merge dicts with keys that are not text, which the kernels do not support."""
     held, write = cbor.decode(read_item(workspace, current)), cbor.decode(item)
     if type(held) is not dict or type(write) is not dict:
         message = f"cannot merge {_name(item)} into {_slot_name(workspace, current)}, dicts are needed"
@@ -203,7 +204,7 @@ def _merge_in_python(workspace: Workspace, current: Slot, item: bytes, *, deep: 
 
 
 def merge_plain(current: dict[Any, Any], write: dict[Any, Any]) -> dict[Any, Any]:
-    """Return what `deep_merge` makes of two dicts of plain Python."""
+    """Return the deep merge of two Python dicts."""
     merged = dict(current)
     for key, value in write.items():
         held = merged.get(key)
@@ -213,7 +214,7 @@ def merge_plain(current: dict[Any, Any], write: dict[Any, Any]) -> dict[Any, Any
 
 
 def extreme(workspace: Workspace, current: Slot | None, item: bytes, *, largest: bool) -> Slot:
-    """Keep the larger, or smaller, of the two; the current one when equal."""
+    """Keep the larger (or smaller) of two values. If they are equal, keep the current one."""
     if current is None:
         return encode_slot(workspace, item, top=True)
     held = read_item(workspace, current)
@@ -233,7 +234,7 @@ def upsert(
     key: bytes,
     cache: dict[bytes, bytes],
 ) -> Slot:
-    """Replace items by the value under `key`, append new ones, remove named ones."""
+    """Replace items by their value under `key`, append new items, and remove named ones."""
     slot = current or _EMPTY_LIST
     if _kind(workspace, slot) not in LISTS:
         message = f"cannot upsert into {_slot_name(workspace, slot)}, a list is needed"
@@ -248,7 +249,7 @@ def custom(
     function: Callable[[Any, Any], Any],
     encode: Callable[[Any], bytes],
 ) -> Slot:
-    """Merge with a user's function on decoded values; the first write is the value."""
+    """Merge with a user's function on decoded values. The first write becomes the value."""
     if current is None:
         return encode_slot(workspace, item, top=True)
     merged = encode(function(cbor.decode(read_item(workspace, current)), cbor.decode(item)))
@@ -283,7 +284,7 @@ def _require_dict(workspace: Workspace, current: Slot, item: bytes) -> None:
 
 
 def _of_kinds(verb: str, kernel: Callable[[bytes, bytes], T], held: bytes, item: bytes) -> T:
-    """Call a kernel of two items; name both kinds where they do not fit."""
+    """Call a kernel on two items. Its error names the kinds of both."""
     try:
         return kernel(held, item)
     except ReducerTypeError:
@@ -306,7 +307,7 @@ def _is_list(workspace: Workspace, slot: Slot) -> bool:
 
 
 def _kind(workspace: Workspace, slot: Slot) -> int:
-    """Return the container kind of a slot's value, -1 for a scalar."""
+    """Return the container kind of a slot's value, or -1 for a scalar."""
     if is_tree(slot):
         return root_kind(workspace, slot)
     return container_kind(read_item(workspace, slot))

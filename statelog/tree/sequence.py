@@ -1,7 +1,7 @@
-"""Lists: append, splice by position, find by key. All on slots of channel values.
+"""Lists: append, splice by position, and find by key, on slots of channel values.
 
-Technique: a prolly tree (content-defined chunks, as in Noms and Dolt) kept by its right
-spine, so that an append writes the open tail and nothing else until a chunk closes.
+A list is a prolly tree (content-defined chunks, as in Noms and Dolt). The workspace keeps its right
+spine, so an append writes only the open tail until a chunk closes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def append(workspace: Workspace, slot: Slot, items: Sequence[bytes], *, top: boo
     if not is_tree(slot):
         return rebuild(workspace, slot, split(read_item(workspace, slot)) + list(items), top=top)
     node = workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number)
-    # Opened only where it must be: this is the commit of every message.
+    # Open the tree only if necessary: every commit of a message runs this.
     tree = Tree(workspace, node) if node.data[0] == kernels.KIND_KEYED else None
     entries, locators, count = list_entries(workspace, items, tree.head.key if tree else b"")
     grown = kernels.tail_append(*node, entries, locators, count)
@@ -57,7 +57,7 @@ def append(workspace: Workspace, slot: Slot, items: Sequence[bytes], *, top: boo
 
 
 def rebuild(workspace: Workspace, slot: Slot, items: list[bytes], *, top: bool = True, key: bytes = b"") -> Slot:
-    """Return the slot of a list or tuple of the kind of `slot` with these items and no others."""
+    """Return the slot of a list or tuple with exactly these items, of the same kind as `slot`."""
     kind = kernels.KIND_LIST if slot.is_ref else container_kind(slot.data)
     return encode_slot(workspace, container_head(kind, len(items)) + b"".join(items), top=top, key=key)
 
@@ -74,11 +74,11 @@ def edit(
 
 
 class Identities:
-    """Where a keyed list's items are, by the identity they keep under its key.
+    """Finds the items of a keyed list by identity: the encoded value under its key.
 
-    Level-1 nodes hold 16 bits of every identity below them. Those of whole level-2
-    nodes and up are joined once and remembered by digest (`cache`), so a lookup in a long
-    list is a search in a few arrays, not a walk.
+    Each level-1 node stores a 16-bit fingerprint of every identity below it. The fingerprints below
+    each node of level 2 or higher are joined once and cached by digest (`cache`). So a lookup in a
+    long list searches a few arrays and does not walk the tree.
     """
 
     def __init__(self, tree: Tree, cache: dict[bytes, bytes]) -> None:
@@ -127,7 +127,7 @@ class Identities:
         return joined
 
     def is_at(self, position: int, identity: bytes) -> bool:
-        """Whether the item at a position has this identity."""
+        """Return True if the item at `position` has this identity."""
         return self._is(self._tree.at(position), identity)
 
     def _is_at(self, node: Node, level: int, position: int, identity: bytes) -> bool:
@@ -137,7 +137,7 @@ class Identities:
         return identity_of(read_item(self._tree.workspace, slot), self._key_item) == identity
 
     def _prints(self, node: Node, level: int, digest: bytes | None) -> bytes:
-        """Return the fingerprints of all items below a node of level >= 1, joined once."""
+        """Return the fingerprints of all items below a node of level >= 1. They are joined once."""
         joined = self._cache.get(digest) if digest is not None else None
         if joined is not None:
             return joined
@@ -162,7 +162,7 @@ class Identities:
 
 
 IDENTITY_CACHE_ENTRIES_MAX = 4096
-"""Joined fingerprints in memory, 2 bytes an item each: some megabytes at the most."""
+"""Entries of joined fingerprints in memory. At 2 bytes an item, this is a few megabytes at most."""
 
 
 def upsert(
@@ -172,12 +172,12 @@ def upsert(
     operations: Sequence[tuple[bool, bytes]],
     cache: dict[bytes, bytes],
 ) -> Slot:
-    """Return the slot of a keyed list after (is removal, item or identity) operations, in order.
+    """Return the slot of a keyed list after the operations (is removal, item or identity), in order.
 
-    An item whose identity is there replaces it in place, another is appended.
+    An item replaces the existing item with its identity; without one it is appended.
 
     Raises:
-        ReducerTypeError: removal of an identity that is not there.
+        ReducerTypeError: the identity to remove does not exist.
 
     """
     key_item = text_item(key)
@@ -227,4 +227,4 @@ def _upsert_plain(items: list[bytes], key_item: bytes, operations: Sequence[tupl
 
 def _absent(identity: bytes) -> ReducerTypeError:
     value = cbor.decode(identity)
-    return ReducerTypeError(f"cannot remove {value!r}: no item has it", write=value)
+    return ReducerTypeError(f"cannot remove {value!r}: no item has this identity", write=value)

@@ -1,4 +1,4 @@
-"""Edit a tree at any positions: its path is written anew, the rest is shared."""
+"""Edit a tree at any positions. The edited paths are rewritten, and the rest is shared."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Edit", "splice"]
 
 
 def splice(tree: Tree, edits: list[Edit]) -> Node:
-    """Return the root of `tree` with the edits made.
+    """Return the root of `tree` after the edits.
 
     Args:
-        tree: of entries, not a string; stays as it is.
-        edits: ascending, not overlapping; positions are those before any edit.
+        tree: a tree of entries, not a string. It does not change.
+        edits: ascending and without overlap; positions are those before any edit.
 
     """
     if len(edits) == 1:

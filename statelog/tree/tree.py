@@ -1,4 +1,4 @@
-"""Read a tree: by position, by key, in ranges; copy ranges into a builder."""
+"""Read a tree by position, by key or in ranges, and copy ranges into a builder."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from statelog.tree.builder import Builder
 
 STRIDE = 6
-"""Numbers per entry in `kernels.entries_table`: at, slot at, end, covered, LSN, node."""
+"""Numbers per entry in `kernels.entries_table`: start, slot start, end, covered, LSN, node."""
 
 LISTS = (kernels.KIND_LIST, kernels.KIND_KEYED)
-"""What a Python list is stored as."""
+"""Kinds that store a Python list."""
 MAPS = (kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_FROZENSET)
-"""Sorted by key."""
+"""Kinds whose entries are sorted by key."""
 STRINGS = (kernels.KIND_STR, kernels.KIND_BYTES)
-"""Cut into pieces, not entries."""
+"""Kinds whose value is cut into pieces, not entries."""
 
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without a Python call."""
 
 
 _FEW = 64
-"""Up to so many entries are looked for one child at a time; for more, each node is taken apart once."""
+"""Up to 64 entries are found one child at a time. For more, every node on the way is parsed once."""
 
 
 class Run(NamedTuple):
@@ -75,7 +75,7 @@ class Tree:
         yield 0, self.head.tail_count, self.node
 
     def table(self, node: Node, level: int) -> list[int]:
-        """Return the entries of a node of this tree; level 0 of the root is its tail."""
+        """Return the entries of a node of this tree. Level 0 of the root is its tail."""
         return kernels.entries_table(*node, is_root=node is self.node and level == 0, kind=self.head.kind)
 
     def child(self, node: Node, table: list[int], index: int, level: int) -> Node:
@@ -87,7 +87,7 @@ class Tree:
         return self.workspace.read(type_, digest, lsn, number)
 
     def slot(self, node: Node, table: list[int], index: int) -> Slot:
-        """Return the slot of a level-0 entry (in sets, the element itself)."""
+        """Return the slot of a level-0 entry. In a set, this is the element itself."""
         at, slot_at, end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
         start = slot_at if slot_at < end else at
         return Slot(node.data[start:end], lsn, number)
@@ -123,7 +123,7 @@ class Tree:
 
     @staticmethod
     def slots_in(node: Node, table: list[int]) -> list[Slot]:
-        """Return the slots of level-0 entries of a node, given their part of its table."""
+        """Return the slots of level-0 entries of a node, given their part of the node's table."""
         data, numbers = node.data, iter(table)
         return [
             _new(Slot, (data[slot_at if slot_at < end else at : end], lsn, number))
@@ -131,7 +131,7 @@ class Tree:
         ]
 
     def runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
-        """Yield level-0 entries below a node, positions relative to it."""
+        """Yield level-0 entries below a node. Positions are relative to the node."""
         if level and high - low <= _FEW:
             yield from self._few_runs_below(node, level, low, high)
             return
@@ -190,7 +190,7 @@ class Tree:
     # --- by key -------------------------------------------------------------
 
     def find(self, key_item: bytes) -> tuple[int, Slot | None]:
-        """Return (position where the key is or belongs, its slot if it is there)."""
+        """Return (position of the key or of its insertion, its slot or None)."""
         before = 0
         kind = self.head.kind
         for level, covered, group in self.groups() if self.head.levels else ((0, 0, self.node),):
@@ -222,7 +222,7 @@ class Tree:
     # --- copying ------------------------------------------------------------
 
     def feed(self, builder: Builder, start: int, stop: int) -> None:
-        """Push entries [start, stop) into a builder, whole subtrees where it is aligned (T1)."""
+        """Push entries [start, stop) into a builder, as whole subtrees where the builder is aligned (T1)."""
         at = 0
         for level, covered, node in self.groups():
             low, high = max(start - at, 0), min(stop - at, covered)
@@ -262,7 +262,7 @@ class Tree:
                 index += 1
 
     def know_all(self) -> None:
-        """Let the workspace find every node below this root again, at the cost of reading the chunks."""
+        """Register every node below this root in the workspace, so that `add` reuses it. This reads all chunks."""
         if self.head.kind in STRINGS:
             for level, _covered, node in self.groups():
                 self._know_pieces(node, level)

@@ -1,7 +1,7 @@
-"""Values and slots: which bytes stand for a value in its parent. FORMAT.md 4.1.
+"""Values and slots: the bytes that represent a value in its parent. FORMAT.md 4.1.
 
-Invariant T2: the slot of a value follows from its canonical CBOR, from whether it is
-a channel's value (`top`), and from the key of a keyed list: from nothing else.
+Invariant T2: a slot depends only on the value's canonical CBOR, on whether it is the value of a
+channel (`top`), and on the key of a keyed list.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _KINDS_BY_PREFIX = {
 
 
 def container_kind(item: bytes) -> int:
-    """Return the kind of a container's item, -1 for a scalar."""
+    """Return the kind of a container's item, or -1 for a scalar."""
     major = item[0] >> 5
     if major == _MAJOR_LIST:
         return kernels.KIND_LIST
@@ -50,14 +50,14 @@ def container_kind(item: bytes) -> int:
 
 
 def container_head(kind: int, count: int) -> bytes:
-    """Return what stands before the entries in the item of a container."""
+    """Return the bytes that precede the entries in a container's item."""
     if kind == kernels.KIND_DICT:
         return head(_MAJOR_DICT, count)
     return _CONTAINER_PREFIXES[kind] + head(_MAJOR_LIST, count)
 
 
 def split(item: bytes) -> list[bytes]:
-    """Return the children of a container's item; a dict's keys and values in turn."""
+    """Return the children of a container's item. For a dict, keys and values alternate."""
     _kind, at, ends = kernels.cbor_split(item)
     children = []
     for end in ends:
@@ -70,13 +70,13 @@ def split(item: bytes) -> list[bytes]:
 
 
 def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: bytes = b"") -> Slot:
-    """Return the slot of a value, its nodes added to the workspace.
+    """Add the nodes of a value to the workspace, and return its slot.
 
     Args:
-        workspace: where nodes go.
-        item: the value's canonical CBOR.
-        top: whether it is a channel's value.
-        key: for a channel with `upsert`: the key's text, UTF-8.
+        workspace: receives the nodes.
+        item: canonical CBOR of the value.
+        top: whether the value is that of a channel.
+        key: UTF-8 text of the key, for a channel with `upsert`.
 
     """
     size = len(item)
@@ -121,7 +121,7 @@ def _encode_tree(workspace: Workspace, item: bytes, key: bytes) -> Slot:
 
 
 def push_pairs(builder: Builder, pairs: list[tuple[bytes, Slot]]) -> None:
-    """Push (key item, slot) entries of a dict, ascending."""
+    """Push (key item, slot) entries of a dict, in ascending order."""
     builder.push(
         0,
         b"".join([part for key_item, slot in pairs for part in (key_item, slot.data)]),
@@ -137,7 +137,7 @@ def push_items(workspace: Workspace, builder: Builder, items: Iterable[bytes]) -
 
 
 def list_entries(workspace: Workspace, items: Iterable[bytes], key: bytes) -> tuple[bytes, bytes, int]:
-    """Return (entries, locators, count) of list items; `key` as in a keyed list, else empty."""
+    """Return (entries, locators, count) of list items. `key` is that of a keyed list, or empty."""
     key_item = text_item(key) if key else b""
     entries: list[bytes] = []
     locators: list[bytes] = []
@@ -162,24 +162,24 @@ def identity_of(item: bytes, key_item: bytes) -> bytes:
     """Return the encoded value under the key of a keyed list's item."""
     span = kernels.cbor_map_get(item, key_item)
     if span is None:
-        message = f"every item of an upsert channel is a dict with the key {key_item[1:].decode(errors='replace')!r}"
+        message = f"an item of an upsert channel must be a dict with the key {key_item[1:].decode(errors='replace')!r}"
         raise ReducerTypeError(message)
     return item[span[0] : span[1]]
 
 
 def fingerprint(identity: bytes) -> int:
-    """Return the 16 bits a keyed list keeps of an item's identity."""
+    """Return the 16-bit fingerprint of an item's identity that a keyed list stores."""
     return kernels.content_hash(identity) & 0xFFFF
 
 
 def add_root(workspace: Workspace, node: Node) -> Slot:
-    """Add a root and return the ref to it."""
+    """Add a root and return a slot that refers to it."""
     digest, lsn, number = root_row(workspace, node)
     return Slot(REF_ROOT + digest, lsn, number)
 
 
 def settle(workspace: Workspace, node: Node, *, top: bool) -> Slot:
-    """Return the slot of a finished root of entries: a value that has become small is no tree (T2)."""
+    """Return the slot of a finished root of entries. A value that has become small is stored without a tree (T2)."""
     item = small_item(Tree(workspace, node), INLINE_SIZE_BYTES_MAX if top else LEAF_SIZE_BYTES_MAX)
     if item is None:
         return add_root(workspace, node)
@@ -188,12 +188,13 @@ def settle(workspace: Workspace, node: Node, *, top: bool) -> Slot:
 
 
 def small_item(tree: Tree, size_max: int) -> bytes | None:
-    """Return the item of a tree of entries if it takes at most `size_max` bytes, reading little otherwise."""
-    # Every entry takes a byte; with its own text as key most take four: 2 + 128 * 3 + 4 * (count - 129) bytes at least.
+    """Return a tree's value as one item if it takes at most `size_max` bytes; otherwise None, after reading little."""
+    # An entry takes at least 1 byte. In a dict with text keys, the empty key and its value take 2 bytes, 128 keys of
+    # one byte take 3, and all others at least 4: in all at least 2 + 128 * 3 + 4 * (count - 129).
     if tree.count > (size_max // 4 + 33 if tree.kind == kernels.KIND_DICT else size_max):
         return None
-    least = 0  # the entries as they stand, refs counted as the smallest value that is not inline
-    first = 1 if tree.kind == kernels.KIND_KEYED else 0  # not the fingerprints
+    least = 0  # Lower bound: a ref counts as the smallest value that cannot be inline.
+    first = 1 if tree.kind == kernels.KIND_KEYED else 0  # Skip the fingerprints of a keyed list.
     for run in tree.runs(0, tree.count):
         table = run.table[run.start * STRIDE : run.stop * STRIDE]
         least += sum(table[2::STRIDE]) - sum(table[first::STRIDE])
@@ -208,22 +209,22 @@ def small_item(tree: Tree, size_max: int) -> bytes | None:
 
 
 def open_root(workspace: Workspace, slot: Slot) -> Tree:
-    """Open the tree a slot refers to."""
+    """Open the tree that a slot refers to."""
     return Tree(workspace, workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number))
 
 
 def root_kind(workspace: Workspace, slot: Slot) -> int:
-    """Return the kind of the tree a slot refers to, without opening it."""
+    """Return the kind of the tree that a slot refers to, without opening it."""
     return workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number).data[0]
 
 
 def is_tree(slot: Slot) -> bool:
-    """Whether a slot refers to a root."""
+    """Return True if a slot refers to a root."""
     return slot.data[:1] == REF_ROOT
 
 
 def read_item(workspace: Workspace, slot: Slot) -> bytes:
-    """Return the whole value's canonical CBOR."""
+    """Return the canonical CBOR of the whole value."""
     first = slot.data[0]
     if first < REF_BYTE_MIN:
         return slot.data
@@ -231,7 +232,7 @@ def read_item(workspace: Workspace, slot: Slot) -> bytes:
         return workspace.read(LEAF, slot.data[1:], slot.lsn, slot.number).content
     if slot.data[:1] == REF_ROOT:
         return tree_item(open_root(workspace, slot))
-    message = f"a slot begins with byte {first:#x}"
+    message = f"a slot begins with the invalid byte {first:#x}"
     raise CorruptionError(message)
 
 
@@ -244,7 +245,7 @@ def tree_item(tree: Tree) -> bytes:
 
 
 def _parts(tree: Tree, size_max: int | None) -> Iterator[bytes]:
-    """Yield the bytes of all entries; stop early once they are sure to pass `size_max`."""
+    """Yield the bytes of all entries. Stop as soon as their size must exceed `size_max`."""
     is_dict = tree.kind == kernels.KIND_DICT
     for run in tree.runs(0, tree.count):
         if size_max is not None and _refs(tree, run.table) * INLINE_SIZE_BYTES_MAX > size_max:
@@ -259,7 +260,7 @@ def _parts(tree: Tree, size_max: int | None) -> Iterator[bytes]:
 
 
 def read_items(workspace: Workspace, slots: Sequence[Slot]) -> list[bytes]:
-    """Return the items of several slots, their leaves read in one go."""
+    """Return the items of several slots, reading all their leaves in one call."""
     refs = [(LEAF, data[1:], lsn, number) for data, lsn, number in slots if data[:1] == REF_LEAF]
     if len(refs) < 2:
         return [read_item(workspace, slot) for slot in slots]

@@ -58,7 +58,7 @@ def test_what_cannot_be_is_said(run, tmp_path):
     statelog.open(path).close()
     for arguments, why in (
         (["get", path, "a"], "no entry 'a'"),
-        (["set", path, "a", "done"], "no JSON"),
+        (["set", path, "a", "done"], "not valid JSON"),
         (["set", path, "a*", "1"], "which is for patterns"),
         (["set", path, "a", "1", "--ttl", "0"], "above 0"),
         (["ls", path, "a//b"], "empty segment"),
@@ -183,7 +183,7 @@ def test_nothing_to_claim_is_not_found(run, shared):
     answer = run("board", "claim", shared, "none/*", "--json")
     assert (answer.code, answer.out, json.loads(answer.err)["kind"]) == (3, "", "NotFoundError")
     assert run("board", "claim", shared, "tasks/*").code == 0
-    assert "nothing to claim of 'tasks/*'" in run("board", "claim", shared, "tasks/*").err
+    assert "no entry to claim matches 'tasks/*'" in run("board", "claim", shared, "tasks/*").err
 
 
 def test_a_claim_whose_time_is_up_is_taken_over_and_its_token_refused(run, shared):
@@ -238,7 +238,7 @@ def test_an_error_is_in_the_document_of_a_history(run, shared):
         (["claim", "a//b"], 2, "empty segment"),
         (["complete", "tasks/1"], 2, "--token"),
         (["complete", "tasks/1", "--token", 1], 4, "has ended"),
-        (["complete", "tasks/1", "--token", 1, "--result", "done"], 2, "the result is no JSON"),
+        (["complete", "tasks/1", "--token", 1, "--result", "done"], 2, "the result is not valid JSON"),
         (["complete", "a*", "--token", 1], 2, "for patterns"),
         (["set", "a", "1", "--priority", 128], 2, "priority"),
         (["set", "a", "1", "--delay", -1], 2, "delay_s"),

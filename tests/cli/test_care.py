@@ -44,8 +44,8 @@ def test_statistics_are_shown(run, state):
     assert (answer.code, answer.err) == (0, "")
     assert "2 threads, 3 branches, 5 checkpoints" in answer.out
     assert "ticket-42" in answer.out
-    assert re.search(r"^compact +would give back .+ of .+$", answer.out, re.MULTILINE)
-    assert re.search(r"^readers +none at this moment$", answer.out, re.MULTILINE)
+    assert re.search(r"^compact +would free .+ of .+$", answer.out, re.MULTILINE)
+    assert re.search(r"^readers +none at present$", answer.out, re.MULTILINE)
 
 
 def test_statistics_name_the_processes_that_read_and_not_all_of_many():

@@ -79,13 +79,13 @@ def test_a_taken_branch_name_is_a_conflict(run, state):
 @pytest.mark.parametrize(
     ("update", "code", "message"),
     [
-        ("{", 2, "--update is no JSON"),
+        ("{", 2, "--update is not valid JSON"),
         ("[1]", 2, "--update must be a JSON object"),
         ("@/nowhere.json", 2, "cannot read '/nowhere.json'"),
         ('{"nope": 1}', 2, "no channel 'nope'"),
         ('{"steps": "x"}', 2, "steps"),
         ('{"notes": {"$what": 1}}', 2, "$what"),
-        ("[" * 100_000, 2, "--update is no JSON"),
+        ("[" * 100_000, 2, "--update is not valid JSON"),
     ],
 )
 def test_a_wrong_update_changes_nothing(run, state, update, code, message):

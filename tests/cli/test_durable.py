@@ -202,7 +202,7 @@ def test_a_run_as_json_has_steps_gates_and_children(run, trips):
 
 def test_a_child_that_was_purged_is_named(run, trips):
     edit(trips, lambda store: durable.purge(store, "evt-1-search"))
-    assert "evt-1-search  is not there any more" in run("runs", "show", trips, "evt-1").out
+    assert "evt-1-search  was removed" in run("runs", "show", trips, "evt-1").out
     assert run("runs", "show", trips, "evt-1", "--json").document["children"] == []
 
 
@@ -249,7 +249,9 @@ def test_a_run_is_cancelled_once(run, trips):
 
 
 def test_a_run_is_forked_before_a_place(run, trips):
-    assert run("runs", "fork", trips, "evt-1", "--at", "1", "--id", "b").out.startswith("b goes on from evt-1 before 1")
+    assert run("runs", "fork", trips, "evt-1", "--at", "1", "--id", "b").out.startswith(
+        "b continues evt-1 from before 1"
+    )
     found = run("runs", "show", trips, "b", "--json").document
     assert ([each["place"] for each in found["steps"]], found["branch"]) == (["0"], "b")
 
@@ -268,7 +270,7 @@ def test_a_fork_has_replaced_results_and_arguments(run, trips):
 def test_runs_are_compared(run, trips):
     run("runs", "fork", trips, "evt-1", "--at", "0", "--id", "b", "--replace", '0="F9"')
     run("runs", "resume", trips, "b", "--with", "flows")
-    assert run("runs", "compare", trips, "c-1", "c-1").out == "the runs did the same\n"
+    assert run("runs", "compare", trips, "c-1", "c-1").out == "the runs are the same\n"
     lines = run("runs", "compare", trips, "evt-1", "b").out.splitlines()
     assert lines[0].split() == ["place", "differs", "evt-1", "b"]
     assert lines[1].split()[:2] == ["0", "outcome"]
@@ -291,7 +293,7 @@ def test_open_runs_that_differ_are_named_with_both_calls(run, trips):
     assert differs["c-1"] == ("NotFoundError", "run 'c-1' is of workflow 'chat', which is not given")
     kind, error = differs["evt-1"]
     assert (kind, "this code calls it with other arguments" in error) == ("NondeterminismError", True)
-    assert "2 of 2 open runs would not go on with other" in run("runs", "check", trips, "other").err
+    assert "2 of 2 open runs could not continue with other" in run("runs", "check", trips, "other").err
 
 
 def test_a_check_changes_nothing(run, trips):
@@ -304,7 +306,8 @@ def test_runs_of_async_workflows_are_told_as_not_replayed(run, path, flows):
     edit(path, lambda store: durable.run(store, flows.chat, id="c-1"))
     assert run("runs", "check", path, "later", "--json").document == {"open": 1, "differs": [], "skipped": ["c-1"]}
     assert (
-        run("runs", "check", path, "later").out == "1 of async workflows: not replayed\n0 open runs replay with later\n"
+        run("runs", "check", path, "later").out
+        == "1 of async workflows were not replayed\n0 open runs replay with later\n"
     )
 
 
@@ -313,8 +316,8 @@ def test_runs_of_async_workflows_are_told_as_not_replayed(run, path, flows):
     [
         ("none", "no module 'none' in "),
         ("flows.py", "leave .py out"),
-        ("", "is no name of a module"),
-        ("../flows", "is no name of a module"),
+        ("", "is not the name of a module"),
+        ("../flows", "is not the name of a module"),
         ("empty", "module empty has no workflows"),
         ("broken", "cannot be imported: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("flows:none", "module flows has no 'none'"),
@@ -464,7 +467,7 @@ def test_a_run_is_started_with_arguments_by_name_and_an_id_of_its_own(run, trips
 def test_a_run_gets_a_message_once_by_its_key(run, trips, flows):
     for name in ("--key", "--idempotency-key"):
         answer = run("runs", "send", trips, "c-1", '{"text": "hello"}', "--topic", "chat", name, "a")
-        assert answer.out == "c-1 has the message when it asks for topic chat\n"
+        assert answer.out == "c-1 receives the message when it asks for topic chat\n"
     edit(trips, lambda store: durable.work(store, [flows.chat], until_idle=True))
     assert edit(trips, lambda store: durable.get(store, "c-1").value) == {"text": "hello"}
     late = run("runs", "send", trips, "c-1", "1", "--json")
@@ -554,23 +557,27 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["runs", "fork", "evt-1", "--at", "99", "--id", "b"], 2, "no step '99'"),
         (["runs", "fork", "evt-1", "--at", "0", "--id", "c-1"], 4, "there is a run 'c-1'"),
         (["runs", "fork", "evt-1", "--id", "b"], 2, "--at"),
-        (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "0"], 2, "--replace is PLACE=JSON, not '0'"),
-        (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "0=x"], 2, "--replace 0 is no JSON"),
+        (
+            ["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "0"],
+            2,
+            "--replace must be PLACE=JSON, not '0'",
+        ),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "0=x"], 2, "--replace 0 is not valid JSON"),
         (["runs", "fork", "evt-1", "--at", "0", "--id", "b", *["--replace", "0=1"] * 2], 2, "names '0' twice"),
         (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "4=1"], 2, "is the gate 'approve'"),
         (["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--args", "1"], 2, "a list of arguments"),
         (["runs", "compare", "evt-1", "none"], 3, "no run 'none'"),
         (["runs", "start", "flows:none", "1"], 2, "has no 'none'"),
         (["runs", "start", "flows", "1"], 2, "has 3 workflows: write flows:NAME for one of chat, search, trip"),
-        (["runs", "start", "flows:search", "Oslo"], 2, "an argument is no JSON"),
-        (["runs", "start", "flows:search", "1", "--kwargs", "[1]"], 2, "--kwargs is a JSON object"),
-        (["runs", "start", "flows:search", "--kwargs", '{"queue": 1}'], 2, "an option of the start"),
+        (["runs", "start", "flows:search", "Oslo"], 2, "an argument is not valid JSON"),
+        (["runs", "start", "flows:search", "1", "--kwargs", "[1]"], 2, "--kwargs must be a JSON object"),
+        (["runs", "start", "flows:search", "--kwargs", '{"queue": 1}'], 2, "an option of `start`"),
         (["runs", "start", "flows:search", "1", "--debounce", "5"], 2, "dedup_key"),
         (["runs", "start", "flows:search", "1", "--priority", "999"], 2, "priority"),
         (["runs", "start", "flows:trip", '"Oslo"', "--id", "evt-1"], 4, "other arguments"),
         (["runs", "start", "flows:trip", "--id", "evt-8"], 2, "missing a required argument"),
         (["runs", "send", "none", "1"], 3, "no run 'none'"),
-        (["runs", "send", "c-1", "hello"], 2, "the message is no JSON"),
+        (["runs", "send", "c-1", "hello"], 2, "the message is not valid JSON"),
         (["runs", "send", "evt-1-search", "1"], 4, "has ended"),
         (["runs", "purge", "none"], 3, "no run 'none'"),
         (["schedules", "pause", "none"], 3, "no schedule 'none'"),
@@ -581,7 +588,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["gates", "answer", "evt-1/4"], 2, "--approve or --reject"),
         (["gates", "answer", "evt-1/9", "--approve"], 3, "no gate 'evt-1/9'"),
         (["gates", "answer", "evt-1", "--approve"], 2, "a gate's id"),
-        (["gates", "answer", "evt-1/4", "--approve", "--payload", "yes"], 2, "the payload is no JSON"),
+        (["gates", "answer", "evt-1/4", "--approve", "--payload", "yes"], 2, "the payload is not valid JSON"),
         (["outbox", "deliver", "--url", "https://example.org"], 2, "--secret-env"),
     ],
 )

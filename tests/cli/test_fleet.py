@@ -94,7 +94,7 @@ def test_a_storage_that_is_none_is_one_line(run, tmp_path):
     for url, code, words in (
         ("ftp://x", 2, "not 'ftp://x'"),
         ("t.state", 2, "not 't.state'"),
-        (f"file://{tmp_path}/none", 3, "make it first"),
+        (f"file://{tmp_path}/none", 3, "create it first"),
     ):
         for command in (["ls", url], ["follow", url, "t"], ["stranded", url]):
             answer = run("fleet", *command, "--cache", tmp_path / "c")
@@ -102,7 +102,7 @@ def test_a_storage_that_is_none_is_one_line(run, tmp_path):
             assert words in answer.err
     for url in (f"file://{tmp_path}", "s3://bucket"):
         answer = run("fleet", "setup", url)
-        assert (answer.code, "only Postgres" in answer.err) == (2, True)
+        assert (answer.code, "a postgresql:// URL" in answer.err) == (2, True)
 
 
 def test_a_cache_that_is_a_file_is_one_line(run, url, tmp_path):
@@ -179,7 +179,7 @@ def test_what_was_stranded_is_listed_exported_and_taken_in_by_the_store(ask, run
         assert store.verify().problems == []
 
     refused = ask("stranded", "--export", a.path("t"), target)
-    assert (refused.code, "no stranded file" in refused.err) == (3, True)
+    assert (refused.code, "not a stranded file" in refused.err) == (3, True)
     assert ask("stranded", "--export", listed["path"], listed["path"]).code == 2
     assert ask("stranded", "--export", listed["path"]).code == 2
 

@@ -103,7 +103,7 @@ def test_the_size_asked_for_is_the_quota(run, path):
 
 
 @pytest.mark.parametrize(
-    ("size", "what"), [("much", "is no size"), ("1K", "is less than a store needs"), ("", "is no")]
+    ("size", "what"), [("much", "is not a size"), ("1K", "is less than a store needs"), ("", "is not a size")]
 )
 def test_what_is_no_size_is_refused(run, path, size, what):
     answer = run("threads", fill(path), "--max-size", size)

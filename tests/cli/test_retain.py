@@ -34,9 +34,9 @@ def test_retain_keeps_the_last_versions_of_fitting_threads(filled):
 
 
 def test_a_pattern_that_fits_no_thread_is_named(filled):
-    assert "no thread's id fits 'chta'" in run("retain", filled, "--keep-last", 3, "--threads", "chta").stderr
+    assert "no thread's id matches 'chta'" in run("retain", filled, "--keep-last", 3, "--threads", "chta").stderr
     waits = run("retain", filled, "--keep-last", 3, "--threads", "new-*", "--as-policy")
-    assert "waits for threads to come" in waits.stderr
+    assert "applies to future threads" in waits.stderr
 
 
 def test_retain_by_age_and_as_policy(filled):
@@ -82,7 +82,7 @@ def test_policies_are_shown_per_thread_and_for_threads_to_come(filled):
     assert (new["pattern"], new["policy"]["max_age_s"]) == (None, 2_592_000)
     assert "last 3, tagged" in run("threads", filled).output
     told = run("stat", filled).output
-    assert "chat-* to come: last 3, tagged; a thread of id digest" in told
+    assert "chat-* to come: last 3, tagged; the thread with id digest" in told
     assert "30d old, tagged" in told
 
 

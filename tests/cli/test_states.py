@@ -147,7 +147,7 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
         out, err = (process := start("show", path, "t", *options)).communicate(timeout=300)
         assert process.returncode == 0, err
         told = " ".join(err.split())
-        assert "values of codec 'cli.money' are shown as they are stored: it is not registered here" in told
+        assert "values of codec 'cli.money' are shown as stored: the codec is not registered here" in told
         return out
 
     lines = {line.split()[0]: line for line in show().splitlines()}

@@ -81,7 +81,7 @@ def test_an_age_means_the_newest_of_what_was_so_old(thread):
     assert find_checkpoint(thread, "time:0s ago") == thread.head
     with pytest.raises(CheckpointNotFoundError):
         find_checkpoint(thread, "2h ago")
-    with pytest.raises(UsageError, match="is no age"):
+    with pytest.raises(UsageError, match="is not a valid age"):
         find_checkpoint(thread, f"{10**9}w ago")
 
 

@@ -110,7 +110,7 @@ def test_what_is_no_subscriber_is_refused_before_anything(store, outbox):
 
 
 def test_arguments_that_are_none_are_refused(store):
-    with pytest.raises(UsageError, match="wait is True or False"):
+    with pytest.raises(UsageError, match="wait must be True or False"):
         durable.deliver(store, [take], wait=1)
     with pytest.raises(UsageError, match="parked is True, False or None"):
         durable.outbox(store, parked="yes")

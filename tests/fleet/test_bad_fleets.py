@@ -107,7 +107,7 @@ def test_a_fleet_that_is_closed_before_its_stores_ships_what_they_have(machine):
         assert heard(store) == 1
     fleet.close()
     for call in (lambda: fleet.open("u"), fleet.stores, lambda: fleet.gc("u")):
-        with pytest.raises(ClosedError, match="connect anew"):
+        with pytest.raises(ClosedError, match="connect again"):
             call()
 
 
@@ -139,7 +139,7 @@ def test_another_store_and_no_store_under_the_name_here(machine):
     other = machine("b")
     with statelog.open(other.path("t")) as foreign:
         say(foreign, 9)
-    with pytest.raises(ConflictError, match=r"another store.*move it away"):
+    with pytest.raises(ConflictError, match=r"not the store.*move it away"):
         other.open("t")
     with machine("a").open("t", timeout_s=0) as store:  # it was given back
         assert heard(store) == 1

@@ -126,7 +126,7 @@ def test_a_folder_that_went_away_is_not_an_empty_one(archive, folder):
         lambda: archive.names(""),
     ]
     for request in requests:
-        with pytest.raises(NotFoundError, match="make it first"):
+        with pytest.raises(NotFoundError, match="create it first"):
             request()
     assert not folder.exists()
     folder.mkdir()  # where a disk was mounted

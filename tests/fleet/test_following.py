@@ -87,7 +87,7 @@ def test_a_copy_that_fell_too_far_behind_says_so(machine):
         fleet.purge("t")
         with fleet.open("t") as store:
             say(store, 2)
-        with pytest.raises(ExpiredError, match="follow the store anew"):
+        with pytest.raises(ExpiredError, match="follow the store again"):
             copy.remote.wait()
 
 

@@ -162,7 +162,7 @@ def test_a_fenced_error_is_raised_also_if_the_storage_cannot_say_by_whom(url, tm
         store.thread("t").commit({"n": 1}, durable="remote")
         take_over(url, tmp_path / "b")
         monkeypatch.setattr(Performer, "read", away)
-        with pytest.raises(FencedError, match="another has taken this store over") as caught:
+        with pytest.raises(FencedError, match="another owner has taken this store over") as caught:
             store.thread("t").commit({"n": 2}, durable="remote")
         assert caught.value.path == str(store.path)
         with pytest.raises(FencedError):

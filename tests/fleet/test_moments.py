@@ -53,7 +53,7 @@ def test_a_restore_leaves_alone_what_lies_at_its_path(machine, tmp_path):
     with statelog.open(path) as store:
         say(store, "mine")
     for target in (path, tmp_path):
-        with pytest.raises(AlreadyExistsError, match="already"):
+        with pytest.raises(AlreadyExistsError, match="exists at"):
             fleet.restore("t", target)
     with statelog.open(path) as store:
         assert heard(store) == "mine"
@@ -124,7 +124,7 @@ def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else
                 assert heard(store) == n
     oldest = min(n for n in range(12) if (tmp_path / f"{n}.state").exists())
     for at in (0, ends[oldest - 2], datetime(1969, 1, 1, tzinfo=UTC)):
-        with pytest.raises(ExpiredError, match="the oldest that is kept is LSN") as caught:
+        with pytest.raises(ExpiredError, match="the oldest one is LSN") as caught:
             fleet.restore("t", tmp_path / "x.state", at=at)
         fleet.restore("t", tmp_path / f"oldest-{at}.state", at=caught.value.facts["oldest"])
 

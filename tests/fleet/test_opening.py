@@ -190,7 +190,7 @@ def test_a_folder_of_another_host_or_without_a_path_is_refused(url):
 
 
 def test_a_folder_that_is_not_there_is_not_made(tmp_path):
-    with pytest.raises(NotFoundError, match="make it first") as caught:
+    with pytest.raises(NotFoundError, match="create it first") as caught:
         open_archive(f"file://{tmp_path}/absent")
     assert caught.value.path == f"{tmp_path}/absent"
     assert not (tmp_path / "absent").exists()

@@ -203,7 +203,7 @@ def test_a_user_without_permission_is_an_access_error(postgres_url, by_hand):
 
 
 def test_a_database_that_is_not_there_is_said_so(postgres_url):
-    with pytest.raises(NotFoundError, match="no such database"):
+    with pytest.raises(NotFoundError, match="the database does not exist"):
         open_archive(postgres_url.replace("/postgres", "/absent")).read("s/head")
 
 

@@ -248,7 +248,7 @@ def test_a_copy_that_fails_behind_the_log_takes_it_in_later(host, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(WriteTransaction, "commit", full)
-    with pytest.raises(CommitOutcomeUnknownError, match="is in the log"):
+    with pytest.raises(CommitOutcomeUnknownError, match="is in the shared log"):
         add(a, "kept")
     assert total(b) == 2
     add(a)
@@ -454,7 +454,7 @@ def test_bad_input_is_told(host, postgres_url, name, tmp_path):
     (tmp_path / "b").mkdir()
     with statelog.open(tmp_path / "b" / names.copy(name)) as other:
         add(other)
-    with pytest.raises(ConflictError, match="another store"):
+    with pytest.raises(ConflictError, match="not the store"):
         host("b")
     with connect(postgres_url, tmp_path / "x") as fleet, fleet.open("alone"), pytest.raises(StoreLockedError):
         share(postgres_url, "alone", cache=tmp_path / "c", timeout_s=0.1)

@@ -132,3 +132,15 @@ def test_the_command_writes_a_new_file_only(store_path, tmp_path, capsys):
         assert bool(ended.value.code) == bool(code)
         assert target.read_text("utf-8").startswith("<!doctype html>")
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_command_that_fails_leaves_no_file(store_path, tmp_path, monkeypatch):
+    from statelog.cli import main
+
+    def fail(*_what, **_how):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("statelog.inspector.export.export_html", fail)
+    with pytest.raises(SystemExit):
+        main(["export-html", str(store_path), "ticket-42", str(tmp_path / "t.html")])
+    assert not (tmp_path / "t.html").exists()

@@ -72,6 +72,20 @@ def test_a_forgotten_fact_is_found_by_no_read(store):
     assert store.verify().problems == []
 
 
+def test_the_vectors_of_a_forgotten_fact_are_in_no_file(store):
+    np = pytest.importorskip("numpy")
+    vectors = {name: np.random.default_rng(number).standard_normal(8, dtype="f4") for number, name in enumerate("ab")}
+    memory = Memory(store, "user/42", embed=lambda texts: [vectors[text] for text in texts], dims=8)
+    memory.remember("a", key="k")
+    memory.remember("b", key="other")
+    memory.recall("a")
+    assert all(vector.tobytes() in raw_bytes(store) for vector in vectors.values())
+    memory.forget("k")
+    assert [fact.key for fact in memory.recall("a")] == ["other"]
+    store.compact()
+    assert [vector.tobytes() in raw_bytes(store) for vector in vectors.values()] == [False, True]
+
+
 def test_a_key_that_was_forgotten_begins_anew(store):
     memory = Memory(store, "user/42")
     memory.remember("old", key="diet")
@@ -141,11 +155,9 @@ def test_a_scope_is_forgotten_wherever_it_is(store):
 
 _KILLED = """
 import itertools, os, sys
-sys.path.insert(0, sys.argv[3])
 import statelog
 from statelog import Memory
 from statelog.log.engine import Engine
-from test_forgetting import SECRETS
 left = itertools.count(int(sys.argv[2]), -1)
 commit = Engine.commit
 def killing(*args, **more):
@@ -164,8 +176,7 @@ def test_a_killed_call_is_finished_by_the_next_one(tmp_path, commits):
     with statelog.open(path) as store:
         fill(store, "user/42", SECRETS[0])
         fill(store, "user/4", "stays")
-    arguments = [sys.executable, "-c", _KILLED, str(path), str(commits), str(tmp_path.parent)]
-    arguments[-1] = __file__.rpartition("/")[0]
+    arguments = [sys.executable, "-c", _KILLED, str(path), str(commits)]
     assert subprocess.run(arguments, check=False).returncode == -9
     with statelog.open(path) as store:
         Memory.forget_scope(store, "user/42")

@@ -198,6 +198,31 @@ def test_a_session_that_has_expired_shows_nothing_and_begins_anew(store):
         assert not turn.is_completed
 
 
+@pytest.mark.parametrize("how", ["forgotten", "expired", "scope forgotten", "rolled back"])
+def test_a_turn_brings_no_session_back_that_is_gone(store, how):
+    session = Memory(store, "user/42").session("s-1", ttl_s=3600)
+    say(session, "old")
+
+    def take_turn():
+        with session.turn("evt-1") as turn:
+            turn.add(said("user", "late"))
+            if how == "forgotten":
+                session.forget()
+            elif how == "expired":
+                _expire(store, session)
+            elif how == "rolled back":
+                store.thread(session.thread_id).rollback(1)
+            else:
+                Memory.forget_scope(store, "user/42")
+            with pytest.raises(ConflictError, match="during the turn"):
+                turn.working["plan"] = 1
+
+    with pytest.raises(ConflictError, match="during the turn"):
+        take_turn()
+    assert contents(session.messages()) == (["old"] if how == "rolled back" else [])
+    assert (session.thread_id in store.thread_ids()) == (how == "rolled back")
+
+
 def test_the_sweep_deletes_expired_sessions_of_the_scope_alone(store):
     memories = [Memory(store, scope) for scope in ("user/4", "user/42", "user/42/agent/7")]
     sessions = [memory.session(name, ttl_s=60) for memory in memories for name in ("old", "new")]

@@ -154,7 +154,7 @@ def test_a_second_header_is_found(split, join):
     "data", [b"", b"x", b"hello, this is no export at all", MAGIC[:5], MAGIC.replace(b"\r\n", b"\n") + bytes(50)]
 )
 def test_what_is_no_export_is_refused_at_once(data):
-    with pytest.raises(FormatError, match="no export") as caught:
+    with pytest.raises(FormatError, match="not an export") as caught:
         read(data)
     assert caught.value.offset == 0
 

@@ -224,7 +224,7 @@ LIST_ROOT = b"\x00\x01\x00\x01"
 @pytest.mark.parametrize(
     ("nodes", "match"),
     [
-        ([NodeRow(LEAF, bytes(20), b"\x01", 1)], "not what its digest says"),
+        ([NodeRow(LEAF, bytes(20), b"\x01", 1)], "does not match its digest"),
         ([NodeRow(7, bytes(20), b"\x01", 1)], "damaged node table"),
         ([node_row(LEAF, b"\x18\x01")], "not a CBOR item"),
         ([node_row(LEAF, b"\x01", b"\x00\x00")], "locators"),
@@ -240,7 +240,7 @@ LIST_ROOT = b"\x00\x01\x00\x01"
             "refers to node 0",
         ),
         ([node_row(ROOT, b"\x02\x01\x00\x01\x01\x01")], "damaged node"),
-        ([node_row(ROOT, b"\x00\x05\x00\x01\x01")], "counts 5 entries and has 1|damaged"),
+        ([node_row(ROOT, b"\x00\x05\x00\x01\x01")], "states 5 entries but has 1|damaged"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -265,7 +265,7 @@ def test_a_tree_whose_levels_do_not_fit_is_refused(forge_log, refused, covered, 
     """Each node is what its digest says, each ref leads to it; what the parent says of it is not so."""
     below = node_row(CHUNK, chunk(0, b"\x01", b"\x02"))
     above = node_row(CHUNK, chunk(level, varint(covered) + below.digest), b"\x00\x00")
-    refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), [below, above], 0)), "is not so")
+    refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), [below, above], 0)), "does not match the chunk")
 
 
 def test_a_root_whose_open_level_is_another_is_refused(forge_log, refused):
@@ -383,13 +383,13 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
         ([(EVENT, b"\x00")], "no array"),
         ([(EVENT, b"\x80")], "unknown type"),
         ([(EVENT, event(1, "t", {}, thread=1))], "does not come next"),
-        ([(EVENT, event(1, "t", {})), (EVENT, event(1, "t", {}, thread=1))], "begins again"),
-        ([(EVENT, event(5, {}, thread=0))], "did not begin yet"),
+        ([(EVENT, event(1, "t", {})), (EVENT, event(1, "t", {}, thread=1))], "begins twice"),
+        ([(EVENT, event(5, {}, thread=0))], "has not begun yet"),
         ([(EVENT, event(1, "t", {}, time_us=2**61))], "time"),
         ([(EVENT, event(1, "t", {}, lsn=0))], "LSN 0"),
-        ([(EVENT, event(1, "t", {})), (EVENT, event(2, *checkpoint()))], "did not come yet"),
+        ([(EVENT, event(1, "t", {})), (EVENT, event(2, *checkpoint()))], "is not in the stream yet"),
         ([(NODE, b"")], "without content"),
-        ([(NODE, b"\x01\x05\x01")], "5 bytes of content"),
+        ([(NODE, b"\x01\x05\x01")], "a content of 5 bytes"),
         ([(NODE, b"\x09\x01\x01")], "node of type 9"),
         ([(NODE, encode_node(LEAF, b"\x18\x01", ()))], "CBOR"),
         ([(NODE, encode_node(ROOT, LIST_ROOT + b"\xfc" + bytes(20), (0,)))], "refers to node 0"),
@@ -400,7 +400,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
                 (NODE, encode_node(LEAF, b"\x01", ())),
                 (EVENT, event(2, *checkpoint())),
             ],
-            "no root",
+            "not a root",
         ),
         (
             [
@@ -408,7 +408,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
                 (NODE, encode_node(ROOT, LIST_ROOT + b"\x01", ())),
                 (EVENT, event(2, *checkpoint())),
             ],
-            "no dict",
+            "not a dict",
         ),
         (
             [
@@ -433,7 +433,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
                     ),
                 ),
             ],
-            "not what the digest says",
+            "does not match its digest",
         ),
         ([(EVENT, event(1, "t", {})), (EVENT, event(6, "tag", 0))], "refers to event 0"),
         ([(EVENT, event(1, "t", {})), (EVENT, event(6, "tag", 7))], "refers to event 7"),

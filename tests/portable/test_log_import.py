@@ -105,12 +105,12 @@ def test_a_store_that_is_ahead_of_the_export_is_left_alone(rich, open_store, exp
 
 
 def test_an_export_that_begins_behind_the_end_is_a_conflict(rich, open_store, export, take):
-    with pytest.raises(ConflictError, match="takes an export since 0 or before"):
+    with pytest.raises(ConflictError, match="import an export since 0 or earlier"):
         take(open_store(), export(rich, since=5))
 
 
 def test_an_lsn_beyond_the_log_is_a_usage_error(rich, export):
-    with pytest.raises(UsageError, match="nothing since 9999"):
+    with pytest.raises(UsageError, match="it has no record 9999"):
         export(rich, since=9999)
     with pytest.raises(UsageError):
         export(rich, since=-1)

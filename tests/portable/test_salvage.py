@@ -224,7 +224,7 @@ def test_damage_passed_over_would_be_noticed(source, rescue, monkeypatch):
 
 def test_a_foreign_file_is_refused(tmp_path):
     (tmp_path / "foreign").write_text("hello " * 10_000)
-    with pytest.raises(FormatError, match="nothing of a statelog store"):
+    with pytest.raises(FormatError, match="no part of a statelog store"):
         salvage(tmp_path / "foreign", tmp_path / "new.state")
     assert not (tmp_path / "new.state").exists()
 

@@ -317,7 +317,7 @@ def test_a_thread_of_the_same_id_with_another_history_is_a_conflict(rich, open_s
     new = open_store()
     fill(new, "one", turns=6)
     before = snapshot(new, "one")
-    with pytest.raises(ConflictError, match="whose record 2 is another") as caught:
+    with pytest.raises(ConflictError, match="whose record 2 differs") as caught:
         take(new, export(rich, threads=["one"]))
     assert caught.value.thread == "one"
     assert snapshot(new, "one") == before

@@ -155,7 +155,7 @@ def test_an_async_function_edits_nothing_and_is_refused(store):
     async def change(state):
         state["step"] = 5
 
-    with pytest.raises(UsageError, match="no async function"):
+    with pytest.raises(UsageError, match="a function that is not async"):
         store.thread("t").edit(change)
     assert store.thread("t").version == -1
 
@@ -246,9 +246,9 @@ def test_a_snapshot_takes_no_commits_and_ends_with_its_block(store):
     store.thread("t").commit({"items": {f"{number}": "x" * 200 for number in range(2000)}})
     with store.snapshot() as snapshot:
         thread = snapshot.thread("t")
-        with pytest.raises(UsageError, match="snapshot is for reading"):
+        with pytest.raises(UsageError, match="snapshot is read-only"):
             thread.commit({"a": 1})
-        with pytest.raises(UsageError, match="snapshot is for reading"):
+        with pytest.raises(UsageError, match="snapshot is read-only"):
             thread.tag("a")
         state = thread.state
         assert snapshot.thread("none").head is None

@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework: checkpoints of workflows, histories and sessions, in one file."""
+"""Microsoft Agent Framework on a store: checkpoints of workflows, histories and sessions."""
 
 from statelog.adapters.agent_framework.checkpoints import StatelogCheckpointStorage
 from statelog.adapters.agent_framework.history import StatelogHistoryProvider

@@ -1,4 +1,4 @@
-"""Checkpoints of workflows: a workflow is a thread, a checkpoint a version of it."""
+"""Checkpoints of workflows. A workflow is a thread, and a checkpoint is a version."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _log = redacting_logger(__name__)
 
 _DIRECTORY = Directory(thread_id("agent-framework", "checkpoints"))
 _WHOLE = frozenset({"pending_request_info_events", "metadata"})
-"""Fields whose keys are new ones all the time."""
+"""Fields whose keys are always new."""
 
 
 class StatelogCheckpointStorage:
-    """A `CheckpointStorage` of Agent Framework: all checkpoints stay, and each stores what is new in it.
+    """A `CheckpointStorage` of Agent Framework. It keeps all checkpoints, and each stores only its changes.
 
-    A checkpoint that `save` returned is on the disk. It can be loaded: its types were checked when it was saved.
-    One object serves as many tasks as you like, and many processes may use the file.
+    When `save` returns, the checkpoint is on the disk. It can be loaded, because `save` has checked its types.
+    Any number of tasks may share one object, and many processes may use the file.
 
     Args:
         store: an open store.
-        allowed_checkpoint_types: types of yours that checkpoints hold, each as "module:qualified.name". Python's plain
-            types and the framework's own are allowed always.
+        allowed_checkpoint_types: your own types in checkpoints, each as "module:qualified.name". Python's plain types
+            and the framework's types are always allowed.
 
     """
 
@@ -52,14 +52,14 @@ class StatelogCheckpointStorage:
         self._allowed = frozenset(allowed_checkpoint_types)
 
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
-        """Keep a copy of a checkpoint, in one commit with its entry in the index; return its id.
+        """Store a copy of a checkpoint and its index entry in one commit. Return its id.
 
         Raises:
-            WorkflowCheckpointException: it cannot be encoded, or holds a type that is not allowed, or an id or a name
-                is no text. Nothing was written.
+            WorkflowCheckpointException: the checkpoint cannot be encoded or has a type that is not allowed, or an id
+                or a name is not a text. Nothing was written.
 
         """
-        channels = self._encoded(checkpoint)  # in the loop: another task may change the objects meanwhile
+        channels = self._encoded(checkpoint)  # in the loop, before another task changes it
         index = partial(point, checkpoint.checkpoint_id, checkpoint.workflow_name, checkpoint.timestamp)
         await run(put, self.store, thread_of(checkpoint.workflow_name), channels, index)
         return checkpoint.checkpoint_id
@@ -68,25 +68,25 @@ class StatelogCheckpointStorage:
         """Return a checkpoint.
 
         Raises:
-            WorkflowCheckpointException: there is none of that id, or it holds a type that is not allowed.
+            WorkflowCheckpointException: the checkpoint does not exist, or has a type that is not allowed.
 
         """
         return await run(self._load, checkpoint_id)
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        """Return a workflow's checkpoints, by their timestamps. What cannot be decoded is logged and left out."""
+        """Return a workflow's checkpoints by timestamp. Checkpoints that cannot be decoded are logged and left out."""
         return await run(self._load_all, workflow_name)
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        """Return the ids of a workflow's checkpoints, by their timestamps. It reads no checkpoint."""
+        """Return the ids of a workflow's checkpoints by timestamp. No checkpoint is read."""
         return [id for id, _shown in await run(self._listed, workflow_name)]
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        """Return the checkpoint with the latest timestamp; None where there is none. It reads no other."""
+        """Return the checkpoint with the latest timestamp, or None. No other checkpoint is read."""
         return await run(self._latest, workflow_name)
 
     async def delete(self, checkpoint_id: str) -> bool:
-        """Take a checkpoint away; return whether it was there."""
+        """Delete a checkpoint. Return whether it existed."""
         return await run(self._delete, checkpoint_id)
 
     # --- on another OS thread -------------------------------------------------------
@@ -104,7 +104,7 @@ class StatelogCheckpointStorage:
         return WorkflowCheckpoint.from_dict(decode_checkpoint_value(encoded, allowed_types=self._allowed))
 
     def _listed(self, workflow_name: str) -> list[tuple[str, list[str]]]:
-        """Return ids and what the index shows of them, by timestamp."""
+        """Return ids with their index entries, by timestamp."""
         every = _DIRECTORY.all(self.store).items()
         return sorted(((id, shown) for id, shown in every if shown[0] == workflow_name), key=lambda pair: pair[1][1])
 
@@ -122,7 +122,7 @@ class StatelogCheckpointStorage:
             self._listed(workflow_name), key=lambda pair: datetime.fromisoformat(pair[1][1]), reverse=True
         ):
             encoded = _read_shown(self.store, shown)
-            if encoded is not None:  # else retention has let it go
+            if encoded is not None:  # Otherwise retention has removed it.
                 return WorkflowCheckpoint.from_dict(decode_checkpoint_value(encoded, allowed_types=self._allowed))
         return None
 
@@ -135,7 +135,7 @@ class StatelogCheckpointStorage:
     def _encoded(self, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
         id = checkpoint.checkpoint_id
         if not isinstance(id, str) or not id or not isinstance(checkpoint.timestamp, str):
-            message = f"A checkpoint has an id and a timestamp, not {id!r} and {checkpoint.timestamp!r}"
+            message = f"A checkpoint's id and timestamp must be texts, not {id!r} and {checkpoint.timestamp!r}"
             raise WorkflowCheckpointException(message)
         try:
             thread_of(checkpoint.workflow_name)
@@ -145,7 +145,7 @@ class StatelogCheckpointStorage:
             return channels_of(encoded)
         except WorkflowCheckpointException:
             raise
-        except Exception as error:  # a type's own pickling may raise anything
+        except Exception as error:  # A type's own pickling may raise anything.
             message = f"Checkpoint {id} cannot be encoded: {error}"
             raise WorkflowCheckpointException(message) from error
 
@@ -156,19 +156,19 @@ def thread_of(workflow_name: str) -> str:
 
 
 def channels_of(encoded: dict[str, Any]) -> dict[str, Any]:
-    """Return the channels of a checkpoint as the framework has encoded it. Raises ValueTypeError: it is no JSON."""
+    """Return the channels of a checkpoint in the framework's encoding. Raises ValueTypeError if it is not JSON."""
     return cut(encoded, whole=_WHOLE)
 
 
 def point(checkpoint_id: str, workflow_name: str, timestamp: str, tx: Transaction) -> str:
-    """Put a checkpoint into the index; return the id that its version is to have."""
+    """Add a checkpoint to the index. Return the id for its version."""
     version_id = uuid4().hex
     _DIRECTORY.put(tx, {checkpoint_id: [workflow_name, timestamp, version_id]})
     return version_id
 
 
 def read_encoded(within: Threads, checkpoint_id: str) -> dict[str, Any] | None:
-    """Return a checkpoint as it is encoded, None if there is none."""
+    """Return an encoded checkpoint, or None."""
     shown = _DIRECTORY.get(within, checkpoint_id)
     return None if shown is None else _read_shown(within, shown)
 

@@ -1,4 +1,4 @@
-"""Histories of conversations: a session is a thread, its messages a list that grows."""
+"""Histories of conversations. A session is a thread with a growing list of messages."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _session: ContextVar[AgentSession | None] = ContextVar("statelog_agent_framework
 
 
 class StatelogHistoryProvider(HistoryProvider):
-    """A `HistoryProvider` of Agent Framework: messages are appended, and those of one call are one commit.
+    """A `HistoryProvider` of Agent Framework. The messages of one call are appended in one commit.
 
-    Messages of two processes on one session all stay, in the order of their commits. The security labels of a session
-    are in the commit of its messages. A run that loads the messages has the labels, too.
+    Two processes may append to one session: all messages stay, in the order of their commits. The commit also has the
+    session's security labels, and a run that loads the messages gets the labels, too.
 
     Args:
         store: an open store.
-        source_id: the provider's name. Two providers with different names on one store have histories of their own.
-        options: those of `HistoryProvider`, as `store_inputs=False`.
+        source_id: the provider's name. Providers with different names have separate histories.
+        options: options of `HistoryProvider`, such as `store_inputs=False`.
 
     """
 
@@ -54,7 +54,7 @@ class StatelogHistoryProvider(HistoryProvider):
         state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> list[Message]:
-        """Return the messages of a session, oldest first. Without a session id it is the session "default"."""
+        """Return the messages of a session, oldest first. The default session id is "default"."""
         thread = self._thread_of(session_id)
 
         def read() -> list[Message]:
@@ -71,10 +71,10 @@ class StatelogHistoryProvider(HistoryProvider):
         state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Append messages, in one commit.
+        """Append messages in one commit.
 
         Raises:
-            ValueTypeError: a message holds what is not JSON, as bytes or a NaN. Nothing was written.
+            ValueTypeError: a message has a value that JSON lacks, such as bytes or a NaN. Nothing was written.
 
         """
         thread, session = self._thread_of(session_id), _session.get()
@@ -107,7 +107,7 @@ class StatelogHistoryProvider(HistoryProvider):
     async def after_run(
         self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
-        """Keep the messages of a run in one commit with the security labels of its session."""
+        """Store the messages of a run and the security labels of its session in one commit."""
         token = _session.set(session)
         try:
             await super().after_run(agent=agent, session=session, context=context, state=state)

@@ -1,8 +1,8 @@
-"""Checkpoints of Agent Framework's FileCheckpointStorage, copied into a store: a checkpoint is a version.
+"""Copies checkpoints of Agent Framework's FileCheckpointStorage to a store. A checkpoint is a version.
 
-FileCheckpointStorage writes a checkpoint as JSON, with the values that JSON has not pickled inside. They are copied as
-they are: nothing is unpickled, and no module of the application is imported. The storage that loads a checkpoint checks
-its types then, as FileCheckpointStorage does.
+FileCheckpointStorage writes a checkpoint as JSON and pickles values that JSON lacks. Pickles are copied unchanged:
+nothing is unpickled, and no module of the application is imported. Loading a checkpoint later checks its types, as in
+FileCheckpointStorage.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _TEXTS = ("checkpoint_id", "workflow_name", "timestamp")
 
 @contextmanager
 def opened(path: Path) -> Iterator[_Folder]:
-    """Yield what a folder holds.
+    """Yield the checkpoints of a folder.
 
     Raises:
-        FormatError: it holds no checkpoint that can be read.
+        FormatError: the folder has no readable checkpoint.
 
     """
     folder = _Folder(path)
     if not folder.names():
-        message = f"{path} is no folder with checkpoints of Agent Framework"
+        message = f"{path} is not a folder with checkpoints of Agent Framework"
         raise FormatError(message, path=str(path))
     yield folder
 
@@ -56,18 +56,18 @@ class _Folder:
             id = file.name.removesuffix(_SUFFIX)
             try:
                 encoded = self._read(id)
-            except FormatError:  # said again where it would be copied
+            except FormatError:  # `copy` raises the same error again.
                 unreadable.append(id)
             else:
                 order[id] = encoded["workflow_name"], encoded["timestamp"]
         self._names = [*sorted(order, key=order.__getitem__), *unreadable] if order else []
 
     def names(self) -> Sequence[str]:
-        """Return the ids of the checkpoints: those of a workflow in their order."""
+        """Return the ids of the checkpoints, in order within each workflow."""
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a checkpoint in one transaction, and compare. See `statelog.adapters.kit.moving.Source`."""
+        """Copy a checkpoint in one transaction and compare it. See `statelog.adapters.kit.moving.Source`."""
         wanted = self._read(name)
         workflow_name, timestamp = wanted["workflow_name"], wanted["timestamp"]
 
@@ -80,13 +80,13 @@ class _Folder:
         )
 
     def _read(self, id: str) -> dict[str, Any]:
-        """Return a checkpoint as it is encoded."""
+        """Return an encoded checkpoint."""
         file = self._path / f"{id}{_SUFFIX}"
         with reading(str(file)):
             encoded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            WorkflowCheckpoint.from_dict(encoded)  # it has the fields of one
+            WorkflowCheckpoint.from_dict(encoded)  # Check the fields.
         odd = [name for name in _TEXTS if not isinstance(encoded.get(name), str)]
         if odd or encoded["checkpoint_id"] != id:
-            message = f"{file} is no checkpoint of that name"
+            message = f"{file} is not a checkpoint of that name"
             raise FormatError(message, source=str(file))
         return encoded

@@ -1,7 +1,7 @@
-"""Security labels of a session: they are stored beside its messages, and come back with them.
+"""Stores and restores the security labels of a session with its messages.
 
-`agent_framework.security` keeps the label of a conversation, and the contents that it hides from the model, in
-`session.state`. A history without them would read an untrusted text as trusted after a restart.
+`agent_framework.security` keeps a conversation's label and the contents hidden from the model in `session.state`.
+Without them, an untrusted text would count as trusted after a restart.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN", "LABELS", "Labels", "labels_of", "restore_labels", "writes_of"]
 
 LABELS, HIDDEN = "labels", "hidden"
-"""Channels: the label by the name of its provider; the hidden contents by provider and id, each with their kind."""
+"""Channels with the label by provider, and with the hidden contents and their kinds by provider and id."""
 _SCOPE, _LABEL = "scope_id", "context_label"
 _KINDS = ("variables", "variable_metadata")
 
 
 class Labels(NamedTuple):
-    """What one provider keeps in a session's state: its label, and (kind, id, entry) of what it hides."""
+    """One provider's data in a session's state: its label, and (kind, id, entry) of hidden contents."""
 
     name: str
     label: str | None
@@ -46,9 +46,9 @@ def labels_of(session: AgentSession) -> list[Labels]:
 
 
 def writes_of(found: Iterable[Labels], state: MapView) -> dict[str, Any]:
-    """Return what a commit has to write, so that a history with this state has these labels, too.
+    """Return the writes that add labels to a history with this state.
 
-    A label that is stored is combined with the new one, so two processes lose no restriction of each other.
+    A stored label is combined with the new one, so concurrent processes keep each other's restrictions.
     """
     kept, hidden = state.get(LABELS, {}), state.get(HIDDEN, {})
     labels, contents = {}, {}
@@ -64,7 +64,7 @@ def writes_of(found: Iterable[Labels], state: MapView) -> dict[str, Any]:
 
 
 def restore_labels(session: AgentSession, state: MapView) -> None:
-    """Put the labels of a history into a session, combined with those that it has. Hidden contents come back, too."""
+    """Add the labels and hidden contents of a history to a session. Labels are combined with the session's labels."""
     for kept in state.get(LABELS, {}).values():
         name, label = kept.value
         section = session.state.setdefault(name, {})
@@ -78,7 +78,7 @@ def restore_labels(session: AgentSession, state: MapView) -> None:
 
 
 def _combined(*labels: str) -> str:
-    """Return the most restrictive of labels, each as the framework stores it."""
+    """Return the most restrictive label, in the framework's stored form."""
     from agent_framework.security import ContentLabel, combine_labels
 
     combined = combine_labels(*(ContentLabel.from_dict(json.loads(label)) for label in labels))

@@ -1,4 +1,4 @@
-"""Snapshots of sessions: a session is a thread, each snapshot a version."""
+"""Snapshots of sessions. A session is a thread, and each snapshot is a version."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 __all__ = ["StatelogSessionStore"]
 
 with warnings.catch_warnings():
-    # the framework warns of whoever derives from an experimental class: not of an import for its checkpoints alone
+    # Subclassing an experimental class warns. An import for checkpoints only should not warn.
     warnings.simplefilter("ignore")
 
     class StatelogSessionStore(SessionStore):
-        """A `SessionStore` of Agent Framework: `get` returns what was `set` last.
+        """A `SessionStore` of Agent Framework. `get` returns the session that was `set` last.
 
         Earlier snapshots stay as versions of the thread.
 
-        Of two processes that set one session, the later one counts, as with the framework's own stores.
+        If two processes set one session, the later write wins, as in the framework's own stores.
 
         Args:
             store: an open store.
@@ -39,29 +39,29 @@ with warnings.catch_warnings():
             self.store = store
 
         async def get(self, session_id: str) -> AgentSession | None:
-            """Return a session, made anew; None where there is none. Raises ValueError: the id is empty or no text."""
+            """Return a new object of a session, or None. Raises ValueError if the id is empty or not a text."""
             thread = self._thread_of(session_id)
             kept = await run(lambda: join(self.store.thread(thread).state))
             return None if kept is None else AgentSession.from_dict(kept)
 
         async def set(self, session_id: str, session: AgentSession) -> None:
-            """Keep a snapshot of a session, in one commit.
+            """Store a snapshot of a session in one commit.
 
             Raises:
-                ValueError: the id is no text, or empty.
-                TypeError: it is of a subclass of AgentSession, which could not be made again.
-                ValueTypeError: its state holds what is not JSON. Nothing was written.
+                ValueError: the id is empty or not a text.
+                TypeError: the session is of a subclass of AgentSession, which `get` could not create.
+                ValueTypeError: the state has a value that is not JSON. Nothing was written.
 
             """
             thread = self._thread_of(session_id)
             if type(session) is not AgentSession:
-                message = f"a session is an AgentSession, not {type(session).__name__}"
+                message = f"a session must be an AgentSession, not {type(session).__name__}"
                 raise TypeError(message)
-            channels = cut(Json.of(session.to_dict()).value)  # a copy: the session may change meanwhile
+            channels = cut(Json.of(session.to_dict()).value)  # Copy it, because the session may change meanwhile.
             await run(put, self.store, thread, channels)
 
         async def delete(self, session_id: str) -> None:
-            """Delete a session with all its snapshots. Raises ValueError: the id is empty or no text."""
+            """Delete a session with all its snapshots. Raises ValueError if the id is empty or not a text."""
             await run(gone, self.store, self._thread_of(session_id))
 
         def _thread_of(self, session_id: str) -> str:

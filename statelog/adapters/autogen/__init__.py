@@ -1,4 +1,4 @@
-"""AutoGen: a cache of model calls, and the states of teams by version, in one file."""
+"""AutoGen on a store: a cache of model calls, and versioned states of teams."""
 
 from statelog.adapters.autogen.cache import StatelogCacheStore
 from statelog.adapters.autogen.teams import load_team, save_team

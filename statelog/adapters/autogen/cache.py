@@ -1,4 +1,4 @@
-"""A cache of model calls: each key is a thread with one value."""
+"""A cache of model calls. Each key is a thread with one value."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _VALUE = "value"
 
 
 class StatelogCacheConfig(BaseModel):
-    """What makes the cache again: where its file is."""
+    """The configuration that re-creates a cache: the path of its file."""
 
     path: str
 
 
 class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
-    """A `CacheStore` of AutoGen: what `set` returned from is on the disk, for every process that opens the file.
+    """A `CacheStore` of AutoGen. When `set` returns, the value is on the disk and visible to all processes.
 
-    Models of pydantic come back as dicts and lists, from which `ChatCompletionCache` makes them again. AutoGen calls
-    a cache in its event loop: a `set` waits there for its commit.
+    Pydantic models are returned as dicts and lists, from which `ChatCompletionCache` builds them again. AutoGen calls
+    a cache in its event loop, so a `set` blocks the loop during its commit.
 
     Args:
         store: an open store.
@@ -44,15 +44,15 @@ class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
         self.store = store
 
     def get(self, key: str, default: T | None = None) -> T | None:
-        """Return the value of a key, made anew; `default` where there is none."""
+        """Return a new object of a key's value, or `default`."""
         state = self.store.thread(_thread_of(key)).state
         return cast("T", read_value(state, _VALUE)) if _VALUE in state else default
 
     def set(self, key: str, value: T) -> None:
-        """Set the value of a key, in one commit.
+        """Set the value of a key in one commit.
 
         Raises:
-            ValueTypeError: it is not JSON, nor a model of pydantic. Nothing was written.
+            ValueTypeError: the value is neither JSON nor a pydantic model. Nothing was written.
 
         """
         kept = Json.of(value, default=_dumped)
@@ -67,7 +67,7 @@ class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
 
 
 class _Opened:
-    """Stores that configurations have named: one a file, however many caches there are. They close with the process."""
+    """Stores named by configurations, one for each file. They close when the process ends."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -91,5 +91,5 @@ def _thread_of(key: str) -> str:
 def _dumped(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
-    message = f"a value of {type(value).__qualname__} is no JSON"
+    message = f"a value of {type(value).__qualname__} is not JSON"
     raise TypeError(message)

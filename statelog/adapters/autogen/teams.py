@@ -1,4 +1,4 @@
-"""States of teams and agents: each save is a version, and stores what is new since the last."""
+"""States of teams and agents. Each save is a version that stores only its changes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["load_team", "save_team"]
 
 _STATE = "team"
 _ORDER, _MEMBERS = "order", "members"
-"""Of a dict as it is kept: its keys in the order in which they stood, and what they hold."""
+"""Keys of a dict in stored form: the original keys in their order, and their values."""
 
 
 async def save_team(store: Store, id: str, team: Any) -> int:
-    """Keep what a team's, or an agent's, `save_state` returns, in one commit; return the version of it.
+    """Store the result of `save_state` of a team or an agent in one commit. Return the version.
 
-    A state that is the same as the last one makes no version: that of the last is returned.
+    If the state is unchanged, no version is created, and the last version is returned.
 
     Raises:
         ValueTypeError: the state is not JSON. Nothing was written.
@@ -36,7 +36,7 @@ async def save_team(store: Store, id: str, team: Any) -> int:
     try:
         kept = _kept(await team.save_state())
     except RecursionError as error:
-        message = f"the state of team {id!r} is nested too deeply, or holds itself"
+        message = f"the state of team {id!r} is nested too deeply, or contains itself"
         raise ValueTypeError(message, path=_STATE) from error
 
     def save(of_team: Thread[Any, Any]) -> int:
@@ -44,20 +44,20 @@ async def save_team(store: Store, id: str, team: Any) -> int:
         of_team.edit(lambda state: settle(state, _STATE, kept), id=version_id)
         try:
             return of_team.at(version_id).version
-        except CheckpointNotFoundError:  # nothing was new
+        except CheckpointNotFoundError:  # The state is unchanged.
             return of_team.version
 
     return await run(write, store, thread, None, save)
 
 
 async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> None:
-    """Give a team the state that was saved last, or that of a version: then it goes on from there.
+    """Load the last saved state, or that of a version, into a team, which then continues from it.
 
-    If the team does not accept the state, or the task is cancelled, the team gets back the state that it had.
+    If the team does not accept the state, or the task is cancelled, the team's former state is restored.
 
     Raises:
-        NotFoundError: nothing was saved under this id, or there is no such version.
-        Exception: what the team's `load_state` raises. A note says so if the team did not take its own state back.
+        NotFoundError: no state was saved under this id, or the version does not exist.
+        Exception: what the team's `load_state` raises. It has a note if the former state could not be restored.
 
     """
     thread = _thread_of(id)
@@ -74,11 +74,11 @@ async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> 
     before = deepcopy(await team.save_state())
     try:
         await team.load_state(saved)
-    except BaseException as error:  # a team loads its members one by one
+    except BaseException as error:  # A team loads its members one by one.
         try:
             await team.load_state(before)
-        except Exception as again:  # noqa: BLE001 - the first error is raised
-            error.add_note(f"the team did not take its own state back: {again}")
+        except Exception as again:  # noqa: BLE001 - the first error is raised instead
+            error.add_note(f"the team's former state could not be restored: {again}")
         raise
 
 
@@ -87,7 +87,7 @@ def _thread_of(id: str) -> str:
 
 
 def _kept(value: Any) -> Any:
-    """Return a value as it is kept: dicts with the order of their keys, lists of texts that can grow, texts."""
+    """Return a value in stored form: dicts with their order of keys, growing lists of texts, and texts."""
     if isinstance(value, dict) and value:
         return {_ORDER: Json.of(list(value)), _MEMBERS: {key: _kept(member) for key, member in value.items()}}
     return of_all(value) if isinstance(value, list) else Json.of(value)

@@ -1,4 +1,4 @@
-"""The Claude Agent SDK on a store: transcripts, with their summaries."""
+"""The Claude Agent SDK on a store: transcripts with their summaries."""
 
 from statelog.adapters.claude_agent_sdk.sessions import StatelogSessionStore
 

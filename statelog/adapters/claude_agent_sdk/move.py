@@ -1,4 +1,4 @@
-"""Transcripts that Claude Code keeps as JSONL files, copied into a store: a session with those of its subagents."""
+"""Copies Claude Code's transcripts (JSONL files) to a store. A session includes the transcripts of its subagents."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 _CONFIG = "CLAUDE_CONFIG_DIR"
-"""The variable by which the SDK, as Claude Code, is told where the folder `projects` stands."""
+"""The environment variable that tells Claude Code and the SDK where the folder `projects` is."""
 
 _SUFFIX = ".jsonl"
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[_Projects]:
-    """Yield what a folder holds: Claude Code's `projects`, or one folder of it.
+    """Yield the sessions of Claude Code's folder `projects`, or of one folder in it.
 
     Raises:
-        FormatError: it holds no session.
+        FormatError: the folder has no session.
 
     """
     files = sorted(_sessions_in(path), key=lambda file: file.stat().st_mtime)
     if not files:
         message = (
-            f"{path} is no folder of Claude Code's projects: it holds no folder with transcripts named by a session"
+            f"{path} is not a folder of Claude Code's projects: it has no folder with transcripts named by a session"
         )
         raise FormatError(message, path=str(path))
     yield _Projects(files)
@@ -74,11 +74,11 @@ class _Projects:
         self._files = {join_names(file.parent.name, file.stem): file for file in files}
 
     def names(self) -> Sequence[str]:
-        """Return projects and ids of sessions, as `project/id`: what was changed last comes last."""
+        """Return the sessions as `project/id`. The last changed session is last."""
         return list(self._files)
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a session with its subagents' transcripts in one transaction, and compare.
+        """Copy a session with its subagents' transcripts in one transaction, and compare the copy.
 
         See `statelog.adapters.kit.moving.Source`.
         """
@@ -109,7 +109,7 @@ class _Projects:
 
         is_new = copy_once(store, what, wanted, held=held, write=write, is_beginning=is_beginning)
         if before:
-            self.remarks.append(f"{what} has gone on since it was imported: its new entries are added")
+            self.remarks.append(f"{what} has grown since it was imported: its new entries are added")
         self.remarks += [f"{each}: the last line was cut off while it was written, and is left out" for each in cut]
         return is_new
 
@@ -165,7 +165,7 @@ def _array(entries: Sequence[SessionStoreEntry]) -> str:
 
 
 def _kept(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
-    """Return the entries that a store keeps. Of entries with the same uuid, it keeps the first."""
+    """Return the entries that a store keeps: for each uuid, only the first entry."""
     seen: set[str] = set()
     kept = []
     for entry in entries:
@@ -178,13 +178,13 @@ def _kept(entries: Sequence[SessionStoreEntry]) -> list[SessionStoreEntry]:
 
 
 def _cut_files(file: Path) -> dict[Path, bytes]:
-    """Return the transcripts of a session whose last line was cut off, each with its whole lines.
+    """Return the transcripts of a session with an incomplete last line, each with its complete lines.
 
-    Claude Code appends a line for each entry. If it is killed while it writes, the last line has no end. In the
+    Claude Code appends a line for each entry. If it is killed during a write, the last line is incomplete. In the
     session's folder, the SDK imports only `subagents`, because tools keep their own files beside it.
 
     Raises:
-        FormatError: another line is not a JSON object, or the session has no whole line. The error names file and line.
+        FormatError: another line is not a JSON object, or the session has no complete line. It names file and line.
 
     """
     cut = {}

@@ -1,4 +1,4 @@
-"""Transcripts of the Claude Agent SDK: a transcript is a thread, a batch of entries one commit with its summary."""
+"""Transcripts of the Claude Agent SDK. A transcript is a thread. One commit has a batch of entries and the summary."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ ENTRIES, UUIDS = "entries", "uuids"
 _TRANSCRIPT = Schema.of({ENTRIES: reducers.extend, UUIDS: reducers.merge})
 MTIMES, SUMMARIES, SUBPATHS, LONG = "mtimes", "summaries", "subpaths", "long"
 _PROJECT = Schema.of(dict.fromkeys((MTIMES, SUMMARIES, SUBPATHS, LONG), reducers.merge))
-"""By the key of a session's id: when it was changed, its summary, the paths of its other transcripts; `long`: the ids
-whose key is another."""
+"""By the key of a session's id: the time of the last change, the summary, and the paths of its other transcripts.
+`long`: ids that differ from their key."""
 
 
 class StatelogSessionStore(SessionStore):
     """The SDK's `SessionStore`: `ClaudeAgentOptions(session_store=StatelogSessionStore(store))`.
 
-    A batch of entries, the summary and what a list shows are one commit. Entries that are there already, by their uuid,
-    are left out: a batch may be appended again. It runs under asyncio and under trio.
+    One commit has a batch of entries, the summary and the listed data. Entries whose uuid is already stored are
+    skipped, so a batch can be appended again. The store works under asyncio and trio.
 
     Args:
-        store: an open store. Whoever opened it closes it. `StatelogSessionStore.open(path)` opens one.
+        store: an open store. The caller closes it. `StatelogSessionStore.open(path)` opens a store itself.
 
     """
 
@@ -65,12 +65,12 @@ class StatelogSessionStore(SessionStore):
         return cls(statelog.open(path, **options))
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        """Add entries to a transcript. Raises ValueTypeError: one is no JSON. Nothing is added then."""
+        """Append entries to a transcript. Raises ValueTypeError if an entry is not JSON. Then nothing is added."""
         if entries:
             await run(self._append, key, list(entries), of_all(entries))
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        """Return the entries of a transcript, None if there is none."""
+        """Return the entries of a transcript, or None."""
 
         def read() -> list[SessionStoreEntry] | None:
             head = self.store.thread(thread_of(key), schema=_TRANSCRIPT).head
@@ -79,7 +79,7 @@ class StatelogSessionStore(SessionStore):
         return await run(read)
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
-        """Return the ids of a project's sessions, and when they were changed, in milliseconds."""
+        """Return the ids of a project's sessions and the times of their last change in milliseconds."""
 
         def read() -> list[SessionStoreListEntry]:
             state = self._project(project_key)
@@ -97,7 +97,7 @@ class StatelogSessionStore(SessionStore):
         return await run(read)
 
     async def delete(self, key: SessionKey) -> None:
-        """Delete a session with its other transcripts, or that which a subpath names. They may be begun again."""
+        """Delete a session with all its transcripts, or the transcript of a subpath. They can be created again."""
         await run(self._delete, key)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
@@ -121,12 +121,12 @@ class StatelogSessionStore(SessionStore):
         project = thread_id(PREFIX, key["project_key"])
         while True:
             head = self.store.thread(project, schema=_PROJECT).head
-            with suppress(ConflictError):  # somebody has appended since: there may be another transcript
+            with suppress(ConflictError):  # An append since may have added a transcript.
                 self._delete_at(head, project, key)
                 return
 
     def _delete_at(self, head: Checkpoint[Any] | None, project: str, key: SessionKey) -> None:
-        """Delete transcripts with what a list shows, if this is the project's head."""
+        """Delete transcripts with their listed data if `head` is the project's head."""
         subpath, name = key.get("subpath"), map_key(key["session_id"])
         subpaths = [] if head is None else head.state.get(SUBPATHS, {}).get(name, {}).values()
 
@@ -154,7 +154,7 @@ class StatelogSessionStore(SessionStore):
 
 
 def add_entries(key: SessionKey, entries: list[SessionStoreEntry], encoded: list[Json], tx: Transaction) -> None:
-    """Add the entries that are not there yet to a transcript, with the summary and what a list shows."""
+    """Append new entries to a transcript, with the summary and the listed data."""
     new: list[SessionStoreEntry] = []
     session, subpath = key["session_id"], key.get("subpath")
     name = map_key(session)
@@ -181,7 +181,7 @@ def add_entries(key: SessionKey, entries: list[SessionStoreEntry], encoded: list
 
 
 def read_transcripts(within: Threads, key: SessionKey) -> dict[str, str]:
-    """Return the transcripts of a session, each as a JSON array: "" is its own, the others are by their subpaths."""
+    """Return the transcripts of a session by subpath, each as a JSON array. The session's own transcript is ""."""
     project = within.thread(thread_id(PREFIX, key["project_key"]), schema=_PROJECT).state
     subpaths = project.get(SUBPATHS, {}).get(map_key(key["session_id"]), {}).values()
     heads = {
@@ -198,7 +198,7 @@ def thread_of(key: SessionKey) -> str:
 
 
 def _add(entries: list[SessionStoreEntry], encoded: list[Json], new: list[SessionStoreEntry], state: Any) -> None:
-    """Add the entries that are not there yet to a transcript; leave them in `new`."""
+    """Append the new entries to a transcript and to `new`."""
     new[:] = []
     uuids, kept = state[UUIDS], []
     for entry, text in zip(entries, encoded, strict=True):

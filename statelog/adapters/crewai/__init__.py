@@ -1,4 +1,4 @@
-"""CrewAI on a store: states of flows, checkpoints of crews, memory."""
+"""CrewAI on a store: states of flows, checkpoints of crews, and memory."""
 
 from statelog.adapters.crewai.checkpoints import StatelogCheckpointProvider
 from statelog.adapters.crewai.flows import StatelogFlowPersistence

@@ -1,4 +1,4 @@
-"""Checkpoints of crews: a branch of them is a thread, a checkpoint a version of it."""
+"""Checkpoints of crews. A branch of checkpoints is a thread, and each checkpoint is a version."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ PREFIX = "crewai-checkpoints"
 PIECES = "pieces"
 _SCHEMA = Schema.of({PIECES: reducers.replace})
 _CUTS = ("},{", "}, {")
-"""Where items of a list meet, without spaces and with them. Pieces that are equal are stored once."""
+"""Separators of list items, without and with spaces. Equal pieces are stored once."""
 
 
 class StatelogCheckpointProvider(SqliteProvider):
     """CrewAI's checkpoints in a store, for `CheckpointConfig(location="agent.state", provider=...)`.
 
-    CrewAI's configuration takes a fixed set of providers, and classes derived from them: so this one is.
+    CrewAI's configuration accepts only a fixed set of providers and their subclasses, so this is a subclass.
     """
 
     def checkpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main") -> str:
-        """Keep a checkpoint, and return where it is: the store's path, `#`, and its id."""
+        """Store a checkpoint and return its location: the store's path, `#` and its id."""
         id = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}_{uuid.uuid4().hex[:8]}"
         change = {PIECES: _cut(data)}
         metadata = {} if parent_id is None else {"parent": parent_id}
@@ -55,22 +55,22 @@ class StatelogCheckpointProvider(SqliteProvider):
         return f"{location}#{id}"
 
     async def acheckpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main") -> str:
-        """Do what `checkpoint` does."""
+        """Store a checkpoint like `checkpoint`."""
         return await run(self.checkpoint, data, location, parent_id=parent_id, branch=branch)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main") -> int:
-        """Let go of the oldest checkpoints of a branch; return how many. The last one always stays in the file."""
+        """Remove the oldest checkpoints of a branch and return their number. The last checkpoint always stays."""
         store = store_at(location)
         thread = store.thread(thread_id(PREFIX, branch), schema=_SCHEMA)
         ids = [id for id, of_branch in _DIRECTORY.all(store).items() if of_branch == branch]
         gone = ids[: max(len(ids) - max_keep, 0)]
         if gone:
             store.expire(found for id in gone if (found := _find(thread, id)))
-            _DIRECTORY.remove(store, *gone)  # after it: who is killed before finds them again
+            _DIRECTORY.remove(store, *gone)  # Last, so that a killed `prune` can be repeated.
         return len(gone)
 
     def from_checkpoint(self, location: str) -> str:
-        """Return the data of a checkpoint, as it was. Raises ValueError: there is none of that id."""
+        """Return the data of a checkpoint unchanged. Raises ValueError if the checkpoint does not exist."""
         path, _, id = location.rpartition("#")
         store = store_at(path)
         branch = _DIRECTORY.get(store, id)
@@ -82,12 +82,12 @@ class StatelogCheckpointProvider(SqliteProvider):
         raise ValueError(message)
 
     async def afrom_checkpoint(self, location: str) -> str:
-        """Do what `from_checkpoint` does."""
+        """Return the data of a checkpoint like `from_checkpoint`."""
         return await run(self.from_checkpoint, location)
 
 
 def _detect(path: str) -> Any:
-    """Return the provider of a checkpoint's location: CrewAI restores by what it finds there, whatever it was told."""
+    """Return the provider for a location. CrewAI chooses it by the file, not by its configuration."""
     place, is_ours = path.rpartition("#")[0], False
     with suppress(OSError), Path(place).open("rb") as file:
         is_ours = file.read(len(_STORE_BEGINS)).endswith(_STORE_BEGINS[-4:])
@@ -95,14 +95,14 @@ def _detect(path: str) -> Any:
 
 
 _STORE_BEGINS = bytes(16) + (0xBEEFC0DE).to_bytes(4, sys.byteorder)
-"""A page's header, and LMDB's number for its files."""
+"""A page header and LMDB's magic number."""
 
 _detect_of_crewai = utils.detect_provider
 utils.detect_provider = _detect
 
 
 def _find(thread: Thread[Any, Any], id: str) -> Checkpoint[Any] | None:
-    """Return a version, None if it was let go."""
+    """Return a version, or None if it was removed."""
     with suppress(NotFoundError):
         return thread.at(id)
     return None
@@ -112,6 +112,6 @@ _DIRECTORY = Directory(thread_id(f"{PREFIX}-ids"))
 
 
 def _cut(data: str) -> list[str]:
-    """Return what the pieces are joined with, and the pieces."""
+    """Return the separator and the pieces."""
     mark = max(_CUTS, key=data.count)
     return [mark, *data.split(mark)]

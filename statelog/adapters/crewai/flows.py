@@ -1,4 +1,4 @@
-"""States of CrewAI's flows: a flow is a thread, each state that was saved a version of it."""
+"""States of CrewAI's flows. A flow is a thread, and each saved state is a version."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _PENDING = Schema.of({CONTEXT: reducers.replace, STATE: reducers.replace})
 
 
 class StatelogFlowPersistence(FlowPersistence):
-    """CrewAI's `FlowPersistence` on a store: every state that was saved is a version, and costs what is new in it.
+    """CrewAI's `FlowPersistence` on a store. Every saved state is a version that stores only its changes.
 
     Args:
-        store: an open store, or the path of one. A path is opened once in a process, and stays open.
+        store: an open store, or a path. A path is opened once in a process and stays open.
 
     """
 
@@ -65,7 +65,7 @@ class StatelogFlowPersistence(FlowPersistence):
     # --- CrewAI's ---------------------------------------------------------------------
 
     def save_state(self, flow_uuid: str, method_name: str, state_data: dict[str, Any] | BaseModel) -> None:
-        """Save a flow's state after a method. The metadata of the version has the name of the method.
+        """Save a flow's state after a method. The version's metadata has the method's name.
 
         Raises:
             ValueError: the state is neither a dict nor a model.
@@ -75,27 +75,27 @@ class StatelogFlowPersistence(FlowPersistence):
         self._save(flow_uuid, method_name, state_data, None)
 
     def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
-        """Return a flow's last state, None if there is none."""
+        """Return a flow's last state, or None."""
         head = self.store.thread(thread_id(PREFIX, flow_uuid)).head
         return None if head is None else join(head.state)
 
     def save_pending_feedback(
         self, flow_uuid: str, context: PendingFeedbackContext, state_data: dict[str, Any] | BaseModel
     ) -> None:
-        """Save a flow's state with the question that it waits on: both are one commit.
+        """Save a flow's state and the question that it waits on in one commit.
 
-        The version is tagged, so that retention keeps it as long as the flow waits.
+        The version is tagged, so that retention keeps it while the flow waits.
         """
         self._save(flow_uuid, context.method_name, state_data, context)
         keep_waiting(self.store, flow_uuid)
 
     def load_pending_feedback(self, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
-        """Return the state and the question that a flow waits on, None if it waits on none."""
+        """Return the state and the question that a flow waits on, or None."""
         with self.store.snapshot() as snapshot:
             return read_pending(snapshot, flow_uuid)
 
     def clear_pending_feedback(self, flow_uuid: str) -> None:
-        """Forget the question that a flow waited on."""
+        """Delete the question that a flow waited on."""
         lives.gone(self.store, thread_id(PENDING_PREFIX, flow_uuid))
         with suppress(NotFoundError):
             self.store.thread(thread_id(PREFIX, flow_uuid)).untag(_TAG)
@@ -109,17 +109,17 @@ class StatelogFlowPersistence(FlowPersistence):
 
 
 def encode(value: Any) -> Json:
-    """Return a state, or a part of one, as JSON that CrewAI's own persistence would write."""
+    """Return a state, or a part of one, as the JSON that CrewAI's own persistence writes."""
     return Json.of(value, default=_default, allow_nan=True)
 
 
 def encode_question(context: PendingFeedbackContext) -> Json:
-    """Return a question as it is stored."""
+    """Return a question in stored form."""
     return encode(context.to_dict())
 
 
 def wait(tx: Transaction, flow_uuid: str, question: Json) -> str:
-    """Let a flow wait on a question; return the id of the version that it waits with."""
+    """Store the question that a flow waits on. Return the id of the waiting version."""
     version_id = f"waiting-{uuid.uuid4().hex}"
     change = {CONTEXT: question, STATE: version_id}
     lives.write(tx, thread_id(PENDING_PREFIX, flow_uuid), _PENDING, lambda thread: thread.commit(change))
@@ -127,15 +127,15 @@ def wait(tx: Transaction, flow_uuid: str, question: Json) -> str:
 
 
 def keep_waiting(store: Store, flow_uuid: str) -> None:
-    """Tag the version that a flow waits with, so that retention keeps it."""
+    """Tag the waiting version of a flow, so that retention keeps it."""
     version_id = store.thread(thread_id(PENDING_PREFIX, flow_uuid), schema=_PENDING).state.get(STATE)
-    if version_id is not None:  # else another has cleared it meanwhile
+    if version_id is not None:  # Otherwise another process has cleared it.
         with suppress(NotFoundError):
             store.thread(thread_id(PREFIX, flow_uuid)).tag(_TAG, version_id)
 
 
 def read_pending(within: Threads, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
-    """Return the state and the question that a flow waits on, None if it waits on none."""
+    """Return the state and the question that a flow waits on, or None."""
     kept = within.thread(thread_id(PENDING_PREFIX, flow_uuid), schema=_PENDING).state
     context = read_value(kept, CONTEXT)
     if context is None:
@@ -144,7 +144,7 @@ def read_pending(within: Threads, flow_uuid: str) -> tuple[dict[str, Any], Pendi
     head = thread.head
     try:
         state = join(thread.at(kept[STATE]).state)
-    except NotFoundError:  # somebody has let go of it
+    except NotFoundError:  # It was removed.
         state = None if head is None else join(head.state)
     return None if state is None else (state, PendingFeedbackContext.from_dict(context))
 
@@ -154,12 +154,12 @@ def _dict_of(state: Any) -> dict[str, Any]:
         state = state.model_dump(mode="json", fallback=_default)
     if not isinstance(state, dict):
         message = f"state_data must be either a Pydantic BaseModel or dict, got {type(state)}"
-        raise ValueError(message)  # noqa: TRY004 - what CrewAI's own raises
+        raise ValueError(message)  # noqa: TRY004 - CrewAI's own class raises ValueError
     return {str(key): value for key, value in state.items()}
 
 
 def _default(value: Any) -> Any:
-    """Return what CrewAI's own persistence makes of a value that JSON has not."""
+    """Return a value that JSON lacks in the form of CrewAI's own persistence."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", fallback=_default)
     if isinstance(value, set | frozenset | tuple):

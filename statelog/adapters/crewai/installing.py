@@ -19,14 +19,14 @@ SCHEME = "statelog:"
 
 
 def install(store: Store | str | os.PathLike[str]) -> None:
-    """Make a store CrewAI's default in this process, by its public setters.
+    """Make a store CrewAI's default in this process, with CrewAI's public setters.
 
-    A flow that is given no persistence saves its states there. Memory does with `Memory(storage="statelog:NAME")`; what
-    names another storage is CrewAI's own. Checkpoints have no default: give `CheckpointConfig` a
-    `StatelogCheckpointProvider`.
+    Flows without an explicit persistence save their states in the store. `Memory(storage="statelog:NAME")` uses the
+    store, too; other names mean CrewAI's storages. Checkpoints have no default: pass a `StatelogCheckpointProvider` to
+    `CheckpointConfig`.
 
     Args:
-        store: an open store, or the path of one.
+        store: an open store, or a path.
 
     """
     set_flow_persistence_factory(lambda: StatelogFlowPersistence(store))

@@ -31,12 +31,12 @@ _SCHEMA = Schema.of({RECORDS: reducers.merge, VECTORS: reducers.merge})
 class StatelogMemoryStorage:
     """CrewAI's `StorageBackend`: `Memory(storage=StatelogMemoryStorage("agent.state"))`.
 
-    A save, an update or a deletion is one commit. A search compares the query with every vector; the score is that of
-    CrewAI's LanceDB storage, 1 / (1 + squared distance). What was read is kept until somebody writes.
+    A save, an update or a deletion is one commit. A search compares the query with every vector. The score is
+    1 / (1 + squared distance), as in CrewAI's LanceDB storage. Records are cached until the next write.
 
     Args:
-        store: an open store, or the path of one.
-        name: of this memory; others of the same store are apart.
+        store: an open store, or a path.
+        name: the name of this memory. Memories of a store are separate.
 
     """
 
@@ -46,10 +46,10 @@ class StatelogMemoryStorage:
         self._known: tuple[int, dict[str, MemoryRecord]] = (-1, {})
 
     def save(self, records: list[MemoryRecord]) -> None:
-        """Keep records, in the place of those of the same id.
+        """Store records. A record replaces an existing one with the same id.
 
         Raises:
-            EmbeddingDimensionMismatchError: a vector is of another length than those that are kept.
+            EmbeddingDimensionMismatchError: a vector's length differs from the stored vectors.
 
         """
         if not records:
@@ -66,7 +66,7 @@ class StatelogMemoryStorage:
         lives.write(self._store, self._thread, _SCHEMA, lambda thread: thread.commit(change))
 
     def update(self, record: MemoryRecord) -> None:
-        """Replace the record of the same id."""
+        """Replace the record with the same id."""
         self.save([record])
 
     def search(
@@ -78,7 +78,7 @@ class StatelogMemoryStorage:
         limit: int = 10,
         min_score: float = 0.0,
     ) -> list[tuple[MemoryRecord, float]]:
-        """Return the records whose vectors are nearest to a query, with their scores, the best first."""
+        """Return the records with the vectors nearest to a query and their scores, best first."""
         self._check_length(len(query_embedding))
         fits = _filter(scope_prefix, categories, metadata_filter)
         found = [record for record in self._read().values() if record.embedding and fits(record)]
@@ -97,7 +97,7 @@ class StatelogMemoryStorage:
         older_than: datetime | None = None,
         metadata_filter: dict[str, Any] | None = None,
     ) -> int:
-        """Delete the records that fit all that is given; return how many."""
+        """Delete the records that match all given arguments. Return their number."""
         fits = _filter(scope_prefix, categories, metadata_filter)
         gone = [
             record.id
@@ -122,26 +122,26 @@ class StatelogMemoryStorage:
         return count
 
     def reset(self, scope_prefix: str | None = None) -> None:
-        """Delete all records, or those of a scope."""
+        """Delete all records, or the records of a scope."""
         if scope_prefix is None or not scope_prefix.strip("/"):
             lives.gone(self._store, self._thread)
         else:
             self.delete(scope_prefix)
 
     def get_record(self, record_id: str) -> MemoryRecord | None:
-        """Return a record, None if there is none of that id."""
+        """Return a record, or None."""
         found = self._read().get(record_id)
         return None if found is None else found.model_copy(deep=True)
 
     def list_records(self, scope_prefix: str | None = None, limit: int = 200, offset: int = 0) -> list[MemoryRecord]:
-        """Return records of a scope, the newest first."""
+        """Return the records of a scope, newest first."""
         if limit <= 0 or offset < 0:
             return []
         found = sorted(self._of(scope_prefix), key=lambda record: record.created_at, reverse=True)
         return [record.model_copy(deep=True) for record in found[offset : offset + limit]]
 
     def get_scope_info(self, scope: str) -> ScopeInfo:
-        """Return what a scope holds, with those below it."""
+        """Return a summary of a scope and its nested scopes."""
         path = scope.rstrip("/") or "/"
         found = self._of(scope)
         times = [record.created_at for record in found]
@@ -155,11 +155,11 @@ class StatelogMemoryStorage:
         )
 
     def list_scopes(self, parent: str = "/") -> list[str]:
-        """Return the scopes right below one."""
+        """Return the direct children of a scope."""
         return _children(self._of(parent), parent.rstrip("/") or "/")
 
     def list_categories(self, scope_prefix: str | None = None) -> dict[str, int]:
-        """Return how many records of a scope have each category."""
+        """Return the number of a scope's records by category."""
         counts: dict[str, int] = {}
         for record in self._of(scope_prefix):
             for category in record.categories:
@@ -167,11 +167,11 @@ class StatelogMemoryStorage:
         return counts
 
     def count(self, scope_prefix: str | None = None) -> int:
-        """Return how many records a scope has, with those below it."""
+        """Return the number of records in a scope and its nested scopes."""
         return len(self._of(scope_prefix))
 
     async def asave(self, records: list[MemoryRecord]) -> None:
-        """Do what `save` does."""
+        """Store records like `save`."""
         await run(self.save, records)
 
     async def asearch(
@@ -183,7 +183,7 @@ class StatelogMemoryStorage:
         limit: int = 10,
         min_score: float = 0.0,
     ) -> list[tuple[MemoryRecord, float]]:
-        """Do what `search` does."""
+        """Search like `search`."""
         return await run(
             self.search, query_embedding, scope_prefix, categories, metadata_filter, limit=limit, min_score=min_score
         )
@@ -196,7 +196,7 @@ class StatelogMemoryStorage:
         older_than: datetime | None = None,
         metadata_filter: dict[str, Any] | None = None,
     ) -> int:
-        """Do what `delete` does."""
+        """Delete records like `delete`."""
         return await run(self.delete, scope_prefix, categories, record_ids, older_than, metadata_filter)
 
     def _check_length(self, length: int) -> None:

@@ -1,4 +1,4 @@
-"""Flows of CrewAI's SQLiteFlowPersistence, copied into a store: each state that was saved is a version."""
+"""Copies flows of CrewAI's SQLiteFlowPersistence to a store. Each saved state is a version."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _Pending = tuple[dict[str, Any], PendingFeedbackContext]
 
 _FLOWS = "SELECT flow_uuid FROM flow_states UNION SELECT flow_uuid FROM pending_feedback ORDER BY flow_uuid"
 _STATES = "SELECT method_name, state_json FROM flow_states WHERE flow_uuid = ? ORDER BY id"
-"""CrewAI's class shows the last state alone."""
+"""SQL, because CrewAI's class returns only the last state."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[_Database]:
-    """Yield what a database holds. It is read as it is at this moment; the file is not written to.
+    """Yield the flows of a database, from a consistent copy. The file is not written to.
 
     Raises:
-        FormatError: it is no database of CrewAI's flows.
+        FormatError: the file is not a database of CrewAI's flows.
 
     """
     with copied(path, "CrewAI's flows", "flow_states", "pending_feedback") as database:
@@ -49,7 +49,7 @@ class _Flow(NamedTuple):
     """The parts of a flow that are compared. They are texts, because a NaN is not equal to itself."""
 
     saved: list[tuple[str | None, bytes]]
-    """Of each state the method and a digest: all states of a flow may be more than fits in memory."""
+    """The method and a digest of each state. All states of a flow may not fit in memory."""
     last: bytes
     pending: tuple[bytes, str] | None
     """The digest of the waiting state, and the question."""
@@ -74,7 +74,7 @@ class _Database:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a flow in one transaction, and compare. See `statelog.adapters.kit.moving.Source`."""
+        """Copy a flow in one transaction and compare it. See `statelog.adapters.kit.moving.Source`."""
         what = f"flow {name!r}"
         with reading(what):
             saved: list[tuple[str | None, bytes]] = [(method, _digest(state)) for method, state in self._states(name)]
@@ -96,19 +96,19 @@ class _Database:
         for method, text in self._database.rows(_STATES, name):
             state = json.loads(text)
             if not isinstance(state, dict):
-                message = f"a state of flow {name!r} is no dict"
+                message = f"a state of flow {name!r} is not a dict"
                 raise FormatError(message, flow=name)
             yield method, state
 
 
 def _waiting_at(what: str, flow: _Flow) -> int | None:
-    """Return which of its states a flow waits with, None if it waits on nothing."""
+    """Return the index of the state with which a flow waits, or None if it does not wait."""
     if flow.pending is None:
         return None
     waiting, _question = flow.pending
     found = [number for number, (_method, digest) in enumerate(flow.saved) if digest == waiting]
     if not found:
-        message = f"{what} waits with a state that is none of its own"
+        message = f"{what} waits with a state that it has not saved"
         raise FormatError(message, source=what)
     return found[-1]
 

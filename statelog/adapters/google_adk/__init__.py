@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit on a store: sessions, artifacts, memory."""
+"""Google's Agent Development Kit on a store: sessions, artifacts and memory."""
 
 from statelog.adapters.google_adk.artifacts import StatelogArtifactService
 from statelog.adapters.google_adk.memory import StatelogMemoryService

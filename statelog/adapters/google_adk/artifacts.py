@@ -1,4 +1,4 @@
-"""Artifacts of ADK: an artifact is a thread, each of its versions one of the thread's."""
+"""Artifacts of ADK. An artifact is a thread, and its versions are versions of the thread."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _OF_USER = "user:"
 
 
 class StatelogArtifactService(BaseArtifactService):
-    """ADK's artifact service on a store: bytes are kept as they are, versions are numbered from 0.
+    """ADK's artifact service on a store. Bytes are stored unchanged. Versions are numbered from 0.
 
     Args:
-        store: an open store. Whoever opened it closes it. `StatelogArtifactService.open(path)` opens one.
+        store: an open store. The caller closes it. `StatelogArtifactService.open(path)` opens a store itself.
 
     """
 
@@ -56,7 +56,7 @@ class StatelogArtifactService(BaseArtifactService):
         session_id: str | None = None,
         custom_metadata: dict[str, Any] | None = None,
     ) -> int:
-        """Keep a new version of an artifact, and return its number."""
+        """Store a new version of an artifact and return its number."""
         part = ensure_part(artifact)
         place = _Place(app_name, user_id, session_id, filename)
         return await run(self._save, place, part, Json.of(custom_metadata or {}))
@@ -70,12 +70,12 @@ class StatelogArtifactService(BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> types.Part | None:
-        """Return a version of an artifact, the last one if none is named; None if there is none."""
+        """Return a version of an artifact, by default the last one. Return None if it does not exist."""
         found = await run(self._find, _Place(app_name, user_id, session_id, filename), version)
         return None if found is None else await run(_part_of, found)
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the names of a user's artifacts, and of those of a session if one is named."""
+        """Return the names of a user's artifacts, and those of a session if given."""
 
         def read() -> list[str]:
             names = {*_Place(app_name, user_id, None, "").directory.all(self.store)}
@@ -100,14 +100,14 @@ class StatelogArtifactService(BaseArtifactService):
     async def list_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[int]:
-        """Return the numbers of an artifact's versions."""
+        """Return the version numbers of an artifact."""
         place = _Place(app_name, user_id, session_id, filename)
         return list(range(await run(lambda: self.store.thread(place.thread).version + 1)))
 
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
-        """Return what is known of an artifact's versions, the first one first."""
+        """Return the metadata of an artifact's versions, oldest first."""
         place = _Place(app_name, user_id, session_id, filename)
 
         def read() -> list[ArtifactVersion]:
@@ -125,7 +125,7 @@ class StatelogArtifactService(BaseArtifactService):
         session_id: str | None = None,
         version: int | None = None,
     ) -> ArtifactVersion | None:
-        """Return what is known of a version, the last one if none is named; None if there is none."""
+        """Return the metadata of a version, by default the last one. Return None if it does not exist."""
         place = _Place(app_name, user_id, session_id, filename)
 
         def read() -> ArtifactVersion | None:
@@ -140,7 +140,7 @@ class StatelogArtifactService(BaseArtifactService):
             part = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
         write = {PART: Json(part.model_dump_json(exclude_none=True)), DATA: data, ABOUT: about}
         while True:
-            head = self.store.thread(place.thread).head  # that of a transaction is known when it has ended
+            head = self.store.thread(place.thread).head  # the number is known only after the transaction
             expected = -1 if head is None else head
 
             def commit(thread: Thread[Any, Any], expected: int | Checkpoint[Any] = expected) -> None:
@@ -151,7 +151,7 @@ class StatelogArtifactService(BaseArtifactService):
                     lives.write(tx, place.thread, SCHEMA, commit)
                     if place.directory.get(tx, place.filename) is None:
                         place.directory.put(tx, {place.filename: True})
-            except (ConflictError, ThreadDeletedError):  # another version has come since, or it was deleted
+            except (ConflictError, ThreadDeletedError):  # The head has changed.
                 continue
             return 0 if head is None else head.version + 1
 
@@ -167,7 +167,7 @@ class StatelogArtifactService(BaseArtifactService):
 
 
 class _Place:
-    """Where an artifact stands: with its session, or with its user."""
+    """The location of an artifact: its session, or its user."""
 
     def __init__(self, app_name: str, user_id: str, session_id: str | None, filename: str) -> None:
         is_of_user = session_id is None or filename.startswith(_OF_USER)

@@ -1,4 +1,4 @@
-"""Memory of ADK by keyword: what is kept is searched as ADK's own service in memory searches it."""
+"""ADK's memory with the keyword search of ADK's in-memory service."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 PREFIX = "adk-memory"
 EVENTS, SESSIONS, DELETED = "events", "sessions", "deleted"
 SCHEMA = Schema.of({EVENTS: reducers.extend, SESSIONS: reducers.extend, DELETED: reducers.merge})
-"""`sessions`: in the order in which they came, which is that of memories that share as many words with a query."""
+"""`sessions` are in order of arrival. Memories that share equally many words with a query keep this order."""
 _NO_SESSION = "__unknown_session_id__"
 
 
 class StatelogMemoryService(BaseMemoryService):
-    """ADK's memory service on a store: the events of a user, found by the words that they share with a query.
+    """ADK's memory service on a store. It finds a user's events by the words that they share with a query.
 
-    The search is that of ADK's InMemoryMemoryService: at most ten memories, those with most of the words first. It
-    reads all events of the user, again only when they have changed.
+    The search is that of ADK's InMemoryMemoryService: at most ten memories, those with most shared words first. It
+    reads all events of the user, and caches them until they change.
 
     Args:
-        store: an open store. Whoever opened it closes it. `StatelogMemoryService.open(path)` opens one.
+        store: an open store. The caller closes it. `StatelogMemoryService.open(path)` opens a store itself.
 
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._known: dict[str, tuple[int, InMemoryMemoryService]] = {}
-        """By thread: its version, and what searches it."""
+        """By thread, the version and the search service."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -54,7 +54,7 @@ class StatelogMemoryService(BaseMemoryService):
         return cls(statelog.open(path, **options))
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Keep the events of a session, in the place of those that were kept of it before."""
+        """Store the events of a session. They replace the session's events stored before."""
         await run(self._keep, session.app_name, session.user_id, session.id, session.events, is_whole=True)
 
     async def add_events_to_memory(
@@ -66,16 +66,16 @@ class StatelogMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Keep events; those that are there already, or were deleted, are left out."""
+        """Store events. Events that exist already or were deleted are skipped."""
         await run(self._keep, app_name, user_id, session_id or _NO_SESSION, events, is_whole=False)
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
-        """Return the memories that share most words with a query."""
+        """Return the memories that share the most words with a query."""
         memory = await self._searched(app_name, user_id)
         return await memory.search_memory(app_name=app_name, user_id=user_id, query=query)
 
     async def delete_memory(self, *, app_name: str, user_id: str, memory_id: str | None = None) -> None:
-        """Delete an event from memory. It is not taken up again with its session."""
+        """Delete an event from memory. Adding its session again does not restore it."""
         if memory_id:
             await run(self._delete, thread_id(PREFIX, app_name, user_id), memory_id)
 
@@ -131,7 +131,7 @@ class StatelogMemoryService(BaseMemoryService):
         return memory
 
     def _read(self, id: str) -> tuple[int, InMemoryMemoryService | dict[str, list[Event]]]:
-        """Return the version of a user's memory, and what is searched, or else the events by session."""
+        """Return the version of a user's memory, and the cached search service or the events by session."""
         head = self.store.thread(id, schema=SCHEMA).head
         if head is None:
             return -1, {}
@@ -145,4 +145,4 @@ class StatelogMemoryService(BaseMemoryService):
 
 
 _KNOWN_MAX = 64
-"""Users whose memory is kept as it is searched."""
+"""The maximum number of users whose search service is cached."""

@@ -1,4 +1,4 @@
-"""Sessions of ADK's DatabaseSessionService and SqliteSessionService, copied into a store: an event is a version."""
+"""Copies sessions of ADK's DatabaseSessionService and SqliteSessionService to a store. An event is a version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 _OLD_COLUMN, _NEW_TABLE = "actions", "adk_internal_metadata"
-"""Only a database of DatabaseSessionService has one of them: its first schema the column, its second one the table."""
+"""They identify a DatabaseSessionService: its first schema has the column, its second schema has the table."""
 
 _SESSIONS = "SELECT app_name, user_id, id FROM sessions ORDER BY app_name, user_id, id"
 _USERS = "SELECT app_name, user_id FROM user_states WHERE state <> '{}' EXCEPT SELECT app_name, user_id FROM sessions"
@@ -41,17 +41,18 @@ _APPS = """
     SELECT app_name FROM app_states WHERE state <> '{}' EXCEPT SELECT app_name FROM sessions
     EXCEPT SELECT app_name FROM user_states WHERE state <> '{}'
 """
-"""Sessions; users that have a state and no session; apps that have a state and neither."""
+"""Queries for sessions, for users with a state but no session, and for apps with a state but no session or user."""
 
 _SHARED = (State.APP_PREFIX, State.USER_PREFIX)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[_Database]:
-    """Yield what a database holds. It is read as it is at this moment; the file is not written to.
+    """Yield the sessions of a database, from a consistent copy. The file is not written to.
 
     Raises:
-        FormatError: it is no database of ADK's sessions. UsageError: ADK lacks what it reads this one with.
+        FormatError: the file is not a database of ADK's sessions.
+        UsageError: ADK needs a package that is not installed to read this database.
 
     """
     with (
@@ -92,11 +93,11 @@ class _Database:
         self._keys = {join_names(*key): key for key in keys}
 
     def names(self) -> Sequence[str]:
-        """Return apps, users and ids of sessions, as `app/user/id`; and what has a state without a session."""
+        """Return the names of sessions as `app/user/id`, and of users and apps with a state but no session."""
         return list(self._keys)
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a session with what its user and app share in one transaction, and compare.
+        """Copy a session and its shared state in one transaction, and compare the copy.
 
         See `statelog.adapters.kit.moving.Source`.
         """
@@ -110,19 +111,19 @@ class _Database:
         return copy_once(store, f"session {name!r}", move.wanted, held=move.held, write=move.write)
 
     async def _read(self, app_name: str, user_id: str | None = None, session_id: str | None = None) -> Session:
-        if session_id is None:  # a new session, in the copy, shows what is shared
+        if session_id is None:  # A new session in the copy shows the shared state.
             return await self._service.create_session(app_name=app_name, user_id=user_id or uuid.uuid4().hex)
         found = await self._service.get_session(app_name=app_name, user_id=user_id or "", session_id=session_id)
         if found is None:
-            message = "it is listed, and not there"
+            message = "it is listed, but does not exist"
             raise FormatError(message)
         return found
 
 
 class _Shared:
-    """The state that sessions of a user and of an app share.
+    """The state that the sessions of a user or an app share.
 
-    A store may know more of it than the database: what it does not know is added, and nothing of it is changed.
+    The store may have more values than the database. Missing values are added, and existing values are not changed.
     """
 
     def __init__(self, source: Session, *, has_user: bool) -> None:
@@ -153,11 +154,11 @@ class _Shared:
 
 
 class _Whole(_Shared):
-    """A session with all that it sees."""
+    """A session with its own and its shared state."""
 
     def __init__(self, source: Session) -> None:
         super().__init__(source, has_user=True)
-        self._id = source.id.strip()  # as ADK's own services, ours asks for an id without blanks around it
+        self._id = source.id.strip()  # ADK's services and ours strip ids.
 
     @property
     def wanted(self) -> Any:
@@ -186,13 +187,13 @@ class _Whole(_Shared):
 
 
 def _versions(session: Session, last: dict[str, Json]) -> Iterator[dict[str, Any]]:
-    """Yield what a session began with, as far as that can be told, and what each event has changed.
+    """Yield the initial state of a session, as far as it is known, and then the changes of each event.
 
-    What no event has set, it began with.
+    Values that no event has set belong to the initial state.
 
     Args:
-        session: read from the database.
-        last: its own state, encoded.
+        session: the session from the database.
+        last: the session's own state, encoded.
 
     """
     deltas = [split_state(event.actions.state_delta)["session"] for event in session.events]
@@ -202,7 +203,7 @@ def _versions(session: Session, last: dict[str, Json]) -> Iterator[dict[str, Any
     yield {EVENTS: [], STATE: dict(state), ORDER: list(state), UPDATED: updated}
     for event, delta in zip(session.events, deltas, strict=True):
         at, change = event.timestamp, delta
-        if event is session.events[-1]:  # whatever the database has made of it
+        if event is session.events[-1]:  # so that the state ends as in the database
             after = {**state, **delta}
             rest = {key: value for key, value in last.items() if after.get(key) != value}
             at, change = session.last_update_time, {**delta, **rest}

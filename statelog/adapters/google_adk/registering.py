@@ -1,4 +1,4 @@
-"""The scheme `statelog:` for ADK's command line."""
+"""Registers the URI scheme `statelog:` for ADK's command line."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SCHEME = "statelog"
 
 
 def register() -> None:
-    """Let ADK's command line take stores: `adk web --session_service_uri statelog:///agent.state`.
+    """Enable stores on ADK's command line: `adk web --session_service_uri statelog:///agent.state`.
 
-    Call it in `services.py` of the folder of agents. The path is relative to the working directory; with four slashes
-    it is absolute. The same URI may name the artifact service and the memory service.
+    Call it in `services.py` in the folder of agents. With three slashes the path is relative to the working directory,
+    with four it is absolute. The same URI works for the artifact service and the memory service.
     """
     registry = get_service_registry()
     registry.register_session_service(SCHEME, _making(StatelogSessionService))
@@ -45,6 +45,6 @@ def _path_of(uri: str) -> Path:
     parts = urlsplit(uri)
     path = unquote(parts.path).removeprefix("/")
     if parts.netloc or not path:
-        message = f"{uri!r} names no store, as statelog:///agent.state does"
+        message = f"{uri!r} is not the URI of a store, such as statelog:///agent.state"
         raise UsageError(message, argument="uri", value=uri)
     return Path(path)

@@ -1,6 +1,6 @@
-"""Where the parts of a session stand: the app's state, the user's, and what a list of sessions shows.
+"""Stores the shared parts of sessions: the app's state, the user's state, and the list of sessions.
 
-A user's thread holds what a list shows of each session, so that a list reads one thread.
+A user's thread has the listed data of each session, so that listing reads one thread.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 PREFIX = "adk"
 STATE, ORDER, USERS, UPDATED, STATES, ORDERS, LONG = "state", "order", "users", "updated", "states", "orders", "long"
 APP = Schema.of({STATE: reducers.merge, ORDER: reducers.extend, USERS: reducers.merge})
-"""`order`: the names of the state, as they came: a stored dict is sorted. `users`: the user's name, by its key."""
+"""`order`: names of the state in order of arrival, because stored dicts are sorted. `users`: user names by key."""
 USER = Schema.of(
     {ORDER: reducers.extend} | dict.fromkeys((STATE, UPDATED, STATES, ORDERS, LONG), reducers.merge),
 )
-"""By the key of a session's id: when it was changed, its state, the order of that unless it is sorted; `long`: the ids
-whose key is another."""
+"""By the key of a session's id: the time of the last change, the state, and its order of names unless it is sorted.
+`long`: ids that differ from their key."""
 
 
 def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
-    """Return a state's values as they are stored, of "app", "user" and "session"; what is temporary is left out.
+    """Return the encoded values of a state by scope: "app", "user" and "session". Temporary values are left out.
 
     Raises:
-        ValueTypeError: a value is no JSON, nor what pydantic makes JSON of.
+        ValueTypeError: a value cannot be encoded as JSON, even by pydantic.
 
     """
     found: dict[str, dict[str, Json]] = {"app": {}, "user": {}, "session": {}}
@@ -54,18 +54,18 @@ def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
 
 
 def values(kept: Any, order: Iterable[str]) -> dict[str, Any]:
-    """Return the values of a stored state, in the order in which their names came."""
+    """Return the values of a stored state in the order in which their names arrived."""
     found = {name: item.value for name, item in kept.items()}
     return dict.fromkeys(name for name in order if name in found) | found
 
 
 def values_of(state: Any) -> dict[str, Any]:
-    """Return the values of what a thread of an app, a user or a session holds."""
+    """Return the values of the thread of an app, a user or a session."""
     return values(state.get(STATE, {}), state.get(ORDER, ()))
 
 
 def merging(state: Any, delta: dict[str, Json]) -> dict[str, Any]:
-    """Return what is committed to a thread with this state, so that the delta is in it."""
+    """Return the commit that merges `delta` into a thread with this state."""
     if not delta:
         return {}
     held = state.get(STATE, {})
@@ -74,7 +74,7 @@ def merging(state: Any, delta: dict[str, Json]) -> dict[str, Any]:
 
 
 class Scopes:
-    """An app and a user of it, within a store, a transaction or a snapshot."""
+    """An app and one of its users, in a store, a transaction or a snapshot."""
 
     def __init__(self, within: Threads, app_name: str, user_id: str) -> None:
         self.within = within
@@ -91,7 +91,7 @@ class Scopes:
         return self.within.thread(self.user_thread, schema=USER).state
 
     def shared_state(self) -> dict[str, Any]:
-        """Return what every session of the user sees, with its prefixes."""
+        """Return the state that all sessions of the user share, with prefixes."""
         app, user = values_of(self.app()), values_of(self.user())
         return {
             **{State.APP_PREFIX + name: value for name, value in app.items()},
@@ -99,14 +99,14 @@ class Scopes:
         }
 
     def write_app(self, delta: dict[str, Json], users: dict[str, str] | None = None) -> None:
-        """Merge into the app's state, and into its users."""
+        """Merge `delta` into the app's state, and `users` into its users."""
         more = {USERS: users} if users else {}
         lives.write(
             self.within, self.app_thread, APP, lambda thread: thread.commit(more | merging(thread.state, delta))
         )
 
     def write_user(self, delta: dict[str, Json]) -> None:
-        """Merge into the user's state."""
+        """Merge `delta` into the user's state."""
         self._write_user({}, delta)
 
     def _write_user(self, change: dict[str, Any], delta: dict[str, Json]) -> None:
@@ -117,13 +117,13 @@ class Scopes:
     def show(
         self, session_id: str, updated: float, *, whole: dict[str, Json] | None = None, of_user: dict[str, Json]
     ) -> None:
-        """Write what a list shows of a session.
+        """Write the listed data of a session.
 
         Args:
             session_id: the session.
-            updated: when it was changed.
-            whole: its state, if that is to be another, in its order.
-            of_user: what is merged into the user's state.
+            updated: the time of the change.
+            whole: the new state in its order, if it changes.
+            of_user: values to merge into the user's state.
 
         """
         key = map_key(session_id)
@@ -137,7 +137,7 @@ class Scopes:
         self._write_user(change, of_user)
 
     def show_change(self, session_id: str, updated: float, delta: dict[str, Json], of_user: dict[str, Json]) -> bool:
-        """Merge into the state that a list shows of a session, and into the user's; False if it shows none of it."""
+        """Merge into a session's listed state and into the user's state. Return False if the list has no such state."""
         key = map_key(session_id)
 
         def merge(state: Any) -> bool:
@@ -161,7 +161,7 @@ class Scopes:
         return lives.write(self.within, self.user_thread, USER, lambda thread: thread.edit(merge, lazy=True))
 
     def forget(self, session_id: str) -> None:
-        """Take a session out of what a list shows."""
+        """Remove a session from the list."""
 
         def remove(state: Any) -> None:
             key = map_key(session_id)

@@ -1,4 +1,4 @@
-"""Sessions of ADK: a session is a thread, an event one commit with all that it changes."""
+"""Sessions of ADK. A session is a thread, and an event is one commit with all its changes."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ _NOT_OF_SESSION = (State.APP_PREFIX, State.USER_PREFIX, State.TEMP_PREFIX)
 
 
 class StatelogSessionService(BaseSessionService):
-    """ADK's session service on a store, which any number of processes may use.
+    """ADK's session service on a store. Any number of processes may use it.
 
-    An event is one transaction: the event, the state of its session, of the user and the app, and what a list shows. A
-    session that was changed since it was read is stale: an append to it raises StaleSessionError.
+    One transaction writes an event, the states of its session, user and app, and the listed data. A session object is
+    stale if the session has changed since it was read: an append to it raises StaleSessionError.
 
     Args:
-        store: an open store. Whoever opened it closes it. `StatelogSessionService.open(path)` opens one.
+        store: an open store. The caller closes it. `StatelogSessionService.open(path)` opens a store itself.
 
     """
 
@@ -75,13 +75,13 @@ class StatelogSessionService(BaseSessionService):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Open a store for this service; `close` closes it. Options are those of `statelog.open`."""
+        """Open a store for this service. `close` closes it. Options are those of `statelog.open`."""
         made = cls(statelog.open(path, **options))
         made._owns_store = True
         return made
 
     async def close(self) -> None:
-        """Close the store if `open` has opened it."""
+        """Close the store if `open` opened it."""
         if self._owns_store:
             await run(self.store.close)
 
@@ -90,27 +90,27 @@ class StatelogSessionService(BaseSessionService):
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
     ) -> Session:
-        """Create a session. Raises AlreadyExistsError: there is one of that id."""
+        """Create a session. Raises AlreadyExistsError if the id is in use."""
         id = (session_id or "").strip() or str(uuid.uuid4())
         await run(self._create, app_name, user_id, id, split_state(state))
         made = await self.get_session(app_name=app_name, user_id=user_id, session_id=id)
         if made is None:
-            message = f"Session {id} was deleted as it was created."
+            message = f"Session {id} was deleted while it was created."
             raise SessionNotFoundError(message)
         return made
 
     async def get_session(
         self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
     ) -> Session | None:
-        """Return a session, None if there is none."""
+        """Return a session, or None."""
         return await run(self._get, app_name, user_id, session_id.strip(), config)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """Return the sessions of a user, or of all users of the app, without events; the last changed one last."""
+        """Return the sessions of a user, or of all users of the app, without events. The last changed is last."""
         return ListSessionsResponse(sessions=await run(self._list, app_name, user_id))
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Delete a session with all its versions. Its id may be used again."""
+        """Delete a session with all its versions. The id can be used again."""
         await run(self._delete, app_name, user_id, session_id.strip())
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
@@ -118,12 +118,12 @@ class StatelogSessionService(BaseSessionService):
         return await run(lambda: values_of(Scopes(self.store, app_name, user_id).user()))
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Append an event; partial ones are not kept.
+        """Append an event. Partial events are not stored.
 
         Raises:
             SessionNotFoundError: the session was deleted.
-            StaleSessionError: it was changed since `session` was read. Nothing was kept.
-            InvocationNotFoundError: the event is a rewind to a turn that an earlier rewind dropped. Nothing was kept.
+            StaleSessionError: the session has changed since `session` was read. Nothing was stored.
+            InvocationNotFoundError: the event is a rewind to a turn that an earlier rewind dropped. Nothing was stored.
 
         """
         if event.partial:
@@ -131,7 +131,7 @@ class StatelogSessionService(BaseSessionService):
         self._apply_temp_state(session, event)
         event = self._trim_temp_delta_state(event)
         marker = await run(self._append, session, event)
-        session._storage_update_marker = marker  # noqa: SLF001 - ADK's own services keep theirs there
+        session._storage_update_marker = marker  # noqa: SLF001 - ADK's own services use it for their marker
         session.last_update_time = event.timestamp
         return self._commit_event_to_session(session, event)
 
@@ -140,25 +140,25 @@ class StatelogSessionService(BaseSessionService):
     async def fork_session(
         self, *, app_name: str, user_id: str, session_id: str, at: str | None = None, new_session_id: str | None = None
     ) -> Session:
-        """Begin a session with what another one was when an event had been appended. No event is copied.
+        """Create a session with the state of another session right after an event. No event is copied.
 
         Args:
-            app_name: of both.
-            user_id: of both.
-            session_id: the one that is there.
-            at: the id of its event; the last one if left out.
-            new_session_id: of the new one; made up if left out.
+            app_name: the app of both sessions.
+            user_id: the user of both sessions.
+            session_id: the existing session.
+            at: the id of the event. By default, the last event.
+            new_session_id: the id of the new session. By default, a generated id.
 
         Raises:
-            SessionNotFoundError: there is no such session.
-            AlreadyExistsError: there is one of the new id.
-            ValueError: the session has no such event, or its version was let go by retention.
+            SessionNotFoundError: the session does not exist.
+            AlreadyExistsError: the new id is in use.
+            ValueError: the session has no such event, or retention has removed its version.
 
         """
         new = (new_session_id or "").strip() or str(uuid.uuid4())
         await run(self._fork, app_name, user_id, session_id.strip(), at, new)
         made = await self.get_session(app_name=app_name, user_id=user_id, session_id=new)
-        assert made is not None, "the session that was made"
+        assert made is not None, "the new session"
         return made
 
     # --- on the store ----------------------------------------------------------------
@@ -234,7 +234,7 @@ class StatelogSessionService(BaseSessionService):
                     raise _no_session(session_id)
                 found = thread.head if at is None else _version_with(thread.head, at)
                 if found is None:
-                    message = f"Session {session_id} has no event {at!r}, or no longer its version"
+                    message = f"Session {session_id} has no event {at!r}, or its version was removed"
                     raise ValueError(message)
                 copied = tx.copy_thread(source, target, reborn=True)
                 made = copied.head
@@ -242,14 +242,14 @@ class StatelogSessionService(BaseSessionService):
                     made = copied.rollback(found.version, metadata={"fork of": session_id, "at": at})
                 assert made is not None, "what was copied"
                 scopes.show(new, made.state[UPDATED], whole=_kept_state(made), of_user={})
-        except ConflictError as error:  # there is a thread of the new id
+        except ConflictError as error:  # A thread with the new id exists.
             raise _there_already(new) from error
 
 
 def read_session(
     within: Threads, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
 ) -> Session | None:
-    """Return a session with what its user and app share, None if there is none."""
+    """Return a session with its shared state, or None."""
     head = within.thread(thread_id(PREFIX, app_name, user_id, session_id), schema=SESSION).head
     if head is None:
         return None
@@ -282,7 +282,7 @@ def _thread_of(session: Session) -> str:
 
 
 def _head_that(session: Session, head: Checkpoint[Any] | None) -> Checkpoint[Any]:
-    """Return the head if it is the one that a session was read at; of one made by hand the time tells."""
+    """Return the head if the session was read at it. A session without a marker is compared by its time."""
     if head is None:
         raise _no_session(session.id)
     marker = session._storage_update_marker  # noqa: SLF001 - as `append_event`
@@ -292,7 +292,7 @@ def _head_that(session: Session, head: Checkpoint[Any] | None) -> Checkpoint[Any
 
 
 def _kept_state(made: Checkpoint[Any]) -> dict[str, Json]:
-    """Return a session's state as it is stored, in its order."""
+    """Return a session's encoded state, in its order."""
     kept = made.state[STATE]
     return {name: kept[name] for name in made.state.get(ORDER, ())}
 
@@ -330,9 +330,9 @@ def _shown(scopes: Scopes, app_name: str) -> Iterable[Session]:
 
 
 def _version_with(head: Checkpoint[Any] | None, event_id: str) -> Checkpoint[Any] | None:
-    """Return the version that an event's append made, of those that lead to a head: none that was taken back."""
+    """Return the version of an event among the ancestors of a head, without rolled-back versions."""
     made = head
-    with suppress(CheckpointNotFoundError, ExpiredError):  # behind it all was let go by retention
+    with suppress(CheckpointNotFoundError, ExpiredError):  # Retention has removed all earlier versions.
         while made is not None and made.metadata.get("event") != event_id:
             made = made.parent
         return made
@@ -340,9 +340,9 @@ def _version_with(head: Checkpoint[Any] | None, event_id: str) -> Checkpoint[Any
 
 
 def _restore_state(within: Threads, id: str, event: Event) -> None:
-    """Have a rewind give back the state that was there, also what the session was created with.
+    """Let a rewind restore the whole earlier state, including the values with which the session was created.
 
-    ADK replays the deltas of events, which do not have that (adk-python#4933).
+    ADK replays the deltas of events, which lack those values (adk-python#4933).
 
     Raises:
         InvocationNotFoundError: an earlier rewind has dropped the turn. ADK would show the turns before it again.
@@ -363,7 +363,7 @@ def _restore_state(within: Threads, id: str, event: Event) -> None:
         parent = made.parent
     except (CheckpointNotFoundError, ExpiredError):
         parent = None
-    if parent is None:  # let go by retention: ADK's own delta is left
+    if parent is None:  # Retention has removed it, so ADK's own delta stays.
         return
     then, now = values_of(parent.state), values_of(head.state)
     delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(_NOT_OF_SESSION)}

@@ -1,1 +1,1 @@
-"""What adapters share: lines of checkpoints, items of lists, packed values."""
+"""Parts shared by adapters: trees of checkpoints, encoded items, packed values."""

@@ -1,6 +1,6 @@
-"""An SQLite database of a framework, copied to where the framework's classes may write to it.
+"""Copies a framework's SQLite database, so that the framework's classes may write to the copy.
 
-Those classes make tables and indexes where they miss them. The file itself is read only.
+Those classes create missing tables and indexes. The original file is only read.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["DatabaseCopy", "copied"]
 
 @contextmanager
 def copied(path: Path, kind: str, *tables: str) -> Iterator[DatabaseCopy]:
-    """Yield a copy of a database, as it is at this moment.
+    """Yield a consistent copy of a database.
 
     Args:
-        path: of the database. Others may write to it meanwhile.
-        kind: what the database is one of, for the message, as "the SDK's sessions".
-        tables: that it must have.
+        path: the database. Other processes may write to it meanwhile.
+        kind: the kind of database for error messages, such as "the SDK's sessions".
+        tables: the tables that the database must have.
 
     Raises:
-        FormatError: it is no database, or has no such tables.
+        FormatError: the file is not a database, or lacks one of the tables.
 
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +53,7 @@ class DatabaseCopy:
     """A copy of a database, which frameworks' classes may write to.
 
     Attributes:
-        path: of the copy.
+        path: the file of the copy.
 
     """
 
@@ -67,7 +67,7 @@ class DatabaseCopy:
         return {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def rows(self, query: str, *parameters: str) -> Iterator[tuple[Any, ...]]:
-        """Yield what a query finds. Raises FormatError: the database is damaged, or another one."""
+        """Yield the rows of a query. Raises FormatError if the database is damaged or of another kind."""
         try:
             with closing(sqlite3.connect(self.path)) as connection:
                 yield from connection.execute(query, parameters)
@@ -75,5 +75,5 @@ class DatabaseCopy:
             raise self.error(error) from error
 
     def error(self, reason: object) -> FormatError:
-        """Return the error that says why it is not what it should be."""
-        return FormatError(f"{self._source} is no database of {self._kind}: {reason}", path=str(self._source))
+        """Return the error for a database of another kind."""
+        return FormatError(f"{self._source} is not a database of {self._kind}: {reason}", path=str(self._source))

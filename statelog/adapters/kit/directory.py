@@ -1,6 +1,6 @@
-"""A directory: the names that a framework lists, each with what the list shows of it.
+"""A directory: the names that a framework lists, each with the data that the list shows.
 
-A list reads one thread, however many names it has. What it shows is written in the transaction that changes it.
+Listing reads one thread for any number of names. The shown data is written in the transaction that changes it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["Directory"]
 
 _NAMES, _LONG = "names", "long"
 _SCHEMA = Schema.of({_NAMES: reducers.merge, _LONG: reducers.merge})
-"""`long`: the names whose key is another, by key."""
+"""`long`: by key, the names that differ from their key."""
 
 
 class Directory:
     """The names of one thread, each with a JSON value.
 
     Args:
-        id: of the thread that holds it, as `thread_id("adk", app, user)`.
+        id: the id of the directory's thread, such as `thread_id("adk", app, user)`.
 
     """
 
@@ -35,19 +35,19 @@ class Directory:
         self.id = id
 
     def get(self, within: Threads, name: str) -> Any:
-        """Return what is shown of a name; None where it does not stand here."""
+        """Return the value of a name, or None."""
         kept = within.thread(self.id, schema=_SCHEMA).state.get(_NAMES, {}).get(map_key(name))
         return None if kept is None else kept.value
 
     def all(self, within: Threads) -> dict[str, Any]:
-        """Return every name with what is shown of it, sorted by name."""
+        """Return every name with its value, sorted by name."""
         state = within.thread(self.id, schema=_SCHEMA).state
         long = state.get(_LONG, {})
         found = {long.get(key, key): kept.value for key, kept in state.get(_NAMES, {}).items()}
         return dict(sorted(found.items()))
 
     def put(self, within: Threads, shown: dict[str, Any]) -> None:
-        """Write what is shown of some names. Raises ValueTypeError: it is no JSON."""
+        """Set the values of names. Raises ValueTypeError if a value is not JSON."""
         keys = {name: map_key(name) for name in shown}
         change: dict[str, dict[str, Any]] = {_NAMES: {keys[name]: Json.of(value) for name, value in shown.items()}}
         if long := {key: name for name, key in keys.items() if key != name}:
@@ -55,7 +55,7 @@ class Directory:
         write(within, self.id, _SCHEMA, lambda thread: thread.commit(change))
 
     def remove(self, within: Threads, *names: str) -> None:
-        """Take names out; those that do not stand here are left alone."""
+        """Remove names. Unknown names are ignored."""
 
         def take_out(state: Any) -> None:
             for channel in (_NAMES, _LONG):

@@ -1,7 +1,7 @@
-"""Values as canonical CBOR items, written and read as they stand: for adapters of frameworks that serialise themselves.
+"""Reads and writes values as encoded CBOR items, for adapters of frameworks with their own serialisers.
 
-A write made here goes past the channel's reducer. Items are what `statelog.format.cbor.encode` returns (FORMAT.md 7):
-they are checked, not decoded.
+These writes bypass the channel's reducer. Items have the canonical form of `statelog.format.cbor.encode` (FORMAT.md 7).
+They are checked, but not decoded.
 """
 
 from __future__ import annotations
@@ -77,61 +77,61 @@ __all__ = [
 T = TypeVar("T")
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without a call of a Python function."""
 
 _MAJOR_LIST = 4
 _LONG_TEXT = 0x78
 """The first byte of the item of a text with 24 bytes or more. The head of a shorter text has only one byte."""
 
 Stored = bytes | Tree
-"""A stored value: its item, or, of a long list, what `read_list` reads."""
+"""A stored value: its item, or the tree of a long list for `read_list`."""
 
 
 def put(channel: str, item: bytes) -> Write:
-    """Return a write that sets a channel; of a list or dict that was there, what is the same is shared."""
+    """Return a write that sets a channel. Equal parts of an existing list or dict stay shared."""
     kernels.cbor_check(item)
     return put_made(channel, item)
 
 
 def put_made(channel: str, item: bytes) -> Write:
-    """Return what `put` does, of an item that was made here: it is not checked again."""
+    """Return a write like `put`, for an item encoded by statelog, which is not checked again."""
     return _new(Prepared, (channel, replace, item, False, None, kernels.STEP_PUT))
 
 
 def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
-    """Return a write that sets a channel unless it has a value: the first one stays, or `join` makes one of both."""
+    """Return a write that sets a channel without a value. An existing value stays, or `join` combines both."""
     kernels.cbor_check(item)
     return _PutOnce(channel, item, join)
 
 
 def put_once_made(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
-    """Return what `put_once` does, of an item that was made here: it is not checked again."""
+    """Return a write like `put_once`, for an item encoded by statelog, which is not checked again."""
     return _new(_PutOnce, (channel, item, join, "put_once", kernels.STEP_PUT_ONCE, ""))
 
 
 def append(channel: str, items: Sequence[bytes]) -> Write:
-    """Return a write that adds items to a list, or begins one."""
+    """Return a write that appends items to a list, or creates the list."""
     _check_all(items)
     return append_made(channel, items)
 
 
 def append_made(channel: str, items: Sequence[bytes]) -> Write:
-    """Return what `append` does, of items that were made here: they are not checked again."""
+    """Return a write like `append`, for items encoded by statelog, which are not checked again."""
     return _new(Prepared, (channel, extend, [*items], False, None, kernels.STEP_APPEND))
 
 
 def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
-    """Return a write that replaces the items from `start` to before `stop` of a list.
+    """Return a write that replaces the items `start` to `stop` (excluded) of a list.
 
-    Its cost is that of the items and one path, whatever the length of the list. The commit raises UsageError if the
-    list has not so many.
+    The cost depends on the new items and the depth of the tree, not on the length of the list. The commit raises
+    UsageError if the list is shorter than `stop`.
     """
     _check_all(items)
     return _Edit(channel, start, stop, list(items))
 
 
 def remove(channel: str) -> Write:
-    """Return a write that takes a channel out of the state."""
+    """Return a write that removes a channel from the state."""
     return Removal(channel)
 
 
@@ -142,14 +142,14 @@ def commit(
     metadata: Mapping[str, Any] | None = None,
     id: str | None = None,
 ) -> Checkpoint:
-    """Commit writes of this file to a thread; else as `Thread.commit`."""
-    return thread._commit_writes(  # noqa: SLF001 - the kit's door
+    """Commit writes of this module to a thread. All else is as in `Thread.commit`."""
+    return thread._commit_writes(  # noqa: SLF001 - only the kit may call it
         list(writes), metadata, expected_version=expected_version, checkpoint_id=id
     )
 
 
 def expect(thread: Thread[Any, Any], head: Checkpoint) -> None:
-    """Have a transaction fail if a thread has another head by its end. Raises ConflictError."""
+    """Make a transaction raise ConflictError at its end if the thread then has another head."""
 
     def check(batch: Batch) -> None:
         held = batch.head(*head.place) if batch.view.is_alive(head.place[0]) else None
@@ -180,7 +180,7 @@ class _PutOnce(NamedTuple):
     parameter: str = ""
 
     def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
-        """Return what is there, or the new slot, or that of both."""
+        """Return the existing slot, the new slot, or the joined one."""
         if current is None:
             return encode_slot(workspace, self.payload, top=True)
         if self.join is None:
@@ -190,7 +190,7 @@ class _PutOnce(NamedTuple):
         return current if joined == held else encode_slot(workspace, joined, top=True)
 
     def redacted(self, redact: Redact) -> _PutOnce:
-        """Return the write without secrets."""
+        """Return the write with secrets redacted."""
         return self._replace(payload=redact(self.payload, self.channel))
 
 
@@ -219,7 +219,7 @@ class _Edit(NamedTuple):
         return sequence.rebuild(workspace, slot, held)
 
     def redacted(self, redact: Redact) -> _Edit:
-        """Return the write without secrets."""
+        """Return the write with secrets redacted."""
         return self._replace(items=[redact(item, self.channel) for item in self.items])
 
     def _check(self, count: int) -> None:
@@ -232,29 +232,29 @@ class _Edit(NamedTuple):
 
 
 def read(state: MapView) -> dict[str, Stored]:
-    """Return every channel of a state: its item, or the tree of a long list, by which `read_list` reads."""
+    """Return the value of every channel: its item, or the tree of a long list for `read_list`."""
     return {} if state.tree is None else read_tree(state.tree)
 
 
 def read_tree(tree: Tree) -> dict[str, Stored]:
-    """Return what `read` returns of a state whose tree is open."""
+    """Return the value of every channel like `read`, for the open tree of a state."""
     return _entries(tree, 0, tree.head.count)
 
 
 def get(state: MapView, channel: str) -> Stored | None:
-    """Return one channel, as `read`; None if the state has none of that name."""
+    """Return the value of one channel as `read` does, or None without the channel."""
     tree = state.tree
     slot = None if tree is None else tree.find(channel_key(channel))[1]
     return None if tree is None or slot is None else _stored(tree.workspace, slot)
 
 
 class Unread(NamedTuple):
-    """A value of a checkpoint that was committed here: it is read if somebody asks for it."""
+    """A value of a checkpoint that this process committed. It is read on demand."""
 
     made: Checkpoint
     channel: str
     identity: bytes
-    """The digest of the state, and the channel: no other value has these."""
+    """The digest of the state and the channel, which identify the value."""
 
     def read(self) -> Stored | None:
         """Return the value."""
@@ -262,14 +262,14 @@ class Unread(NamedTuple):
 
 
 def opened(stored: Stored | Unread | None) -> Stored | None:
-    """Return a value of `after`, read."""
+    """Return a value from `after`, and read it if it is unread."""
     return stored.read() if isinstance(stored, Unread) else stored
 
 
 def after(
     known: Mapping[str, Stored | Unread], writes: Sequence[Write], made: Checkpoint
 ) -> dict[str, Stored | Unread]:
-    """Return the channels of a checkpoint that `writes` has made. `known` are the channels of its parent."""
+    """Return the channels of the checkpoint that `writes` created. `known` has the channels of its parent."""
     channels = dict(known)
     digest = made.event.root_digest
     for write in writes:
@@ -284,34 +284,34 @@ def after(
 
 
 def keys_between(state: MapView, first: str, last: str) -> dict[str, Stored]:
-    """Return the channels from `first` to before `last`, as `read`: keys in the order of their encoded bytes.
+    """Return the channels `first` to `last` (excluded) as `read` does, in the order of their encoded keys.
 
-    Keys of one length stand in the order of their UTF-8, all shorter ones before them.
+    Shorter keys sort before longer keys. Keys of equal length sort by their UTF-8 bytes.
     """
     return {} if state.tree is None else tree_between(state.tree, first, last)
 
 
 def tree_between(tree: Tree, first: str, last: str) -> dict[str, Stored]:
-    """Return what `keys_between` returns of a state whose tree is open."""
+    """Return the channels `first` to `last` like `keys_between`, for the open tree of a state."""
     start, count = tree.find(_key(first))[0], tree.head.count
     return _entries(tree, start, count, _key(last)) if start < count else {}
 
 
 def has_key(tree: Tree, channel: str) -> bool:
-    """Return True if a state whose tree is open has a channel of that name."""
+    """Return True if the open tree of a state has the channel."""
     return tree.find(_key(channel))[1] is not None
 
 
 def _key(channel: str) -> bytes:
-    """Return a channel's key. The names of pending writes are used once: they are not remembered."""
+    """Return a channel's encoded key. It is not cached, because the name of a pending write is used only once."""
     return channel_keys.get(channel) or cbor.encode(channel)
 
 
 class Ranges:
-    """Reads ranges of a state's keys, one after another downwards: most are in the part that was read last.
+    """Reads ranges of a state's keys in descending order. Most ranges are in the leaf that was read last.
 
     Args:
-        state: whose channels are read.
+        state: the state to read.
 
     """
 
@@ -319,10 +319,10 @@ class Ranges:
         self._state = state
         self._run: Run | None = None
         self._keys: list[bytes] = []
-        """Of the run, in order."""
+        """The keys of `_run`, in order."""
 
     def between(self, first: str, last: str) -> dict[str, Stored]:
-        """Return what `keys_between` returns."""
+        """Return the channels `first` to `last` (excluded), like `keys_between`."""
         tree, run, keys = self._state.tree, self._run, self._keys
         low_key, high_key = channel_key(first), channel_key(last)
         if tree is None or run is None or not keys[0] <= low_key <= high_key <= keys[-1]:
@@ -335,7 +335,7 @@ class Ranges:
         }
 
     def _keep_run(self, below: bytes) -> None:
-        """Keep the part that the greatest key below another stands in."""
+        """Remember the leaf that contains the greatest key less than `below`."""
         tree = self._state.tree
         at = 0 if tree is None else tree.find(below)[0]
         self._run = run = None if tree is None or not at else next(tree.runs(at - 1, at), None)
@@ -344,7 +344,7 @@ class Ranges:
 
 
 def _entries(tree: Tree, start: int, stop: int, below: bytes | None = None) -> dict[str, Stored]:
-    """Return the channels from one position to before another, or to before a key. All nodes are read in one go."""
+    """Return the channels at positions `start` to `stop`, or up to key `below`. All nodes are read at once."""
     found: dict[str, Stored] = {}
     refs: list[tuple[int, bytes, int, int]] = []
     channels: list[str] = []
@@ -378,7 +378,7 @@ def _opened(opened: Tree) -> Stored:
 
 
 def read_list(stored: Stored, start: int = 0, stop: int | None = None) -> list[bytes]:
-    """Return the items of a list that `read` or `keys_between` has found; those from `start` to `stop` alone."""
+    """Return the items `start` to `stop` of a list value from `read` or `keys_between`."""
     if isinstance(stored, bytes):
         return split(stored)[start:stop]
     return read_items(stored.workspace, stored.slots(start, stored.count if stop is None else stop))
@@ -390,9 +390,9 @@ def whole(stored: Stored) -> bytes:
 
 
 def gather(tree: Tree, known: dict[bytes, T], make: Callable[[list[bytes]], T]) -> list[T]:
-    """Return what `make` makes of the items of each part of a long list, in order.
+    """Call `make` with the items of each leaf of a long list, and return the results in order.
 
-    Parts that are in `known` are not read, and those that other lists may share are put there: a part never changes.
+    Leaves never change. So results in `known` are reused, and results of leaves that other lists may share are added.
     """
     found: list[T] = []
     for level, _covered, node in tree.groups():
@@ -423,14 +423,14 @@ def _gather_below(
 
 
 def leaves(stored: Stored) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of the items of a list that are nodes of their own (internal)."""
+    """Return (digest, LSN, number) of the items of a list that are separate nodes (internal)."""
     if isinstance(stored, bytes):
         return []
     return [(data[1:], lsn, number) for data, lsn, number in stored.slots(0, stored.count) if data[:1] == REF_LEAF]
 
 
 def lists(state: MapView, count_max: int) -> Iterator[Tree]:
-    """Yield the lists of a state that are nodes of their own, of at most so many items."""
+    """Yield the lists of a state that are separate nodes and have at most `count_max` items."""
     tree = state.tree
     for node, table, low, high in () if tree is None else tree.runs(0, tree.count):
         for index in range(low, high):
@@ -442,7 +442,7 @@ def lists(state: MapView, count_max: int) -> Iterator[Tree]:
 
 
 def add_nodes(tree: Tree, found: dict[bytes, tuple[int, int]]) -> None:
-    """Add LSN and number, by digest, of all nodes that a list is made of, below its root (internal)."""
+    """Add the LSN and number of each node below the root of a list to `found`, by digest (internal)."""
     level = len(tree.head.levels) + 1
     for _covered, digest, lsn, number in tree.head.levels:
         level -= 1
@@ -467,12 +467,12 @@ def _add_nodes_below(tree: Tree, node: Node, level: int, found: dict[bytes, tupl
 
 
 def identity(stored: Stored) -> bytes:
-    """Return bytes that are equal for equal values, and for no others, of whatever version."""
+    """Return bytes that identify the value: equal values have equal bytes in all versions."""
     return stored if isinstance(stored, bytes) else stored.node.content
 
 
 def count(stored: Stored) -> int:
-    """Return the number of items of a list that `read` has found."""
+    """Return the number of items of a list value from `read`."""
     return len(split(stored)) if isinstance(stored, bytes) else stored.count
 
 
@@ -480,7 +480,7 @@ def count(stored: Stored) -> int:
 
 
 def codec_prefix(name: str) -> bytes:
-    """Return what stands before the payload in the item of a codec's value (FORMAT.md 7)."""
+    """Return the bytes before the payload in the item of a codec's value (FORMAT.md 7)."""
     return b"\xd8\x1b\x82" + cbor.encode(name)
 
 
@@ -490,6 +490,6 @@ def wrap(prefix: bytes, payload: bytes) -> bytes:
 
 
 def unwrap(prefix: bytes, item: bytes) -> bytes:
-    """Return the payload of an item that begins with the prefix: inverse of `wrap`."""
+    """Return the payload of an item that begins with `prefix`. This is the inverse of `wrap`."""
     at = len(prefix)
     return item[at + (1, 2, 3, 5, 9)[max((item[at] & 31) - 23, 0)] :]

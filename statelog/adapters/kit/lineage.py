@@ -1,7 +1,7 @@
-"""A thread as a tree of checkpoints: for frameworks that name a checkpoint's parent, not a branch.
+"""A thread as a tree of checkpoints, for frameworks that name the parent of a checkpoint instead of a branch.
 
-The first version of such a thread is empty; every line begins with it. A checkpoint is committed on the line whose last
-one is its parent, and on a new branch if its parent has a successor already.
+The first version of such a thread is empty, and every branch begins with it. A checkpoint is committed to the branch
+whose head is its parent. If the parent already has a successor, the checkpoint gets a new branch.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ _NOTHING_WRITTEN = written_item(())
 
 
 class Follows(NamedTuple):
-    """What a write goes on from: it tells which life of a thread it belongs to that was deleted and begun anew."""
+    """The checkpoint that a write follows. It shows whether the write belongs to a thread before its deletion."""
 
     time_us: int | None
-    """When that was made; None if it cannot be told."""
+    """The creation time of the checkpoint, or None if unknown."""
     id: str | None
-    """Of a checkpoint; None for nothing."""
+    """The id of the checkpoint, or None if the write follows no checkpoint."""
 
 
 class LineHead(NamedTuple):
-    """The last checkpoint of a line."""
+    """The last checkpoint of a branch."""
 
     branch: str
     base_version: int
-    """The line's own versions come after it."""
+    """The version at which the branch begins. The branch's own versions are greater."""
     checkpoint: Checkpoint
 
 
 class Lineage:
-    """One thread of a store, a snapshot or a transaction.
+    """The checkpoints of one thread of a store, a snapshot or a transaction.
 
-    May be used from several OS threads, and while others commit.
+    An object may be used by several OS threads, and while others commit.
     """
 
     def __init__(self, held: Holder[Session], thread_id: str) -> None:
@@ -77,13 +77,13 @@ class Lineage:
         self._session: Session = session_of(held)
         self.id = thread_id
         self._number: int | None = None
-        """The thread's, of a snapshot."""
+        """The number of the thread in a snapshot."""
         self._asides: dict[str, tuple[int, int]] = {}
-        """Thread and number of branches that `aside` has committed to, by name."""
+        """By name, the thread and number of branches to which `aside` has committed."""
 
     @property
     def is_of_one_moment(self) -> bool:
-        """Whether what was read of it once stays so: it is of a snapshot."""
+        """Whether reads are repeatable, because the thread is read from a snapshot."""
         return isinstance(self._session, SnapshotSession)
 
     # --- writing --------------------------------------------------------------------
@@ -108,22 +108,23 @@ class Lineage:
         """Commit on top of a checkpoint.
 
         Args:
-            writes: as `statelog.adapters.kit.items` makes them.
-            id: the checkpoint's id. One of the same id that is there is superseded: `find` gives the new one.
-            parent: None to begin with nothing.
-            line: the branch of a checkpoint without a parent, if nothing has been committed there.
-            fork: the name of a new branch, where one is needed, or what returns it; a number is added if it is taken.
-            metadata: kept with the checkpoint; bytes are its item.
-            at_head: refuse what would need a new branch (but to supersede a checkpoint).
-            counts: tells of the state at the end of a line that goes on from the parent whether it is a successor.
-            twins: items that are there already are referred to, not stored again.
-            similar: likewise parts of lists that are written whole.
+            writes: writes from `statelog.adapters.kit.items`.
+            id: the checkpoint's id. It supersedes an existing checkpoint with this id: `find` returns the new one.
+            parent: the parent, or None to begin with an empty state.
+            line: the branch of a checkpoint without a parent, if the branch has no commits.
+            fork: the name of a new branch if one is needed, or a function that returns the name. A number is added to
+                a name in use.
+            metadata: metadata of the checkpoint. Bytes are an encoded item.
+            at_head: raise ConflictError if a new branch is needed, except to supersede a checkpoint.
+            counts: a function that returns whether the state at the end of a branch off the parent is a successor.
+            twins: where equal items may be stored. They are referenced instead of stored again.
+            similar: where equal parts of whole lists may be stored.
             follows: see `aside`.
-            declared: the schema version of the state; that of the parent's line, if left out.
-            before: called in the same commit before this, such as what `aside` has returned.
+            declared: the schema version of the state. By default, that of the parent's branch.
+            before: called first in the same commit. It may be a function from `aside`.
 
         Raises:
-            ConflictError: `at_head`, and another is the last of the line. Facts: thread, expected_version,
+            ConflictError: `at_head` is set and the parent is not the head. Facts: thread, expected_version,
                 actual_version.
             CheckpointNotFoundError: the parent has expired. ThreadDeletedError: the thread was deleted.
             LimitError, StoreFullError: as for `Thread.commit`.
@@ -183,7 +184,7 @@ class Lineage:
         follows: Sequence[Follows] = (),
         is_flushed: bool = True,
     ) -> Checkpoint:
-        """Commit on the head of a branch, whatever that is; the branch and the thread are begun if need be.
+        """Commit to the current head of a branch. The branch and the thread are created if they do not exist.
 
         Args:
             branch: see `aside`.
@@ -193,7 +194,7 @@ class Lineage:
             quoted: see `aside`.
             similar: see `aside`.
             follows: see `aside`.
-            is_flushed: False leaves the flush to the next commit, `interval_ms` later at the latest.
+            is_flushed: if False, the next commit flushes, or the background flusher within `interval_ms`.
 
         """
         work = self.aside(
@@ -212,20 +213,19 @@ class Lineage:
         similar: Similar | None = None,
         follows: Sequence[Follows] = (),
     ) -> Callable[[Batch], Head]:
-        """Return what commits on the head of a branch, when it is run on a batch.
+        """Return a function that commits to the head of a branch in a batch.
 
         Args:
-            branch: its name.
-            writes: as `items` of this room makes them; or what returns them, given the time of the commit in
-                microseconds (a name made of it comes behind those of earlier commits), and which of the ids in
-                `follows` are not there.
-            untag: ids of checkpoints that are superseded no more.
-            followed: checkpoints whose successors on their lines, if there are any, may have stored items of the
-                writes already: these are referred to, not stored again.
-            quoted: checkpoints that may have stored items of the writes themselves: likewise.
+            branch: the name of the branch.
+            writes: writes from `items`, or a function that returns them. Its arguments are the time of the commit in
+                microseconds (later commits have greater times), and the ids in `follows` that do not exist.
+            untag: ids of checkpoints that are no longer superseded.
+            followed: checkpoints whose successors may have stored equal items. Such items are referenced instead of
+                stored again.
+            quoted: checkpoints that may have stored equal items. Such items are referenced, too.
             similar: see `commit`.
-            follows: with these the thread is begun anew if it was deleted. What goes on from an earlier life is
-                refused: from what was made before the deletion, or, if that cannot be told, is not there.
+            follows: the checkpoints that the write follows. If the thread was deleted, it is re-created, unless a
+                checkpoint was created before the deletion, or has an unknown time and does not exist.
 
         """
 
@@ -238,7 +238,7 @@ class Lineage:
                 number = batch.view.branch_number(thread, branch)
                 if number is None:
                     number = writer.fork(batch, self.id, thread, branch, (0, 0))
-                elif (thread, number) in batch.memory.heads:  # it is stored: what is begun here may come to nothing
+                elif (thread, number) in batch.memory.heads:  # The head is stored: a new branch may be rolled back.
                     self._asides[branch] = (thread, number)
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:
@@ -280,7 +280,7 @@ class Lineage:
         return Checkpoint(self._session, self.id, outcome)
 
     def _thread_for_writing(self, batch: Batch, follows: Sequence[Follows]) -> int:
-        """Return the thread, begun with an empty version if need be, and anew if what is written does not forbid it."""
+        """Return the thread. Create it with an empty version if needed, or re-create it if `follows` allows it."""
         thread = batch.view.thread_lsn(self.id)
         died_us = batch.view.died_us(self.id)
         if died_us is not None:
@@ -313,7 +313,7 @@ class Lineage:
         fork: str | Callable[[], str],
         refused: Callable[[MapView], bool] | None,
     ) -> int:
-        """Return the branch whose head is the parent, begun if need be; not beside a successor that is `refused`."""
+        """Return the branch whose head is the parent, or a new one. Raises ConflictError for a `refused` successor."""
         if parent is None:
             number = batch.view.branch_number(thread, line)
             if number is None:
@@ -327,7 +327,7 @@ class Lineage:
             number, version = held.event.branch, held.event.version
             place = (number, version)
         head = batch.head(thread, number)
-        if head is None:  # the line was let go, and where it began has expired
+        if head is None:  # The branch was pruned, and its base has expired.
             return number
         if head.event.version == version and (parent is None or head.event.lsn == parent.lsn):
             return number
@@ -337,7 +337,7 @@ class Lineage:
         ):
             actual = head.event.version
             what = "the beginning" if parent is None else f"checkpoint {parent.id}"
-            message = f"thread {self.id!r}: {what}, version {version}, has a successor: its line is at {actual}"
+            message = f"thread {self.id!r}: {what}, version {version}, has a successor: its branch is at {actual}"
             raise ConflictError(message, thread=self.id, expected_version=version, actual_version=actual)
         return writer.fork(
             batch, self.id, thread, _free_name(batch, thread, fork if isinstance(fork, str) else fork()), place
@@ -346,29 +346,29 @@ class Lineage:
     # --- reading --------------------------------------------------------------------
 
     def find(self, id: str) -> Checkpoint | None:
-        """Return the checkpoint of an id, the last one if it was superseded; None if there is none."""
+        """Return the newest checkpoint with an id, or None."""
         with self._session.read() as view:
             thread = self._thread(view)
             head = None if thread is None else find_named(view, thread, id)
         return None if head is None else self._wrap(head)
 
     def find_parent(self, of: Checkpoint, id: str, superseded: Mapping[str, int]) -> Checkpoint | None:
-        """Return what `find` returns for an id, sooner where that is a checkpoint's parent.
+        """Return the checkpoint of an id like `find`, but faster if it is the parent of `of`.
 
         Args:
             of: a checkpoint of this thread.
-            id: looked for.
-            superseded: what `superseded` has returned of the same snapshot.
+            id: the id to find.
+            superseded: the result of `superseded` for the same snapshot.
 
         """
         parent = None if id in superseded else of.parent
         return parent if parent is not None and parent.id == id else self.find(id)
 
     def heads(self, prefix: str = "") -> list[LineHead]:
-        """Return the last checkpoint of every branch that has one of its own, in order of the branches' creation.
+        """Return the last checkpoint of every branch that has its own checkpoints, in order of creation.
 
         Args:
-            prefix: what their names begin with; others are not looked at.
+            prefix: only branches whose names begin with this text.
 
         """
         found: list[LineHead] = []
@@ -385,7 +385,7 @@ class Lineage:
         return found
 
     def head(self, branch: str) -> Checkpoint | None:
-        """Return the head of a branch, None if there is no such branch or nothing on it."""
+        """Return the head of a branch, or None if the branch does not exist or is empty."""
         with self._session.read() as view:
             thread = self._thread(view)
             number = None if thread is None else view.branch_number(thread, branch)
@@ -395,10 +395,10 @@ class Lineage:
         return None if head is None else self._wrap(Head(*head))
 
     def versions(self, branch: str, below: int | None, limit: int) -> list[Checkpoint]:
-        """Return at most `limit` of a line's own checkpoints, newest first, those below a version if one is given.
+        """Return at most `limit` of a branch's own checkpoints, newest first, optionally only below a version.
 
         Raises:
-            BranchNotFoundError: no such branch, or no such thread.
+            BranchNotFoundError: the branch or the thread does not exist.
 
         """
         page: list[Head] = []
@@ -419,7 +419,7 @@ class Lineage:
         return [self._wrap(head) for head in page]
 
     def has_lines(self, prefix: str, count: int) -> bool:
-        """Whether there are so many branches, or more, whose names begin with `prefix`."""
+        """Return True if at least `count` branches have names that begin with `prefix`."""
         with self._session.read() as view:
             thread = self._thread(view)
             if thread is None:
@@ -435,18 +435,18 @@ class Lineage:
             return self.ends_in(view, prefix)
 
     def ends_in(self, view: View, prefix: str) -> list[tuple[int, int]]:
-        """Return what `ends` returns, of a view: inside a commit, of the view of its batch."""
+        """Return the same as `ends`, for a view. Inside a commit, this is the view of its batch."""
         thread = view.thread_lsn(self.id)
         rows = [] if thread is None else view.branches_named(thread, prefix)
         return [(row.number, view.head_version(thread or 0, row.number)) for row in rows]
 
     def ids_below(self, prefix: str, below: str, limit: int) -> list[tuple[str, int]]:
-        """Return at most `limit` ids that checkpoints were given first, greatest first, with their LSNs.
+        """Return at most `limit` ids of checkpoints in descending order, each with the LSN of its first checkpoint.
 
         Args:
-            prefix: what they begin with.
-            below: only those below it, if it is not empty; it begins with the prefix, and is ASCII.
-            limit: how many.
+            prefix: the beginning of the ids.
+            below: if not empty, only ids less than this. It begins with `prefix` and is ASCII.
+            limit: the maximum number of ids.
 
         """
         with self._session.read() as view:
@@ -460,7 +460,7 @@ class Lineage:
             return [(key[len(all_ids) :].decode(), keys.decode_lsn(payload)) for key, payload in pairs]
 
     def names(self) -> list[str]:
-        """Return the ids of all checkpoints that have one that was given to them."""
+        """Return the ids of all checkpoints that were committed with an id."""
         with self._session.read() as view:
             thread = self._thread(view)
             if thread is None:
@@ -469,14 +469,14 @@ class Lineage:
             return [key[len(prefix) :].decode() for key, _payload in view.transaction.scan_index(prefix)]
 
     def at(self, lsn: int) -> Checkpoint | None:
-        """Return the checkpoint in a record; None if it is another thread's, or has expired."""
+        """Return the checkpoint in a record, or None if it belongs to another thread or has expired."""
         with self._session.read() as view:
             thread = self._thread(view)
             head = None if thread is None else head_at(view, thread, lsn)
         return None if head is None else self._wrap(head)
 
     def superseded(self) -> dict[str, int]:
-        """Return the LSN of the checkpoint that counts, by each id that was committed more than once."""
+        """Return the LSN of the newest checkpoint for each id that was committed more than once."""
         with self._session.read() as view:
             thread = self._thread(view)
             if thread is None:
@@ -488,7 +488,7 @@ class Lineage:
             }
 
     def _thread(self, view: View) -> int | None:
-        """Return the thread's number, None if there is no such thread."""
+        """Return the thread's number, or None if the thread does not exist."""
         number = self._number
         if number is None:
             number = view.thread_lsn(self.id)
@@ -501,7 +501,7 @@ class Lineage:
 
 
 def _event_at_head(batch: Batch, checkpoint: Checkpoint) -> CheckpointEvent | None:
-    """Return the event of a checkpoint that is remembered as the head of its branch. Its thread is there then."""
+    """Return the event of a checkpoint that is cached as the head of its branch. Its thread then exists."""
     event = checkpoint.event
     head = batch.memory.heads.get((event.thread, event.branch))
     return event if head is not None and head.event.lsn == event.lsn else None
@@ -510,20 +510,20 @@ def _event_at_head(batch: Batch, checkpoint: Checkpoint) -> CheckpointEvent | No
 def _leaves_of_unknown(
     batch: Batch, thread: int, follows: Sequence[Follows], known: Sequence[CheckpointEvent]
 ) -> list[tuple[bytes, int, int]]:
-    """Return what the checkpoints hold that another OS thread or process has put, maybe a moment ago."""
+    """Return the leaves of checkpoints that another OS thread or process has committed, possibly just now."""
     ids = {id for _us, id in follows if id is not None}.difference(event.id for event in known)
     found = [head for id in ids if (head := find_named(batch.view, thread, id)) is not None]
     return [leaf for head in found for leaf in leaves_at(batch, head.event.lsn)]
 
 
 def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]:
-    """Return the heads of the branches that begin at a branch's version."""
+    """Return the heads of the branches that begin at a version of a branch."""
     rows = [row for row in batch.view.branches(thread) if (row.parent, row.base_version) == place]
     return [head for row in rows if (head := batch.head(thread, row.number)) is not None]
 
 
 def _last_commit(batch: Batch, thread: int, head: Head, above: int) -> Head | None:
-    """Return the last version of a line above another one that is no rollback; None if there is none."""
+    """Return the last version of a branch above `above` that is not a rollback, or None."""
     found: Head | None = head
     while found is not None and found.event.target and found.event.version > above:
         branch, version = found.event.branch, found.event.version

@@ -1,4 +1,4 @@
-"""Threads by names that a framework uses again after it has deleted what they stood for."""
+"""Re-creates deleted threads when a framework uses their names again."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ T = TypeVar("T")
 def write(
     within: Threads, id: str, schema: object, work: Callable[[Thread[Any, Any]], T], *, branch: str = "main"
 ) -> T:
-    """Do work on a thread; where it was deleted the id begins anew.
+    """Do work on a thread. A deleted thread is re-created.
 
     Args:
         within: the store, or a transaction of it.
-        id: of the thread.
-        schema: of the thread.
-        work: commits to the thread that it is given. It is called again if the thread was deleted before it committed.
-        branch: one of the thread's; a thread that begins anew has "main" alone.
+        id: the thread id.
+        schema: the schema of the thread.
+        work: a function that commits to the given thread. It is called again if the thread is deleted before that.
+        branch: a branch of the thread. A re-created thread has only "main".
 
     Raises:
-        BranchNotFoundError: no such branch. What `work` raises.
+        BranchNotFoundError: the branch does not exist.
+        Exception: what `work` raises.
 
     """
     for _again in range(_TIMES_MAX):
         try:
             return work(within.thread(id, schema=schema, branch=branch))
         except ThreadDeletedError as error:
-            if branch != "main" or error.facts.get("thread") != id:  # in a transaction it may be of another one
+            if branch != "main" or error.facts.get("thread") != id:  # the error of another thread
                 raise
         try:
             anew = within.thread(id, schema=schema, reborn=True)
-        except UsageError:  # another process has begun it meanwhile
+        except UsageError:  # Another process has re-created it meanwhile.
             continue
         with suppress(ThreadDeletedError):
             return work(anew)
@@ -55,11 +56,11 @@ _TIMES_MAX = 100
 
 
 def transact(store: Store, work: Callable[[Transaction], T]) -> T:
-    """Do work in one transaction; again, if another process has deleted a thread of it before its end.
+    """Do work in one transaction. Repeat it if another process deletes one of its threads before the end.
 
     Args:
         store: an open one.
-        work: commits to the transaction that it is given, by `write` or `gone`.
+        work: a function that uses the given transaction, by `write` or `gone`.
 
     """
     for _again in range(_TIMES_MAX):
@@ -70,7 +71,7 @@ def transact(store: Store, work: Callable[[Transaction], T]) -> T:
 
 
 def gone(within: Store | Transaction, id: str) -> bool:
-    """Delete a thread with all that it was; return whether it was there. Its id may begin anew."""
+    """Delete a thread with its history. Return whether it existed. The id may be used again."""
     try:
         within.delete_thread(id)
     except ThreadNotFoundError:
@@ -79,9 +80,9 @@ def gone(within: Store | Transaction, id: str) -> bool:
 
 
 def forget(store: Store, id: str) -> None:
-    """Let go of all that a thread was before its head: what was deleted from its state is gone then.
+    """Remove all versions of a thread before its head, so that deleted parts of the state are gone.
 
-    A process that is killed before leaves it to the next call, or to retention.
+    If the process is killed before, the next call or retention removes them.
     """
     thread = store.thread(id)
     with suppress(NotFoundError):

@@ -1,4 +1,4 @@
-"""One thread of a store in one short read: where its lines end, and what they hold. Each thing is looked up once."""
+"""Reads the branches and heads of one thread in one short read transaction. Every lookup is done once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Moment:
-    """A thread as a view of the store has it. Whatever is read of it is copied before the view ends.
+    """A thread in a view of the store. All data is copied before the view ends.
 
     Attributes:
         thread: the number of the thread, or None if there is no such thread.
@@ -36,16 +36,16 @@ class Moment:
         self.thread = view.thread_lsn(thread_id)
 
     def branch(self, name: str) -> int | None:
-        """Return the number of a branch, None if there is none of that name."""
+        """Return the number of a branch, or None if it does not exist."""
         return None if self.thread is None else self._view.branch_number(self.thread, name)
 
     def lines(self, name: str, separator: str, other: int | None) -> list[int]:
-        """Return the numbers of a branch and of those whose names go on with a separator; that of `other` is not.
+        """Return the numbers of a branch and of branches whose names begin with its name and a separator.
 
         Args:
-            name: the branch's.
-            separator: what follows in the names of the rest.
-            other: the number of a branch that is known to be none of them.
+            name: the name of the branch.
+            separator: the text after `name` in the names of the other branches.
+            other: the number of a branch that is known not to match.
         """
         thread = self.thread
         if thread is None:
@@ -59,23 +59,23 @@ class Moment:
         return [keys.decode_u32(payload) for key, payload in found if key[size:].startswith(rest) or len(key) == size]
 
     def head(self, number: int) -> Head | None:
-        """Return the last checkpoint of a branch, None if it has none."""
+        """Return the last checkpoint of a branch, or None."""
         assert self.thread is not None
         return self._engine.head(self._view, self.thread, number)
 
     def is_last_of(self, head: Head, id: str) -> bool:
-        """Return True if a checkpoint is the one that an id leads to, not one that was superseded."""
+        """Return True if a checkpoint is the newest with an id, that is, it was not superseded."""
         assert self.thread is not None
-        if head.event.id == id and self._branches <= 2:  # one that supersedes another would have begun a branch
+        if head.event.id == id and self._branches <= 2:  # A checkpoint that supersedes another one begins a branch.
             return True
         lsn = self._view.transaction.get_index(keys.encode_tag_key(self.thread, id))
         return head.event.id == id if lsn is None else keys.decode_lsn(lsn) == head.event.lsn
 
     def named(self, name: str) -> Head | None:
-        """Return the checkpoint that a tag or an id names, None if there is none."""
+        """Return the checkpoint with a tag or an id, or None."""
         return None if self.thread is None else find_named(self._view, self.thread, name)
 
     def state(self, head: Head) -> Tree:
-        """Return what a checkpoint holds."""
+        """Return the state of a checkpoint."""
         event = head.event
         return Tree(self._workspace, self._workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node))

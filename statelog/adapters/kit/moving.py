@@ -1,7 +1,7 @@
-"""Sessions of a framework's own database, copied into a store one by one and compared.
+"""Copies the sessions of a framework's database to a store one by one, and compares the copies.
 
-Each adapter has a module `move` with a function `opened`, which yields a `Source`. It reads the database by the
-framework's public classes.
+Each adapter has a module `move` with a function `opened`, which yields a `Source`. A source reads the database with
+the framework's public classes.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ class Source(Protocol):
     remarks: Sequence[str]
 
     def names(self) -> Sequence[str]:
-        """Return what is to be copied, by names that a person knows: of sessions, or of users and sessions."""
+        """Return the names of the things to copy, such as sessions, as a person knows them."""
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy what a name stands for, in one transaction, read it back, and compare.
+        """Copy the data of a name in one transaction, read the copy back and compare it.
 
         Returns:
-            False if it was there already, as whole as it is now.
+            False if the store already had the same data.
 
         Raises:
-            ConflictError: something else stands under its name. FormatError: it cannot be read, or does not come back
-                equal. What the store raises.
+            ConflictError: the store has other data under this name.
+            FormatError: the data cannot be read, or the copy is not equal.
+            StatelogError: an error of the store.
 
         """
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What was not copied, and why."""
+    """A name that was not copied, and the error."""
 
     name: str
     error: StatelogError
@@ -82,12 +83,12 @@ class MoveReport:
 
 
 def move(source: Source, store: Store, *, progress: Callable[[int, int], None] | None = None) -> MoveReport:
-    """Copy everything that a database holds. A move that was cut off is done again, and goes on where it ended.
+    """Copy all sessions of a database. An interrupted move can be repeated: it skips sessions already copied.
 
     Args:
-        source: what is read.
-        store: what is written.
-        progress: called with how many names are done, of how many.
+        source: the database to read.
+        store: the store to write.
+        progress: called with (names done, all names).
 
     """
     names = source.names()
@@ -140,12 +141,12 @@ def copy_once(
 
     def check(found: T | None) -> None:
         if found != wanted:
-            message = f"{what} did not come back as it was"
+            message = f"the copy of {what} is not equal to the original"
             raise FormatError(message, path=str(store.path))
 
     def add(tx: Transaction) -> None:
         write(tx)
-        check(held(tx))  # what JSON has not, as a NaN, is seen before it is committed
+        check(held(tx))  # Values that JSON lacks, such as a NaN, are found before the commit.
 
     with store.snapshot() as before:
         found = held(before)
@@ -162,7 +163,7 @@ def copy_once(
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Say of whatever a framework raises in a block that this cannot be read, as FormatError."""
+    """Turn any exception of a framework in the block into a FormatError: the data cannot be read."""
     try:
         yield
     except StatelogError:

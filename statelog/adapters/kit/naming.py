@@ -1,4 +1,4 @@
-"""Thread ids of a framework's names, which may be of any length and script."""
+"""Makes thread ids from a framework's names, which may have any length and script."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _ESCAPED = str.maketrans({"/": "%2F", "%": "%25", "~": "%7E"})
 
 
 def thread_id(prefix: str, *names: str) -> str:
-    """Return the id of the thread that a framework's names stand for: `prefix:name/name`.
+    """Return the thread id of a framework's names: `prefix:name/name`.
 
-    Different names have different ids. A name's `/`, `%` and `~` are escaped. An id that would be too long is cut, and
-    ends with `~` and a digest of all of it.
+    Different names have different ids. `/`, `%` and `~` in names are escaped. An id that is too long is cut, and ends
+    with `~` and a digest of the whole id.
 
     Args:
-        prefix: of the adapter, as "openai".
-        names: as "ticket-42", or an app, a user and a session.
+        prefix: the prefix of the adapter, such as "openai".
+        names: for example "ticket-42", or an app, a user and a session.
 
     Raises:
-        UsageError: a name is no text, or holds a lone surrogate. An empty one is a name where there are several.
+        UsageError: a name is not a text, contains a lone surrogate, or is the only name and empty.
 
     """
     for name in names:
         if not isinstance(name, str) or not (name or len(names) > 1):
-            message = f"a name is a text of at least one character, not {name!r}"
+            message = f"a name must be a text of at least one character, not {name!r}"
             raise UsageError(message, argument="name", value=name)
     whole = f"{prefix}:{join_names(*names)}"
     encoded = _encode(whole)
@@ -37,22 +37,22 @@ def thread_id(prefix: str, *names: str) -> str:
 
 
 def join_names(*names: str) -> str:
-    """Return names as one text, `name/name`. Different names make different texts."""
+    """Join names as `name/name`. Different names give different texts."""
     return "/".join(name.translate(_ESCAPED) for name in names)
 
 
 def map_key(name: str) -> str:
-    """Return the key of a stored dict for a name: the name, or the beginning of a long one, `~` and a digest.
+    """Return the key for a name in a stored dict. For a long name it is its beginning, `~` and a digest.
 
-    A name with a `~` is treated as a long one, so that no two names have one key. Whoever lists names keeps those whose
-    key is another beside it.
+    A name with a `~` is treated as long, so that two names never have the same key. An adapter that lists names stores
+    those that differ from their key separately.
 
     Raises:
-        UsageError: the name is no text, or holds a lone surrogate.
+        UsageError: the name is not a text, or contains a lone surrogate.
 
     """
     if not isinstance(name, str):
-        message = f"a name is a text, not {name!r}"
+        message = f"a name must be a text, not {name!r}"
         raise UsageError(message, argument="name", value=name)
     encoded = _encode(name)
     return name if len(encoded) <= THREAD_ID_SIZE_BYTES_MAX and "~" not in name else _cut(encoded)
@@ -62,7 +62,7 @@ def _encode(name: str) -> bytes:
     try:
         return name.encode()
     except UnicodeEncodeError:
-        message = f"the name {name!r} holds a lone surrogate"
+        message = f"the name {name!r} contains a lone surrogate"
         raise UsageError(message, argument="name", value=name) from None
 
 

@@ -1,4 +1,4 @@
-"""What is said of an exception that is not ours: it reaches the application as itself, with a note of where it rose."""
+"""Adds a note with the origin to exceptions of foreign code, which reach the application unchanged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def note(error: Exception, where: str) -> None:
-    """Note where an exception of somebody else's code rose; our own say it themselves."""
+    """Add a note with the origin to an exception of foreign code. statelog's errors already name it."""
     if not isinstance(error, StatelogError):
         error.add_note(f"statelog: {where}")
 
 
 @contextmanager
 def noted(where: str) -> Iterator[None]:
-    """Note it of what rises in a block."""
+    """Add the note to exceptions raised in the block."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The base class of adapter objects that can open a store themselves, and then close it, too."""
+"""The base class of adapter objects that can open a store, and then also close it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Opened:
         except BaseException:
             store.close()
             raise
-        made._owns_store = True  # noqa: SLF001 - of this class
+        made._owns_store = True  # noqa: SLF001 - an attribute of this class
         return made
 
     def close(self) -> None:

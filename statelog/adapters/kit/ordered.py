@@ -1,7 +1,7 @@
 """JSON that keeps the order of its keys.
 
-statelog sorts the keys of a dict. Models see the order of keys, and caches of prompts depend on it. An adapter stores
-what its framework gives it as JSON text. The command line shows such a value decoded.
+statelog sorts the keys of a dict. Models see the order of keys, and caches of prompts depend on it. So an adapter
+stores its framework's values as JSON text. The command line shows such a value decoded.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _PREFIX = items.codec_prefix(CODEC)
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """One JSON value, as its text. Two are equal if their texts are.
+    """A JSON value, stored as text. Two values are equal if their texts are equal.
 
     Args:
-        text: JSON. `Json.of` makes it; whoever has JSON text from elsewhere passes that as it is.
+        text: JSON text, from `Json.of` or from another source.
 
     """
 
@@ -54,7 +54,7 @@ class Json:
 
     @property
     def value(self) -> Any:
-        """The value, made anew."""
+        """The decoded value, a new object at each access."""
         return json.loads(self.text)
 
 
@@ -67,7 +67,7 @@ def _text(value: object, default: Callable[[Any], Any] | None = None, *, allow_n
         raise ValueTypeError(message, type=type(value).__qualname__) from error
     try:
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate, which JSON has as an escape
+    except UnicodeEncodeError:  # A lone surrogate, which JSON writes as an escape.
         return json.dumps(json.loads(text), separators=(",", ":"))
     return text
 
@@ -79,33 +79,33 @@ register_codec(Json, name=CODEC, encode=lambda kept: kept.text, decode=Json)
 
 
 def of_all(values: Iterable[object]) -> list[Json]:
-    """Return each value as JSON. Raises ValueTypeError, as `Json.of`."""
+    """Return each value as JSON. Raises ValueTypeError like `Json.of`."""
     return [Json(_text(value)) for value in values]
 
 
 def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = None) -> list[Any]:
-    """Return the values of a channel that is a list of `Json`, or those from `start` to before `stop`, each made anew.
+    """Return the decoded values `start` to `stop` (excluded) of a channel that is a list of `Json`.
 
-    It is one call of C and one of the JSON decoder, however many they are. Without the channel the list is empty.
+    Any number of values takes one call of C and one of the JSON decoder. Without the channel the list is empty.
 
     Args:
-        state: of a checkpoint or thread.
-        channel: its name.
-        start: the first position; negative ones count from the end.
-        stop: as of a slice.
+        state: the state of a checkpoint or thread.
+        channel: the name of the channel.
+        start: the first index. A negative index counts from the end.
+        stop: the end index, as in a slice.
 
     Raises:
-        ValueTypeError: the channel holds something else.
+        ValueTypeError: the channel is not a list of `Json`.
 
     """
     return _decode(_items(state, channel, start, stop), channel)
 
 
 def join_list(state: MapView, channel: str, start: int = 0) -> str:
-    """Return the JSON array of a channel that is a list of `Json`, from a position on: for decoders of other kinds.
+    """Return the items from `start` of a channel that is a list of `Json` as one JSON array, for other decoders.
 
     Raises:
-        ValueTypeError: the channel holds something else.
+        ValueTypeError: the channel is not a list of `Json`.
 
     """
     return _join(_items(state, channel, start, None), channel)
@@ -123,7 +123,7 @@ def _join(encoded: list[bytes], channel: str) -> str:
     try:
         return join_texts(encoded, _PREFIX)
     except ValueError as error:
-        message = f"channel {channel!r} is no list of JSON texts: {error}"
+        message = f"channel {channel!r} is not a list of JSON texts: {error}"
         raise ValueTypeError(message, path=channel) from error
 
 
@@ -131,24 +131,24 @@ def _decode(encoded: list[bytes], channel: str) -> list[Any]:
     try:
         found: list[Any] = json.loads(_join(encoded, channel))
     except json.JSONDecodeError as error:
-        message = f"channel {channel!r} is no list of JSON texts: {error}"
+        message = f"channel {channel!r} is not a list of JSON texts: {error}"
         raise ValueTypeError(message, path=channel) from error
     return found
 
 
 def read_value(state: MapView, channel: str) -> Any:
-    """Return the value of a channel that is one `Json`, made anew; None without the channel."""
+    """Return the decoded value of a channel that is one `Json`, or None without the channel."""
     kept = state.get(channel)
     return None if kept is None else kept.value
 
 
 class KnownList:
-    """Reads one list of `Json` again and again: what was read last, and has not changed since, is copied from memory.
+    """Reads one list of `Json` repeatedly. Unchanged values are copied from memory.
 
     It remembers one version of the list.
 
     Args:
-        channel: whose value is the list.
+        channel: the channel of the list.
 
     """
 
@@ -157,7 +157,7 @@ class KnownList:
         self._last: tuple[bytes, list[Any]] | None = None
 
     def read(self, state: MapView, start: int = 0) -> list[Any]:
-        """Return the values from a position on, each made anew. Raises ValueTypeError, as `read_list`."""
+        """Return the values from `start` as new objects. Raises ValueTypeError like `read_list`."""
         stored = items.get(state, self._channel)
         if stored is None:
             return []
@@ -168,7 +168,7 @@ class KnownList:
         return _copied(known, start)
 
     def remembered(self, state: MapView, start: int = 0) -> list[Any] | None:
-        """Return the values as `read` does, or None if they are not in memory."""
+        """Return the values like `read`, or None if they are not in memory."""
         stored = items.get(state, self._channel)
         known = None if stored is None else self._known(stored)
         return None if known is None else _copied(known, start)

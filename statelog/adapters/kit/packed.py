@@ -1,4 +1,4 @@
-"""Values that a framework's serialiser has packed, in their stored form. `statelog.display.packed` shows them."""
+"""Stored values that a framework's serialiser has packed. `statelog.display.packed` shows them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _SIZE = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Packed(Coded):
-    """One item of msgpack."""
+    """A value packed as msgpack."""
 
     data: bytes
 
     @property
     def stored(self) -> tuple[str, bytes]:
-        """The name of its codec, and what is stored."""
+        """The name of the codec, and the stored payload."""
         return MSGPACK, self.data
 
     def __repr__(self) -> str:
-        """Return what it says. Secrets are hidden by the names of their classes."""
+        """Return the decoded value as text. Values of secret classes are hidden."""
         return repr(self.shown())
 
     def shown(self) -> Any:
@@ -41,22 +41,22 @@ class Packed(Coded):
 
 @dataclass(frozen=True, slots=True)
 class Serialised(Coded):
-    """What a serialiser made that is no msgpack: how it names it, and the bytes."""
+    """A value packed by a serialiser in a form other than msgpack: the name of the form, and the bytes."""
 
     type: str
     data: bytes
 
     @property
     def stored(self) -> tuple[str, list[Any]]:
-        """The name of its codec, and what is stored."""
+        """The name of the codec, and the stored payload."""
         return SERIALISED, [self.type, self.data]
 
     def __repr__(self) -> str:
-        """Return it as far as it can be told without its serialiser."""
+        """Return the value as far as it is known without its serialiser."""
         return repr(self.shown())
 
     def shown(self) -> Any:
-        """Return it as far as it can be told without its serialiser."""
+        """Return the value as far as it is known without its serialiser."""
         return unpacked(self)
 
 
@@ -64,10 +64,10 @@ class Serialised(Coded):
 
 
 def cut_header(pieces: Sequence[tuple[bool, Sequence[bytes]]]) -> bytes:
-    """Return what stands before the items: their sizes together, and what stands around them.
+    """Return the header of a cut value: the sizes of its lists and the bytes around them.
 
     Args:
-        pieces: of the value, those between two lists together, and those of a list; True with these.
+        pieces: the pieces of the value in order: (True, items) for a list, (False, pieces) between lists.
 
     """
     sizes = b"".join([_SIZE.pack(sum(map(len, those)) << 1 | is_item) for is_item, those in pieces])

@@ -1,7 +1,7 @@
-"""A snapshot cut into channels, so that each version stores what is new in it.
+"""Cuts a snapshot into channels, so that each version stores only its changes.
 
-A dict becomes a channel for each of its keys, some levels down. A list becomes a channel that is a list. Everything
-else is one channel of JSON. The channel `shape` says which there are, and in which order the keys stood.
+Each key of a dict becomes a channel, down to some depth. A list becomes a list channel. Any other value becomes one
+channel of JSON. The channel `shape` has the structure and the order of keys.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = ["add", "cut", "join", "put"]
 SHAPE = "shape"
 
 _LIST, _VALUE = 1, 0
-"""In a shape: what a channel holds. A dict stands for a dict."""
+"""Kinds of channels in a shape. A dict in a shape represents a dict."""
 
 _LEVELS_MAX = 5
 _KEYS_MAX = 256
-"""A dict of more keys is one channel: each channel that there ever was is a name that the store keeps."""
+"""A dict with more keys becomes one channel, because the store keeps every channel name for ever."""
 
 _TRIES_MAX = 3
-"""After so many commits of others a version is written whole, which no other commit can be in the way of."""
+"""After this many conflicts a version is written whole, which cannot conflict."""
 
 _PREFIX = items.codec_prefix(CODEC)
 _MAJOR_TEXT, _MAJOR_LIST = 3, 4
-"""Of CBOR."""
+"""Major types of CBOR."""
 
 _NAME_BYTES_MAX = 160
 _ESCAPED = str.maketrans({"/": "%2F", "%": "%25", "~": "%7E"})
@@ -52,11 +52,11 @@ _ESCAPED = str.maketrans({"/": "%2F", "%": "%25", "~": "%7E"})
 class _Listed(NamedTuple):
     values: list[Any]
     text: str
-    """Of the whole list."""
+    """The JSON text of the whole list."""
     encode: Callable[[Any], Json]
 
     def items(self, start: int = 0) -> list[Json]:
-        """Return the items from a position on, as they are stored."""
+        """Return the items from `start` in their stored form."""
         return [self.encode(value) for value in self.values[start:]]
 
 
@@ -66,9 +66,9 @@ def cut(
     """Return the channels for a snapshot.
 
     Args:
-        snapshot: the snapshot, which must not change any more.
-        whole: its top-level keys that become one channel each.
-        encode: a function that returns the JSON of a part.
+        snapshot: the snapshot. It must not change afterwards.
+        whole: the top-level keys that become one channel each.
+        encode: a function that returns a part as JSON.
 
     Raises:
         ValueTypeError: a part of the snapshot is not JSON.
@@ -101,15 +101,15 @@ def put(
     *,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a version of a thread that holds these channels; of a list that grew, what is new is written.
+    """Commit a version of a thread with these channels. For a list that grew, only new items are written.
 
     Args:
         store: an open one.
-        id: of the thread. One that was deleted begins anew.
-        channels: what `cut` has returned.
-        beside: commits, in the transaction it is given, what belongs to the version; returns the id of the version,
-            None for one of the store's making.
-        metadata: of the version.
+        id: the thread id. A deleted thread is re-created.
+        channels: the result of `cut`.
+        beside: a function that commits related data in the given transaction. It returns the id of the version, or None
+            for a generated id.
+        metadata: metadata of the version.
 
     """
     for _try in range(_TRIES_MAX):
@@ -117,7 +117,7 @@ def put(
             change = _Change.since(store.thread(id).head, channels)
             with store.transaction() as transaction:
                 _commit(id, change, beside, metadata, transaction)
-        except (ConflictError, ExpiredError, ThreadDeletedError):  # from another's version something else differs
+        except (ConflictError, ExpiredError, ThreadDeletedError):  # The head has changed.
             continue
         return
     transact(store, partial(_commit, id, _Whole(channels), beside, metadata))
@@ -131,7 +131,7 @@ def add(
     version_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Make a version of a thread, as `put`, within a transaction, which may make several."""
+    """Commit a version of a thread like `put`, within a transaction, which may contain several."""
     change = _Change.since(transaction.thread(id).head, channels)
     write(transaction, id, None, lambda thread: change.commit(thread, version_id, metadata))
 
@@ -148,7 +148,7 @@ def _commit(
 
 
 class _Whole(NamedTuple):
-    """Every channel, whatever the head is when it is committed."""
+    """A version with every channel, independent of the head."""
 
     channels: Mapping[str, Any]
 
@@ -158,12 +158,12 @@ class _Whole(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """What makes one version of another."""
+    """The changes from one version to the next."""
 
     before: Checkpoint[Any] | None
     changed: dict[str, Any]
     longer: dict[str, tuple[int, list[Json]]]
-    """Of lists: how many items stay, and what comes behind them."""
+    """By list channel: the number of items that stay, and the items after them."""
     gone: list[str]
 
     @classmethod
@@ -179,14 +179,14 @@ class _Change(NamedTuple):
             thread.edit(self._apply, id=version_id, metadata=metadata, expected_version=self.before, lazy=True)
 
     def _apply(self, state: Any) -> None:
-        """Change the state. It may be that of another version: the commit finds that out after this."""
+        """Change the state. The state may be of another version, which the commit detects afterwards."""
         for name in self.gone:
             state.pop(name, None)
         state.update(self.changed)
         for name, (same, new) in self.longer.items():
             kept = state.get(name)
             if not isinstance(kept, MutableSequence) or len(kept) < same:
-                message = f"channel {name!r} is not what it was"
+                message = f"channel {name!r} has changed"
                 raise ConflictError(message)
             if same < len(kept):
                 del kept[same:]
@@ -200,7 +200,7 @@ def _stored(channels: Mapping[str, Any]) -> dict[str, Any]:
 def _differences(
     state: MapView, channels: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, tuple[int, list[Json]]], list[str]]:
-    """Return channels to set; lists to cut at a length and to go on with, by channel; and channels to remove."""
+    """Return channels to set; by channel, lists to cut at a length and to extend; and channels to remove."""
     before = items.read(state)
     changed: dict[str, Any] = {}
     longer: dict[str, tuple[int, list[Json]]] = {}
@@ -220,9 +220,9 @@ def _differences(
 
 
 def _count_same(held: list[bytes], new: _Listed) -> int:
-    """Return how many items at the beginning of two lists are the same.
+    """Return the number of equal items at the beginning of two lists.
 
-    Most lists have grown, or stayed. Then the text of the old one is how the text of the new one begins.
+    Most lists have grown or are unchanged. Then the new text begins with the old text.
     """
     if held and len(held) <= len(new.values):
         text = join_texts(held, _PREFIX)[:-1]
@@ -246,7 +246,7 @@ def _item(value: Json) -> bytes:
 
 
 def join(state: MapView) -> dict[str, Any] | None:
-    """Return the snapshot that a state holds; None of an empty state. Inverse of `cut`."""
+    """Return the snapshot in a state, or None for an empty state. This is the inverse of `cut`."""
     shape = read_value(state, SHAPE)
     return None if shape is None else dict(_joined(state, shape, ()))
 
@@ -261,7 +261,7 @@ def _joined(state: MapView, shape: dict[str, Any], path: tuple[str, ...]) -> Ite
 
 
 def _name(path: tuple[str, ...]) -> str:
-    """Return the channel of a path of keys: it begins with `/`, and one that would be too long ends with a digest."""
+    """Return the channel name of a path of keys. It begins with `/`; a name that is too long ends with a digest."""
     name = "".join("/" + key.translate(_ESCAPED) for key in path)
     encoded = name.encode(errors="surrogatepass")
     if len(encoded) <= _NAME_BYTES_MAX and name.isprintable():

@@ -1,6 +1,6 @@
-"""Texts of JSON that a framework writes whole, again and again: each is a version, and stores what is new in it.
+"""Stores JSON texts that a framework always writes whole. Each text is a version that stores only its changes.
 
-A text is cut where items of its lists meet. What the pieces have in common with those of the version before stays.
+A text is cut between the items of its lists. Pieces equal to those of the previous version are shared.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ _KEPT_MAX = 64
 
 
 class Pieces:
-    """Writes and reads bytes as versions of threads. Of each thread it keeps in memory what it wrote or read last."""
+    """Writes and reads bytes as versions of threads. It caches the last written or read version of each thread."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Thread[Any, Any], int, list[bytes]]] = {}
         """By thread id: the thread, the LSN of a version, and its pieces. The first piece joins the others."""
 
     def write(self, store: Store, id: str, data: bytes, beside: Callable[[Transaction, str], None]) -> None:
-        """Make data the head of a thread; the same data is the same version.
+        """Commit data as the head of a thread. Unchanged data makes no new version.
 
         Args:
             store: an open one.
-            id: of the thread. One that was deleted begins anew.
-            data: the bytes; they come back as they are.
-            beside: commits what belongs to it in the transaction that it is given, with the version's id. Numbers begin
-                anew with a thread that was deleted, ids do not.
+            id: the thread id. A deleted thread is re-created.
+            data: the bytes, which are read back unchanged.
+            beside: a function that commits related data in the given transaction. It gets the version's id, because
+                version numbers restart in a re-created thread.
 
         """
         while True:
@@ -61,7 +61,7 @@ class Pieces:
                     else:
                         items.expect(tx.thread(id), head)
                     beside(tx, made)
-            except (ConflictError, ExpiredError, ThreadDeletedError):  # another version has come, or it was deleted
+            except (ConflictError, ExpiredError, ThreadDeletedError):  # The head has changed.
                 continue
             thread = store.thread(id, schema=SCHEMA)
             head = thread.head
@@ -70,7 +70,7 @@ class Pieces:
             return
 
     def read(self, store: Store, id: str, version: str) -> bytes:
-        """Return the data of a version by its id. Raises CheckpointNotFoundError, ExpiredError."""
+        """Return the data of the version with an id. Raises CheckpointNotFoundError, ExpiredError."""
         thread = store.thread(id, schema=SCHEMA)
         made = thread.at(version)
         mark, *pieces = self._pieces(id, made)
@@ -79,12 +79,12 @@ class Pieces:
         return mark.join(pieces)
 
     def remembered(self, id: str, version: str) -> bytes | None:
-        """Return the data of a version if it is the head of its thread, and in memory. It reads no node."""
+        """Return the data of a version if it is the head of its thread and cached. No node is read."""
         kept = self._kept.get(id)
         if kept is None:
             return None
         thread, lsn, (mark, *pieces) = kept
-        with suppress(NotFoundError):  # the thread was deleted
+        with suppress(NotFoundError):  # The thread was deleted.
             head = thread.head
             if head is not None and head.lsn == lsn and head.id == version:
                 return mark.join(pieces)
@@ -101,7 +101,7 @@ class Pieces:
 
 
 def add(tx: Transaction, id: str, data: bytes) -> str:
-    """Make data the head of a thread within a transaction, as `Pieces.write`; return the version's id."""
+    """Commit data as the head of a thread like `Pieces.write`, within a transaction. Return the version's id."""
     head = tx.thread(id, schema=SCHEMA).head
     old = [] if head is None else _pieces(head)
     new = _split(data, old)
@@ -113,7 +113,7 @@ def add(tx: Transaction, id: str, data: bytes) -> str:
 
 
 def read(within: Threads, id: str, version: str) -> bytes:
-    """Return the data of a version by its id. Raises CheckpointNotFoundError, ExpiredError."""
+    """Return the data of the version with an id. Raises CheckpointNotFoundError, ExpiredError."""
     mark, *pieces = _pieces(within.thread(id, schema=SCHEMA).at(version))
     return mark.join(pieces)
 

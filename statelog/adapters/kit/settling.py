@@ -1,4 +1,4 @@
-"""Values changed in place where they differ, so that the rest stays shared with the versions before."""
+"""Changes only the differing parts of a value, so that equal parts stay shared with earlier versions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ __all__ = ["settle"]
 
 
 def settle(parent: Any, key: Any, new: Any) -> None:
-    """In a mount: make `parent[key]` equal `new`; touch only what differs.
+    """Make `parent[key]` of a mounted state equal to `new`, and change only parts that differ.
 
-    A list that is set whole below the top of a state is written whole, at each change. Settled, what is equal at its
-    beginning stays, and what is new is written: dicts key by key, lists behind what they have in common with the new
-    one.
+    Setting a nested list writes the whole list. `settle` keeps the common beginning of both lists and writes only the
+    rest. It compares dicts key by key.
 
     Args:
-        parent: the mounted state, or a dict of it.
-        key: of `parent`.
-        new: the value: dicts and lists of what can be stored.
+        parent: the mounted state, or a dict in it.
+        key: the key in `parent`.
+        new: the new value, made of storable values.
 
     """
     old = parent.get(key) if hasattr(parent, "get") else parent[key]

@@ -1,4 +1,4 @@
-"""Items that a commit need not store: where they may lie already, and what lies there."""
+"""Finds items that are already stored, so that a commit can reference them instead of storing them again."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ if TYPE_CHECKING:
 
 
 class Twins(NamedTuple):
-    """Where items may lie already that a commit writes: in lists of a branch's head, and of earlier checkpoints."""
+    """Places where items of a commit may already be stored: lists of a branch's head and of earlier checkpoints."""
 
     branch: str
     ranges: Sequence[tuple[str, str]]
-    """Of the branch's channels, downwards."""
+    """Ranges of the branch's channels, in descending order."""
     held: Sequence[tuple[Checkpoint, str]] = ()
-    """Checkpoints that may be there still, and channels of them."""
+    """Checkpoints that may still exist, each with one of its channels."""
     last: Checkpoint | None = None
-    """If this is the branch's head, all that the ranges hold is in that one record."""
+    """If this checkpoint is the branch's head, its record has all items of `ranges`."""
     is_before: bool = False
-    """All of it is in what the same commit makes before."""
+    """Whether an earlier part of the same commit writes all of these items."""
     records: Sequence[Checkpoint] = ()
-    """Besides, what the records of these checkpoints hold, if they are there still."""
+    """Further checkpoints whose records may have the items, if they still exist."""
 
 
 _LOOKED_FOR_SIZE_BYTES_MIN = 1024
 
 
 def are_looked_for(encoded: Sequence[bytes]) -> bool:
-    """Whether items are so large that it is worth a look where they may lie."""
+    """Return True if items are large enough to search for stored copies."""
     return sum(map(len, encoded)) >= _LOOKED_FOR_SIZE_BYTES_MIN
 
 
 class Similar(NamedTuple):
-    """Lists that a commit writes whole: those at the ends of other lines may be made of the same nodes."""
+    """Branches whose heads may share nodes with lists that a commit writes whole."""
 
     lines: Sequence[str]
-    """Branches; those that are not there are passed over."""
+    """Names of branches. Missing branches are ignored."""
     length: int
-    """Items of the longest. Of lists more than twice as long it can be no large part."""
+    """The length of the longest written list. Lists more than twice as long are not searched."""
 
 
 def similar_nodes(batch: Batch, thread: int, similar: Similar, *branches: int) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of the nodes of lists at the heads of those lines, and of some branches."""
+    """Return (digest, LSN, number) of the nodes of lists at the heads of `similar.lines` and of `branches`."""
     numbers = {*branches, *(batch.view.branch_number(thread, line) for line in similar.lines)}
     found: dict[bytes, tuple[int, int]] = {}
     for number in numbers:
@@ -67,7 +67,7 @@ def similar_nodes(batch: Batch, thread: int, similar: Similar, *branches: int) -
 
 
 def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of what lies in leaves of lists there."""
+    """Return (digest, LSN, number) of the leaves of lists in the places of `twins`."""
     found: list[tuple[bytes, int, int]] = []
     for checkpoint in twins.records:
         found += leaves_of(batch, checkpoint)
@@ -90,20 +90,20 @@ def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, in
 
 
 def staged_leaves(batch: Batch) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of the leaves in the record that was staged last."""
+    """Return (digest, LSN, number) of the leaves in the last staged record."""
     lsn = batch.last_lsn()
     rows = enumerate(ROW.iter_unpack(batch.staged[-1].nodes.rows))
     return [(digest, lsn, number) for number, (type_, digest, _content, _end) in rows if type_ == LEAF]
 
 
 def _is_head(batch: Batch, event: CheckpointEvent) -> bool:
-    """Return True if a checkpoint is remembered as the head of its branch."""
+    """Return True if a checkpoint is cached as the head of its branch."""
     head = batch.memory.heads.get((event.thread, event.branch))
     return head is not None and head.event.lsn == event.lsn
 
 
 def leaves_of(batch: Batch, checkpoint: Checkpoint) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of the leaves in a checkpoint's record; none if it has expired."""
+    """Return (digest, LSN, number) of the leaves in a checkpoint's record, or [] if it has expired."""
     event = checkpoint.event
     is_there = _is_head(batch, event) or (
         batch.view.is_alive(event.thread) and head_at(batch.view, event.thread, event.lsn) is not None
@@ -119,14 +119,14 @@ def leaves_at(batch: Batch, lsn: int) -> list[tuple[bytes, int, int]]:
 
 
 def state_of(batch: Batch, head: Head) -> MapView:
-    """Return the state of a checkpoint, as a commit sees it."""
+    """Return the state of a checkpoint in the view of a commit."""
     event = head.event
     workspace = batch.reader()
     return MapView(Tree(workspace, workspace.read(ROOT, event.root_digest, event.root_lsn, event.root_node)))
 
 
 def of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[bytes, int, int]]:
-    """Return (digest, LSN, number) of what the checkpoints have stored that come right after some on their lines."""
+    """Return (digest, LSN, number) of the leaves stored by the direct successors of checkpoints."""
     found: list[tuple[bytes, int, int]] = []
     for parent in followed:
         of = parent.event

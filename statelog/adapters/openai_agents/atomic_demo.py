@@ -1,7 +1,7 @@
-"""A tool that needs an approval, in processes that are killed: what is left of the conversation, and how often it ran.
+"""Kills processes around a tool that needs an approval, and shows what remains of the conversation.
 
-`python -m statelog.adapters.openai_agents.atomic_demo` shows the table of GUIDE.md. Beside the session of a store
-stands what the SDK's guide says: SQLiteSession, and the RunState in a file.
+`python -m statelog.adapters.openai_agents.atomic_demo` prints the table of GUIDE.md. It compares a session of a store
+with the recipe of the SDK's guide: SQLiteSession, and the RunState in a file.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PROCESSES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is left when a process has gone through to the end, or has nothing to go on with.
+    """The state after a process has finished the turn, or cannot continue it.
 
     Attributes:
-        refunds: how often the tool ran.
-        kinds: how many items of each kind the conversation has.
-        is_lost: whether the run that waited for an approval was not found.
+        refunds: the number of times that the tool ran.
+        kinds: the number of items of each kind in the conversation.
+        is_lost: whether the run that waited for an approval is lost.
 
     """
 
@@ -41,16 +41,16 @@ class Outcome:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the conversation has one of each: the question, the call, its output, the answer."""
+        """Whether the conversation has exactly one question, call, output and answer."""
         return self.kinds == {"user": 1, "function_call": 1, "function_call_output": 1, "message": 1}
 
 
 def demonstrate(kind: str, point: str, killed: str) -> Outcome:
-    """Run processes until one goes through; kill the first one, or the one that resumes.
+    """Run processes until one finishes. Kill either the first process or the one that resumes.
 
     Args:
         kind: `SQLITE` or `OURS`.
-        point: `BEFORE` or `AFTER` what `Runner.run` is followed by.
+        point: `BEFORE` or `AFTER` the write that follows `Runner.run`.
         killed: `FIRST` or `RESUMED`.
 
     """
@@ -59,7 +59,7 @@ def demonstrate(kind: str, point: str, killed: str) -> Outcome:
         for number in range(_PROCESSES_MAX):
             is_killed = number == (0 if killed == FIRST else 1)
             command = [sys.executable, "-m", __spec__.name, kind, folder, point if is_killed else NEVER]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - itself
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this program itself
             if done.returncode == -signal.SIGKILL:
                 continue
             if done.returncode:
@@ -80,7 +80,7 @@ def _write_state(path: Path, result: Any) -> None:
 
 
 async def _process(kind: str, folder: Path, killed_at: str) -> None:
-    """Do what one process does: begin the turn, or approve what waits and go on."""
+    """Begin the turn in this process, or approve the waiting run and resume it."""
     from agents import Agent, Runner, RunState, SQLiteSession, function_tool, set_tracing_disabled
     from agents.testing import ScriptedModel
     from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -113,7 +113,7 @@ async def _process(kind: str, folder: Path, killed_at: str) -> None:
         session = StatelogSession.open("ticket", folder / "agent.state")
         state = await session.pending(agent)
         if killed_at == BEFORE:
-            session._write = lambda *_args, **_options: die_if(BEFORE)  # noqa: SLF001 - killed where it commits
+            session._write = lambda *_args, **_options: die_if(BEFORE)  # noqa: SLF001 - the process dies at its commit
     else:
         session = SQLiteSession("ticket", folder / "sessions.db")
         if waiting.exists():
@@ -137,11 +137,11 @@ async def _process(kind: str, folder: Path, killed_at: str) -> None:
         waits = bool(result.interruptions)
         items = await session.get_items()
     kinds = Counter(str(item.get("type") or item.get("role")) for item in items)
-    print(json.dumps({"waits": waits, "kinds": kinds, "is_lost": is_lost}))  # noqa: T201 - for the process that began it
+    print(json.dumps({"waits": waits, "kinds": kinds, "is_lost": is_lost}))  # noqa: T201 - read by the parent process
 
 
 def main() -> None:
-    """Show the table."""
+    """Print the table."""
     for kind, point in ((SQLITE, BEFORE), (OURS, BEFORE), (OURS, AFTER)):
         for killed in (FIRST, RESUMED):
             found = demonstrate(kind, point, killed)

@@ -1,6 +1,6 @@
-"""Branches and turns of a conversation, by the names of the SDK's AdvancedSQLiteSession.
+"""Branches and turns of a conversation, with the method names of the SDK's AdvancedSQLiteSession.
 
-A turn begins with what a user says. A branch from a turn has everything that was before it.
+A turn begins with a user message. A branch from a turn has all items before that turn.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _NUMBERS = ("requests", "input_tokens", "output_tokens", "total_tokens")
 
 
 class BranchedConversation(Conversation):
-    """A conversation that goes on from any of its turns."""
+    """A conversation that can branch from any of its turns."""
 
     async def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
-        """Begin a branch with what was before a turn, and switch to it. Its cost is the same at any length.
+        """Create a branch with the items before a turn, and switch to it. The cost does not depend on the length.
 
         Args:
-            turn_number: of the current branch, from 1.
-            branch_name: one that this conversation has not had; made up if left out.
+            turn_number: the turn of the current branch, from 1.
+            branch_name: a name that this conversation has never used. By default, a generated name.
 
         Returns:
-            The branch's name.
+            The name of the branch.
 
         Raises:
-            ValueError: no such turn; or the name is blank or taken.
+            ValueError: the turn does not exist, or the name is blank or in use.
 
         """
         if branch_name is not None and not branch_name.strip():
@@ -56,10 +56,10 @@ class BranchedConversation(Conversation):
         return name
 
     async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
-        """Begin a branch before the first turn whose user message contains a text; see `create_branch_from_turn`.
+        """Create a branch before the first turn whose user message contains a text; see `create_branch_from_turn`.
 
         Raises:
-            ValueError: no turn contains it; or as `create_branch_from_turn`.
+            ValueError: no turn contains the text, or as for `create_branch_from_turn`.
 
         """
         found = await self.find_turns_by_content(search_term)
@@ -92,19 +92,19 @@ class BranchedConversation(Conversation):
             raise ValueError(message) from error
 
     async def switch_to_branch(self, branch_id: str) -> None:
-        """Make another branch the current one of this object. Raises ValueError: there is none of that name."""
+        """Switch this object to another branch. Raises ValueError if the branch does not exist."""
         await self._run(self._head_on, branch_id)
         self._branch = branch_id
 
     async def delete_branch(self, branch_id: str, force: bool = False) -> None:
-        """Delete a branch: what it alone had is gone. Its name is not used again in this conversation.
+        """Delete a branch with all items that no other branch has. The conversation cannot use the name again.
 
         Args:
-            branch_id: not "main".
-            force: delete it if it is the current one, too; "main" is current then.
+            branch_id: the branch, which cannot be "main".
+            force: also delete the current branch. Then "main" becomes the current branch.
 
         Raises:
-            ValueError: no such branch, or "main", or the current one without `force`.
+            ValueError: the branch does not exist, is "main", or is the current branch and `force` is not set.
 
         """
         if branch_id == MAIN or not branch_id.strip():
@@ -144,7 +144,7 @@ class BranchedConversation(Conversation):
                         continue
                     try:
                         first = branch.at(min(info.base_version + 1, info.head_version))
-                    except (CheckpointNotFoundError, ExpiredError):  # let go by retention
+                    except (CheckpointNotFoundError, ExpiredError):  # Retention has removed it.
                         first = branch.at(info.head_version)
                     found.append(
                         {
@@ -166,7 +166,7 @@ class BranchedConversation(Conversation):
         """Return the turns of a branch: turn, content (its beginning), full_content, can_branch.
 
         Raises:
-            ValueError: no such branch.
+            ValueError: the branch does not exist.
 
         """
         return [
@@ -175,13 +175,13 @@ class BranchedConversation(Conversation):
         ]
 
     async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
-        """Return the turns whose user message contains a text, in any case of ASCII letters."""
+        """Return the turns whose user message contains a text. The case of ASCII letters is ignored."""
         sought = re.compile(re.escape(search_term), re.IGNORECASE | re.ASCII)
         turns = await self.get_conversation_turns(branch_id)
         return [turn for turn in turns if any(map(sought.search, _texts(turn["full_content"])))]
 
     async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
-        """Return the kinds of items of each turn: type, and the tool's name. What was before the first is turn 0."""
+        """Return the type and the tool's name of each item by turn. Items before the first turn are turn 0."""
         branch = self._branch if branch_id is None else branch_id
 
         def read() -> dict[int, list[dict[str, str | None]]]:
@@ -198,7 +198,7 @@ class BranchedConversation(Conversation):
         return found
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
-        """Return (tool, number of calls, turn) of each tool that was called in a turn."""
+        """Return (tool, number of calls, turn) for each tool of each turn."""
         calls: dict[tuple[int, str], int] = {}
         for turn, items in (await self.get_conversation_by_turns(branch_id)).items():
             for item in items:
@@ -241,7 +241,7 @@ class BranchedConversation(Conversation):
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
-        """Return the usage of a turn, {} if none was stored; of all turns if none is named."""
+        """Return the usage of a turn, or {} if none was stored. By default, return the usage of all turns."""
         branch = self._branch if branch_id is None else branch_id
         found = await self._run(self._usage, branch)
         if user_turn_number is not None:
@@ -249,9 +249,9 @@ class BranchedConversation(Conversation):
         return [{"user_turn_number": turn, **usage} for turn, usage in found.items()]
 
     async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
-        """Return the sums of a branch, or of what was stored on any; None if nothing was.
+        """Return the total usage of a branch, or of all branches. Return None if no usage was stored.
 
-        What a branch has from the one that it was made of is counted once.
+        Usage that branches share is counted once.
         """
 
         def read() -> list[dict[str, Any]]:

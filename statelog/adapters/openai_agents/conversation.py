@@ -1,4 +1,4 @@
-"""The items of a conversation: one thread, whose branches are the conversation's."""
+"""The items of a conversation: one thread with the conversation's branches."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ MAIN = "main"
 
 
 def is_user_item(item: Any) -> bool:
-    """Whether an item is what a user says: it begins a turn."""
+    """Return True if an item is a user message, which begins a turn."""
     return isinstance(item, dict) and item.get("role") == "user"
 
 
 def encode_items(items: list[Any]) -> tuple[list[Json], list[int]]:
-    """Return items as they are stored, and which of them begin a turn."""
+    """Return the items in stored form, and the positions of those that begin a turn."""
     return of_all(items), [at for at, item in enumerate(items) if is_user_item(item)]
 
 
 def append_items(state: Any, encoded: list[Json], begins: list[int]) -> None:
-    """Add items to a state that is changed in a commit; note where turns begin."""
+    """Append items to a mutable state and record where turns begin."""
     held = state[ITEMS]
     if begins:
         count = len(held)
@@ -86,9 +86,9 @@ class Conversation(SessionABC):
     """One session of the SDK: `get_items`, `add_items`, `pop_item`, `clear_session`.
 
     Args:
-        session_id: any text; the thread's id is made of it.
-        store: an open store. Whoever opened it closes it.
-        session_settings: the SDK's, of which `limit` is the number of items that `get_items` returns.
+        session_id: any text. The thread id is derived from it.
+        store: an open store. The caller closes it.
+        session_settings: settings of the SDK. `limit` is the default number of items that `get_items` returns.
 
     """
 
@@ -108,9 +108,9 @@ class Conversation(SessionABC):
         self._is_closed = False
         self._known = KnownList(ITEMS)
         self._threads: dict[str, Thread[Any, Any]] = {}
-        """By branch: those that were written to."""
+        """By branch, the threads that were written to."""
         self._head: tuple[Thread[Any, Any], int, int] | None = None
-        """The thread that was written to last, its version then, and the number of its items."""
+        """The last written thread, the version written, and the number of its items."""
 
     @classmethod
     def open(
@@ -121,13 +121,13 @@ class Conversation(SessionABC):
         session_settings: SessionSettings | dict[str, Any] | None = None,
         **options: Any,
     ) -> Self:
-        """Open a store for this session alone; `close` closes it.
+        """Open a store for this session only. `close` closes the store.
 
         Args:
             session_id: as for the class.
-            path: of the store, which is made if need be.
+            path: the store, which is created if it does not exist.
             session_settings: as for the class.
-            options: of `statelog.open`.
+            options: options of `statelog.open`.
 
         """
         made = cls(session_id, statelog.open(path, **options), session_settings=session_settings)
@@ -135,7 +135,7 @@ class Conversation(SessionABC):
         return made
 
     def close(self) -> None:
-        """End the use of this session. Later calls raise RuntimeError, as the SDK's do. Closing twice is allowed."""
+        """Close this session. Later calls raise RuntimeError, as in the SDK. A second call does nothing."""
         self._is_closed = True
         if self._owns_store:
             self.store.close()
@@ -148,12 +148,12 @@ class Conversation(SessionABC):
         """Return the items of the conversation, oldest first.
 
         Args:
-            limit: the last so many; all if left out and `session_settings` has none.
-            branch_id: of another branch than the current one.
-            wrapper: the SDK passes its context here; it is not used.
+            limit: return only this many of the last items. By default, `session_settings.limit`, or all items.
+            branch_id: a branch other than the current one.
+            wrapper: the SDK's context, which is not used.
 
         Raises:
-            ValueError: no such branch.
+            ValueError: the branch does not exist.
 
         """
         limit = resolve_session_limit(limit, self.session_settings)
@@ -163,10 +163,10 @@ class Conversation(SessionABC):
         return await self._run(self._read, branch, limit)
 
     async def add_items(self, items: list[TResponseInputItem], *, wrapper: object = None) -> None:
-        """Add items; all of them are one commit.
+        """Append items in one commit.
 
         Raises:
-            ValueTypeError: an item is no JSON. Nothing was added.
+            ValueTypeError: an item is not JSON. Nothing was added.
 
         """
         encoded, begins = encode_items(items)
@@ -176,14 +176,14 @@ class Conversation(SessionABC):
             self._check_open()
 
     def _append(self, thread: Thread[Any, Any], encoded: list[Json], begins: list[int]) -> None:
-        """Add items, and where turns begin: for that it has to be known how many there are."""
+        """Append items and the positions of turns, which depend on the current number of items."""
         while True:
             _thread, version, count = self._head_of(thread)
             write = {ITEMS: encoded, TURNS: [count + at for at in begins]} if begins else {ITEMS: encoded}
             try:
-                is_expected = bool(begins) or thread.branch != MAIN  # which another may delete
+                is_expected = bool(begins) or thread.branch != MAIN  # Another process may delete a branch.
                 made = thread.commit(write, expected_version=version if is_expected else None)
-            except ConflictError:  # somebody has written since
+            except ConflictError:  # Another writer was first.
                 self._head = None
                 continue
             is_next = made.version == version + 1
@@ -201,11 +201,11 @@ class Conversation(SessionABC):
         return head
 
     async def pop_item(self, *, wrapper: object = None) -> TResponseInputItem | None:
-        """Take the last item out, and return it; None if there is none."""
+        """Remove and return the last item, or return None."""
         return await self._pop_item_with_validation()
 
     async def _pop_item_with_validation(self, validate: Callable[[Any], object] | None = None) -> Any:
-        """Take the last item out unless `validate` raises: the SDK's encrypted session asks for it."""
+        """Remove and return the last item unless `validate` raises. The SDK's encrypted session calls this."""
         return await self._write(lambda thread: self._pop(thread, validate))
 
     def _pop(self, thread: Thread[Any, Any], validate: Callable[[Any], object] | None) -> Any:
@@ -213,7 +213,7 @@ class Conversation(SessionABC):
             head = thread.head
             found = [] if head is None else read_list(head.state, ITEMS, -1)
             if head is None and self.store.thread(self.thread_id).version >= 0:
-                raise deleted_error(self.thread_id)  # it has begun anew: `_write_to` looks again
+                raise deleted_error(self.thread_id)  # The thread was re-created, so `_write_to` tries again.
             if head is None or not found:
                 return None
             if validate is not None:
@@ -231,12 +231,12 @@ class Conversation(SessionABC):
                         writes.append(stored_items.edit(TURNS, len(turns) - 1, len(turns), []))
                     made = stored_items.commit(thread, *writes, expected_version=head.version)
                     self._head = thread, made.version, last
-            except ConflictError:  # somebody has written since
+            except ConflictError:  # Another writer was first.
                 continue
             return found[0]
 
     async def clear_session(self, *, wrapper: object = None) -> None:
-        """Delete the conversation with all its branches and versions. The session may be used again."""
+        """Delete the conversation with all branches and versions. The session can be used again."""
         self._branch = MAIN
         await self._run(lives.gone, self.store, self.thread_id)
 
@@ -274,7 +274,7 @@ class Conversation(SessionABC):
         return lives.write(self.store, self.thread_id, SCHEMA, remembered, branch=branch)
 
     def _head_on(self, branch: str) -> Checkpoint[Any] | None:
-        """Return the head of a branch, None before anything was said."""
+        """Return the head of a branch, or None for an empty conversation."""
         thread = self.store.thread(self.thread_id, schema=SCHEMA, branch=branch)
         head = thread.head
         _check_not_deleted(branch, head)
@@ -290,18 +290,18 @@ class Conversation(SessionABC):
         return self._items_of(self._state(branch), limit)
 
     def _remembered(self, branch: str) -> list[Any] | None:
-        """Return all items of a branch if they are in memory, and it has not changed since; else None."""
+        """Return all items of a branch if they are cached and unchanged, else None."""
         thread = self._threads.get(branch)
         if thread is None or self._is_closed:
             return None
         try:
             state = thread.state
-        except NotFoundError:  # `_state` looks for the thread that has begun anew
+        except NotFoundError:  # The thread was re-created, and `_state` finds it.
             return None
         return None if state.get(DELETED) else self._known.remembered(state)
 
     def _items_of(self, state: Any, limit: int | None = None) -> list[Any]:
-        """Return the items of a state, the last ones if there is a limit. What was read last is not read again."""
+        """Return the items of a state, or its last `limit` items. Cached items are not read again."""
         stored = None if limit is None else stored_items.get(state, ITEMS)
         count = 0 if stored is None else stored_items.count(stored)
         if limit is None or not 0 <= limit < count:

@@ -1,4 +1,4 @@
-"""Sessions of the SDK's SQLiteSession and AdvancedSQLiteSession, copied into a store: branches come as branches."""
+"""Copies sessions of the SDK's SQLiteSession and AdvancedSQLiteSession to a store, with their branches."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _ITEMS_OF_BRANCHES = "SELECT branch_id, COUNT(*) FROM message_structure WHERE se
 
 @contextmanager
 def opened(path: Path) -> Iterator[_Database]:
-    """Yield what a database holds. It is read as it is at this moment; the file is not written to.
+    """Yield the sessions of a database, from a consistent copy. The file is not written to.
 
     Raises:
-        FormatError: it is no database of the SDK's sessions.
+        FormatError: the file is not a database of the SDK's sessions.
 
     """
     with copied(path, "the SDK's sessions", "agent_sessions") as database:
@@ -60,7 +60,7 @@ class _Database:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a session in one transaction, and compare. See `statelog.adapters.kit.moving.Source`."""
+        """Copy a session in one transaction and compare it. See `statelog.adapters.kit.moving.Source`."""
         what = f"session {name!r}"
         with reading(what):
             wanted = asyncio.run(self._read(name))
@@ -76,7 +76,7 @@ class _Database:
         return copy_once(store, what, wanted, held=lambda within: _held(within, id), write=write)
 
     def _check_whole(self, name: str, wanted: dict[str, list[Any]]) -> None:
-        """Refuse a session with items that are no JSON: the SDK's classes pass over them."""
+        """Raise FormatError for items that are not JSON, because the SDK's classes skip them."""
         counts = dict(self._database.rows(_ITEMS_OF_BRANCHES if self._has_branches else _ITEMS, name))
         for each, items in wanted.items():
             if len(items) != counts.get(each, 0):
@@ -84,7 +84,7 @@ class _Database:
                 raise FormatError(message)
 
     async def _read(self, name: str) -> dict[str, list[Any]]:
-        """Return the items of a session's branches."""
+        """Return the items of a session by branch."""
         if not self._has_branches:
             plain = SQLiteSession(name, self._path)
             try:

@@ -1,4 +1,4 @@
-"""A session whose turns are one commit each: what was said, and the run that waits for a person."""
+"""A session whose turns are one commit each: the items, and the run that waits for an approval."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
 
 
 class StatelogSession(BranchedConversation):
-    """The SDK's `Session` on a thread of a store, and `run`, by which a turn is one commit.
+    """The SDK's `Session` on a thread of a store, with `run`, which commits a turn at once.
 
-    Any number of processes may use a session. What `add_items` adds follows what others have added before.
+    Any number of processes may use a session. `add_items` appends after the items of other processes.
 
     Args:
         session_id: any text.
-        store: an open store. Whoever opened it closes it. `StatelogSession.open(session_id, path)` opens one.
-        session_settings: the SDK's.
+        store: an open store. The caller closes it. `StatelogSession.open(session_id, path)` opens a store itself.
+        session_settings: settings of the SDK.
 
     """
 
     async def run(self, agent: Agent[Any], input: Any, **options: Any) -> RunResult:
-        """Run a turn as `Runner.run` does. Its items, and its state if it was interrupted, are one commit at its end.
+        """Run a turn like `Runner.run`. At its end, one commit has its items, and its state if it was interrupted.
 
-        A process that is killed before leaves the conversation as it was: the turn begins again. Then tools that had
-        run may run again.
+        If the process is killed before the commit, the conversation is unchanged. A repeated turn may run its tools
+        again.
 
         Args:
-            agent: the one that begins.
-            input: what the user says, items, or the RunState that `pending` returned.
-            options: of `Runner.run`, but for `session`.
+            agent: the agent that begins.
+            input: the user's text, items, or the RunState from `pending`.
+            options: options of `Runner.run`, except `session`.
 
         Raises:
-            ConflictError: the conversation was changed since the turn began: nothing of it is kept. Or it does not wait
-                for this answer any more: the turn does not begin.
-            ReadOnlyError: the store is one for reading. The turn does not begin.
-            What the run raises; nothing of the turn is kept then, either.
+            ConflictError: the conversation has changed since the turn began. The turn is not stored. Or the
+                conversation no longer waits for this answer. Then the turn does not begin.
+            ReadOnlyError: the store is read-only. The turn does not begin.
+            Exception: what the run raises. The turn is not stored.
 
         """
         turn = await self._begin(input)
@@ -65,7 +65,7 @@ class StatelogSession(BranchedConversation):
         return result
 
     async def run_streamed(self, agent: Agent[Any], input: Any, **options: Any) -> RunResultStreaming:
-        """Run a turn as `Runner.run_streamed` does. It is committed when `stream_events()` has been read to its end.
+        """Run a turn like `Runner.run_streamed`. The turn is committed at the end of `stream_events()`.
 
         See `run`.
         """
@@ -78,19 +78,19 @@ class StatelogSession(BranchedConversation):
                 yield event
             await turn.commit(result)
 
-        result.stream_events = stream_events  # type: ignore[method-assign] # of this object alone
+        result.stream_events = stream_events  # type: ignore[method-assign] # of this object only
         return result
 
     async def pending(self, agent: Agent[Any]) -> RunState[Any, Any] | None:
-        """Return the state of the turn that waits for an answer, None if none does.
+        """Return the state of the turn that waits for an answer, or None.
 
-        Answer it (`state.approve(...)`), and pass it to `run`. Until that is committed every process gets it.
+        Answer it with `state.approve(...)` and pass it to `run`. Every process gets this state until `run` commits.
 
         Args:
-            agent: the one that the turn began with.
+            agent: the agent with which the turn began.
 
         Raises:
-            agents.UserError: the state is one of other agents, or of another version of the SDK.
+            agents.UserError: the state belongs to other agents, or to another version of the SDK.
 
         """
         kept = await self._run(lambda: self._state(self._branch).get(RUN))
@@ -99,12 +99,12 @@ class StatelogSession(BranchedConversation):
     async def _begin(self, input: Any) -> _Turn:
         branch = self._branch
         head, items, waiting = await self._run(self._read_turn, branch)
-        if self.store.read_only:  # said before a tool has run
-            message = f"{self.store.path} is open for reading only: a turn would not be kept"
+        if self.store.read_only:  # Fail before a tool runs.
+            message = f"{self.store.path} is open read-only: a turn could not be stored"
             raise ReadOnlyError(message, path=str(self.store.path))
         asked = getattr(input, _MARK, waiting)
         if asked != waiting:
-            message = f"session {self.session_id!r} does not wait for this answer any more"
+            message = f"session {self.session_id!r} no longer waits for this answer"
             raise ConflictError(message, thread=self.thread_id)
         return _Turn(self, branch, head, items)
 
@@ -117,8 +117,8 @@ class StatelogSession(BranchedConversation):
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
     ) -> _CompactionSnapshot | None:
-        """Return the last items, and a way to replace some of them if they are still the last ones."""
-        if type(self) is not StatelogSession:  # what a class built on it changes would be passed by
+        """Return the last items, and a function that replaces some of them if they have not changed."""
+        if type(self) is not StatelogSession:  # Compaction would bypass the methods of a subclass.
             return None
         branch = self._branch
         state = await self._run(self._state, branch)
@@ -147,7 +147,7 @@ class StatelogSession(BranchedConversation):
 
 
 _MARK = "_statelog_waits_as"
-"""An attribute of a RunState: the text that is kept as long as its turn waits."""
+"""An attribute of a RunState: the stored text of the waiting turn."""
 
 
 def _marked(state: RunState[Any, Any], kept: Json) -> RunState[Any, Any]:
@@ -169,7 +169,7 @@ def _prune(state: Any, is_stale: Callable[[Any], bool]) -> None:
 
 
 class _Turn(SessionABC):
-    """What a running turn adds and takes back: it is in the conversation with the turn's commit."""
+    """The items that a running turn adds and removes. The turn's commit writes them to the conversation."""
 
     def __init__(self, session: StatelogSession, branch: str, head: Checkpoint[Any] | None, items: list[Any]) -> None:
         self.session_id = session.session_id
@@ -179,7 +179,7 @@ class _Turn(SessionABC):
         self._head = head
         self._items = items
         self._kept = len(items)
-        """So many of the conversation's items are left as they are."""
+        """The number of the conversation's items that stay unchanged."""
         self._is_committed = False
 
     async def get_items(self, limit: int | None = None, *, wrapper: object = None) -> list[TResponseInputItem]:
@@ -209,7 +209,7 @@ class _Turn(SessionABC):
         if result.interruptions:
             to_state = result.to_state
             waiting = kept = Json.of(to_state().to_json())
-            result.to_state = lambda: _marked(to_state(), kept)  # so that it is answered once, too
+            result.to_state = lambda: _marked(to_state(), kept)  # so that the result's state can be answered only once
         encoded, begins = encode_items(self._items[self._kept :])
         expected = -1 if self._head is None else self._head
 
@@ -220,6 +220,6 @@ class _Turn(SessionABC):
             if waiting is not None or state.get(RUN) is not None:
                 state[RUN] = waiting
 
-        await self._session._write(  # noqa: SLF001 - of the session that made this turn
+        await self._session._write(  # noqa: SLF001 - the session that created this turn
             lambda thread: thread.edit(write, lazy=True, expected_version=expected), branch=self._branch
         )

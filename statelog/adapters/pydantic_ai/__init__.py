@@ -1,4 +1,4 @@
-"""pydantic-ai: conversations in a store, and runs of agents whose model requests and tool calls are recorded."""
+"""pydantic-ai: stored conversations, and durable runs that record model requests and tool calls."""
 
 from statelog.adapters.pydantic_ai.conversations import StatelogConversationStore
 from statelog.adapters.pydantic_ai.durability import StatelogDurability

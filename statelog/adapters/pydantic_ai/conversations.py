@@ -1,4 +1,4 @@
-"""Conversations of pydantic-ai: each is a thread, with its record, and its entries as a list that grows."""
+"""Conversations of pydantic-ai. Each is a thread with a record and a growing list of entries."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _SCHEMA = {_RECORD: reducers.replace, _ENTRIES: reducers.extend}
 _HINTS_MAX = 10_000
 
 _AS_MESSAGES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-"""Of `pydantic_ai.messages.ModelMessagesTypeAdapter`: what is loaded is what it would have loaded."""
+"""The same as in `pydantic_ai.messages.ModelMessagesTypeAdapter`, so that messages load equally."""
 
 _records: TypeAdapter[list[ConversationRecord]] = TypeAdapter(list[ConversationRecord], config=_AS_MESSAGES)
 _entries: TypeAdapter[list[ConversationEntry]] = TypeAdapter(list[ConversationEntry], config=_AS_MESSAGES)
 
 
 class StatelogConversationStore(ConversationStore):
-    """A ConversationStore in a store of statelog.
+    """A ConversationStore on a store of statelog.
 
-    A save is one commit: its entries, the record, and what `list_conversations` shows. A conversation that is deleted
-    is gone, with its entries; a fork has entries of its own.
+    A save is one commit of the entries, the record and the data of `list_conversations`. Deleting a conversation also
+    deletes its entries. A fork has its own entries.
 
     Args:
-        store: an open store. It is the caller's to close.
+        store: an open store. The caller closes it.
 
     """
 
@@ -59,14 +59,14 @@ class StatelogConversationStore(ConversationStore):
         self._store = store
         self._directory = Directory(f"{_PREFIX}-conversations")
         self._homes: dict[str, str] = {}
-        """Conversations by the heads of records that were read: the contract asks for a history by its head alone."""
+        """Conversations by the heads of records already read, because `read_history` gets only a head."""
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """Return the record of a conversation; None if there is none."""
+        """Return the record of a conversation, or None."""
         return await run(self._record_here, conversation_id)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return the records, the last saved first. One thread is read, however many there are."""
+        """Return the records, last saved first. Only one thread is read."""
         return await run(self._records_here, scope, limit)
 
     async def write_record(
@@ -79,9 +79,9 @@ class StatelogConversationStore(ConversationStore):
         """Store a record and its new entries in one commit.
 
         Raises:
-            ConversationConflict: the stored revision is another, or the record's head is nowhere. Nothing is written.
-            UserError: the conversation's id is empty, or something cannot be stored: a value that holds itself, or is
-                of no type that pydantic knows.
+            ConversationConflict: the stored revision differs, or the record's head does not exist. Nothing is written.
+            UserError: the conversation's id is empty, or a value cannot be stored, because it contains itself or
+                pydantic does not know its type.
 
         """
         try:
@@ -93,20 +93,20 @@ class StatelogConversationStore(ConversationStore):
         await run(self._write_here, record, kept, added, expected_revision)
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
-        """Delete a conversation, with its entries and all that it was. Forks of it stay whole.
+        """Delete a conversation with its entries and history. Its forks stay complete.
 
         Raises:
-            ConversationConflict: the stored revision is another, or there is none.
+            ConversationConflict: the stored revision differs, or there is none.
 
         """
         await run(self._delete_here, conversation_id, expected_revision)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
-        """Return an entry. Every conversation is looked through. Raises KeyError."""
+        """Return an entry. All conversations are searched. Raises KeyError."""
         return await run(self._entry_here, entry_id)
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
-        """Return the entries up to one, or the last of them. Raises KeyError: there is no such entry."""
+        """Return the entries up to `head_id`, or the last `limit` of them. Raises KeyError if `head_id` is unknown."""
         return [] if head_id is None else await run(self._history_here, head_id, limit)
 
     # --- in a thread of the pool ------------------------------------------------------------------
@@ -166,7 +166,7 @@ class StatelogConversationStore(ConversationStore):
                 head, kept = thread.head, thread.state.get(_RECORD)
                 if head is None or kept is None or kept.value["revision"] != expected_revision:
                     raise ConversationConflict(name)
-                thread.commit({_RECORD: reducers.DROP}, expected_version=head)  # so that nobody has written since
+                thread.commit({_RECORD: reducers.DROP}, expected_version=head)  # so that no other write is lost
                 tx.delete_thread(id)
                 self._directory.remove(tx, name)
         except (ConflictError, ThreadDeletedError) as error:
@@ -183,7 +183,7 @@ class StatelogConversationStore(ConversationStore):
         if limit == 0:
             return []
         for name, kept in self._all_entries(self._homes.get(head_id)):
-            if limit is not None:  # most often the last ones are what is asked for
+            if limit is not None:  # Most callers want the last entries.
                 last = kept[-limit:]
                 if len(last) == limit and _is_chain(found := _parsed(_entries, last), head_id):
                     return found
@@ -198,7 +198,7 @@ class StatelogConversationStore(ConversationStore):
         raise KeyError(head_id)
 
     def _all_entries(self, home: str | None) -> Iterable[tuple[str, Any]]:
-        """Yield the entries of every conversation, first those of one that may have what is looked for."""
+        """Yield the entries of every conversation. Begin with `home`, which probably has the entry."""
         for name in sorted(self._directory.all(self._store), key=lambda each: each != home):
             kept = self._store.thread(_id_of(name), schema=_SCHEMA).state.get(_ENTRIES)
             if kept is not None:
@@ -206,7 +206,7 @@ class StatelogConversationStore(ConversationStore):
 
 
 def _shared(tx: Threads, record: ConversationRecord, thread: Thread[Any, Any]) -> list[Json]:
-    """Return the entries up to a head that a record shares with what it was forked from. None if it has them."""
+    """Return the entries that a fork shares with its source, or [] if the fork already has them."""
     head_id = record.head_id
     if head_id is None or any(each.value["id"] == head_id for each in thread.state.get(_ENTRIES, ())):
         return []
@@ -215,7 +215,7 @@ def _shared(tx: Threads, record: ConversationRecord, thread: Thread[Any, Any]) -
         try:
             return _chain({each.value["id"]: each for each in source}, head_id)
         except KeyError:
-            pass  # it was deleted meanwhile
+            pass  # The conversation was deleted meanwhile.
     raise ConversationConflict(record.conversation_id)
 
 
@@ -235,7 +235,7 @@ def _parsed(adapter: TypeAdapter[list[T]], kept: Iterable[Json]) -> list[T]:
 
 
 def _is_chain(entries: list[ConversationEntry], head_id: str) -> bool:
-    """Whether each entry follows the one before it, and the last one is the head."""
+    """Return True if each entry follows the previous entry, and the last entry is the head."""
     is_linked = all(after.parent_id == before.id for before, after in pairwise(entries))
     return is_linked and entries[-1].id == head_id
 

@@ -1,4 +1,4 @@
-"""Durable runs of agents: model requests and tool calls are steps of `statelog.durable`."""
+"""Durable runs of agents. Model requests and tool calls are steps of `statelog.durable`."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _NO_CONFIG: RoleBasedOperationConfig[None] = RoleBasedOperationConfig(
 
 @dataclass(init=False)
 class StatelogDurability(BaseDurabilityCapability[AgentDepsT]):
-    """A capability of an agent: in `run`, what its models and tools return is recorded, and not asked for again.
+    """A capability of an agent: inside `run`, results of models and tools are recorded and not requested again.
 
-    Outside of `run` the agent works as it would without it.
+    Outside of `run`, the capability has no effect.
 
     Args:
-        store: an open store. It is the caller's to close.
+        store: an open store. The caller closes it.
 
     """
 
@@ -63,14 +63,14 @@ class StatelogDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @asynccontextmanager
     async def run(self, id: str, *, wait_s: float = 0.0) -> AsyncIterator[None]:
-        """Be in a run of `statelog.durable` while a block lasts; see `statelog.aio.durable.entered`.
+        """Enter a run of `statelog.durable` for a block; see `statelog.aio.durable.entered`.
 
         Args:
-            id: of the run. The same id is the same run, for ever.
-            wait_s: while another process is in the run: wait for so long.
+            id: the id of the run. The same id always means the same run.
+            wait_s: how long to wait while another process is in the run.
 
         Raises:
-            ConflictError, NondeterminismError, RunEndedError, RunCancelledError, UsageError: as `entered`.
+            ConflictError, NondeterminismError, RunEndedError, RunCancelledError, UsageError: as for `entered`.
 
         """
         async with durable.entered(
@@ -84,11 +84,11 @@ class StatelogDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def in_durable_context(self) -> bool:
-        """Whether this is called in a run, and in no step of it."""
+        """Return True inside a run and outside of its steps."""
         return _run.get() is not None and not in_step.get()
 
     def get_durable_operation_backend(self) -> JournalCallableOperationBackend[None]:
-        """Return what records an agent's operations."""
+        """Return the backend that records an agent's operations."""
         return _Steps(agent_name=self.name or "", default_model_id=self.default_model_id, config=_NO_CONFIG)
 
 
@@ -102,9 +102,9 @@ class _Steps(JournalCallableOperationBackend[None]):
         cache_key: tuple[object, ...],
         config: None,
     ) -> object:
-        """Call an operation as a step: once. What it returns is kept as JSON, in which keys have an order.
+        """Call an operation once, as a step. Its result is stored as JSON with the order of keys.
 
-        A tool call is recorded with its id, which no other call has.
+        A tool call is recorded with its unique id.
         """
         entered = _run.get()
         if entered is None or in_step.get():
@@ -112,7 +112,7 @@ class _Steps(JournalCallableOperationBackend[None]):
         context = next((each for each in cache_key if isinstance(each, RunContext)), None)
         call_id = None if context is None else context.tool_call_id
 
-        async def call(call_id: str | None) -> Json:  # noqa: ARG001 - compared on replay
+        async def call(call_id: str | None) -> Json:  # noqa: ARG001 - replay compares the arguments
             return Json.of(await body())
 
         kept: Json = await entered.step(call, call_id, name=name)
@@ -121,6 +121,6 @@ class _Steps(JournalCallableOperationBackend[None]):
 
 @cache
 def _exceptions() -> tuple[type[Exception], ...]:
-    """Return pydantic-ai's exceptions: they come back from the record as themselves."""
+    """Return pydantic-ai's exceptions, which replay raises with their own types."""
     found = [each for each in vars(exceptions).values() if isinstance(each, type) and issubclass(each, Exception)]
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Strands Agents on a store: snapshots of sessions, and pauses that are resumed once."""
+"""Strands Agents on a store: snapshots of sessions, and pauses that can be resumed only once."""
 
 from statelog.adapters.strands.pauses import pause_of, resume
 from statelog.adapters.strands.storage import StatelogStorage

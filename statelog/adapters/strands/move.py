@@ -1,4 +1,4 @@
-"""A folder of Strands' LocalFileStorage, copied into a store: a snapshot is a version."""
+"""Copies a folder of Strands' LocalFileStorage to a store. A snapshot is a version."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 _IN_SESSION = re.compile(r"(.+?)/scopes/[^/]+/[^/]+/snapshots/")
-"""Keys of SnapshotSessionManager, up to the session's id; whatever else begins so is of that session."""
+"""The beginning of SnapshotSessionManager's keys. Other keys with the same first part belong to that session."""
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[_Folder]:
-    """Yield what a folder holds.
+    """Yield the sessions of a folder.
 
     Raises:
-        FormatError: it holds no session, or cannot be read.
+        FormatError: the folder has no session or cannot be read.
 
     """
     with asyncio.Runner() as runner:
@@ -44,7 +44,7 @@ def opened(path: Path) -> Iterator[_Folder]:
             keys = runner.run(storage.list())
         sessions = {found[1] for found in map(_IN_SESSION.match, keys) if found is not None}
         if not sessions:
-            message = f"{path} is no folder with sessions of Strands' SnapshotSessionManager"
+            message = f"{path} is not a folder with sessions of Strands' SnapshotSessionManager"
             raise FormatError(message, path=str(path))
         yield _Folder(runner, storage, keys, sessions)
 
@@ -64,11 +64,11 @@ class _Folder:
             self._keys[next((folder for folder in above if folder in sessions), key)].append(key)
 
     def names(self) -> Sequence[str]:
-        """Return sessions, as `session/ID`, and each key that is of none: what agents stash, memory."""
+        """Return sessions as `session/ID`, and each key outside of a session, such as memory."""
         return list(self._keys)
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a session with all its keys in one transaction, and compare.
+        """Copy a session with all its keys in one transaction, and compare the copy.
 
         See `statelog.adapters.kit.moving.Source`.
         """
@@ -78,7 +78,7 @@ class _Folder:
             wanted: dict[str, bytes | None] = {key: _digest(self._checked(key)) for key in keys}
 
         def write(tx: Transaction) -> None:
-            for key in keys:  # sorted: the history of snapshots by time, and the latest one behind it
+            for key in keys:  # In sorted order: snapshots by time, then the latest one.
                 data, thread = self._read(key), thread_of(key)
                 point(tx, key, data if thread is None else pieces.add(tx, thread, data))
 
@@ -93,13 +93,13 @@ class _Folder:
     def _read(self, key: str) -> bytes:
         data = self._runner.run(self._storage.read(key))
         if data is None:
-            message = f"key {key!r} was listed, and is gone"
+            message = f"key {key!r} was listed, but has been deleted"
             raise FormatError(message, key=key)
         return data
 
 
 def _held(within: Threads, name: str) -> dict[str, bytes | None] | None:
-    """Return a digest of each key's bytes, None if there is no key."""
+    """Return a digest of each key's bytes, or None without keys."""
     found = {key: kept for key, kept in pointers(within).items() if key == name or key.startswith(f"{name}/")}
     return {key: _digest_kept(within, key, kept) for key, kept in found.items()} or None
 
@@ -107,7 +107,7 @@ def _held(within: Threads, name: str) -> dict[str, bytes | None] | None:
 def _digest_kept(within: Threads, key: str, kept: bytes | str) -> bytes | None:
     if not isinstance(kept, str):
         return _digest(bytes(kept))
-    with suppress(CheckpointNotFoundError, ExpiredError):  # let go by retention
+    with suppress(CheckpointNotFoundError, ExpiredError):  # Retention has removed it.
         return _digest(pieces.read(within, thread_of(key) or "", kept))
     return None
 

@@ -1,4 +1,4 @@
-"""Pauses of an agent with `checkpointing=True`: each is resumed once, from the messages that it stopped after."""
+"""Pauses of an agent with `checkpointing=True`. A pause is resumed only once, with the messages at which it stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pause_of(agent: Agent, result: AgentResult) -> dict[str, Any]:
 
     Args:
         agent: the agent that has paused.
-        result: what its call returned, with the stop reason "checkpoint".
+        result: the result of the agent's call, with the stop reason "checkpoint".
 
     Raises:
         UsageError: the result is not a pause.
@@ -40,24 +40,24 @@ def resume(agent: Agent, pause: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         agent: an agent with the messages of the session.
-        pause: what `pause_of` has returned.
+        pause: the result of `pause_of`.
 
     Raises:
-        ConflictError: the messages are not those of the pause, so it was resumed before, or the session went on. No
-            tool has run.
-        UsageError: `pause` is not what `pause_of` returns.
+        ConflictError: the messages differ from those of the pause, so it was resumed before, or the session has
+            continued. No tool has run.
+        UsageError: `pause` is not a result of `pause_of`.
 
     """
     if not isinstance(pause, Mapping) or pause.keys() != {_CHECKPOINT, _KEPT}:
-        message = "a pause is what `pause_of` returns, not the checkpoint of the framework"
+        message = "`pause` must be a result of `pause_of`, not the framework's checkpoint"
         raise UsageError(message)
     if pause[_KEPT] != _digest(agent):
-        message = "the session has gone on since this pause: resume the pause of its last result"
+        message = "the session has continued since this pause: resume the pause of its last result"
         raise ConflictError(message, checkpoint=pause[_CHECKPOINT], messages=len(agent.messages))
     return {"checkpointResume": {"checkpoint": dict(pause[_CHECKPOINT])}}
 
 
 def _digest(agent: Agent) -> str:
-    """Return the digest of an agent's messages. It has the names of the calls, so equal calls later differ."""
+    """Return the digest of an agent's messages. It includes the ids of calls, so later equal calls differ."""
     text = json.dumps(agent.messages, sort_keys=True, default=lambda value: {"bytes": bytes(value).hex()})
     return blake2b(text.encode(), digest_size=20).hexdigest()

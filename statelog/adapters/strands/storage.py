@@ -1,4 +1,4 @@
-"""Storage of Strands: a snapshot is a version of its folder's thread, everything else is bytes by key."""
+"""Storage of Strands. A snapshot is a version of its folder's thread. All other data is bytes by key."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ PREFIX = "strands"
 INDEX = "strands-keys"
 KEYS, LONG = "keys", "long"
 _INDEX = Schema.of({KEYS: reducers.merge, LONG: reducers.merge})
-"""`keys`: the bytes of a key, or the id of a version of its folder's thread; `long`: names whose key is another."""
+"""`keys`: by key, the bytes or the id of a version of the folder's thread. `long`: names that differ from their key."""
 _SNAPSHOT = re.compile(r"(.*/snapshots)/(?:snapshot_latest|immutable_history/.+)\.json$")
 
 
 class StatelogStorage(Storage):
     """The framework's `Storage` on a store: `SnapshotSessionManager(storage=StatelogStorage(store))`.
 
-    Bytes come back as they were. A snapshot is a version, and costs what is new in it. A write is one commit: a process
-    that is killed leaves the value before it, or the new one.
+    Bytes are read back unchanged. A snapshot is a version that stores only its changes. A write is one commit: if the
+    process is killed, either the old or the new value remains.
 
     Args:
-        store: an open store. Whoever opened it closes it. `StatelogStorage.open(path)` opens one.
+        store: an open store. The caller closes it. `StatelogStorage.open(path)` opens a store itself.
 
     """
 
@@ -66,15 +66,15 @@ class StatelogStorage(Storage):
         return cls(statelog.open(path, **options))
 
     def namespace(self, prefix: str) -> Any:
-        """Return a view of this storage that puts a prefix in front of all keys."""
+        """Return a view of this storage that adds a prefix to all keys."""
         return _NamespacedStorage(self, prefix)
 
     async def write(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key. Raises StorageError: the key is none, or the store refuses."""
+        """Store bytes under a key. Raises StorageError if the key is not valid or the store fails."""
         await self._run(self._write, _normalize_key(key), bytes(data))
 
     async def read(self, key: str) -> bytes | None:
-        """Return the bytes of a key, None if there are none. Raises StorageError."""
+        """Return the bytes of a key, or None. Raises StorageError."""
         name = _normalize_key(key)
         with _storage_errors():
             found = self._remembered(name)
@@ -83,11 +83,11 @@ class StatelogStorage(Storage):
         return found
 
     async def delete(self, key: str) -> None:
-        """Delete a key with its bytes; of a snapshot also what only it held. Raises StorageError."""
+        """Delete a key with its bytes. For a snapshot, also delete data that only it has. Raises StorageError."""
         await self._run(self._delete, _normalize_key(key))
 
     async def list(self, query: str = "") -> builtins.list[str]:
-        """Return the keys that begin with a text, sorted. Raises StorageError."""
+        """Return the keys that begin with `query`, sorted. Raises StorageError."""
         prefix = _normalize_prefix(query)
 
         def read() -> builtins.list[str]:
@@ -110,12 +110,12 @@ class StatelogStorage(Storage):
             self._pieces.write(self.store, thread, data, lambda tx, version: point(tx, key, version))
 
     def _remembered(self, key: str) -> bytes | None:
-        """Return the bytes of a snapshot that is in memory, and still the last one of its folder."""
+        """Return the bytes of a snapshot if it is cached and still the last one of its folder."""
         if self._index is None:
             self._index = self.store.thread(INDEX, schema=_INDEX)
         try:
             kept = self._index.state.get(KEYS, {}).get(map_key(key))
-        except NotFoundError:  # the index was deleted: it begins anew with the next write
+        except NotFoundError:  # The index was deleted. The next write re-creates it.
             self._index = None
             return None
         thread = thread_of(key) if isinstance(kept, str) else None
@@ -127,7 +127,7 @@ class StatelogStorage(Storage):
             return None if kept is None else bytes(kept)
         thread = thread_of(key)
         assert thread is not None, "only keys of snapshots point at versions"
-        with suppress(CheckpointNotFoundError, ExpiredError, ThreadNotFoundError):  # let go by retention, or deleted
+        with suppress(CheckpointNotFoundError, ExpiredError, ThreadNotFoundError):  # It was removed.
             return self._pieces.read(self.store, thread, kept)
         return None
 
@@ -136,12 +136,12 @@ class StatelogStorage(Storage):
             head = self.store.thread(INDEX, schema=_INDEX).head
             if head is None:
                 return
-            with suppress(ConflictError, ThreadNotFoundError):  # somebody has written or deleted since
+            with suppress(ConflictError, ThreadNotFoundError):  # Another process was first.
                 self._delete_at(head, key)
                 return
 
     def _delete_at(self, head: Checkpoint[Any], key: str) -> None:
-        """Delete a key, if this is the index's head; with the last snapshot of a folder its thread."""
+        """Delete a key if `head` is the index's head. With a folder's last snapshot, delete the folder's thread."""
         found = _SNAPSHOT.match(key)
         take_out, left = partial(_take_out, key), set[str]()
 
@@ -163,7 +163,7 @@ class StatelogStorage(Storage):
 
 @contextmanager
 def _storage_errors() -> Iterator[None]:
-    """Raise errors of the store as the framework's."""
+    """Raise errors of the store as the framework's StorageError."""
     try:
         yield
     except StatelogError as error:
@@ -171,7 +171,7 @@ def _storage_errors() -> Iterator[None]:
 
 
 def _take_out(key: str, state: Any) -> list[Any]:
-    """Take a key out of the index; return what it pointed at, in a list."""
+    """Remove a key from the index. Return its value in a list, or []."""
     name = map_key(key)
     kept = state.get(KEYS, {}).get(name)
     for channel in (KEYS, LONG):
@@ -181,13 +181,13 @@ def _take_out(key: str, state: Any) -> list[Any]:
 
 
 def _versions_below(tx: Transaction, folder: str) -> set[str]:
-    """Return the ids of the versions that keys of a folder still point at."""
+    """Return the ids of the versions to which keys of a folder still point."""
     found = pointers(tx).items()
     return {kept for name, kept in found if isinstance(kept, str) and name.startswith(f"{folder}/")}
 
 
 def thread_of(key: str) -> str | None:
-    """Return the id of the thread that a snapshot is a version of, None of a key of something else."""
+    """Return the id of the thread of a snapshot's key, or None for another key."""
     found = _SNAPSHOT.match(key)
     return None if found is None else thread_id(PREFIX, found[1])
 
@@ -200,7 +200,7 @@ def pointers(within: Threads) -> dict[str, Any]:
 
 
 def point(within: Store | Transaction, key: str, value: bytes | str) -> None:
-    """Put a key into the index, with its bytes or the id of a version."""
+    """Add a key to the index, with its bytes or the id of a version."""
     name = map_key(key)
     change: dict[str, Any] = {KEYS: {name: value}}
     if name != key:

@@ -1,4 +1,4 @@
-"""`statelog demo`: an agent is killed, and carries on. Every figure it prints is measured as it runs."""
+"""`statelog demo`: kills an agent and resumes it. Every printed figure is measured during the demo."""
 
 from statelog.cli.demo.command import demo
 

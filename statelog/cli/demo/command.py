@@ -1,4 +1,4 @@
-"""`statelog demo`: the story told to a person, or as one JSON document."""
+"""`statelog demo`: prints the story as text, or as one JSON document."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILE_NAME = "demo.state"
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """The file at the end."""
+    """The sizes and the verification of the file at the end."""
 
     file_size_bytes: int
     snapshots: story.Snapshots
@@ -38,19 +38,19 @@ class _Ending:
     duration_s: float
 
 
-@click.command(short_help="Watch an agent be killed, and carry on.")
+@click.command(short_help="Watch an agent be killed and resume.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
-    help=f"Where {FILE_NAME} goes, a directory that is there; a temporary one if left out.",
+    help=f"Existing directory for {FILE_NAME}. Default: a temporary one.",
 )
 @AS_JSON
 def demo(*, directory: Path | None, as_json: bool) -> None:
-    """Watch an agent be killed inside step 14 of 20, and carry on at step 14.
+    """Watch an agent be killed in step 14 of 20 and resume at step 14.
 
-    It reviews packages of this Python's own library. Then: a rollback, a fork with another
-    parameter, their difference, verification, and what the file cost. Every figure is
-    measured as it runs. The file is kept, and three lines of Python to go on with.
+    The agent reviews packages of Python's standard library. Then follow a rollback, a fork with
+    another parameter, a diff, a verification and the size of the file. Every figure is measured
+    during the demo. The file is kept, and the demo prints three lines of Python to try on it.
     """
     output = Output(as_json=as_json)
     started = time.perf_counter()
@@ -135,7 +135,7 @@ def _ending_document(ending: _Ending) -> dict[str, Any]:
 
 
 class _Narrator:
-    """Tells a person what happens, as it happens, in 25 lines; silent where the output is JSON."""
+    """Prints events as they happen, in 25 lines. Prints nothing if the output is JSON."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -150,7 +150,7 @@ class _Narrator:
         self._line(f"All it knows is in {path}")
 
     def event(self, process: int, event: dict[str, Any]) -> None:
-        """Tell one thing that a process of the agent said; of its steps the first and the last."""
+        """Print one event of the agent's process. Of its steps, print only the first and the last."""
         who = f"  [{process}] "
         if event["event"] == "step":
             self._told += 1
@@ -171,7 +171,7 @@ class _Narrator:
             self._told = 0
 
     def resumed_event(self, process: int, event: dict[str, Any]) -> None:
-        """Tell what the second process said; its first words are what this is about."""
+        """Print one event of the second process. Its first event shows the step at which it resumes."""
         if event["event"] != "opened":
             self.event(process, event)
             return
@@ -220,7 +220,7 @@ class _Narrator:
 
 
 def your_turn(path: Path) -> list[str]:
-    """Return three lines of Python that go back in the demo's file, and may be run again and again."""
+    """Return three lines of Python that roll back the demo's thread. They can be run repeatedly."""
     return [
         "import statelog",
         f"store = statelog.open({json.dumps(str(path))})",

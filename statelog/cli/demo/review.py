@@ -1,4 +1,4 @@
-"""The demo's agent: reviews one package a step, and keeps all it knows in a thread."""
+"""The demo's agent: reviews one package in each step and keeps all its state in a thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Review(TypedDict):
 
 
 def begin(thread: Thread) -> Checkpoint:
-    """Make the plan: version 0. Version n is then what was known after step n."""
+    """Commit the plan as version 0. Version n is then the state after step n."""
     plan = choose_packages()
     task = {"id": "task", "role": "user", "content": f"Review these packages, one by one: {', '.join(plan)}."}
     return thread.commit(
@@ -53,16 +53,16 @@ def begin(thread: Thread) -> Checkpoint:
 
 
 def next_step(thread: Thread) -> int:
-    """Return the step to do next, from the thread alone: this is all that resuming takes."""
+    """Return the next step. It depends only on the thread, so a new process can resume."""
     head = thread.head
     return 0 if head is None else int(head.metadata["step"]) + 1
 
 
 def review_step(thread: Thread, step: int, *, halfway: Callable[[int, int], None] | None = None) -> Checkpoint:
-    """Review one package and commit what was found: three writes of one superstep, one checkpoint.
+    """Review one package and commit the findings: three writes of one superstep in one checkpoint.
 
     Args:
-        thread: whose state says what to review and how.
+        thread: the thread whose state has the plan and the parameters.
         step: 1 is the first package of the plan.
         halfway: called with (files parsed, files in all) when half of the files are parsed.
 

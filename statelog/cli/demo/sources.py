@@ -1,4 +1,4 @@
-"""What the demo's agent reads: packages of the library of the running Python."""
+"""The sources that the demo's agent reads: packages of the running Python's standard library."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from statelog.errors import StorageError
 
 STEPS = 20
-"""One package each."""
+"""The number of steps. Each step reviews one package."""
 
 _SIZE_BYTES_MAX = 800_000
 _SKIPPED = frozenset({"test", "tests", "idlelib", "lib2to3", "turtledemo", "pydoc_data", "site-packages"})
-"""Not the library, or its tests, or data."""
+"""Directories with tests, data or programs instead of library modules."""
 
 
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -22,7 +22,7 @@ _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a reviewer would remark on."""
+    """A remark of the review."""
 
     file: str
     line: int
@@ -45,7 +45,7 @@ class Source:
 
 
 def library() -> Path:
-    """Return where the library's sources are."""
+    """Return the directory of the library's sources."""
     return Path(ast.__file__).parent
 
 
@@ -53,7 +53,7 @@ def choose_packages() -> list[str]:
     """Return the names of the packages to review, one for each step, in order.
 
     Raises:
-        StorageError: this Python comes without its sources.
+        StorageError: this Python is installed without its sources.
 
     """
     root = library()
@@ -63,18 +63,18 @@ def choose_packages() -> list[str]:
         if entry.name not in _SKIPPED and (entry / "__init__.py").is_file()
     }
     fitting = [name for name, size in sizes.items() if 0 < size <= _SIZE_BYTES_MAX]
-    if len(fitting) < STEPS:  # a slimmed-down Python: single modules serve as well
+    if len(fitting) < STEPS:  # A reduced Python has few packages, so single modules are used, too.
         modules = [path.stem for path in sorted(root.glob("*.py")) if not path.stem.startswith("_")]
         fitting += modules[: STEPS - len(fitting)]
     if len(fitting) < STEPS:
-        message = f"the demo reviews the sources of Python's library, and {root} has none"
+        message = f"the demo reviews the sources of Python's library, but {root} has no sources"
         raise StorageError(message, path=str(root))
     largest = sorted(fitting, key=lambda name: -sizes.get(name, 0))[:STEPS]
     return sorted(largest)
 
 
 def package_files(name: str) -> list[Path]:
-    """Return the files of a package, or of a module of that name."""
+    """Return the files of the package or module `name`."""
     folder = library() / name
     if not folder.is_dir():
         return [folder.with_suffix(".py")]
@@ -82,17 +82,17 @@ def package_files(name: str) -> list[Path]:
 
 
 def parse(path: Path, *, long_function_lines: int) -> Source:
-    """Parse a file and look for what a reviewer would remark on.
+    """Parse a file and return its findings.
 
     Args:
-        path: of the file.
-        long_function_lines: from so many lines on a function is a finding.
+        path: the file.
+        long_function_lines: a function with at least this many lines is a finding.
 
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     file = path.relative_to(library()).as_posix()
     try:
-        with warnings.catch_warnings(action="ignore"):  # of what the compiler thinks of it
+        with warnings.catch_warnings(action="ignore"):  # The compiler's warnings about the file are irrelevant here.
             tree = ast.parse(text)
     except SyntaxError as error:
         broken = Finding(file, error.lineno or 0, "does not parse", error.msg, 0)
@@ -121,7 +121,7 @@ def parse(path: Path, *, long_function_lines: int) -> Source:
 
 
 def _summarize(file: str, tree: ast.Module) -> str:
-    """Return what an agent would say of a file: its purpose, and what it offers."""
+    """Return a summary of a file: its purpose and its public names."""
     public = [node for node in tree.body if isinstance(node, _DEFINITIONS) and not node.name.startswith("_")]
     offers = [f"- {node.name}, line {node.lineno}: {_purpose(node)}" for node in public]
     return "\n".join([f"{file}: {_purpose(tree)}", *offers])

@@ -1,4 +1,4 @@
-"""What happens in the demo, act by act, each figure measured."""
+"""The acts of the demo, with measured figures."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ _WORKER = "statelog.cli.demo.worker"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One process of the agent: what it said, and how it ended."""
+    """One process of the agent: its events and its exit code."""
 
     process: int
     events: list[dict[str, Any]]
     returncode: int
 
     def said(self, event: str) -> list[dict[str, Any]]:
-        """Return all it said of one kind."""
+        """Return the events of one kind."""
         return [each for each in self.events if each["event"] == event]
 
 
 def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> Run:
-    """Run the agent in a process of its own, until it is done or to be killed.
+    """Run the agent in a child process until it is done, or until it is to be killed.
 
     Args:
-        path: of the store.
-        kill_in_step: SIGKILL it inside this step; 0 never.
-        narrate: told each thing it says, as it says it.
+        path: the store.
+        kill_in_step: send SIGKILL in this step; 0 means never.
+        narrate: called with each event as it arrives.
 
     Raises:
-        ChildError: it failed in another way than it was made to.
+        ChildError: the agent failed, and not because it was killed on purpose.
 
     """
     events: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A rollback, and what it cost."""
+    """A rollback and its cost."""
 
     target: Checkpoint
     made: Checkpoint
@@ -95,7 +95,7 @@ class Return:
 
 
 def roll_back(store: Store) -> Return:
-    """Give the thread the state of an early step again, and take that back."""
+    """Roll the thread back to an early step, then undo the rollback."""
     thread = store.thread(THREAD_ID, schema=Review)
     last = thread.head
     assert last is not None
@@ -111,7 +111,7 @@ def roll_back(store: Store) -> Return:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A second line of the same thread, and how it differs from the first."""
+    """A second branch of the thread and its differences from the first."""
 
     thread: Thread
     base_version: int
@@ -125,7 +125,7 @@ class Fork:
 
 
 def fork_and_compare(store: Store) -> Fork:
-    """Do the steps after an early one again, with another parameter, on a branch."""
+    """Repeat the steps after an early step on a branch, with another parameter."""
     thread = store.thread(THREAD_ID, schema=Review)
     started = time.perf_counter()
     branch = thread.fork(
@@ -142,7 +142,7 @@ def fork_and_compare(store: Store) -> Fork:
     assert new is not None
     started_diff = time.perf_counter()
     changes = statelog.diff(old, new)
-    len(changes)  # it is computed when looked at
+    len(changes)  # `len` computes the lazy diff inside the measured time.
     diff_duration_s = time.perf_counter() - started_diff
     return Fork(
         thread=branch,
@@ -159,16 +159,16 @@ def fork_and_compare(store: Store) -> Fork:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """The same checkpoints, each with its whole state, written to a file beside the store."""
+    """A file beside the store that has every checkpoint's whole state."""
 
     count: int
     size_bytes: int
 
 
 def write_snapshots(store: Store, path: Path) -> Snapshots:
-    """Write what one snapshot per step would have written, and return its size.
+    """Write the whole state of every checkpoint to a file and return its size.
 
-    The encoding is the store's own (CBOR), without any overhead of files or rows.
+    The encoding is the store's (CBOR), without overhead for files or rows.
     """
     count = 0
     with path.open("wb") as file:

@@ -1,6 +1,6 @@
-"""One process of the demo's agent: opens the file, finds out how far it is, and carries on.
+"""One process of the demo's agent: opens the file, finds the next step and continues.
 
-Run as a module. It writes one JSON object per line to stdout: what it does, as it does it.
+It runs as a module and writes its events to stdout, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import statelog
 
 _STUCK_S = 60.0
-"""How long a step hangs that is to be killed; whoever started this kills it at once."""
+"""The time that a step hangs which is to be killed. The parent kills it at once."""
 
 
 def _say(event: str, **facts: Any) -> None:

@@ -1,8 +1,8 @@
-"""Copies of threads: every version once more, as a record of its own that points at the same root.
+"""Copies of threads: every version becomes a record of the copy that refers to the same root.
 
-A copy is made of records without nodes. What their states are made of stays where it is, in the records of the
-thread that was copied, which are lent (`loans.py`). So a copy costs a small record a version, whatever the versions
-hold, and from then on both threads are like any other.
+The records of a copy have no nodes. The nodes of its states stay in the records of the source
+thread, which are lent (`loans.py`). So a copied version costs one small record, whatever its size.
+Afterwards, both threads are ordinary threads.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ if TYPE_CHECKING:
 
 
 def copy_thread(batch: Batch, source_id: str, target_id: str, *, anew: bool = False) -> int:
-    """Stage a thread with the branches, versions, ids, tags and schema of another; return its LSN.
+    """Stage a copy of a thread with its branches, versions, ids, tags and schema. Return the LSN of the copy.
 
-    Takes 40 bytes of memory for each version, and what the batch takes for its record.
+    This takes 40 bytes of memory for each version, in addition to the staged records.
 
     Raises:
-        ThreadNotFoundError: there is no thread to copy. AlreadyExistsError: there is a thread of the new id.
-        ThreadDeletedError: one of the two was deleted; the new one may have been with `anew`.
+        ThreadNotFoundError: the source does not exist.
+        AlreadyExistsError: a thread has the new id.
+        ThreadDeletedError: one of the two was deleted. With `anew`, the new id may be that of a
+            deleted thread.
+
     """
     view = batch.view
     source = view.thread_lsn(source_id)
@@ -57,7 +60,7 @@ def copy_thread(batch: Batch, source_id: str, target_id: str, *, anew: bool = Fa
 
 
 _THREAD_ID = "thread_id"
-"""In metadata: the thread's id."""
+"""The key in metadata that has the thread's id."""
 
 
 class _Place(NamedTuple):
@@ -70,7 +73,7 @@ class _Place(NamedTuple):
 
 
 class _Copy:
-    """One copy at work: what was copied so far, by the LSN it has in the source."""
+    """One copy in progress: the new LSNs of copied records, by their LSN in the source."""
 
     def __init__(self, batch: Batch, source: int, target: int, target_id: str) -> None:
         self._batch = batch
@@ -85,10 +88,10 @@ class _Copy:
         self._digests = bytearray()
         self._heads: dict[int, Head] = {}
         self._time_us = 0
-        """Of the last version that was copied (L2)."""
+        """Time of the last copied version (L2)."""
 
     def run(self) -> None:
-        """Stage all records in the order of the source's, then its tags, and the loan behind all that draws on it."""
+        """Stage all records in the order of the source, then its tags, and last the loan."""
         rows = list(self._view.branches(self._source))
         for place in merge(*[_places(self._view, self._source, row) for row in rows]):
             if place.entry is None:
@@ -100,7 +103,7 @@ class _Copy:
         prefix = keys.encode_tag_prefix(self._source)
         for key, payload in self._view.transaction.scan_index(prefix):
             at = self._find(keys.decode_lsn(payload))
-            if at is not None:  # a tag stays where its version has gone
+            if at is not None:  # A tag remains after its version has expired.
                 writer.tag(self._batch, self._target, key[len(prefix) :].decode(), self._lsns[at])
         for branch, head in self._heads.items():
             self._batch.set_head(self._target, branch, head)
@@ -131,7 +134,7 @@ class _Copy:
         self._digests += digest
 
     def _metadata_of(self, event: CheckpointEvent) -> bytes:
-        """Return a version's metadata, the copy's id in place of the source's where that is said of the thread."""
+        """Return a version's metadata. If it names the source's id, the copy's id replaces it."""
         fields = cbor.decode(event.metadata) if self._naming in event.metadata else {}
         if fields.get(_THREAD_ID) != self._source_id:
             return event.metadata
@@ -142,7 +145,7 @@ class _Copy:
         return self._time_us
 
     def _parent_digest(self, event: CheckpointEvent) -> bytes | None:
-        """Return the digest that a version's parent has in the copy; what it was, where it has expired."""
+        """Return the digest of a version's parent in the copy, or the original digest if the parent has expired."""
         if event.parent_branch is None or event.parent_version is None:
             return None
         head = self._heads.get(event.parent_branch)
@@ -158,7 +161,7 @@ class _Copy:
         if not event.target:
             return 0
         at = self._find(event.target)
-        return self._target if at is None else self._lsns[at]  # the thread's record stands for one that has expired
+        return self._target if at is None else self._lsns[at]  # The thread's record replaces an expired one.
 
     def _find(self, source_lsn: int) -> int | None:
         at = bisect_left(self._source_lsns, source_lsn)

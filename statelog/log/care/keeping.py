@@ -1,4 +1,4 @@
-"""What a policy keeps of a thread's versions."""
+"""Decide which versions of a thread a policy keeps."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What to keep of each branch: a version goes when no rule keeps it.
+    """The rules for each branch. A version expires when no rule keeps it.
 
     Attributes:
-        keep_last: so many of the last versions of each branch.
-        max_age_s: versions younger than this. A policy that is stored holds whole seconds, the next above.
-        keep_tags: also tagged ones. Heads and the versions branches leave at are kept whatever it says, but those of
-            a branch that serves a version (`care.serves`): all of them go with that version.
-        only: LSNs of versions: all others are kept. For once: no record of a policy says it.
+        keep_last: number of last versions to keep on each branch.
+        max_age_s: versions younger than this are kept. A stored policy has whole seconds, rounded
+            up.
+        keep_tags: whether to keep tagged versions. Heads, and versions at which branches leave, are
+            always kept. A branch that serves a version (`care.serves`) is an exception: it expires
+            as a whole with that version.
+        only: LSNs of the versions that may expire; all others are kept. It is never stored in a
+            policy record.
+
     """
 
     keep_last: int | None = None
@@ -37,17 +41,17 @@ class Policy:
     only: frozenset[int] | None = None
 
     def to_fields(self) -> dict[str, Any]:
-        """Return what a policy record says."""
+        """Return the fields of a policy record."""
         max_age_s = None if self.max_age_s is None else ceil(self.max_age_s)
         return {"keep_last": self.keep_last, "max_age_s": max_age_s, "keep_tags": self.keep_tags}
 
 
 EVERYTHING = Policy(max_age_s=1 << 40)
-"""Keeps all versions that are there."""
+"""Keeps all existing versions."""
 
 
 class Version(NamedTuple):
-    """Where a version stands."""
+    """The location of a version."""
 
     branch: int
     version: int
@@ -59,26 +63,27 @@ class _Servant(NamedTuple):
 
     row: BranchRow
     served: CheckpointEvent | None
-    """None if it is not there."""
+    """The served version, or None if it does not exist."""
 
 
 class Keeps:
-    """Whether a policy keeps a version of a thread: by its rules, or because a version that it keeps needs it.
+    """Decides whether a policy keeps a version of a thread: by its rules, or because a kept version needs it.
 
-    A branch that serves a version counts only if that is kept, so what is kept is found in rounds, the callers first.
+    A branch that serves a version is kept only with that version. So kept versions are determined
+    in rounds, callers first.
     """
 
     def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
         rows = list(view.branches(thread))
         self._heads = {row.number: last for row in rows if (last := view.last_entry(thread, row.number)) is not None}
         self.branches = [row for row in rows if row.number in self._heads]
-        """Branches that have versions of their own; a long chat leaves thousands of calls that have none any more."""
+        """Branches with versions of their own. A long chat leaves thousands of branches of calls without any."""
         self.number = len(rows)
-        """Of all branches."""
+        """Number of all branches."""
         self.pins = set(pinned)
-        """LSNs of versions that are kept whatever their number and age."""
+        """LSNs of versions that are kept regardless of number and age."""
         self.going: frozenset[int] = frozenset()
-        """Branches that go as a whole, with the version they serve."""
+        """Branches that expire as a whole, with the version they serve."""
         self._view = view
         self._thread = thread
         self._policy = policy
@@ -104,18 +109,20 @@ class Keeps:
     # --- branches that serve a version ------------------------------------------------
 
     def _servants(self, rows: Iterable[BranchRow]) -> Iterator[_Servant]:
-        """Yield the branches that go unless a version is kept that they serve.
+        """Yield the branches that expire unless a version that they serve is kept.
 
-        A branch stays if another one leaves it, or a version of it is pinned: so it goes as a whole, or keeps its head,
-        and no number is given twice while there is something that may refer to it. And so does the one with the
-        thread's last version, since later ones are to have later times (L2).
+        A branch is kept if another branch leaves it, or one of its versions is pinned. So it
+        expires as a whole or keeps its head, and no version number is reused while something may
+        refer to it. The branch with the thread's last version is kept, too, because later versions
+        must have later times (L2).
         """
         view, thread = self._view, self._thread
         left = {row.parent for row in rows}
         heads = [(row, self._heads[row.number][1]) for row in self.branches]
         last_us = max((entry.time_us for _row, entry in heads), default=0)
         pins = [event for lsn in self.pins if (event := view.find_checkpoint(lsn)) is not None]
-        pinned = {event.branch for event in pins if event.thread == thread}  # a call may pin those of many threads
+        # The caller may pin versions of many threads.
+        pinned = {event.branch for event in pins if event.thread == thread}
         for row, entry in heads:
             if row.number in left or row.number in pinned or entry.time_us == last_us:
                 continue
@@ -130,7 +137,7 @@ class Keeps:
     # --- rules ------------------------------------------------------------------------
 
     def _add(self, rows: Iterable[BranchRow]) -> None:
-        """Keep of branches what the policy says, but of those that go."""
+        """Keep the versions of branches that the policy keeps, except of expiring branches."""
         view, thread, keep_last = self._view, self._thread, self._policy.keep_last or 1
         added = [row for row in rows if row.number not in self.going]
         for row in added:
@@ -144,12 +151,15 @@ class Keeps:
         self._add_needed(added)
 
     def _add_needed(self, rows: Iterable[BranchRow]) -> None:
-        """Pin what versions that are kept need: of neighbours the first one alone, which needs what they need."""
+        """Pin the versions that kept versions need.
+
+        Of neighbours, only the first one is examined, because its needs include theirs.
+        """
         view, thread = self._view, self._thread
         firsts = {(branch, low) for branch, ranges in self._ranges.items() for low, _high in ranges}
         if self._is_young:
             firsts |= {(row.number, self._first_young(view, row.number)) for row in rows}
-        behind = set()  # what follows a version that goes, unless that goes as well
+        behind = set()  # Kept versions that follow an expiring one.
         for lsn in self._only or ():
             event = view.find_checkpoint(lsn)
             if event is not None:
@@ -171,7 +181,7 @@ class Keeps:
             high = first - 1
 
     def kept_from(self, view: View, branch: int) -> int:
-        """Return the first version of a branch from which on all are kept, by number or by age."""
+        """Return the first version of a branch from which all are kept, by number or by age."""
         if branch in self.going:
             return self._heads[branch][0] + 1
         return min(self._tails[branch], self._first_young(view, branch)) if self._is_young else self._tails[branch]
@@ -180,7 +190,7 @@ class Keeps:
         return view.version_at_time(self._thread, branch, self._oldest_us - 1) + 1
 
     def __call__(self, version: Version, time_us: int) -> bool:
-        """Whether a version is kept."""
+        """Return True if a version is kept."""
         if version.branch in self.going:
             return version.lsn in self.pins
         return (
@@ -194,8 +204,8 @@ class Keeps:
 def let_go(view: View, thread: int, keeps: Keeps) -> Iterator[Version]:
     """Yield the versions of a thread that are not kept, the newest first.
 
-    What a version refers to, needs, or serves is older. So, wherever this is cut short, no version is left that misses
-    any of it.
+    Versions that a version refers to, needs or serves are older. So after an interruption, no
+    remaining version misses one of them.
     """
 
     def of_branch(branch: int) -> Iterator[Version]:

@@ -1,4 +1,4 @@
-"""Loans: a thread that is a copy has nodes of the thread it was copied from, in whose records they stay (V2)."""
+"""Loans: the nodes of a copied thread stay in the records of the thread it was copied from (V2)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
 
 
 def lend(batch: Batch, thread: int, lender: int, next_versions: Sequence[int]) -> None:
-    """Stage that a thread has nodes of another thread's records; behind the records that lead there."""
+    """Stage a loan: `thread` has nodes in the records of `lender`. The loan follows the records that refer to them."""
     stage_event(batch, LoanEvent(thread, lender, list(next_versions)))
 
 
 def lenders_of(view: View, thread: int) -> list[int]:
-    """Return the threads whose nodes a thread has on loan."""
+    """Return the threads that have lent nodes to a thread."""
     scan = view.transaction.scan_index(keys.encode_debt_prefix(thread))
     return [keys.decode_debt_lender(key) for key, _payload in scan]
 
 
 def gives_back(view: View, thread: int) -> bool:
-    """Whether nothing reaches what a thread has on loan once the thread is gone.
+    """Return True if nothing reaches a thread's borrowed nodes once the thread is deleted.
 
-    Others can have come by it in two ways: as copies of this thread, or by a string that they found in its records and
-    that goes on from one on loan. The second is noted as long as the string is there. It is while all versions are
-    that this thread has made, for then none of its nodes has ever been taken.
+    Other threads may reach them in two ways. They may be copies of this thread. Or they may have
+    found a string in its records that continues a borrowed one. The index notes the second case
+    while the string exists. It exists as long as all versions of this thread exist, because then
+    none of its nodes was ever removed.
     """
     debts = [payload for _key, payload in view.transaction.scan_index(keys.encode_debt_prefix(thread))]
     if not debts or view.lent_below(thread):
@@ -47,13 +48,13 @@ def gives_back(view: View, thread: int) -> bool:
 def _read_loan(view: View, lsn: int) -> LoanEvent:
     record = view.record(lsn)
     if record.type != TYPE_LOAN:
-        message = f"record {lsn} is no loan, as the index says"
+        message = f"record {lsn} is not a loan, although the index has it as one"
         raise CorruptionError(message, lsn=lsn)
     return decode_as(record, LOAN_KIND.read)
 
 
 def _has_all_since(view: View, thread: int, loan: LoanEvent) -> bool:
-    """Whether all versions of a copy are there that were not copied."""
+    """Return True if all versions of a copy exist that were not copied."""
     if not loan.next_versions:
         return False
     for row in view.branches(thread):

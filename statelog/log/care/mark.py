@@ -1,4 +1,4 @@
-"""Which nodes are reachable: what retention must keep."""
+"""Mark the reachable nodes, which retention must keep."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ _NUMBER_BITS = 32
 
 
 class Marks:
-    """Reachable nodes by locator. A node marked once is not walked again, nor what is below it."""
+    """Reachable nodes by locator. A marked node, and the nodes below it, are not visited again."""
 
     def __init__(self, read_node: ReadNode) -> None:
         self._read_node = read_node
         self._nodes: set[int] = set()
-        """LSN and number in one int: a fifth of the memory that a set for each record takes."""
+        """LSN and number in one int, which takes a fifth of the memory of a set for each record."""
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def read_by(self, read_node: ReadNode) -> Marks:
-        """Return the same marks, the nodes of further ones read in another way."""
+        """Return the same marks with another function to read nodes."""
         marks = Marks(read_node)
         marks._nodes = self._nodes
         return marks
 
     def mark(self, refs: Iterable[NodeRef]) -> None:
-        """Mark nodes and all below them.
+        """Mark nodes and all nodes below them.
 
         Raises:
-            CorruptionError: a node cannot be read; what was to be kept must not be guessed.
+            CorruptionError: a node cannot be read, so the nodes below it are unknown.
+
         """
         pending = list(refs)
         while pending:
@@ -53,5 +54,5 @@ class Marks:
                 pending.extend(check_node(type_, node.data, node.content_size, lsn))
 
     def is_alive(self, lsn: int, number: int) -> bool:
-        """Whether a node is marked."""
+        """Return True if a node is marked."""
         return lsn << _NUMBER_BITS | number in self._nodes

@@ -1,7 +1,8 @@
-"""Versions that need others: each is read together with its ancestors, as a value of which only changes are kept.
+"""Versions that need their ancestors, because they store only the changes of a value.
 
-A version says so in its metadata: under `statelog:needs` it names channels that it does not hold, and that are made of
-what its ancestors hold, back to the first one that does not name the channel. Retention keeps these with it.
+The metadata of such a version lists channels under `statelog:needs`. It does not contain their
+values. They are computed from its ancestors, back to the first one that does not list the channel.
+Retention keeps these ancestors with the version.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def needed_by(view: View, lsns: Iterable[int]) -> set[int]:
     """Return the LSNs of the ancestors that the versions in some records need."""
     needed: set[int] = set()
     walked: dict[int, set[str]] = {}
-    """What was looked for from a version on, by its LSN."""
+    """The channels that were followed from a version on, by its LSN."""
     for lsn in lsns:
         event = view.find_checkpoint(lsn)
         if event is None:
@@ -39,6 +40,6 @@ def needed_by(view: View, lsns: Iterable[int]) -> set[int]:
 
 
 def _names(event: CheckpointEvent) -> set[str]:
-    """Return the channels that a version needs its ancestors for."""
+    """Return the channels for which a version needs its ancestors."""
     named = event.metadata_field(NEEDS_KEY)
     return {name for name in named if isinstance(name, str)} if isinstance(named, list) else set()

@@ -1,10 +1,11 @@
-"""Retention policies of the store: for threads that are still to begin, by a pattern of their ids.
+"""Retention policies of the store for future threads, by a pattern of their ids.
 
-A thread that begins gets the policy that it would have if it had been there all the time: that of the last
-pattern that fits. It gets it as a record of its own, so that nothing a thread is depends on what is set later.
+A new thread gets the policy of the last pattern that matches its id. It gets the policy as a record
+of its own, so later policies of the store do not change it.
 
-A pattern without wildcards is the id of one thread. It is kept as a digest, as a tombstone is, so that the
-id leaves the file with its thread; and it is done with when that thread begins.
+A pattern without wildcards is the id of one thread. It is stored as a digest, like the mark of a
+deleted thread, so that the id leaves the file with the thread. Its policy is removed when that
+thread begins.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ _ALL = "*"
 
 
 class PolicyRow(NamedTuple):
-    """A policy by pattern; those set later count more.
+    """A policy by pattern. Later rows take precedence.
 
     Attributes:
-        pattern: of thread ids, as for file names; or the part digest of one id.
-        policy: fields of a `retention.Policy`; empty: none, whatever patterns set before say.
+        pattern: pattern of thread ids, as for file names, or the part digest of one id.
+        policy: fields of a `retention.Policy`; empty for no policy, whatever earlier patterns
+            state.
+
     """
 
     pattern: str | bytes
@@ -38,7 +41,7 @@ class PolicyRow(NamedTuple):
 
 
 def decode_policies(payload: bytes | None) -> list[PolicyRow]:
-    """Return the policies of the store in the order they were set."""
+    """Return the policies of the store in the order in which they were set."""
     return [] if payload is None else [PolicyRow(*row) for row in cbor.decode(payload)]
 
 
@@ -48,7 +51,7 @@ def encode_policies(rows: Sequence[PolicyRow]) -> bytes:
 
 
 def is_one_thread(pattern: str) -> bool:
-    """Whether a pattern has no wildcards."""
+    """Return True if a pattern has no wildcards."""
     return not any(wildcard in pattern for wildcard in _WILDCARDS)
 
 
@@ -58,7 +61,7 @@ def stored_pattern(pattern: str) -> str | bytes:
 
 
 def policy_of_new_thread(rows: Sequence[PolicyRow], thread_id: str) -> dict[str, Any]:
-    """Return the policy of a thread that begins, empty for none."""
+    """Return the policy of a new thread, or empty for none."""
     policy: dict[str, Any] = {}
     for row in rows:
         if _fits(thread_id, row.pattern):
@@ -73,7 +76,7 @@ def _fits(thread_id: str, pattern: str | bytes) -> bool:
 
 
 def with_policy(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[str, Any]) -> list[PolicyRow]:
-    """Return the policies after one more was set: in place of that of the same pattern, or of all others for `*`."""
+    """Return the policies after adding one. It replaces that of the same pattern; `*` replaces all."""
     kept = [] if pattern == _ALL else [row for row in rows if row.pattern != pattern]
     return _without_idle([*kept, PolicyRow(pattern, policy)])
 
@@ -84,12 +87,12 @@ def without_thread(rows: Sequence[PolicyRow], thread_id: str) -> list[PolicyRow]
 
 
 def without_id(rows: Sequence[PolicyRow], digest: bytes) -> list[PolicyRow]:
-    """Return the policies without that for one thread, by the part digest of its id."""
+    """Return the policies except that for the thread with this part digest of its id."""
     return _without_idle(row for row in rows if row.pattern != digest)
 
 
 def _without_idle(rows: Iterable[PolicyRow]) -> list[PolicyRow]:
-    """Leave out those that say there is none where no earlier one says otherwise."""
+    """Drop empty policies that override no earlier one."""
     kept: list[PolicyRow] = []
     for row in rows:
         if row.policy or any(_may_overlap(row.pattern, earlier.pattern) for earlier in kept):
@@ -98,7 +101,7 @@ def _without_idle(rows: Iterable[PolicyRow]) -> list[PolicyRow]:
 
 
 def says_already(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[str, Any]) -> bool:
-    """Whether setting a policy would change that of no thread."""
+    """Return True if setting a policy would change nothing."""
     place = next((number for number, row in enumerate(rows) if row.pattern == pattern), -1)
     held = rows[place].policy if place >= 0 else {}
     later = rows[place + 1 :]
@@ -106,7 +109,7 @@ def says_already(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[s
 
 
 def _may_overlap(one: str | bytes, other: str | bytes) -> bool:
-    """Whether there may be an id that two patterns fit: not if they differ in front of all wildcards, or behind."""
+    """Return False if no id can match both patterns, because they differ before or after all wildcards."""
     if isinstance(one, bytes) or isinstance(other, bytes):
         return one == other or type(one) is not type(other)
     (start, end), (other_start, other_end) = _fixed_ends(one), _fixed_ends(other)

@@ -1,4 +1,4 @@
-"""Derive the index from the log again, byte for byte what commits made of it (L4)."""
+"""Derive the index from the log again. The result equals that of the commits byte for byte (L4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DerivedIndex:
-    """An index made anew in memory, over the log of a transaction."""
+    """A new index in memory, over the log of a transaction."""
 
     def __init__(self, transaction: Log) -> None:
         self._transaction = transaction
@@ -61,7 +61,7 @@ class DerivedIndex:
 
 
 def derive(transaction: ReadTransaction, progress: Callable[[int, int], None] | None = None) -> DerivedIndex:
-    """Return the index that follows from the log, of which one record at a time is held."""
+    """Return the index that follows from the log. Only one record at a time is in memory."""
     index = DerivedIndex(transaction)
     last = transaction.last_lsn()
     for lsn in range(1, last + 1):
@@ -81,15 +81,16 @@ def derive(transaction: ReadTransaction, progress: Callable[[int, int], None] | 
 
 
 def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = None) -> int:
-    """Replace the index by the derived one, in one transaction; return the records read.
+    """Replace the index by the derived one, in one transaction. Return the number of records read.
 
     Raises:
-        CorruptionError: a record is damaged; the index stays as it was.
+        CorruptionError: a record is damaged. The index is unchanged.
+
     """
 
     def work(transaction: WriteTransaction) -> int:
         derived = derive(transaction, progress).payloads
-        # An index that cannot be read is what a rebuild is for: keys only, no seals.
+        # A rebuild must work with a damaged index, so read only its keys.
         for key in transaction.index_keys():
             if key not in derived:
                 transaction.delete_index(key)

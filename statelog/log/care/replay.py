@@ -1,4 +1,4 @@
-"""Records of a journal, put back into the log with what follows from them for the index (L4)."""
+"""Replay: put the records of a write-ahead log back into the log, with their index changes (L4)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Applied:
         self.view = View(self)
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield what is there now: what is found may be changed on the way."""
+        """Yield the current rows. The caller may change rows during the scan."""
         return iter(list(self._transaction.scan_index(prefix, start=start, reverse=reverse)))
 
 
@@ -62,7 +62,7 @@ def open_engine(path: str | os.PathLike[str], *, key: object = None, **options: 
 
 
 class Replay:
-    """Puts the groups of a journal back, one after the other, for one opening of a store."""
+    """Replays the groups of a write-ahead log in order, for one opening of a store."""
 
     def __init__(self) -> None:
         self._transaction: WriteTransaction | None = None
@@ -70,13 +70,15 @@ class Replay:
         self._end: LogEnd
 
     def __call__(self, transaction: WriteTransaction, lsn: int, records: Sequence[bytes]) -> bool:
-        """Append records, from `lsn` on, and bring the index up to date.
+        """Append records from `lsn` on, and update the index.
 
         Returns:
-            False if they do not continue the log's chain (L3): they were never acknowledged. Nothing was written then.
+            False if the records do not continue the chain (L3): they were never acknowledged.
+            Nothing was written.
 
         Raises:
-            CorruptionError: a record's checksum does not hold, or what it says is not possible.
+            CorruptionError: a record has a wrong checksum, or its event is not possible.
+
         """
         if transaction is not self._transaction:
             self._transaction, self._index, self._end = transaction, _Applied(transaction), read_log_end(transaction)
@@ -105,7 +107,7 @@ class Replay:
 
 
 def _contents_digest(data: bytes, record: Record, rows: Mapping[int, tuple[int, bytes, int, int, int]]) -> bytes:
-    """As `record_contents_digest`, of a record whose nodes were found already."""
+    """Return the `record_contents_digest` of a record whose nodes are known."""
     if record.flags & FLAG_REDACTED:
         return record_contents_digest(data, record)
     identities = b"".join([bytes((type_,)) + digest for type_, digest, _at, _size, _total in rows.values()])

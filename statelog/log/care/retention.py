@@ -1,22 +1,23 @@
-"""Let old versions go: redact their events, and vacuum nodes that no version reaches any more.
+"""Expire old versions: redact their events, and vacuum nodes that no version reaches any more.
 
-In transactions of bounded size, while others keep committing, each version that a policy does not
-keep is *expired*: its entry leaves the index, its record is redacted, and those nodes go out of the record that no
-kept version reaches. What kept versions reach is *marked* beforehand, outside any lock; in the transaction the
-marks are brought up to date with what was committed since, so that nothing a version refers to is
-taken (invariant V1), also if all of this is cut short anywhere. Records that are redacted and hold nodes still (key
-`r`) are looked at again at the end.
+Retention works in transactions of bounded size, while other threads commit. It expires each version
+that the policy does not keep: the entry leaves the index, the record is redacted, and its nodes are
+removed unless a kept version reaches them. The nodes of kept versions are marked in advance,
+without a lock. The transaction then adds marks for later commits, so that no node of a version is
+removed (invariant V1), even after an interruption. Redacted records that still have nodes (key `r`)
+are examined again at the end.
 
-The newest of the versions that go is the first to go: what it refers to and what it needs is older, so nothing that is
-left misses any of it, wherever this is cut short. A redacted record may hold nodes that other marks kept, and that have
-died since. They lead to earlier nodes, too: so retention at once vacuums such records in their turn, and a policy keeps
-the nodes of all versions before them until it marks all anew (T5).
+Versions expire from the newest to the oldest. A version refers only to older versions and needs
+only older ones, so an interruption leaves no version without them. A redacted record may have nodes
+that other marks kept and that are unreachable now. These nodes refer to earlier nodes. So immediate
+retention also vacuums such records in order, and a policy keeps all nodes of earlier versions until
+it marks everything anew (T5).
 
-A policy that is applied as a thread commits marks what it keeps once, and then only what is new. A node that dies later
-stays marked, and is taken when all is marked anew, which is seldom.
+A policy that is applied during commits marks the kept nodes once, and later only new ones. A node
+that becomes unreachable stays marked until the next complete marking, which is rare.
 
-Nodes that another thread borrows, and what is below them, are kept here, and so are all of the records that a copy of
-the thread may lead to (V2); see `sweep.py`.
+Nodes that another thread borrows, and nodes below them, are kept here. So are all nodes that a copy
+of the thread may reach (V2); see `sweep.py`.
 """
 
 from __future__ import annotations
@@ -56,20 +57,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SWEEP_VERSIONS_MIN = 512
-"""A policy marks all anew at most that often."""
+"""The minimum number of versions between two complete markings of a policy."""
 
 MARKS_MAX = 500_000
-"""Nodes that the policies of one process remember to be kept, 90 bytes each; one thread may have more."""
+"""Marked nodes that the policies of one process keep in memory, at 90 bytes each. A single thread may have more."""
 
 _MARK_TRIES_MAX = 5
 _POLICY_TRANSACTIONS_MAX = 16
-"""At one version: of a thread with more to let go, as one that has finished many calls, the rest goes at later ones."""
+"""The most transactions at one version. A thread with more versions to expire continues at later versions."""
 
 
 class _AllBelow(NamedTuple):
-    """Keeps what is marked, and every node below an LSN.
+    """Keeps marked nodes, and every node below an LSN.
 
-    A copy of the thread may lead there (V2), or a node that nothing reaches any more and that still holds its own (T5).
+    A copy of the thread may reach such a node (V2), or an unreachable node that still exists may
+    refer to it (T5).
     """
 
     marks: Alive
@@ -80,7 +82,7 @@ class _AllBelow(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """What is marked: all that is kept of the records up to an LSN, by what was kept then."""
+    """The state of a marking: all nodes of records up to an LSN that were kept at that time."""
 
     lsn: int = 0
     branches: int = 0
@@ -89,7 +91,7 @@ class _Seen(NamedTuple):
 
 
 class Collector:
-    """The nodes that the versions of one thread reach, of all those that a policy keeps."""
+    """The nodes of one thread that the versions kept by a policy reach."""
 
     def __init__(self, engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> None:
         self._engine = engine
@@ -98,17 +100,22 @@ class Collector:
         self._pinned = pinned
         self._marks = Marks(engine.read_node)
         self._seen = self._seen_within = _Seen()
-        """What was marked by what was committed, and in a transaction that may still fail: then it is run again, and
-        its LSNs may be others'."""
+        """The committed marks, and those within a transaction.
+
+        If the transaction fails, it runs again with other LSNs.
+        """
         self._late_lsn: int | None = None
-        """Versions behind it are kept whatever the policy says: what is let go was decided before they came."""
+        """Later versions are always kept, because the expiring versions were chosen before them."""
         self._rewritten: set[int] = set()
         self._rewritten_within: frozenset[int] = frozenset()
-        """LSNs of records whose nodes were kept by these marks; likewise."""
+        """LSNs of records whose nodes these marks kept, within the transaction."""
         self._own_pages: dict[bytes, bytes] = {}
-        """Pages of redacted records that are all among these: a long chat has many, not to be gone over each time."""
+        """Pages whose redacted records are all among these LSNs.
+
+        A long chat has many such pages, which need not be read again.
+        """
         self._keeps_made: tuple[LogEnd, Policy, Keeps] | None = None
-        """What is kept when the log ends so."""
+        """The result of `_keeps` for a log end and policy."""
 
     @property
     def marked(self) -> int:
@@ -116,13 +123,13 @@ class Collector:
         return len(self._marks)
 
     def start(self) -> None:
-        """Mark what is kept, outside any lock."""
+        """Mark the kept nodes, without a lock."""
         for attempt in range(_MARK_TRIES_MAX):
             with self._engine.read() as view:
                 refs = list(self._new_roots(view))
             try:
                 self._marks.mark(refs)
-            except ExpiredError:  # another process expired one of them in between
+            except ExpiredError:  # Another process has expired a version meanwhile.
                 if attempt == _MARK_TRIES_MAX - 1:
                     raise
                 self._marks = Marks(self._engine.read_node)
@@ -131,9 +138,10 @@ class Collector:
                 return
 
     def _keeps(self, view: View) -> Keeps:
-        """Return what is kept now.
+        """Return the versions to keep now.
 
-        It follows from what was committed, and from the time: while nothing is, a version that was kept stays so.
+        The result depends only on the commits and the time. Without commits, a kept version stays
+        kept.
         """
         end = read_log_end(view.transaction)
         made = self._keeps_made
@@ -142,14 +150,15 @@ class Collector:
         return made[2]
 
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
-        """Yield what is to be marked besides what was: of later versions, and of those that are kept only now."""
+        """Yield the roots to mark in addition: those of later versions, and of versions that are kept only now."""
         keeps = self._keeps(view)
         seen, last_lsn = self._seen, view.transaction.last_lsn()
         self._seen_within = _Seen(last_lsn, keeps.number, keeps.going, frozenset(keeps.pins))
         yield from _borrowed_nodes(view, self._thread)
         if seen.lsn == last_lsn:
             return
-        # A branch keeps versions behind the one it leaves at, and one that was to go may stay: then all are looked at.
+        # A version that was about to expire may be kept after all, with versions of the parent branch. So
+        # examine all.
         is_as_before = keeps.number == seen.branches and seen.going <= keeps.going
         after = seen.lsn if is_as_before else 0
         for row in keeps.branches:
@@ -158,13 +167,13 @@ class Collector:
                 if is_late or keeps(Version(row.number, version, entry.lsn), entry.time_us):
                     yield from _roots(view, entry.lsn)
         for lsn in keeps.pins - seen.pins:
-            if not view.record(lsn).flags & FLAG_REDACTED:  # a tag stays where its version has gone
+            if not view.record(lsn).flags & FLAG_REDACTED:  # A tag remains after its version has expired.
                 yield from _roots(view, lsn)
         for lsn in others_of(view, self._thread, seen.lsn):
             yield from _roots(view, lsn)
 
     def _care(self, work: Callable[[WriteTransaction], T]) -> T:
-        """Run `work`, which catches up, in a transaction, and go on from what was marked in it once it is committed."""
+        """Run `work`, which catches up, in a transaction. After the commit, adopt its marks."""
         result = self._engine.care(work)
         self._settle()
         return result
@@ -174,7 +183,7 @@ class Collector:
         self._rewritten |= self._rewritten_within
 
     def catch_up(self, transaction: WriteTransaction, lsns: Iterable[int]) -> _AllBelow:
-        """Mark what is new, under the lock (V1); return what is kept of records to be rewritten, the last first."""
+        """Mark new nodes under the lock (V1). Return the nodes to keep in the records to rewrite, last record first."""
         view = View(transaction)
         marks = self._marks.read_by(self._engine.reader_in(transaction))
         marks.mark(self._new_roots(view))
@@ -185,7 +194,8 @@ class Collector:
         """Expire versions and vacuum their records, the newest first (T5).
 
         Returns:
-            whether none is left that the policy does not keep.
+            True if all versions are gone that the policy does not keep.
+
         """
 
         def work(transaction: WriteTransaction) -> bool:
@@ -200,9 +210,10 @@ class Collector:
         return any(self._care(work) for _transaction in range(_POLICY_TRANSACTIONS_MAX))
 
     def _held_by_others(self, view: View) -> int:
-        """Return the LSN of the last redacted record whose nodes were kept by other marks; 0 if there is none.
+        """Return the LSN of the last redacted record whose nodes other marks kept, or 0.
 
-        One of them may be kept by none of these marks: what it leads to must not go before it (T5).
+        These marks may not keep one of its nodes. Then the nodes below it must not be removed first
+        (T5).
         """
         prefix = keys.encode_thread_prefix(b"r", self._thread)
         for key, payload in view.transaction.scan_index(prefix, reverse=True):
@@ -219,13 +230,14 @@ class Collector:
     def expire_all(self) -> RetentionReport:
         """Expire every version that the policy does not keep, and vacuum its record, the newest first (T5).
 
-        Records between them that were redacted before are vacuumed in their turn: by other marks they may hold nodes
-        that lead to what goes now.
+        Earlier redacted records between them are vacuumed in order, because their nodes may refer
+        to nodes that are removed now.
 
-        Each transaction frees what it can, as a store that is full needs it: to rewrite all records with their nodes
-        first would take more than is kept back.
+        Each transaction frees as much as it can, because a full store needs the space. Rewriting
+        all records with nodes first would take more than the reserve.
 
-        A version committed since the marking began stays, also if the policy has let go of it by now (V1).
+        A version committed after the marking began is kept, even if the policy no longer keeps it
+        (V1).
         """
         self._late_lsn = late_lsn = self._seen.lsn
         with self._engine.read() as view:
@@ -255,7 +267,7 @@ class Collector:
         return report
 
     def _still_to_go(self, view: View, versions: Sequence[Version]) -> Iterator[Version]:
-        """Yield those of some versions that nobody has expired, tagged or forked from meanwhile."""
+        """Yield those versions that were not expired, tagged or forked from meanwhile."""
         keeps = self._keeps(view)
         for version in versions:
             entry = view.entry(self._thread, version.branch, version.version)
@@ -263,10 +275,10 @@ class Collector:
                 yield version
 
     def sweep(self) -> RetentionReport:
-        """Vacuum all redacted records. The policy must keep all versions that are there.
+        """Vacuum all redacted records. The policy must keep all existing versions.
 
-        From the end: refs lead to earlier records, so what is cut short leaves nodes without parents, and not
-        parents without nodes (T5).
+        This works from the end of the log, because refs lead to earlier records. So an interruption
+        leaves nodes without parents, but no parents without their nodes (T5).
         """
         with self._engine.read() as view:
             states = redacted_records(view, self._thread)
@@ -285,7 +297,7 @@ class Collector:
 
 
 def retain_thread(engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> RetentionReport:
-    """Apply a policy to a thread at once; `pinned` are LSNs of checkpoints to keep besides."""
+    """Apply a policy to a thread at once. `pinned` has LSNs of further checkpoints to keep."""
     report = RetentionReport(threads=1)
     report.add(_expire_all(engine, thread, policy, pinned))
     if _run_sweepers(engine, thread, at_once=True) and policy.only is None:
@@ -302,7 +314,7 @@ def _expire_all(engine: Engine, thread: int, policy: Policy, pinned: Collection[
 
 
 def _run_sweepers(engine: Engine, thread: int, *, at_once: bool) -> bool:
-    """Let adapters clean up; return whether they have committed anything."""
+    """Let adapters clean up. Return True if they have committed."""
     if not engine.sweepers:
         return False
     with engine.read() as view:
@@ -314,11 +326,11 @@ def _run_sweepers(engine: Engine, thread: int, *, at_once: bool) -> bool:
 
 
 def apply_policy(engine: Engine, thread: int, version: int) -> None:
-    """Apply a thread's policy after the commit of a version, if it has one and the turn has come.
+    """Apply a thread's policy after the commit of a version, if the thread has one and it is due.
 
-    All is marked anew, and the records that hold nodes are looked at again, at every so manieth version: about as
-    many as there are such records, so that each commit bears the cost of one or two. When that is follows from the
-    version and the file alone: processes may come and go.
+    At certain versions, everything is marked anew, and the records with nodes are examined again.
+    The period is about the number of such records, so each commit pays for one or two of them. It
+    depends only on the version and the file, so processes may start and end at any time.
     """
     if (version + 1) % POLICY_STEP_VERSIONS:
         return
@@ -343,7 +355,7 @@ def apply_policy(engine: Engine, thread: int, version: int) -> None:
 
 
 def sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionReport]:
-    """Mark what is kept of a thread, and vacuum what was redacted before."""
+    """Mark the kept nodes of a thread, and vacuum its redacted records."""
     report = redact_released(engine, thread)
     collector = Collector(engine, thread, EVERYTHING)
     collector.start()
@@ -352,12 +364,15 @@ def sweep_thread(engine: Engine, thread: int) -> tuple[Collector, RetentionRepor
 
 
 def _sweep_period(held: int) -> int:
-    """Return after how many versions to sweep: a power of two, so that every longer period is a multiple of it."""
+    """Return the number of versions between two sweeps.
+
+    It is a power of two, so that longer periods are multiples of shorter ones.
+    """
     return max(SWEEP_VERSIONS_MIN, (1 << held.bit_length()) >> 1)
 
 
 def _forget_longest_unused(collectors: dict[int, Collector]) -> None:
-    """Bound what is remembered; who was forgotten marks anew at the next turn."""
+    """Limit the memory of collectors. A dropped collector marks everything anew when it is next due."""
     marked = sum(collector.marked for collector in collectors.values())
     while marked > MARKS_MAX and len(collectors) > 1:
         marked -= collectors.pop(next(iter(collectors))).marked
@@ -369,7 +384,7 @@ def _roots(view: View, lsn: int) -> Iterator[NodeRef]:
 
 
 def _expirable(transaction: WriteTransaction, thread: int, keeps: Keeps) -> tuple[list[Version], bool]:
-    """Return as many versions that are not kept as one transaction may expire, and whether these are all."""
+    """Return the versions that one transaction may expire, and True if these are all."""
     some = list(islice(let_go(View(transaction), thread, keeps), RECORDS_PER_TRANSACTION_MAX + 1))
     lsns = [version.lsn for version in some]
     count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
@@ -379,7 +394,7 @@ def _expirable(transaction: WriteTransaction, thread: int, keeps: Keeps) -> tupl
 def _expire(
     transaction: WriteTransaction, thread: int, gone: list[Version], marks: Alive, redacted: Sequence[int] = ()
 ) -> RetentionReport:
-    """Remove versions. Erase nodes that are not marked from their records, and from others already redacted."""
+    """Remove versions. Erase unmarked nodes from their records, and from others that are already redacted."""
     lsns = [*(each.lsn for each in gone), *redacted]
     report = rewrite(transaction, [Rewritable(lsn, thread) for lsn in lsns], marks)
     report.expired_versions = len(gone)
@@ -406,14 +421,14 @@ def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
 
 
 def erase_records(engine: Engine, thread: int) -> RetentionReport:
-    """Redact what is left of a deleted thread's records, and take their nodes but for borrowed ones.
+    """Redact the remaining records of a deleted thread, and remove their nodes except borrowed ones.
 
-    May be called again and again: what a kill or a full disk left over is done then, and what many hosts share when one
-    of them has it alone.
+    This may be repeated. It completes the work after a kill or a full disk, and on a shared log as
+    soon as one host has it alone.
     """
     report = RetentionReport(threads=1)
     with engine.read() as view:
-        # From the end: what is cut short leaves a thread whose beginning says what it is.
+        # From the end, so that an interruption leaves the thread's first record, which names its type.
         records = [Rewritable(lsn, thread) for lsn in reversed(redacted_records(view, thread))]
     if engine.is_shared:
         report.pending_records = len(records)

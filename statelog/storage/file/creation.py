@@ -224,7 +224,7 @@ def finish_leftovers(path: Path) -> None:
 
 
 def lock_temporary(descriptor: int) -> None:
-    """Lock a temporary file, as its compaction does until it ends. Raises BlockingIOError."""
+    """Lock the temporary file of a compaction. Raises BlockingIOError if the compaction is running."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -430,7 +430,7 @@ class Checkpointer:
         with self._finishing:
             file.handles.raw.sync(True)
             session = read_dirty_flag(data) or wal.session
-            with wal.flushing:  # The background flusher may be about to write an extent behind the flag.
+            with wal.flushing:  # The background flusher may be about to write an extent after the flag.
                 wal.is_flagged = False
             try:
                 clear_dirty_flag(data)

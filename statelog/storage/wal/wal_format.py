@@ -101,7 +101,7 @@ def is_of_older_build(descriptor: int) -> bool:
 
 
 def is_journal_of(descriptor: int, store_id: bytes) -> bool:
-    """Return True if a file is a WAL of the store, of any session, or the beginning of one: zeros."""
+    """Return True if a file is a WAL of the store, in any session, or a new WAL with only zeros."""
     start = _MAGIC + store_id
     slots = [os.pread(descriptor, _PAGE_SIZE_BYTES, at) for at in _SLOTS_AT]
     is_one = [slot.startswith(start) for slot in slots]

@@ -35,18 +35,20 @@ def main() -> int:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m statelog.testing.crossings", description=__doc__)
-    parser.add_argument("--acts", type=int, default=10_000, help="how many acts in all")
-    parser.add_argument("--seed", type=int, default=1, help="of the first run; the next ones have those behind it")
-    parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
-    parser.add_argument("--check-every", type=int, default=50, help="so many acts at most between two checks")
-    parser.add_argument("--only", action="append", default=[], help="a family of acts; several times for several")
-    parser.add_argument("--roads", action="append", choices=ROADS, help="an agreement to check, instead of all")
+    parser.add_argument("--acts", type=int, default=10_000, help="total number of acts")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first run; each run adds one")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel processes")
+    parser.add_argument("--check-every", type=int, default=50, help="maximum number of acts between two checks")
+    parser.add_argument("--only", action="append", default=[], help="a family of acts to use; may be repeated")
+    parser.add_argument("--roads", action="append", choices=ROADS, help="an agreement to check; may be repeated")
     parser.add_argument("--without", action="append", default=[], choices=ROADS, help="an agreement to leave out")
     parser.add_argument("--omit", action="append", default=[], help="an act to leave out")
-    parser.add_argument("--failures", type=int, default=1, help="go on until there are so many")
-    parser.add_argument("--no-shrink", action="store_true", help="do not look for fewer acts that fail alike")
-    parser.add_argument("--replay", type=Path, help="a file that --save has written")
-    parser.add_argument("--save", type=Path, help="a folder for the plans that fail")
+    parser.add_argument("--failures", type=int, default=1, help="stop after this many failures")
+    parser.add_argument(
+        "--no-shrink", action="store_true", help="do not search for a shorter plan with the same failure"
+    )
+    parser.add_argument("--replay", type=Path, help="a file written by --save")
+    parser.add_argument("--save", type=Path, help="a folder for failing plans")
     parser.add_argument("--step", type=int, default=1, help=argparse.SUPPRESS)
     return parser.parse_args()
 

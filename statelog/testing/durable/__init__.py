@@ -1,4 +1,4 @@
-"""For tests of durable workflows: a clock that skips, stubs instead of steps, a kill at every boundary.
+"""Tools for tests of durable workflows: a skipping clock, stubs for steps, and kills at every boundary.
 
 def test_a_trip_survives_a_kill_anywhere():
     crash_everywhere(trip, {"to": "Lisbon"}, answers={"approve-payment": True})

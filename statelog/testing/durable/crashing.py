@@ -1,4 +1,4 @@
-"""Kill a workflow at each of its boundaries, and see that nothing differs."""
+"""Kills a workflow at each of its boundaries and compares the results."""
 
 from __future__ import annotations
 
@@ -33,49 +33,49 @@ def crash_everywhere(
     directory: str | os.PathLike[str] | None = None,
     **kwargs: Any,
 ) -> list[str]:
-    """Run a workflow to its end; then anew for each of its boundaries, at which it is killed, and resumed.
+    """Run a workflow to its end. Then run it again for each boundary, kill it there, and resume it.
 
-    A boundary is before or behind a commit of the run, or of one of its children. Each run has a store of its own and
-    a clock that skips. Three things happen at each boundary, each to another run:
+    A boundary is before or after a commit of the run or of one of its children. Each run has its own store and a
+    skipping clock. At each boundary, one of three events happens, each in a separate run:
 
-    - `kill`: the process dies, as far as the run can tell, and another one goes on.
-    - `overtake`: the process is paused for longer than its lease, another one drives the run to its end, and then the
-      first one goes on.
-    - `cancel`: the process dies, and the run is cancelled before another one goes on.
+    - `kill`: the process seems to die, and another process continues the run.
+    - `overtake`: the process is paused for longer than its lease. Another process finishes the run, and then the first
+      process continues.
+    - `cancel`: the process seems to die, and the run is cancelled before another process continues it.
 
-    A run that was killed or overtaken has to come to what the run came to that was not: status, value, error, the
-    threads with the number of their checkpoints, the board, events, what was emitted, and how often each step was
-    called. A step in flight may have been called once more, one that is called at most once may not. Where such a step
-    was in flight the workflow gets StepInterruptedError and may end otherwise: then only calls are counted. Of a run
-    that was cancelled every step that was called has to be compensated.
+    A killed or overtaken run must have the same result as an undisturbed run: status, value, error, threads with their
+    number of checkpoints, the board, events, emitted messages, and the number of calls of each step. A step in flight
+    may be called once more, except an at-most-once step. If an at-most-once step was in flight, the workflow gets
+    StepInterruptedError and may end differently, so only calls are compared. In a cancelled run, every called step must
+    be compensated.
 
-    The workflow must do the same each time. What steps do outside of the store they do each time: stub them. What
-    `run.now()`, `run.uuid()` and `run.random()` return is the same each time.
+    The workflow must be deterministic. Stub steps with effects outside of the store, because each run repeats them.
+    `run.now()`, `run.uuid()` and `run.random()` return the same values in each run.
 
     Args:
-        workflow: what is run; an async one on an event loop of its own.
-        *args: for the workflow.
-        answers: of gates, by name: True, False, or the arguments of `durable.answer`. A gate that has no answer times
-            out.
-        messages: by topic: what is sent to the run before it begins.
-        workflows: of its children.
-        how: which of the three things happen.
-        before: called with each new store before the run begins: writes what the run reads, resets counters.
-        directory: where stores are made; a temporary one, if left out.
-        **kwargs: of `durable.start`: `timeout_s` of the run, and those for the workflow.
+        workflow: the workflow. An async workflow runs on its own event loop.
+        *args: arguments of the workflow.
+        answers: answers of gates by name: True, False, or the arguments of `durable.answer`. A gate without an answer
+            times out.
+        messages: by topic, the messages sent to the run before it begins.
+        workflows: the workflows of its children.
+        how: the events that happen.
+        before: called with each new store before the run begins, for example to write its input or reset counters.
+        directory: the directory of the stores. By default, a temporary one.
+        **kwargs: keyword arguments of `durable.start`: `timeout_s`, and those of the workflow.
 
     Returns:
-        The boundaries, in words.
+        A description of each boundary.
 
     Raises:
-        AssertionError: something differs: what, and at which boundary.
-        UsageError: an argument is none.
+        AssertionError: a result differs. The message has the difference and the boundary.
+        UsageError: an argument is not valid.
 
     """
     chosen = tuple(how)
     for each in chosen:
         if each not in HOW:
-            raise UsageError(f"how is of {', '.join(HOW)}, not {each!r}", argument="how", value=each)
+            raise UsageError(f"how must be of {', '.join(HOW)}, not {each!r}", argument="how", value=each)
     known = by_name((workflow, *workflows))
     plan = Plan(workflow, args, kwargs, known, answers or {}, messages or {}, before, directory)
     with new_story(plan) as story:
@@ -127,7 +127,7 @@ def _cancel(plan: Plan, number: int, _expected: Outcome, _counts: Mapping[Place,
         for run, place in sorted(effects.compensable):
             is_undone = effects.counts[run, f"undo.{place}"] > 0
             if not is_undone and durable.get(story.store, run).status in ("failed", "cancelled"):
-                message = f"step {effects.names[run, place]!r} of run {run!r} was called, and is not compensated"
+                message = f"step {effects.names[run, place]!r} of run {run!r} was called, but not compensated"
                 raise AssertionError(message)
 
 
@@ -135,13 +135,13 @@ _ACTS: Final = {"kill": _kill, "overtake": _overtake, "cancel": _cancel}
 
 
 def _compare(story: Story, life: Life, expected: Outcome, counts: Mapping[Place, int]) -> None:
-    """Compare what a run came to with what it came to without a kill. Raises AssertionError."""
+    """Compare the outcome of a run with the outcome without a kill. Raises AssertionError."""
     effects = story.effects
     for key in sorted(effects.once):
         if effects.counts[key] > 1:
-            raise AssertionError(f"{_step(effects, key)} is to be called once at most: {effects.counts[key]} calls")
+            raise AssertionError(f"{_step(effects, key)} must be called at most once: {effects.counts[key]} calls")
     if life.in_flight & effects.once:
-        return  # the workflow was told, and may have gone another way
+        return  # The workflow got StepInterruptedError and may have taken another path.
     found = story.outcome()
     for name, value in expected._asdict().items():
         if not identical(getattr(found, name), value):

@@ -1,4 +1,4 @@
-"""Lives of a process, as far as a run can tell: it passes boundaries, and dies or is overtaken at one of them."""
+"""Simulated lives of a process. A life passes boundaries, and dies or is overtaken at one of them."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Place = tuple[str, str]
-"""A run, and the place of a call in it."""
+"""The id of a run, and the place of a call in the run."""
 
 _CHANCE = UUID("6ba7b812-9dad-11d1-80b4-00c04fd430c8")
 
 
 class Killed(BaseException):
-    """Raised in what a simulated kill has ended, wherever it would go on."""
+    """Raised in all code of a life that was killed."""
 
 
 class Effects:
-    """What the steps of all lives have done, by their places."""
+    """The effects of the steps in all lives, by place."""
 
     def __init__(self, once: Iterable[Place] = ()) -> None:
         self.lock = threading.RLock()
         self.counts: Counter[Place] = Counter()
         self.names: dict[Place, str] = {}
         self.open: set[Place] = set()
-        """Called (or, of those called at most once, begun), and neither the result nor a failure is recorded."""
+        """Steps that were called without a recorded result or failure. At-most-once steps count from their begin."""
         self.once = set(once)
-        """Those of steps that are called at most once."""
+        """Places of at-most-once steps."""
         self.compensable: set[Place] = set()
-        """Called, and to be compensated if the run fails."""
+        """Called steps that must be compensated if the run fails."""
 
     def note_call(self, run: str, place: str, call: Any) -> None:
-        """Note that a step is called."""
+        """Record the call of a step."""
         key = run, place
         self.counts[key] += 1
         self.names[key] = call.name
@@ -48,7 +48,7 @@ class Effects:
             self.compensable.add(key)
 
     def note_commit(self, run: str, what: Any) -> None:
-        """Note that a commit is done."""
+        """Record a commit."""
         if what == "beginning anew":
             self.compensable = {key for key in self.compensable if key[0] != run}
         if isinstance(what, tuple):
@@ -57,14 +57,14 @@ class Effects:
 
 
 class Life:
-    """One life of a process: a probe of what runs do in it (see statelog.durable.probes).
+    """One life of a process, as a probe of its runs (see statelog.durable.probes).
 
     Args:
-        effects: where calls are counted.
-        at: number of the boundary where something happens, from 1; 0: nowhere.
-        then: what happens.
-        before: it happens before a commit: at the next one, where the boundary is behind one. (What runs beside each
-            other passes boundaries in another order each time.)
+        effects: the effects of all lives, which count calls.
+        at: the number of the boundary at which the event happens, from 1. 0 means never.
+        then: the event.
+        before: let the event happen before a commit. If the boundary is after a commit, it happens before the next
+            one. Concurrent code passes boundaries in varying order.
 
     """
 
@@ -73,23 +73,23 @@ class Life:
     ) -> None:
         self.effects = effects
         self.passed: list[str] = []
-        """The boundaries, in words."""
+        """A description of each boundary."""
         self.in_flight: set[Place] = set()
-        """Steps that were called, and of which nobody knew, when something happened to this life."""
+        """Called steps whose calls were not recorded when the event happened."""
         self._at, self._then, self._before = at, then, before
         self._is_dead = False
         self._struck_in: int | None = None
-        """The thread in which it came to where something happens."""
+        """The OS thread in which the event happened."""
 
     def __call__(self, moment: str, run: str, what: Any) -> None:
-        """Take note of a place that a run passes. Raises Killed."""
+        """Record a moment of a run. Raises Killed if the life ends here."""
         with self.effects.lock:
             if self._is_dead:
                 raise Killed
             if moment == "call":
                 self.effects.note_call(run, *what)
                 if self._struck_in not in (None, threading.get_ident()):
-                    self.in_flight.add((run, what[0]))  # another thread was about to call it
+                    self.in_flight.add((run, what[0]))  # Another OS thread was about to call it.
                 return
             if moment == "before":
                 _settle_chance(run, what)
@@ -104,7 +104,7 @@ class Life:
             self._then(self)
 
     def die(self) -> None:
-        """Let nothing more happen in this life. Raises Killed."""
+        """End this life. Raises Killed."""
         self._is_dead = True
         raise Killed
 
@@ -114,7 +114,7 @@ class Life:
 
 
 def _settle_chance(run: str, what: Any) -> None:
-    """Let what is drawn by chance be the same in each life: of its place alone."""
+    """Make random values depend only on their place, so that they are equal in each life."""
     for item in what if isinstance(what, tuple) else ():
         if item["s"] == DONE and item["o"] == "uuid":
             item["r"] = str(uuid5(_CHANCE, f"{run}/{item['p']}"))

@@ -1,4 +1,4 @@
-"""Driving a run on an event loop of its own, as `statelog.aio.durable` does."""
+"""Executes a run on its own event loop, like `statelog.aio.durable`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def drive_on_loop(store: Store, workflow: Workflow, run: str) -> None:
-    """Drive a run as far as it goes."""
+    """Execute a run until it ends or waits."""
     runner = Runner(str(store.path))
     try:
         asyncio.run(drive_here(AsyncStore(runner, store), workflow, run, wait_s=0.0, is_patient=False))

@@ -1,4 +1,4 @@
-"""A clock that skips: runs of this process wait for nothing."""
+"""A skipping clock: runs of this process do not wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SkippingClock:
-    """The wall clock, or one that stands, and what was skipped. See `skipping_clock`."""
+    """A running or stopped clock plus the skipped time. See `skipping_clock`."""
 
     def __init__(self, store: Store, *, suspends: bool = False, stands_at_us: int | None = None) -> None:
         self._store, self._suspends, self._stands_at_us = store, suspends, stands_at_us
@@ -27,25 +27,25 @@ class SkippingClock:
         self._lock = threading.Lock()
 
     def now_us(self) -> int:
-        """Return microseconds since the epoch, those skipped included."""
+        """Return microseconds since the epoch, including the skipped time."""
         now_us = time.time_ns() // 1000 if self._stands_at_us is None else self._stands_at_us
         return now_us + self._skipped_us
 
     def sleep(self, seconds: float) -> None:
-        """Skip so many seconds, and return at once."""
+        """Skip `seconds` and return at once."""
         self._skip(max(seconds, 0.0))
 
     def is_short(self, seconds: float) -> bool:
-        """Whether a run skips a wait in place, and is not suspended for it."""
+        """Return True if a run skips a wait in place instead of being suspended."""
         return not self._suspends or seconds <= 0
 
     def advance(self, seconds: float) -> None:
-        """Skip so many seconds, and let the runs be driven that are due by then: gates, mail and sleeps time out.
+        """Skip `seconds`, and make runs due whose gates, mail or sleeps time out by then.
 
-        `durable.run`, `durable.resume_all` and workers find them as they would when the time had passed.
+        `durable.run`, `durable.resume_all` and workers then find these runs as if the time had passed.
 
         Raises:
-            UsageError: seconds is no number from 0 on.
+            UsageError: `seconds` is not a non-negative number.
 
         """
         self._skip(check_number("seconds", seconds, least=0))
@@ -69,16 +69,16 @@ class SkippingClock:
 
 @contextmanager
 def skipping_clock(store: Store, *, suspends: bool = False, stands_at_us: int | None = None) -> Iterator[SkippingClock]:
-    """Let the runs of this process go by a clock that skips, within a block.
+    """Let the runs of this process use a skipping clock within a block.
 
-    What waits within a run (a sleep, the wait behind a failed attempt) returns at once, and the clock has moved on.
-    What suspends a run (a gate, mail, a delayed start) waits for `clock.advance(seconds)`.
+    A wait inside a run (a sleep, the pause after a failed attempt) advances the clock and returns at once. A suspended
+    run (a gate, mail, a delayed start) waits for `clock.advance(seconds)`.
 
     Args:
-        store: whose runs `advance` lets be driven.
-        suspends: suspend runs for sleeps and retries, too, as for long waits outside of tests.
-        stands_at_us: microseconds since the epoch at which the clock stands, but for what is skipped; the wall clock
-            goes on, if left out.
+        store: the store whose runs `advance` makes due.
+        suspends: also suspend runs for sleeps and retries, as for long waits in production.
+        stands_at_us: stop the clock at these microseconds since the epoch, plus the skipped time. By default, the clock
+            runs.
 
     """
     clock = SkippingClock(store, suspends=suspends, stands_at_us=stands_at_us)

@@ -1,4 +1,4 @@
-"""The story of a run in a store of its own: driven to its end by one life of a process, or by several."""
+"""The story of a run in its own store. One or more lives of a process execute it to its end."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 RUN: Final = "run"
-"""Id of the run, and of its thread."""
+"""The id of the run and of its thread."""
 
 _ROUNDS_MAX: Final = 1000
 _NOW_US: Final = 1_767_225_600_000_000
 
 
 class Plan(NamedTuple):
-    """What is run."""
+    """The workflow and its inputs."""
 
     workflow: Workflow
     args: tuple[Any, ...]
@@ -44,11 +44,11 @@ class Plan(NamedTuple):
     before: Callable[[Store], object] | None
     directory: str | os.PathLike[str] | None
     once: Iterable[Place] = ()
-    """Places of steps that are called at most once."""
+    """Places of at-most-once steps."""
 
 
 class Outcome(NamedTuple):
-    """What a run came to."""
+    """The outcome of a run."""
 
     status: str
     value: Any
@@ -58,18 +58,18 @@ class Outcome(NamedTuple):
     board: dict[str, Any]
     events: dict[str, Any]
     messages: list[tuple[Any, ...]]
-    """Run, place, topic and payload of each that was emitted."""
+    """The run, place, topic and payload of each emitted message."""
 
 
 class Story:
-    """A run in a store of its own, from its beginning to its end, through one life or several."""
+    """A run in its own store, from begin to end, through one or more lives."""
 
     def __init__(self, plan: Plan, store: Store, clock: SkippingClock) -> None:
         self.plan, self.store, self.clock = plan, store, clock
         self.effects = Effects(plan.once)
 
     def begin(self) -> None:
-        """Begin the run, and send it its mail: before it waits for it."""
+        """Start the run and send its mail, before it waits for the mail."""
         plan = self.plan
         if plan.before is not None:
             plan.before(self.store)
@@ -79,7 +79,7 @@ class Story:
                 durable.send(self.store, RUN, message, topic=topic)
 
     def live(self, life: Life) -> None:
-        """Drive the run to its end in a life. Raises Killed."""
+        """Execute the run to its end in a life. Raises Killed."""
 
         def work() -> None:
             probe.set(life)
@@ -120,7 +120,7 @@ class Story:
             facts = {"approved": given} if isinstance(given, bool) else dict(given)
             try:
                 durable.answer(self.store, gate.id, **facts)
-            except ConflictError:  # its time is up
+            except ConflictError:  # The gate has timed out.
                 continue
             has_answered = True
         return has_answered
@@ -129,20 +129,20 @@ class Story:
         dues = [info.due for info in infos if info.due is not None and not info.has_ended]
         if not dues:
             waiting = {info.id: info.waiting_for for info in infos if not info.has_ended}
-            raise AssertionError(f"nobody gives what is waited for: {waiting}; see answers= and messages=")
+            raise AssertionError(f"the run waits without an answer or message: {waiting}; see answers= and messages=")
         left_s = min(dues).timestamp() - self.clock.now_us() / 1e6
         self.clock.advance(max(left_s, 0.0) + 1e-3)
 
     def abandon(self) -> None:
-        """Let the claims of a life run out, as those of a process that was killed do."""
+        """Let the claims of a life expire, like those of a killed process."""
         board = board_of(self.store)
         for entry in board.list("durable/tasks/**"):
             if entry.claim is not None:
-                with suppress(LeaseLostError):  # it has ended meanwhile, in another thread
+                with suppress(LeaseLostError):  # Another OS thread has ended it.
                     board.claim_of(entry.key, entry.claim.token).renew(1e-6)
 
     def outcome(self) -> Outcome:
-        """Return what the run came to."""
+        """Return the outcome of the run."""
         info = durable.get(self.store, RUN)
         board = board_of(self.store)
         threads = {
@@ -153,7 +153,7 @@ class Story:
         plain = {e.key: e.value for e in board.list("**") if not e.key.startswith("durable/")}
         events = {e.key: e.value for e in board.list("durable/events/**")}
         outbox = [(e.key.split("/"), e.value) for e in board.list("durable/outbox/**")]
-        messages = sorted(  # a key ends with what differs each time
+        messages = sorted(  # Keys end with a random part, so they are left out.
             ((run, place.partition("-")[0], value["topic"], value["payload"]) for (*_, run, place), value in outbox),
             key=lambda each: each[:3],
         )
@@ -166,7 +166,7 @@ def _standing(store: Store) -> AbstractContextManager[SkippingClock]:
 
 @contextmanager
 def new_story(plan: Plan) -> Iterator[Story]:
-    """Make a store for a run, in which nothing waits."""
+    """Create a store for a run."""
     with tempfile.TemporaryDirectory(dir=plan.directory) as directory:
         path = Path(directory) / "run.state"
         with statelog.open(path, durability="interval") as store, _standing(store) as clock:
@@ -174,7 +174,7 @@ def new_story(plan: Plan) -> Iterator[Story]:
 
 
 def kill_in(story: Story, number: int) -> Life:
-    """Let a life die at a boundary; it ends before that, if there are fewer this time."""
+    """Let a life die at a boundary. It finishes if there are fewer boundaries this time."""
     life = Life(story.effects, at=number, then=Life.die)
     try:
         story.live(life)

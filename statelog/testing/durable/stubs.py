@@ -1,4 +1,4 @@
-"""Stubs: what is called instead of a step."""
+"""Stubs, which replace steps."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Stubs:
         self._calls: dict[str, list[Call]] = {}
 
     def calls(self, step: str | Callable[..., Any]) -> list[Call]:
-        """Return the calls of a step's stub, in their order. A step is told by its name or its function.
+        """Return the calls of a step's stub in order. Give the step by name or function.
 
         Raises:
-            UsageError: it is not stubbed.
+            UsageError: the step is not stubbed.
 
         """
         name = _name(step)
         if name not in self._calls:
-            message = f"step {name!r} is not stubbed; there are {', '.join(sorted(self._calls)) or 'none'}"
+            message = f"step {name!r} is not stubbed; stubbed steps: {', '.join(sorted(self._calls)) or 'none'}"
             raise UsageError(message, argument="step", value=step)
         return self._calls[name]
 
     def count(self, step: str | Callable[..., Any]) -> int:
-        """Return how often a step's stub was called. Raises UsageError: it is not stubbed."""
+        """Return the number of calls of a step's stub. Raises UsageError if the step is not stubbed."""
         return len(self.calls(step))
 
     def _counted(self, name: str, replacement: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,29 +59,29 @@ def _name(step: str | Callable[..., Any]) -> str:
 
 @contextmanager
 def stub_steps(replacements: Mapping[str | Callable[..., Any], Callable[..., Any]]) -> Iterator[Stubs]:
-    """Call other functions instead of steps, and count their calls, within a block; in all threads of this process.
+    """Replace steps by other functions within a block, in all OS threads of this process, and count the calls.
 
-    Compensations are steps. A stub is called as the step would be, within `durable.current_step()`, and what it
-    returns is recorded as the step's result. A stub of an async step is async.
+    Compensations are steps, too. A stub is called like the step, within `durable.current_step()`, and its return value
+    is recorded as the step's result. The stub of an async step must be async.
 
     Args:
-        replacements: functions, by the name under which a step is recorded, or by the step's function.
+        replacements: functions by step. The key is the recorded name of a step, or the step's function.
 
     Yields:
         The calls.
 
     Raises:
-        UsageError: a replacement is no function, or a step is no name and no function.
+        UsageError: a replacement is not a function, or a key is neither a name nor a function.
 
     """
     stubs = Stubs()
     made: dict[object, Callable[..., Any]] = {}
     for step, replacement in replacements.items():
         if not (isinstance(step, str) or callable(step)):
-            message = f"a step is told by its name or its function, not by {step!r}"
+            message = f"a step must be a name or a function, not {step!r}"
             raise UsageError(message, argument="replacements", value=step)
         if not callable(replacement):
-            message = f"the stub of step {_name(step)!r} is a function, not {replacement!r}"
+            message = f"the stub of step {_name(step)!r} must be a function, not {replacement!r}"
             raise UsageError(message, argument="replacements", value=replacement)
         stub = stubs._counted(_name(step), replacement)  # noqa: SLF001 - of this file
         made[_name(step)] = stub

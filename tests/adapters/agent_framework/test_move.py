@@ -165,7 +165,7 @@ def test_a_foreign_folder_is_told(tmp_path, content):
     if content is not None:
         (folder / "package.json").write_bytes(content)
     for path in (folder, folder / "package.json"):
-        with pytest.raises(FormatError, match="is no folder with checkpoints"), opened(path):
+        with pytest.raises(FormatError, match="is not a folder with checkpoints"), opened(path):
             pass
 
 

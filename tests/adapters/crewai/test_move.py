@@ -124,7 +124,7 @@ def test_a_question_with_a_state_that_the_flow_never_had_is_left_out(database, s
 def test_a_foreign_file_is_told(tmp_path, content):
     path = tmp_path / "foreign"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match="foreign is no database of CrewAI's flows"), opened(path):
+    with pytest.raises(FormatError, match="foreign is not a database of CrewAI's flows"), opened(path):
         pass
     assert path.read_bytes() == content
 

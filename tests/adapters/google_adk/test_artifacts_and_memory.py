@@ -139,5 +139,5 @@ def test_adk_s_command_line_takes_a_store_s_uri(tmp_path, monkeypatch):
     for service in (session, artifact, memory):
         service.store.close()
     for uri in ("statelog://host/agent.state", "statelog:///", "statelog:"):
-        with pytest.raises(UsageError, match="names no store"):
+        with pytest.raises(UsageError, match="is not the URI of a store"):
             registry.create_session_service(uri)

@@ -189,7 +189,7 @@ def test_what_does_not_come_back_equal_is_not_written(database, store):
 def test_a_foreign_file_is_told(tmp_path, content):
     path = tmp_path / "foreign"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match="foreign is no database of ADK's sessions"), opened(path):
+    with pytest.raises(FormatError, match="foreign is not a database of ADK's sessions"), opened(path):
         pass
     assert path.read_bytes() == content
 

@@ -87,7 +87,7 @@ def test_what_json_has_not_is_refused(value):
 
 def test_a_list_of_something_else_is_told(store):
     store.thread("t").commit({"items": [Json.of(1), 2]})
-    with pytest.raises(ValueTypeError, match="'items' is no list of JSON texts: item 1"):
+    with pytest.raises(ValueTypeError, match="'items' is not a list of JSON texts: item 1"):
         read_list(store.thread("t").state, "items")
 
 

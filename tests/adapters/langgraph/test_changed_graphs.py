@@ -103,6 +103,22 @@ def test_asyncio_raises_too(store):
     assert asyncio.run(main())["answer"] == "yes"
 
 
+def test_a_saver_around_this_one_may_rename_the_node_itself(store):
+    class Healing(StatelogSaver):
+        def get_tuple(self, config):
+            found = super().get_tuple(config)
+            return found and self.heal(found)
+
+        def heal(self, found):
+            for part in (found.checkpoint["channel_values"], found.checkpoint["channel_versions"]):
+                part["branch:to:ask_user"] = part.pop("branch:to:ask")
+            found.checkpoint["updated_channels"] = None
+            return found._replace(pending_writes=[each for each in found.pending_writes if each[1] == "__resume__"])
+
+    paused(StatelogSaver(store))
+    assert asking(Healing(store), "ask_user").invoke(Command(resume="yes"), CONFIG)["answer"] == "yes"
+
+
 def test_an_answer_reaches_a_renamed_node(store):
     paused(StatelogSaver(store))
     graph = asking(StatelogSaver(store, nodes={"ask": "ask_user"}), "ask_user")

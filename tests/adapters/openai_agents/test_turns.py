@@ -187,7 +187,7 @@ def test_a_turn_that_waits_is_answered_once(store, how):
         for state in states:
             state.approve(state.get_interruptions()[0])
         await session.run(asks, states[0])
-        with pytest.raises(ConflictError, match="does not wait for this answer"):
+        with pytest.raises(ConflictError, match="no longer waits for this answer"):
             await other.run(asks, states[1])
         assert RAN == [7]
         assert kinds(await session.get_items()).count("function_call_output") == 1

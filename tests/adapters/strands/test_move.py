@@ -132,7 +132,7 @@ def test_a_foreign_folder_is_told(tmp_path):
     folder.mkdir()
     (folder / "x.json").write_bytes(b"{}")
     for path in (folder, folder / "x.json"):
-        with pytest.raises(FormatError, match="is no folder with sessions of Strands"), opened(path):
+        with pytest.raises(FormatError, match="is not a folder with sessions of Strands"), opened(path):
             pass
 
 

@@ -23,7 +23,7 @@ def test_a_library_without_packages_is_reviewed_module_by_module(tmp_path, monke
 
 def test_a_library_without_sources_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "library", lambda: tmp_path)
-    with pytest.raises(StorageError, match="has none"):
+    with pytest.raises(StorageError, match="has no sources"):
         sources.choose_packages()
 
 

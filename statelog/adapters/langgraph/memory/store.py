@@ -33,6 +33,7 @@ from statelog.adapters.langgraph.memory.items.changes import Put, change_items, 
 from statelog.adapters.langgraph.memory.items.filters import compile_filter
 from statelog.adapters.langgraph.memory.items.namespaces import from_text, to_text
 from statelog.adapters.langgraph.memory.items.reading import Found, Reader, take, to_time
+from statelog.adapters.langgraph.memory.items.texts import find_by_text, rank_by_text
 from statelog.adapters.langgraph.memory.items.vectors import VectorIndex
 from statelog.adapters.langgraph.saver.arguments import check_open
 from statelog.adapters.langgraph.values.names import STORE_THREAD_ID
@@ -61,8 +62,8 @@ class StatelogStore(Holder, BaseStore):
     A batch is one commit: its reads see what was there before it, and its puts are there together, or not at all.
     `created_at` of an item stays from its first put on, whoever puts it again. Results of `search` without a query
     come in the order of their last put, the latest first; with a query by score, equal ones latest put first, and
-    then those without a vector. A store without an index ignores the query, as LangGraph's
-    stores do. `list_namespaces` has those that hold items, sorted.
+    then those without a vector. A store without an index ranks items by their text, as `Store.search` does, and then
+    come those that have no word of the query. `list_namespaces` has those that hold items, sorted.
 
     What has expired is never returned; it is deleted by `sweep_ttl`, by the sweeper if one is started, and by puts,
     a few each. Being read puts an item's end off if that is at least a hundredth of its time to live.
@@ -149,9 +150,11 @@ class StatelogStore(Holder, BaseStore):
         vectors = await self._index.aembed_puts(work.puts())
         return await self._pool.run(self._run, work, queries, vectors)
 
-    def _run(self, work: _Work, queries: Mapping[str, Any], vectors: Sequence[Vectors]) -> list[Result]:
+    def _run(self, work: _Work, queries: Mapping[Any, Any], vectors: Sequence[Vectors]) -> list[Result]:
         changes = _prepare(work.puts(), vectors)
         results: list[Result] = [None] * len(work.ops)
+        if self._index is None:  # Before the snapshot is opened, which is to be short.
+            queries = {at: find_by_text(self._store, op) for at, op in work.questions()}
         read = self._read(work, queries, results) if work.reads else []
 
         def change(state: State) -> None:
@@ -165,7 +168,7 @@ class StatelogStore(Holder, BaseStore):
 
     # --- reading --------------------------------------------------------------------
 
-    def _read(self, work: _Work, queries: Mapping[str, Any], results: list[Result]) -> list[tuple[str, str, int]]:
+    def _read(self, work: _Work, queries: Mapping[Any, Any], results: list[Result]) -> list[tuple[str, str, int]]:
         """Fill in the results of reads; return the items whose end they put off: namespace, key, number."""
         to_refresh: list[tuple[str, str, int]] = []
         with self._store.snapshot() as snapshot:
@@ -179,7 +182,7 @@ class StatelogStore(Holder, BaseStore):
                     found = [] if one is None else [one]
                     results[at] = None if one is None else Item(**_fields(one))
                 else:
-                    found = self._search(reader, op, work.matches.get(at), queries)
+                    found = self._search(reader, at, op, work.matches.get(at), queries)
                     results[at] = [SearchItem(**_fields(each), score=each.score) for each in found]
                 if op.refresh_ttl:
                     to_refresh += [
@@ -190,11 +193,15 @@ class StatelogStore(Holder, BaseStore):
         return to_refresh
 
     def _search(
-        self, reader: Reader, op: SearchOp, matches: Callable[[Any], bool] | None, queries: Mapping[str, Any]
+        self, reader: Reader, at: int, op: SearchOp, matches: Callable[[Any], bool] | None, queries: Mapping[Any, Any]
     ) -> list[Found]:
         prefix = tuple(op.namespace_prefix)
-        if self._index is not None and op.query:
-            ranked = self._index.rank(reader, prefix, queries[op.query], matches)
+        if op.query:
+            ranked = (
+                rank_by_text(reader, prefix, queries[at], matches)
+                if self._index is None
+                else self._index.rank(reader, prefix, queries[op.query], matches)
+            )
             return take(ranked, op.offset, op.limit)
         return take(reader.recent(prefix, matches), op.offset, op.limit)
 
@@ -293,9 +300,13 @@ class _Work:
         """Return the puts and deletions, the last of each item."""
         return list(self._puts.values())
 
+    def questions(self) -> list[tuple[int, SearchOp]]:
+        """Return the searches with a query, with their positions."""
+        return [(at, op) for at, op in self.reads if isinstance(op, SearchOp) and op.query]
+
     def queries(self) -> list[str]:
         """Return the queries, each once."""
-        return list(dict.fromkeys(op.query for _at, op in self.reads if isinstance(op, SearchOp) and op.query))
+        return list(dict.fromkeys(op.query for _at, op in self.questions() if op.query))
 
 
 def _prepare(ops: Sequence[PutOp], vectors: Sequence[Vectors]) -> dict[tuple[str, str], Put | None]:

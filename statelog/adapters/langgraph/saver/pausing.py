@@ -24,7 +24,6 @@ _TASKS = "__pregel_tasks"
 _LEADING = ("branch:to:", "join:")
 LEADS = re.compile(f"{'|'.join(_LEADING)}|{_TASKS}$").match
 """Matches the names of channels that lead to a node."""
-_FRAMES_MAX = 4
 
 
 def check_paused(found: CheckpointTuple) -> None:
@@ -50,14 +49,16 @@ def check_paused(found: CheckpointTuple) -> None:
 
 
 def _loop_that_asks() -> Any:
-    frame = sys._getframe(2)  # noqa: SLF001 - LangGraph hands a saver nothing that knows the graph
-    for _ in range(_FRAMES_MAX):
+    """Return the loop of the run that has called the saver, or None.
+
+    A saver that wraps this one may still rename the nodes of the checkpoint. So only LangGraph may be in between.
+    """
+    frame = sys._getframe(3)  # noqa: SLF001 - of the caller of the saver; see `check_paused`
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("langgraph."):
         caller = frame.f_locals.get("self")
         if isinstance(caller, PregelLoop):
             return caller
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
+        frame = frame.f_back  # type: ignore[assignment]  # None, behind the last one
     return None
 
 

@@ -399,7 +399,7 @@ def test_a_store_that_is_not_named_has_the_database_s_name(database, expected, t
     ("arguments", "says"),
     [
         (["sqlite:x.db", "a.state", "--file", "b.state"], "the store is named twice: a.state and --file b.state"),
-        (["postgresql://host"], "postgresql://host has no name: say which STORE its threads go to"),
+        (["postgresql://host"], "postgresql://host has no name: give the STORE for its threads"),
     ],
 )
 def test_a_store_that_is_named_twice_or_cannot_be_is_refused(arguments, says):
