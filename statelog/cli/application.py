@@ -209,7 +209,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
         return
     from importlib.metadata import PackageNotFoundError, version
 
-    from statelog.format.header import FORMAT_VERSION, FORMAT_VERSION_READ_MIN, KEYED_FORMAT_VERSION
+    from statelog.format.header import FORMAT_VERSION, FORMAT_VERSION_READ_MIN
     from statelog.storage import lmdb_version
 
     try:
@@ -217,10 +217,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, value: b
     except PackageNotFoundError:
         release = "(not installed)"
     click.echo(f"statelog {release}")
-    click.echo(
-        f"format {FORMAT_VERSION} (reads {FORMAT_VERSION_READ_MIN} to {KEYED_FORMAT_VERSION}; "
-        f"a store with a key has {KEYED_FORMAT_VERSION})"
-    )
+    click.echo(f"format {FORMAT_VERSION} (reads {FORMAT_VERSION_READ_MIN} to {FORMAT_VERSION})")
     click.echo(f"lmdb {version('lmdb')} (LMDB {'.'.join(map(str, lmdb_version()))})")
     context.exit()
 

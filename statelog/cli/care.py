@@ -197,6 +197,8 @@ def verify(*, store: Path, shallow: bool, expect: bytes | None, as_json: bool) -
                 "records": found.records,
                 "nodes": found.nodes,
                 "bytes": found.bytes,
+                "removed_since_anchor": found.removed_since_anchor,
+                "unnamed": found.unnamed,
                 "problems": found.problems,
                 "duration_s": round(found.duration_s, 6),
             }
@@ -212,6 +214,10 @@ def verify(*, store: Path, shallow: bool, expect: bytes | None, as_json: bool) -
 def _print_verification(output: Output, found: Verification) -> None:
     if found.ok:
         output.line(f"sound: {describe_verification(found)}")
+        if found.removed_since_anchor:
+            output.line(f"{count(found.removed_since_anchor, 'record')} up to the anchor removed since then")
+        if found.unnamed:
+            output.line(f"{count(found.unnamed, 'record')} removed by an older release: no record lists them")
         return
     rows = [
         (

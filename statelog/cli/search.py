@@ -11,6 +11,7 @@ from statelog.cli.opening import open_for_reading
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.paths import format_path
+from statelog.search.hits import hit_document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +50,7 @@ def search(
         output.hint(note)
     if as_json:
         for hit in hits:
-            output.emit(_document(hit))
+            output.emit(hit_document(hit))
         return
     rows = [(_place(hit), hit.role, output.time(hit.time), hit.snippet) for hit in hits]
     output.table(("place", "role", "time", "text"), rows, whole=("time",))
@@ -73,21 +74,3 @@ def _place(hit: Hit) -> str:
     names = {"entry": ("board", hit.key), "item": (hit.namespace, hit.key), "run": ("run", hit.run)}
     where = names.get(hit.kind, (hit.thread, f"{'' if hit.branch == 'main' else f'{hit.branch} '}{hit.version}"))
     return " ".join(part for part in (*where, path) if part)
-
-
-def _document(hit: Hit) -> dict[str, Any]:
-    return {
-        "kind": hit.kind,
-        "thread": hit.thread,
-        "branch": hit.branch,
-        "version": hit.version,
-        "path": list(hit.path),
-        "key": hit.key,
-        "namespace": hit.namespace,
-        "run": hit.run,
-        "role": hit.role,
-        "time": hit.time.isoformat(),
-        "score": hit.score,
-        "snippet": hit.snippet,
-        "text": hit.text,
-    }

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """The result of a verification. Each problem has invariant, lsn, node and message."""
+    """The result of a verification: see `VerifyReport`. Each problem has invariant, lsn, node and message."""
 
     records: int
     nodes: int
     bytes: int
+    removed_since_anchor: int
+    unnamed: int
     problems: list[dict[str, Any]]
     duration_s: float
 
@@ -63,8 +65,7 @@ def _verify(
 ) -> dict[str, Any]:
     with open_for_reading(path, max_size_bytes=max_size_bytes, key=read_variable(variable)) as store:
         report = store.verify(deep=deep, expect=expect, progress=progress)
-    problems = [asdict(problem) for problem in report.problems]
-    return {"records": report.records, "nodes": report.nodes, "bytes": report.bytes, "problems": problems}
+    return asdict(report)
 
 
 if __name__ == "__main__":

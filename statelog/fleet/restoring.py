@@ -22,6 +22,7 @@ from statelog.errors import (
 )
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, Head, decode
+from statelog.log.care.naming import name_again
 from statelog.portable.frames import FrameReader
 from statelog.storage.file.creation import create_store, new_file
 from statelog.storage.file.descriptors import SHARED_MODE, follow_owner, open_file
@@ -235,6 +236,8 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
                 store.import_(segments.Tail(all_names, performer.read_segments), upto=upto)
             if upto is not None and upto > store.last_lsn:
                 _check_reached(performer, all_names, store.last_lsn, upto)
+            if upto is not None and all_names:
+                _name_removed(performer, all_names[-1], store)
             if at is None:
                 _check_shipped(performer, head, store)
             store.flush()
@@ -242,6 +245,14 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         path.unlink(missing_ok=True)
         path.with_name(f"{path.name}-lock").unlink(missing_ok=True)
         raise
+
+
+def _name_removed(performer: Performer, name: str, store: Store) -> None:
+    """List redacted records in a log that ends within a segment, if the segment lists them behind the end."""
+    [data] = performer.read_segments([name])
+    removed = segments.removed_behind(name, data, store.last_lsn)
+    if removed:
+        name_again(session_of(store).owner, removed)
 
 
 def _check_shipped(performer: Performer, head: Head, store: Store) -> None:

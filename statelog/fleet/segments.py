@@ -15,6 +15,8 @@ from statelog.fleet.head import Cut
 from statelog.format import cbor
 from statelog.format.mac import SEGMENT_MAC_SIZE_BYTES
 from statelog.format.record import decode_record
+from statelog.log.kinds.table import removed_by
+from statelog.portable.bodies import read_event
 from statelog.portable.frames import RECORD, FrameReader
 from statelog.portable.log_export import export_records
 
@@ -204,6 +206,13 @@ def last_lsn_at(name: str, data: bytes, time_us: int) -> int:
             break
         last = lsn
     return last
+
+
+def removed_behind(name: str, data: bytes, lsn: int) -> set[int]:
+    """Return the LSNs of the records that a segment lists as removed, in its records behind an LSN."""
+    records = _records(FrameReader(io.BytesIO(expand(name, data))))
+    events = (read_event(decode_record(payload, at)) for at, payload in records if at > lsn)
+    return {each for event in events for each in removed_by(event)}
 
 
 def _damaged(name: str) -> CorruptionError:

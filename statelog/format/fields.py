@@ -36,7 +36,8 @@ _FIELDS_MAX = 32
 _SPEC_SIZE_BYTES_MAX = 4096
 _BORROWED_MAX = 1 << 20
 _BRANCHES_MAX = 1 << 20
-_REMOVED_MAX = 1024
+REMOVED_MAX = 1024
+"""Records that one removal lists at most."""
 _LSN_MAX = 1 << 62
 _POLICY_KEYS = frozenset(("keep_last", "max_age_s", "keep_tags"))
 _NULL = b"\xf6"
@@ -139,8 +140,8 @@ def _versions(item: bytes) -> list[int]:
 
 
 def _gaps(item: bytes) -> list[int]:
-    found = [THREAD(child) for child in children(item, LIST, _REMOVED_MAX)]
-    if not found or sum(found) > _LSN_MAX:
+    found = [THREAD(child) for child in children(item, LIST, REMOVED_MAX)]
+    if sum(found) > _LSN_MAX:
         raise WrongFieldError
     return found
 

@@ -23,9 +23,9 @@ from statelog.format.seal import seal, unseal
 if TYPE_CHECKING:
     from statelog.format.mac import StoreKey, StoreMac
 
-FORMAT_VERSION = 5
-KEYED_FORMAT_VERSION = 6
-"""The format of a store that has a key. It has a separate number, so that older releases refuse the store."""
+FORMAT_VERSION = 7
+_KEYED_FORMAT_VERSION = 6
+"""The format of stores with a key that earlier releases wrote. Those without a key have another number up to 5."""
 FORMAT_VERSION_READ_MIN = 1
 """Of this one and later ones all that is in a store is in a store of this release, too."""
 HEADER_KEY = b"header"
@@ -61,7 +61,7 @@ def encode_header(*, store_id: bytes, created_us: int, key: StoreKey | None = No
     }
     if key is not None:
         mac = key.for_store(store_id)
-        fields |= {"format": KEYED_FORMAT_VERSION, "checksum": _MAC, "key_check": mac.check}
+        fields |= {"checksum": _MAC, "key_check": mac.check}
         fields["mac"] = mac.header_mac(cbor.encode(fields))
     return seal(HEADER_KEY, cbor.encode(fields))
 
@@ -78,11 +78,10 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
         message = "the file is an LMDB file, but not a statelog store"
         raise FormatError(message, needed=None, supported=FORMAT_VERSION)
     needed = header.get("format")
-    is_keyed = needed == KEYED_FORMAT_VERSION and header.keys() == _KEYED_FIELDS
-    if type(needed) is int and needed > FORMAT_VERSION and not is_keyed:
+    if type(needed) is int and needed > FORMAT_VERSION:
         message = f"the store has format {needed}; this release reads up to format {FORMAT_VERSION}"
         raise NewerFormatError(message, needed=needed, supported=FORMAT_VERSION)
-    if not _is_sound(header, is_keyed=is_keyed):
+    if not _is_sound(header):
         message = f"the header is damaged: {header!r}"
         raise CorruptionError(message, header=header)
     return header
@@ -120,13 +119,15 @@ def check_key(header: dict[str, Any], key: StoreKey | None) -> StoreMac | None:
     return mac
 
 
-def _is_sound(header: dict[str, Any], *, is_keyed: bool) -> bool:
+def _is_sound(header: dict[str, Any]) -> bool:
+    is_keyed = "mac" in header
     store_id, created_us = header.get("store_id"), header.get("created_us")
     return (
         header.keys() == (_KEYED_FIELDS if is_keyed else _FIELDS)
         and (not is_keyed or all(_is_check(header[name]) for name in ("key_check", "mac")))
         and type(header["format"]) is int
         and header["format"] >= FORMAT_VERSION_READ_MIN
+        and (header["format"] == FORMAT_VERSION or is_keyed == (header["format"] == _KEYED_FORMAT_VERSION))
         and type(store_id) is bytes
         and len(store_id) == STORE_ID_SIZE_BYTES
         and type(created_us) is int

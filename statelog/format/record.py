@@ -41,6 +41,9 @@ FLAG_VACUUMED = 2
 FLAG_REDACTED = 4
 FLAG_CHAINED = 8
 """Of short records: this one says the chain digest of the record before."""
+FLAG_NAMED = 256
+"""Of record 1: the log names every redacted record. The file has this flag as the high bit of the type, because the
+chain covers the type, and a redacted record keeps its type."""
 _FLAGS_FULL = FLAG_CONTINUES | FLAG_REDACTED
 _FLAGS_SHORT = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 CHAINED_EVERY = 64
@@ -62,6 +65,8 @@ REST_SIZE_BYTES = _REST.size
 RECORD_SIZE_BYTES_MIN = _SHORT.size + 2
 """A body and a table take a byte each."""
 TYPE_AT = 9
+TYPE_MASK = 127
+"""The bits of the byte at `TYPE_AT` that are the type."""
 FLAGS_AT = 11
 """The low byte of the flags."""
 PREVIOUS_CHAIN_AT = 32
@@ -129,6 +134,14 @@ class Redacted(NamedTuple):
     """Part digest of the body; where nodes were vacuumed, contents digest."""
     borrowed: list[bytes]
 
+    @property
+    def had_event(self) -> bool:
+        """Whether the record had an event: an import that only brings nodes, and salvage, make records without one.
+
+        The chain covers the digest, so nobody can give another record a digest of these.
+        """
+        return self.digest not in _NO_EVENT_DIGESTS
+
 
 class Record(NamedTuple):
     """A record's envelope and body. Its nodes are read one at a time by `kernels.record_node`."""
@@ -186,6 +199,14 @@ def part_digest(data: bytes) -> bytes:
     return state.digest()
 
 
+_NO_EVENT_DIGESTS = (NO_DIGEST, part_digest(b""))
+
+
+def stored_type(type_: int, flags: int) -> int:
+    """Return the byte of a record that has its type."""
+    return type_ | (flags & FLAG_NAMED) >> 1
+
+
 def redact_record(
     data: bytes,
     lsn: int,
@@ -224,8 +245,8 @@ def redact_record(
     count, table, nodes = pack_nodes(list(left.values()))
     envelope = _REST.pack(
         FORMAT_VERSION,
-        record.type,
-        record.flags | FLAG_REDACTED,
+        stored_type(record.type, record.flags),
+        record.flags & ~FLAG_NAMED | FLAG_REDACTED,
         len(body),
         lsn,
         record.time_us,
@@ -249,7 +270,7 @@ def encode_short_record(
 
     Args:
         type_: of the record.
-        flags: of those it had, only whether the next one belongs to its transaction is of interest.
+        flags: of those it had, `FLAG_CONTINUES` and `FLAG_NAMED` are of interest.
         lsn: its LSN.
         time_us: its time.
         previous_chain: chain digest of the record before; may be empty where a short record does not say it.
@@ -257,6 +278,7 @@ def encode_short_record(
         nodes: that are left, by number, ascending.
 
     """
+    type_ = stored_type(type_, flags)
     flags = flags & FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
     if lsn % CHAINED_EVERY:
         previous_chain = b""
@@ -325,7 +347,8 @@ def contents_digest(body_digest: bytes, identities: bytes) -> bytes:
 def chain_digest(type_: int, flags: int, lsn: int, time_us: int, previous: bytes, contents: bytes) -> bytes:
     """Return the chain digest, from the contents digest."""
     state = _CHAIN_START.copy()
-    state.update(_CHAINED.pack(FORMAT_VERSION, type_, flags & FLAG_CONTINUES, lsn, time_us, previous, contents))
+    type_, flags = stored_type(type_, flags), flags & FLAG_CONTINUES
+    state.update(_CHAINED.pack(FORMAT_VERSION, type_, flags, lsn, time_us, previous, contents))
     return state.digest()
 
 
@@ -341,6 +364,7 @@ def encode_record(
 ) -> tuple[bytes, bytes]:
     """Return (record, its chain digest)."""
     number, rows, data = nodes
+    type_, flags = stored_type(type_, flags), flags & ~FLAG_NAMED
     envelope = _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, number)
     rest = b"".join((envelope, body, rows, data))
     if len(rest) > RECORD_SIZE_BYTES_MAX:
@@ -372,6 +396,8 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
         message = f"record {lsn}: checksum mismatch"
         raise CorruptionError(message, lsn=lsn)
     _check_format(lsn, version, is_known=not flags & ~_FLAGS_FULL, flags=flags)
+    if type_ > TYPE_MASK:
+        type_, flags = _type_and_flag(lsn, type_, flags)
     if stored_lsn != lsn or body_size > size - ENVELOPE_SIZE_BYTES or version == 0:
         message = f"record {lsn}: its envelope says LSN {stored_lsn}, body of {body_size} bytes"
         raise CorruptionError(message, lsn=lsn)
@@ -391,6 +417,8 @@ def _decode_short(data: memoryview | bytes, lsn: int) -> Record:
     is_chained = bool(flags & FLAG_CHAINED)
     is_known = flags & FLAG_REDACTED and not flags & ~_FLAGS_SHORT and is_chained == (lsn % CHAINED_EVERY == 0)
     _check_format(lsn, version, is_known=bool(is_known), flags=flags)
+    if type_ > TYPE_MASK:
+        type_, flags = _type_and_flag(lsn, type_, flags)
     try:
         body_at, body_size, node_count, _rows, end = kernels.record_open(data)
     except CorruptionError:
@@ -409,6 +437,14 @@ def _check_format(lsn: int, version: int, *, is_known: bool, flags: int) -> None
     if not is_known:
         message = f"record {lsn}: flags {flags:#06x} are not of format {version}"
         raise CorruptionError(message, lsn=lsn)
+
+
+def _type_and_flag(lsn: int, type_: int, flags: int) -> tuple[int, int]:
+    """Return the type and the flags of a record whose type has the high bit."""
+    if lsn != 1:
+        message = f"record {lsn}: type {type_} is one of record 1 only"
+        raise CorruptionError(message, lsn=lsn)
+    return type_ & TYPE_MASK, flags | FLAG_NAMED
 
 
 def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes = b"") -> bytes:

@@ -17,6 +17,8 @@ from statelog.format.seal import seal, unseal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from statelog.format.mac import StoreMac
+
 META = b"meta"
 LOG = b"log"
 INDEX = b"index"
@@ -59,8 +61,19 @@ def _allow_removals(_tables: Tables) -> None:
     """Version 5 adds a record type that lists removed records. Existing records do not change."""
 
 
-UPGRADES: dict[int, Upgrade] = {1: _allow_loans, 2: _allow_lives, 3: _allow_entries, 4: _allow_removals}
-"""By the version they begin with."""
+def _allow_names(_tables: Tables) -> None:
+    """Version 7 lets removals list any record, and a log say that it lists all. Existing records do not change."""
+
+
+UPGRADES: dict[int, Upgrade] = {
+    1: _allow_loans,
+    2: _allow_lives,
+    3: _allow_entries,
+    4: _allow_removals,
+    5: _allow_names,
+    6: _allow_names,
+}
+"""By the version they begin with. Version 6 is version 5 with a key."""
 
 
 def stored_version(header: bytes) -> int:
@@ -73,8 +86,8 @@ def stored_version(header: bytes) -> int:
     return version if type(version) is int and 0 <= version < FORMAT_VERSION else FORMAT_VERSION
 
 
-def upgrade(tables: Tables, version: int) -> None:
-    """Bring the tables from a version to this release's.
+def upgrade(tables: Tables, version: int, mac: StoreMac | None = None) -> None:
+    """Bring the tables from a version to this release's. `mac` computes the MAC of the header, if the store has a key.
 
     Raises:
         FormatError: there is no way from that version; nothing was changed. Facts: needed, supported.
@@ -89,4 +102,7 @@ def upgrade(tables: Tables, version: int) -> None:
         value = tables.get(META, HEADER_KEY)
         assert value is not None
         fields = {**cbor.decode(unseal(HEADER_KEY, value)), "format": step + 1}
+        if mac is not None:
+            del fields["mac"]
+            fields["mac"] = mac.header_mac(cbor.encode(fields))
         tables.put(META, HEADER_KEY, seal(HEADER_KEY, cbor.encode(fields)))

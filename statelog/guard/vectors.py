@@ -1,7 +1,8 @@
 """Vectors of texts, which a purge erases with the texts, because a vector confirms a guess of its text.
 
 LangGraph's store and CrewAI's memory keep texts in one channel of a thread, and the vectors of the texts in another
-channel, under the same names. In an erased vector, each number is NaN, so no search finds it.
+channel, under the same names. An entry of `statelog.Memory` has the facts of one key, each with text and vector. In an
+erased vector, each number is NaN, so no search finds it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 _CHANNEL = "vectors"
 _TEXTS = {"items": 2, "records": 1}
 """For each channel of texts, the length of the path from the channel to a text that has vectors."""
+_FACTS = ("memory/", "/:facts/")
+"""What the key of an entry with facts begins with, and what it contains."""
+_FACT_TEXT, _FACT_VECTOR = "text", "vector"
 _NAN = b"\xff"
 """Each byte of a number that is NaN. No embedding is stored that has such a number."""
-_THREADS = ("langgraph:store", "crewai-memory:")
-"""The beginnings of the ids of threads that have vectors."""
+_THREADS = ("langgraph:store", "crewai-memory:", "statelog:board")
+"""The beginnings of the ids of threads that have vectors. The last one is the board."""
 
 
 def has_vectors(thread: str) -> bool:
@@ -36,10 +40,19 @@ class Vectors:
         self.places: set[Path] = set()
         self._above: set[Path] = set()
         """The places of dicts that may hold such a vector."""
+        self._facts: set[str] = set()
+        """The keys of entries with such a fact. All vectors of the entry are erased."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no text with a vector has a secret."""
+        return not (self.places or self._facts)
 
     def add(self, paths: Iterable[Path]) -> None:
         """Add the vectors of the texts at some paths."""
         for path in paths:
+            if path[1:] == (_FACT_TEXT,) and path[0].startswith(_FACTS[0]) and _FACTS[1] in path[0]:
+                self._facts.add(path[0])
             names = _TEXTS.get(path[0]) if path else None
             if names is not None and len(path) > names:
                 place = path[1 : names + 1]
@@ -48,6 +61,8 @@ class Vectors:
 
     def erased(self, item: bytes, path: Path) -> bytes:
         """Return an encoded value in which each vector is erased. It is the same object if it has none."""
+        if path and path[0] in self._facts:
+            return cbor.encode(_without_vectors(cbor.decode(item, loosely=True), path[1:] == (_FACT_VECTOR,)))
         if path[:1] != (_CHANNEL,) or not self.is_sensitive(path):
             return item
         return cbor.encode(self._erased(cbor.decode(item, loosely=True), path[1:]))
@@ -64,6 +79,8 @@ class Vectors:
 
     def is_sensitive(self, path: Path) -> bool:
         """Return True if the value at a path is a vector, or may hold one."""
+        if path and path[0] in self._facts:
+            return path[1:] in ((), (_FACT_VECTOR,))
         return path[:1] == (_CHANNEL,) and (path[1:] in self._above or self._is_of_text(path[1:]))
 
     def look(self, item: bytes, path: Path) -> bool:
@@ -85,3 +102,12 @@ class Vectors:
     def look_at_name(self, _name: bytes, _path: Path) -> bool:
         """Return False."""
         return False
+
+
+def _without_vectors(value: Any, is_vector: bool) -> Any:  # noqa: FBT001 - of this file
+    """Return a list of facts, a fact, or the vector of one, in which the vectors are erased."""
+    if type(value) is list:
+        return [_without_vectors(each, is_vector) for each in value]
+    if type(value) is dict:
+        return {name: _without_vectors(each, name == _FACT_VECTOR) for name, each in value.items()}
+    return _NAN * len(value) if is_vector and type(value) is bytes else value

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from statelog.errors import StatelogError, StorageError
-from statelog.inspector import board, health, live, log, page, runs, thread, threads
+from statelog.inspector import board, health, live, log, page, runs, search, thread, threads
 from statelog.inspector.answers import reading
 from statelog.inspector.opened import Inspected
 from statelog.inspector.security import Gate
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from statelog.store.store import Store
 
-_SCREENS = (threads, thread, board, runs, log, health, live)
+_SCREENS = (threads, thread, board, runs, search, log, health, live)
 _STOP_TIMEOUT_S = 3
 """The time that open streams get to end when the server stops."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from statelog.inspector.opened import Inspected
     from statelog.store.store import Store
 
-_RECENT_RECORDS_MAX = 300
+_RECENT_RECORDS_MAX = 120
 """Records at the end of the log in which the first page looks for threads that changed last."""
 _RECORDS_READ = 60
 _SIZES_MAX = 100

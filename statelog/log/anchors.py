@@ -37,6 +37,11 @@ class ExpectedHistory:
         """Decode an anchor. Raises AnchorError, NewerFormatError."""
         self._anchor = decode_anchor(anchor)
 
+    @property
+    def lsn(self) -> int:
+        """The LSN of the anchor."""
+        return self._anchor.lsn
+
     def check(self, engine: Engine, transaction: Transaction) -> None:
         """Compare the chain digest at the anchor's LSN with the anchor. This reads one record, or up to 64 short ones.
 

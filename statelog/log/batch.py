@@ -20,6 +20,7 @@ from statelog.format import keys
 from statelog.format.keys import VERSIONS_PER_PAGE
 from statelog.format.record import (
     FLAG_CONTINUES,
+    FLAG_NAMED,
     NO_DIGEST,
     NO_NODES,
     REST_SIZE_BYTES,
@@ -582,9 +583,12 @@ class Batch:
             if index == 0 and not flags:
                 return sealed(rest), chain
             body = rest[REST_SIZE_BYTES:body_end]
+        lsn = self._end.lsn + index + 1
+        if lsn == 1:
+            flags |= FLAG_NAMED
         return encode_record(
             type_,
-            lsn=self._end.lsn + index + 1,
+            lsn=lsn,
             time_us=time_us,
             previous_chain=self._encoded_chain if index else self._end.chain,
             body=body,

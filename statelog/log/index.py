@@ -46,6 +46,12 @@ def release_records(index: IndexWriter, owner: int, lsns: Iterable[int]) -> None
     enter_redacted(index, owner, dict.fromkeys(lsns, TO_BE_ERASED))
 
 
+def is_released(view: View, owner: int, lsn: int) -> bool:
+    """Return True if a record of an owner is listed as to be redacted."""
+    key = keys.encode_redacted_key(owner, lsn)
+    return keys.decode_redacted_page(key, view.transaction.get_index(key) or b"").get(lsn) == TO_BE_ERASED
+
+
 def redacted_state(*, is_vacuumed: bool, holds_nodes: bool) -> int | None:
     """Return the state of a redacted record; None if it has no nodes to give up any more."""
     if not holds_nodes:

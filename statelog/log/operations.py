@@ -43,7 +43,7 @@ from statelog.log.events import (
 )
 from statelog.log.index import apply_checkpoint, apply_nodes, facts_of
 from statelog.log.kinds.entries import OWN_IDS
-from statelog.log.kinds.table import stage_event
+from statelog.log.kinds.table import stage_event, stage_names
 from statelog.log.names import OWN_CHANNELS, channel_key, check_name
 from statelog.log.step import Line, Write, take_rollback, take_step
 from statelog.tree import mapping
@@ -80,8 +80,9 @@ def deleted_error(thread_id: str) -> ThreadDeletedError:
 
 
 def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
-    """Stage a thread's end: it leaves the index, and its id stays dead."""
+    """Stage a thread's end: it leaves the index, its id stays dead, and removal events list its records (R2)."""
     stage_event(batch, DeleteEvent(thread, part_digest(thread_id.encode()), gives_back(batch.view, thread) or None))
+    stage_names(batch, thread)
     batch.forget_threads()
 
 

@@ -10,6 +10,7 @@ from statelog.format.fields import DIGEST, DIGESTS, LSN, Field, read_fields, spl
 from statelog.format.record import (
     FLAG_CHAINED,
     FLAG_CONTINUES,
+    FLAG_NAMED,
     FLAG_REDACTED,
     FLAG_VACUUMED,
     Record,
@@ -21,7 +22,7 @@ from statelog.log.kinds.table import decode_event, kind_of
 if TYPE_CHECKING:
     from statelog.log.events import Event
 
-_FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
+_FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED | FLAG_NAMED
 _REDACTED: tuple[Field, ...] = (LSN, DIGEST, DIGESTS)
 
 

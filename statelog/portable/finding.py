@@ -28,6 +28,7 @@ from statelog.format.record import (
     FLAGS_AT,
     RECORD_SIZE_BYTES_MIN,
     TYPE_AT,
+    TYPE_MASK,
     Record,
     decode_record,
     record_chain_digest,
@@ -202,9 +203,9 @@ class Finder:
         """Keep a record that begins on its own page and that no tree leads to."""
         offset = number * self._pages.page_size_bytes + PAGE_HEAD_SIZE_BYTES
         head = page[PAGE_HEAD_SIZE_BYTES : PAGE_HEAD_SIZE_BYTES + ENVELOPE_SIZE_BYTES]
-        if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT or head[TYPE_AT] not in KINDS:
+        if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT:
             return
-        if head[FLAGS_AT - 1] or head[FLAGS_AT] & ~_FLAGS:
+        if head[TYPE_AT] & TYPE_MASK not in KINDS or head[FLAGS_AT - 1] or head[FLAGS_AT] & ~_FLAGS:
             return
         data = self._read_orphan(offset)
         if self._take(record_lsn(data), offset, len(data), ASTRAY):

@@ -24,7 +24,7 @@ from statelog.limits import RECORD_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 MAGIC = b"\x89STLGX\r\n"
 """The first byte is not text, so a transfer in text mode damages the magic at once."""
 
-EXPORT_FORMAT = 3
+EXPORT_FORMAT = 4
 """The format number of an export of a log, which may have records that earlier formats did not have."""
 EXPORT_FORMAT_MIN = 1
 """The format number of an export of threads."""

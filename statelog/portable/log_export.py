@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError, UsageError
-from statelog.format.record import NO_DIGEST, decode_record, record_chain_digest
+from statelog.format.record import FLAG_REDACTED, NO_DIGEST, decode_record, record_chain_digest
 from statelog.log.reader import read_with_digest
 from statelog.log.view import missing
 from statelog.portable.frames import LOG, RECORD, FrameWriter, Header
@@ -41,22 +41,25 @@ def export_log(
             raise UsageError(message, since=since, last_lsn=last)
         chain = read_with_digest(view, since)[1] if since else NO_DIGEST
     writer = FrameWriter(target, Header(LOG, engine.store_file.lmdb_file.store_id, since, chain, last))
-    at = since
-    for _ in range(_ROUNDS_MAX):
-        for lsn, data in pages(engine, at, last):
+    at, rounds, named_at = since, 0, 0
+    while at < last:
+        for lsn, data, known_last in _pages(engine, at, last):
             record = decode_record(data, lsn)
             if record.previous_chain not in (b"", chain):
                 message = f"record {lsn} does not continue the chain"
                 raise CorruptionError(message, lsn=lsn)
             chain = record_chain_digest(data, record, chain)
+            if record.flags & FLAG_REDACTED:
+                named_at = max(named_at, known_last)
             writer.put(RECORD, data)
             if progress is not None and (lsn % 256 == 0 or lsn == last):
                 progress(lsn - since, last - since)
-        at = last
-        with engine.read() as view:
-            last = view.transaction.last_lsn()
-        if last == at:
-            break
+        at, rounds = last, rounds + 1
+        if rounds < _ROUNDS_MAX:
+            with engine.read() as view:
+                last = view.transaction.last_lsn()
+        else:  # The removal events that name redacted records of the export belong to it.
+            last = max(last, named_at)
     writer.finish(last=at, chain=chain)
     return ExportReport(LOG, at - since, None, since, at, writer.size_bytes)
 
@@ -72,19 +75,20 @@ def export_records(target: Target, *, store_id: bytes, since: int, chain: bytes,
     return chain
 
 
-def pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (LSN, record) of the records after an LSN up to another; no transaction is held meanwhile."""
+def _pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes, int]]:
+    """Yield LSN, record, and the last LSN when it was read, after an LSN up to another. No transaction is held."""
     mapped = MappedPages(engine.store_file.lmdb_file)
     while after < last:
-        page: list[tuple[int, bytes]] = []
+        page: list[tuple[int, bytes, int]] = []
         size_bytes = 0
         with engine.read() as view:
+            known_last = view.transaction.last_lsn()
             while after < last and size_bytes < _PAGE_SIZE_BYTES and len(page) < _PAGE_RECORDS:
                 after += 1
                 data = view.transaction.get_log(after)
                 if data is None:
                     raise missing("record", after)
-                page.append((after, bytes(data)))
+                page.append((after, bytes(data), known_last))
                 size_bytes += len(data)
                 mapped.read(len(data))
         yield from page

@@ -93,6 +93,8 @@ class LogImporter:
         self._read = 0
         self._batch: list[_Taken] = []
         self._batch_size_bytes = self._batch_removed = 0
+        self._deleted: list[int] = []
+        """Threads whose deletion was imported, and whose records are still to be erased."""
         self._checked = Checked()
         self._mapped = MappedPages(engine.store_file.lmdb_file)
         self._added = 0
@@ -246,9 +248,10 @@ class LogImporter:
 
         self._end = self._engine.append(work)
         self._added += len(batch)
-        for each in batch:
-            if (thread := deleted_by(each.event)) is not None:
-                erase_records(self._engine, thread)
+        self._deleted += [thread for each in batch if (thread := deleted_by(each.event)) is not None]
+        if not batch[-1].record.flags & FLAG_CONTINUES:  # The removal events of a deletion are in its transaction.
+            while self._deleted:
+                erase_records(self._engine, self._deleted.pop())
 
     def _stage(self, overlay: Overlay, checked: _Taken) -> None:
         with damage_at(checked.offset):

@@ -44,6 +44,7 @@ from statelog.format.record import (
 )
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.batch import LogEnd, read_log_end
+from statelog.log.care.naming import name_again
 from statelog.log.care.replay import open_engine
 from statelog.log.events import Event, ForkEvent, LoanEvent, ThreadEvent
 from statelog.log.kinds.table import kind_of, kind_of_event, owner_of, version_in
@@ -212,6 +213,8 @@ class _Writer:
         self._chosen = chosen
         self._plan = plan
         self._report = report
+        self._removes = False
+        """Whether a record has lost its event or nodes on the way."""
         self._checked = Checked()
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 
@@ -223,6 +226,8 @@ class _Writer:
             lsn = self._engine.care(partial(self._write_some, start=lsn, stop=stop), may_use_reserve=False)
             if progress is not None:
                 progress(lsn - 1, stop)
+        if self._plan.lost or self._removes:
+            name_again(self._engine)
         self._report.finish(self._chosen, self._plan)
 
     def _write_some(self, transaction: WriteTransaction, *, start: int, stop: int) -> int:
@@ -283,6 +288,7 @@ class _Writer:
         if isinstance(event, Redacted):
             if not checker.unsound:
                 return piece
+            self._removes = True
             return _redacted(piece, rows.keys() - checker.unsound)
         if type(event) is ForkEvent:
             piece = _forked(overlay, piece, event)
@@ -297,6 +303,7 @@ class _Writer:
         if not why:
             return piece
         losses.append(Loss.of(lsn, event, why))
+        self._removes = True
         return _redacted(_Piece(data, record, event), rows.keys() - checker.unsound)
 
 

@@ -22,6 +22,7 @@ from statelog.format.record import (
     NO_DIGEST,
     RECORD_SIZE_BYTES_MIN,
     TYPE_AT,
+    TYPE_MASK,
     TYPE_ROLLBACK,
     TYPE_THREAD,
     Record,
@@ -158,7 +159,7 @@ def _thread_of(data: memoryview, lsn: int) -> int:
     if size < (RECORD_SIZE_BYTES_MIN if flags & FLAG_VACUUMED else ENVELOPE_SIZE_BYTES):
         message = f"record {lsn}: {size} bytes are less than an envelope"
         raise CorruptionError(message, lsn=lsn)
-    type_ = data[TYPE_AT]
+    type_ = data[TYPE_AT] & TYPE_MASK
     kind = KINDS.get(type_)
     if flags & FLAG_REDACTED or (kind is not None and kind.outlives):
         return 0

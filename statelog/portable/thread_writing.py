@@ -14,6 +14,7 @@ from statelog.errors import CorruptionError
 from statelog.format import cbor, keys
 from statelog.format.record import (
     FLAG_CONTINUES,
+    FLAG_NAMED,
     FLAG_REDACTED,
     TYPE_CHECKPOINT,
     TYPE_LOAN,
@@ -110,7 +111,7 @@ class Writing(Lookups):
             previous_chain=self._end.chain,
             body=body,
             nodes=pack_nodes(rows),
-            flags=flags,
+            flags=flags | FLAG_NAMED if lsn == 1 else flags,
         )
         record = decode_record(data, lsn)
         self._overlay.stage(data, record, event, read_rows(data, record))

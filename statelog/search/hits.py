@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -57,3 +57,22 @@ class Hits(list[Hit]):
     def __init__(self, hits: list[Hit], notes: tuple[str, ...] = ()) -> None:
         super().__init__(hits)
         self.notes = notes
+
+
+def hit_document(hit: Hit) -> dict[str, Any]:
+    """Return a hit as JSON takes it."""
+    return {
+        "kind": hit.kind,
+        "thread": hit.thread,
+        "branch": hit.branch,
+        "version": hit.version,
+        "path": list(hit.path),
+        "key": hit.key,
+        "namespace": hit.namespace,
+        "run": hit.run,
+        "role": hit.role,
+        "time": hit.time.isoformat(),
+        "score": hit.score,
+        "snippet": hit.snippet,
+        "text": hit.text,
+    }

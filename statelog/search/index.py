@@ -47,11 +47,14 @@ T = TypeVar("T")
 
 _FORMAT: Final = 1
 _BATCH_RECORDS: Final = 4096
-_BATCH_CHARACTERS: Final = 8 * 1024 * 1024
+_BATCH_CHARACTERS: Final = 16 * 1024 * 1024
 """What one transaction of the index takes in, so that neither the store's pages nor the index are held for long."""
 
-_HASH_SIZE_BYTES: Final = 16 * 1024 * 1024
-"""What FTS5 collects in memory before it writes a segment."""
+_HASH_SIZE_BYTES: Final = 64 * 1024 * 1024
+"""What FTS5 collects in memory before it writes a segment: a transaction of 16 MB of text writes one."""
+
+_MERGED_SEGMENTS: Final = 12
+"""FTS5 merges so many segments. A merge leaves free pages, up to half of the file if it merges four, as by default."""
 
 _SECOND_US: Final = 1_000_000
 _TIMEOUT_S: Final = 30.0
@@ -68,6 +71,7 @@ CREATE TABLE sources(id INTEGER PRIMARY KEY, kind INT, thread INT, branch INT, p
 CREATE TABLE docs(id INTEGER PRIMARY KEY, source INT, version INT, item INT, hash INT, role INT, time_s INT);
 CREATE VIRTUAL TABLE texts USING fts5(text, content='', tokenize='{tokenizer}');
 INSERT INTO texts(texts, rank) VALUES('hashsize', {hash_size_bytes});
+INSERT INTO texts(texts, rank) VALUES('automerge', {merged_segments});
 """
 _TOKENIZERS = {"unicode61": "unicode61 remove_diacritics 2", "trigram": "trigram"}
 
@@ -280,7 +284,11 @@ class Index:
 
     @staticmethod
     def _create(connection: sqlite3.Connection, configuration: Configuration, identity: dict[str, Any]) -> None:
-        schema = _SCHEMA.format(tokenizer=_TOKENIZERS[configuration.tokenizer], hash_size_bytes=_HASH_SIZE_BYTES)
+        schema = _SCHEMA.format(
+            tokenizer=_TOKENIZERS[configuration.tokenizer],
+            hash_size_bytes=_HASH_SIZE_BYTES,
+            merged_segments=_MERGED_SEGMENTS,
+        )
         for statement in schema.split(";\n")[:-1]:
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id={APPLICATION_ID}")

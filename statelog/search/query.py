@@ -69,4 +69,6 @@ def _has_token(phrase: str, tokenizer: str) -> bool:
     """Return True if the tokenizer finds a token in a phrase. FTS5 treats a phrase without one in ways of its own."""
     if tokenizer == "trigram":
         return len(phrase) >= _TRIGRAM_MIN
+    if phrase.isalnum():
+        return True
     return any(unicodedata.category(each)[0] in "LN" or unicodedata.category(each) == "Co" for each in phrase)

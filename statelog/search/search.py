@@ -197,7 +197,7 @@ class Finder:
         self._conditions = conditions
         self._is_shown = is_shown
         self._states: dict[tuple[bytes, int], State] = {}
-        self._versions_read: dict[tuple[int, int, int], State | None] = {}
+        self._versions_read: dict[tuple[int, int, int | None], tuple[int, State | None]] = {}
         self._branches: dict[int, list[tuple[int, str]]] = {}
         self._seen: set[tuple[Any, ...]] = set()
         self._now_us = now_us()
@@ -352,8 +352,7 @@ class Finder:
         entry = view.entry(source.thread, source.branch, match.version)
         if entry is not None and not self._is_in_time(entry.time_us):
             return None
-        for branch, name, version in self._versions(view, match):
-            state = self._version(view, row.id, branch, version, source.thread)
+        for branch, name, version, state in self._versions(view, row.id, match):
             if state is None:
                 continue
             text = state.find(path, match.hash)
@@ -368,41 +367,49 @@ class Finder:
             return Confirmed(match, row.id, name, version, time_us, text, self._part(state.tree, text.path[:2]), None)
         return None
 
-    def _version(self, view: View, thread_id: str, branch: int, version: int, thread: int) -> State | None:
-        """Return a version; None if it has expired, or LangGraph was told to remove it."""
-        place = thread, branch, version
-        if place not in self._versions_read:
-            found, state = view.checkpoint_of(thread, branch, version), None
-            if found is not None:
-                event = found[0]
-                state = self._state(event.root_digest, event.root_lsn, event.root_node)
-                if state.is_graph and not self._is_shown(view, thread_id, found):
-                    state = None
-            self._versions_read[place] = state
-        return self._versions_read[place]
+    def _versions(self, view: View, thread_id: str, match: Match) -> Iterator[tuple[int, str, int, State | None]]:
+        """Yield the versions that may have a text: branch, its name, version, state. The row's own branch is the first.
 
-    def _versions(self, view: View, match: Match) -> Iterator[tuple[int, str, int]]:
-        """Yield the versions that may have a text: branch, its name, version. The row's own branch is the first."""
+        The state is None if the version has expired, or LangGraph was told to remove it.
+        """
         asked, thread, own = self._conditions, match.source.thread, match.source.branch
         branches = self._branches.get(thread)
         if branches is None:
             rows = view.branches(thread) if view.thread(thread).branch_count > 1 else ()
             branches = self._branches[thread] = [(row.number, row.name) for row in rows] or [(0, MAIN)]
-        names = dict(branches)
-        if asked.history:
-            version = _kept_from(view, thread, own, match.version)
-            if version >= 0 and asked.branch in (None, names[own]):
-                yield own, names[own], version
-            return
-        for branch, name in sorted(branches, key=lambda each: each[0] != own):
-            if asked.branch not in (None, name):
+        for branch, name in sorted(branches, key=lambda each: each[0] != own) if len(branches) > 1 else branches:
+            if asked.branch not in (None, name) or (asked.history and branch != own):
                 continue
-            if asked.at_us is not None:
-                version = view.version_at_time(thread, branch, asked.at_us)
+            wanted = asked.at_version
+            if asked.history:
+                wanted = _kept_from(view, thread, own, match.version)
+            elif asked.at_us is not None:
+                wanted = view.version_at_time(thread, branch, asked.at_us)
+            version, state = self._version(view, thread_id, thread, branch, wanted)
+            is_there = match.version <= version and (branch == 0 or view.owner(thread, branch, match.version) == own)
+            if is_there and (branch or not own):
+                yield branch, name, version, state
+
+    def _version(
+        self, view: View, thread_id: str, thread: int, branch: int, version: int | None
+    ) -> tuple[int, State | None]:
+        """Return a version of a branch, its head for None, and its state."""
+        place = thread, branch, version
+        read = self._versions_read.get(place)
+        if read is None:
+            if version is None:
+                found = view.head_checkpoint(thread, branch)
             else:
-                version = view.head_version(thread, branch) if asked.at_version is None else asked.at_version
-            if match.version <= version and view.owner(thread, branch, match.version) == own:
-                yield branch, name, version
+                found = view.checkpoint_of(thread, branch, version) if version >= 0 else None
+            state = None
+            if found is not None:
+                event = found[0]
+                state = self._state(event.root_digest, event.root_lsn, event.root_node)
+                if state.is_graph and not self._is_shown(view, thread_id, found):
+                    state = None
+                version = event.version
+            read = self._versions_read[place] = (-1 if version is None else version, state)
+        return read
 
     def _is_expired(self, tree: Tree, path: Path) -> bool:
         """Return True if an item of LangGraph's store has reached the end of its time to live."""

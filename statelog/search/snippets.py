@@ -30,14 +30,19 @@ def make_snippet(text: str, words: Sequence[str]) -> str:
 
 
 def _first_place(line: str, words: Sequence[str]) -> int:
-    """Return the first position of a word at the beginning of a word, or anywhere; 0 if there is none."""
+    """Return the first position of a word, at the beginning of a word if there is one; 0 if there is none."""
     folded = _folded(line)
-    wanted = [_SPACE.sub(" ", _folded(word)) for word in words]
-    for form in (r"(?<!\w)(?:{})", "(?:{})"):
-        found = re.search(form.format("|".join(map(re.escape, wanted))), folded) if wanted else None
-        if found is not None:
-            return found.start()
-    return 0
+    places: list[tuple[bool, int]] = []
+    for word in words:
+        wanted = _SPACE.sub(" ", _folded(word))
+        at = folded.find(wanted)
+        while at >= 0:
+            is_inside = at > 0 and folded[at - 1].isalnum()
+            places.append((is_inside, at))
+            if not is_inside:
+                break
+            at = folded.find(wanted, at + 1)
+    return min(places, default=(False, 0))[1]
 
 
 def _folded(text: str) -> str:

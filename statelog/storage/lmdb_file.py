@@ -449,12 +449,14 @@ def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[st
         _check_path(locks, path)  # LMDB opens a path, so it may have opened another file.
         header = _read_header(handles)
         if is_older(header, read_only=read_only):
-            _check_key({}, file.key, path)  # An older format has no key, so a given key is refused before the upgrade.
+            # A header that this release cannot read has no key. A wrong key is refused before the upgrade.
+            fields = {} if is_older(header, read_only=True) else _decode_header(header, path)
+            mac = _check_key(fields, file.key, path)
             # LMDB itself flushes this transaction, because an older format has no WAL.
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=True)
             raw, tables = handles.raw, handles.tables
-            upgrade(raw, tables, header, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
+            upgrade(raw, tables, header, mac, locks, path, read_only=read_only, lock_timeout_s=file.lock_timeout_s)
             handles.close()
             handles = _open_lmdb(file, max_size_bytes, sync=False)
             header = _read_header(handles)

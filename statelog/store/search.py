@@ -35,11 +35,17 @@ _RARE_MAX = 100
 """Words are rare if this many texts, taken together, have them."""
 
 
+def _index_of(session: StoreSession) -> Index:
+    """Return the index of an open store."""
+    index: Index = session.kept.get(_KEPT) or session.kept.setdefault(_KEPT, Index(session.engine))
+    return index
+
+
 def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -> Hits:
     """See `Store.search`."""
     asked = parse_conditions(**conditions)
     engine = session.engine
-    index: Index = session.kept.setdefault(_KEPT, Index(engine))
+    index = _index_of(session)
     return search_index(engine, index, text, asked, match=match, is_shown=_Shown(engine))
 
 
@@ -52,7 +58,7 @@ def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, e
     """
     engine = session.engine
     configuration = read_configuration(engine)
-    index: Index = session.kept.setdefault(_KEPT, Index(engine))
+    index = _index_of(session)
     parts = dict.fromkeys(parse_query(text, configuration.tokenizer, match="any").parts)
 
     def find() -> list[tuple[str, int]]:

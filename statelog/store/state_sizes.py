@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import cbor
-from statelog.format.record import DIGEST_SIZE_BYTES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_THREAD
+from statelog.format.record import DIGEST_SIZE_BYTES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_MASK, TYPE_THREAD
 from statelog.log.events import CHECKPOINT_TYPES
 from statelog.log.view import missing
 from statelog.tree.node import CHUNK, LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT, Workspace
@@ -49,7 +49,7 @@ def read_head(data: memoryview, lsn: int) -> RecordHead:
     except CorruptionError:
         message = f"record {lsn}: {len(data)} bytes are not such as its envelope says"
         raise CorruptionError(message, lsn=lsn) from None
-    if data[TYPE_AT] == TYPE_THREAD:
+    if data[TYPE_AT] & TYPE_MASK == TYPE_THREAD:
         return RecordHead(lsn, None, parts.node_count)
     body = bytes(data[parts.body_at : parts.body_at + parts.body_size])
     _kind, first, ends = kernels.cbor_split(body)

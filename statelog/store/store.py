@@ -523,7 +523,7 @@ class Store(Threads):
         """Check every invariant of the file and report violations.
 
         If the report is `ok` and `expect` was given, all records up to the anchor are those that the store had when
-        the anchor was taken, except for what retention, deletion or somebody else has removed from them since. With
+        the anchor was taken, except for what was removed from them since: see `VerifyReport.removed_since_anchor`. With
         `deep`, this includes all values. If the record at the anchor's LSN is damaged, the report says so.
 
         Args:

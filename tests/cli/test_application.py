@@ -17,7 +17,7 @@ import pytest
 import statelog
 from statelog import errors
 from statelog.cli import exits, main
-from statelog.format.header import KEYED_FORMAT_VERSION
+from statelog.format.header import FORMAT_VERSION
 from statelog.storage.options import Options
 
 READERS = [
@@ -189,7 +189,7 @@ def test_a_newer_format_has_an_exit_code_of_its_own(run, state, monkeypatch):
     monkeypatch.setattr("statelog.format.header.FORMAT_VERSION", 0)
     answer = run("threads", state)
     assert (answer.code, answer.out) == (12, "")
-    assert "has format 5" in answer.err
+    assert "has format 7" in answer.err
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file of Linux")
@@ -220,7 +220,7 @@ def test_the_release_is_told_and_what_it_reads_and_stands_on(run, state):
     assert told["statelog"] == importlib.metadata.version("statelog")
     with statelog.open(state) as store:
         written = store._engine.store_file.lmdb_file.header["format"]
-    assert told["format"].startswith(f"{written} (reads 1 to {KEYED_FORMAT_VERSION};")
+    assert told["format"] == f"{written} (reads 1 to {FORMAT_VERSION})"
     native = ".".join(map(str, lmdb.version()))
     assert told["lmdb"] == f"{importlib.metadata.version('lmdb')} (LMDB {native})"
 
@@ -229,7 +229,7 @@ def test_the_page_of_changes_knows_the_release_and_every_format():
     page = (Path(statelog.__file__).parent / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(r"^## (.*)$", page, re.MULTILINE).group(1) == importlib.metadata.version("statelog")
     rows = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
-    assert [int(row) for row in rows] == list(range(KEYED_FORMAT_VERSION, 0, -1))
+    assert [int(row) for row in rows] == list(range(FORMAT_VERSION, 0, -1))
 
 
 def test_ctrl_c_ends_without_a_word(start, state):

@@ -24,7 +24,7 @@ import statelog
 from statelog import reducers
 from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perform_all
 
-FORMAT = 5
+FORMAT = 7
 HERE = Path(__file__).parent
 NAMES = {
     1: ("whole", "retained", "policies"),
@@ -32,6 +32,8 @@ NAMES = {
     3: ("begun_anew",),
     4: ("board", "runs"),
     5: ("removed",),
+    6: (),  # format 5 with a key: see test_golden_key.py
+    7: ("named",),
 }
 """By the format they are the first of."""
 SCHEMA = {
@@ -92,11 +94,8 @@ HISTORY = (
 def make(path, name):
     """Make a store."""
     with statelog.open(path) as store:
-        if name == "removed":
-            take_in_removals(store, path.with_name("source.state"))
-            return
-        if name == "runs":
-            make_runs(store)
+        if name in ("removed", "runs"):
+            make_runs(store) if name == "runs" else take_in_removals(store, path.with_name("source.state"))
             return
         if name == "policies":
             store.retain(keep_last=70, as_policy=True)
@@ -112,6 +111,8 @@ def make(path, name):
             store.retain(keep_last=2, threads="copy")
             store.delete_thread("small")
             store.delete_thread("large, copied")
+        if name == "named":
+            name_removed(store)
         if name == "board":
             board = store.board(agent="golden")
             for number in range(40):
@@ -162,6 +163,22 @@ def take_in_removals(store, source_path):
                 stream.seek(0)
                 store.import_(stream)
     source_path.unlink()
+
+
+def name_removed(store):
+    """Remove records in every way."""
+    for thread in ("small", "large"):
+        store.delete_thread(thread)
+    store.copy_thread("many", "copy")
+    store.retain(keep_last=3, threads="many")
+    store.delete_thread("copy")
+    lease = store.board(agent="golden").lease("once", auto_renew=False)
+    lease.renew()
+    lease.release()
+    for number in range(4):
+        store.board().set("notes/1", f"note {number} " * 200)
+    store.board().retain("notes/*", keep_last=1)
+    store.compact()
 
 
 def claim_some(board):

@@ -158,7 +158,7 @@ def test_verify_reports_a_forged_record_at_the_anchor(path):
 
 
 def test_a_record_that_somebody_redacts_is_refused(path):
-    """In a store without a key, nothing shows it: see `test_anchor.py`."""
+    """In a store without a key, `verify` shows it: see `test_redactions.py`."""
     lsn = last_of_t(path)
     with forging(path) as forger:
         stored = forger.record(lsn)
@@ -273,7 +273,8 @@ def test_negative_control_the_same_changes_of_a_store_without_a_key_are_not_noti
         ({"key_check": bytes(16)}, WrongKeyError),
         ({"store_id": bytes(16)}, WrongKeyError),
         ({"format": 5}, CorruptionError),
-        ({"format": 7}, NewerFormatError),
+        ({"format": 6}, ForgeryError),
+        ({"format": 8}, NewerFormatError),
         ({"checksum": "xxh3-64"}, CorruptionError),
     ],
     ids=str,

@@ -9,7 +9,7 @@ STORE_ID = bytes(range(16))
 
 FIELDS = {
     "magic": "statelog",
-    "format": 5,
+    "format": 7,
     "store_id": STORE_ID,
     "created_us": 1_700_000_000_000_000,
     "digest": "blake2b-160",
@@ -32,7 +32,7 @@ def test_header_bytes_are_pinned():
         a6
         65 6d61676963           68 73746174656c6f67
         66 646967657374         6b 626c616b6532622d313630
-        66 666f726d6174         05
+        66 666f726d6174         07
         68 636865636b73756d     67 787868332d3634
         68 73746f72655f6964     50 000102030405060708090a0b0c0d0e0f
         6a 637265617465645f7573 1b 00060a24181e4000
@@ -41,9 +41,14 @@ def test_header_bytes_are_pinned():
 
 
 def test_a_newer_format_is_refused_by_its_number():
-    with pytest.raises(FormatError, match="format 6") as caught:
+    with pytest.raises(FormatError, match="format 8") as caught:
+        decode_header(forge(format=8))
+    assert (caught.value.needed, caught.value.supported) == (8, 7)
+
+
+def test_the_format_of_a_store_with_a_key_is_refused_in_one_without():
+    with pytest.raises(CorruptionError):
         decode_header(forge(format=6))
-    assert (caught.value.needed, caught.value.supported) == (6, 5)
 
 
 def test_the_first_format_is_read_as_it_is():
@@ -52,8 +57,8 @@ def test_the_first_format_is_read_as_it_is():
 
 def test_a_newer_format_may_have_fields_this_one_has_not():
     with pytest.raises(FormatError) as caught:
-        decode_header(forge(format=7, journal=True))
-    assert caught.value.needed == 7
+        decode_header(forge(format=8, journal=True))
+    assert caught.value.needed == 8
 
 
 @pytest.mark.parametrize("payload", [{**FIELDS, "magic": "sqlite"}, {"format": 1}, [1, 2], "statelog"])

@@ -51,6 +51,7 @@ SCREENS = [
     ("run", "#/run/shop-1", ".call-row"),
     ("saga", "#/run/saga-1", ".call-row"),
     ("compare", "#/compare/shop-1?with=shop-2", "#first-difference"),
+    ("search", "#/search?query=look", "#hits tbody tr"),
     ("log", "#/log", "#log tbody tr"),
     ("health", "#/health", "#screen .facts"),
 ]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import fields
+from datetime import UTC, datetime
+from random import Random
 
 import pytest
 
 import statelog
-from statelog import Memory, durable
+from statelog import Memory, durable, guard
+from statelog.bench.guard_texts import SECRETS as GUARD_SECRETS
 from statelog.errors import CursorExpiredError, UsageError
 
 SECRETS = [f"zyx{number}wvu" for number in range(8)]
@@ -259,3 +262,32 @@ def test_entries_are_not_erased_in_a_transaction_or_by_an_agent_with_rules(store
     with pytest.raises(statelog.AccessError):
         bound.erase("a")
     assert store.board().get("a").value == 1
+
+
+def test_a_purge_erases_the_vectors_of_a_secret_text(tmp_path):
+    np = pytest.importorskip("numpy")
+    pytest.importorskip("re2")
+    secret = GUARD_SECRETS["github-token"](Random(1))
+    secret_guard = statelog.Guard(secrets=guard.Secrets())
+    vectors = {}
+
+    def embed_by_chance(texts):
+        for text in texts:
+            vectors.setdefault(text, np.random.default_rng(len(vectors)).standard_normal(64, dtype="f4"))
+        return [vectors[text] for text in texts]
+
+    with statelog.open(tmp_path / "a.state") as store:
+        memory = Memory(store, "user/42", embed=embed_by_chance, dims=64)
+        memory.remember(f"the key is {secret}", key="k", metadata={"at": datetime(2026, 1, 1, tzinfo=UTC)})
+        memory.remember("another", key="other")
+        for _ in range(40):  # A list of several nodes.
+            memory.remember(f"many {secret}", key="long")
+        memory.recall("another")
+        assert all(vector.tobytes() in raw_bytes(store) for vector in vectors.values())
+        store.purge(store.find_secrets(guard=secret_guard), guard=secret_guard)
+        kept = {text for text, vector in vectors.items() if vector.tobytes() in raw_bytes(store)}
+        assert kept == {"another"}
+        assert memory.recall("another")[0].key == "other"
+        assert memory.get("k").metadata == {"at": datetime(2026, 1, 1, tzinfo=UTC)}
+        assert secret not in repr(memory.recall("key many", limit=10))
+        assert store.verify().problems == []

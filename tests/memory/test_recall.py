@@ -169,3 +169,45 @@ def test_a_secret_is_not_embedded(tmp_path):
         memory.recall(f"what is {secret}")
     assert len(embedded) == 2
     assert secret not in repr([*embedded, fact])
+
+
+@pytest.mark.parametrize("change", ["deleted", "cut", "trigram", "rebuilt"])
+def test_facts_are_found_whatever_happens_to_the_index(store, change):
+    memory = Memory(store, "user/42")
+    memory.remember("is vegan", key="diet", metadata={"at": datetime(2026, 1, 1, tzinfo=UTC), "of": "Ada"})
+    memory.remember("likes jazz", key="music")
+    assert keys(memory.recall("vegan")) == ["diet"]
+    index = store.path.with_name(f"{store.path.name}-search")
+    if change == "deleted":
+        index.unlink()
+    elif change == "cut":
+        index.write_bytes(index.read_bytes()[:5000])
+    elif change == "trigram":
+        store.configure_search(tokenizer="trigram")
+    else:
+        store.compact()
+    assert keys(memory.recall("vegan")) == ["diet"]
+    memory.forget("diet")
+    assert memory.recall("vegan") == []
+    assert keys(memory.recall("jazz")) == ["music"]
+
+
+def test_a_text_that_was_forgotten_does_not_rank_a_new_fact_of_its_key(store):
+    memory = Memory(store, "user/42")
+    memory.remember("is vegan", key="diet")
+    assert keys(memory.recall("vegan")) == ["diet"]
+    memory.forget("diet")
+    memory.remember("eats fish", key="diet")
+    assert memory.recall("vegan") == []
+    assert keys(memory.recall("fish")) == ["diet"]
+
+
+def test_rare_words_are_enough_and_frequent_ones_are_found_without_them(store):
+    memory, other = Memory(store, "user/42"), Memory(store, "user/43")
+    for number in range(120):
+        memory.remember(f"eats soup {number}", key=f"k{number:03d}")
+    other.remember("truffles and soup", key="rare")
+    memory.remember("eats truffles with soup", key="truffles")
+    assert keys(memory.recall("soup with truffles", limit=1)) == ["truffles"]
+    memory.forget("truffles")
+    assert len(memory.recall("soup with truffles", limit=3)) == 3

@@ -61,7 +61,7 @@ def record_places(data, lsn):
         for at in occurrences(data, struct.pack(">Q", lsn))
         if at >= 16
         and data[at - 8] == 1  # format
-        and 1 <= data[at - 7] <= 9  # type
+        and 1 <= data[at - 7] & 127 <= 9  # type
         and data[at - 6 : at - 4] < b"\x00\x08"  # flags
         and 1 < int.from_bytes(data[at - 4 : at]) < 60_000  # size of the body
         and data[at + 8 : at + 10] == b"\x00\x06"  # time

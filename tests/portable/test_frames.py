@@ -160,9 +160,9 @@ def test_what_is_no_export_is_refused_at_once(data):
 
 
 def test_a_newer_export_says_which_format_it_needs(with_header):
-    with pytest.raises(FormatError, match="has format 4") as caught:
-        read(with_header(write([]), format=4, more="fields"))
-    assert (caught.value.needed, caught.value.supported) == (4, 3)
+    with pytest.raises(FormatError, match="has format 5") as caught:
+        read(with_header(write([]), format=5, more="fields"))
+    assert (caught.value.needed, caught.value.supported) == (5, 4)
 
 
 @pytest.mark.parametrize(

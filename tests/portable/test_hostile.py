@@ -144,7 +144,6 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
         ((12, b"\x80", (), 0), "unknown type 12"),
         ((11, b"\x80", (), 0), "0 fields instead of 2"),
         ((11, cbor.encode([1, [1]]), (), 0), "field 0"),
-        ((11, cbor.encode([0, []]), (), 0), "field 1"),
         ((11, cbor.encode([0, [0]]), (), 0), "field 1"),
         ((11, cbor.encode([0, [1, 0]]), (), 0), "field 1"),
         ((11, cbor.encode([0, [1] * 1025]), (), 0), "field 1"),

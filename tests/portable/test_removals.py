@@ -9,6 +9,7 @@ import pytest
 import statelog
 from statelog.errors import ConflictError, UsageError
 from statelog.log.care.vacuum import RetentionReport
+from statelog.portable import log_export, log_import
 from statelog.store.session import session_of
 
 LONG = "a long text that is stored once " * 400
@@ -167,7 +168,7 @@ def test_log_of_a_deletion_that_was_cut_short_is_listed(source, monkeypatch):
     source.thread("t").tag("here", 0)
     monkeypatch.setattr("statelog.store.retain.erase_records", lambda *_arguments: RetentionReport())
     source.delete_thread("t")
-    assert [each.body for each in source.log()] == [{}] * 5
+    assert [each.body for each in source.log()] == [{}] * 5 + [{"removed": [1, 2, 3, 4]}]
     assert {each.thread_id for each in source.log()} == {None}
 
 
@@ -192,11 +193,62 @@ def test_log_of_many_removals_names_each_record_once(source):
     assert sorted(removed) == redacted
 
 
-def test_deleted_thread_needs_no_removal(source):
+def test_deletion_lists_the_records_of_the_thread_in_its_own_commit(source):
     for number in range(4):
         source.thread("t").commit({"n": number})
+    source.retain(keep_last=2)
     source.delete_thread("t")
-    assert [each.type for each in source.log()][-1] == "delete"
+    *_others, deletion, removal = source.log()
+    assert (deletion.type, deletion.continues) == ("delete", True)
+    assert removal.body == {"removed": [1, 4, 5]}  # the others were listed by the retention
+
+
+def test_deletion_of_a_long_thread_lists_its_records_in_several_removals(source, copy):
+    for number in range(1100):
+        source.thread("t").commit({"n": number})
+    source.delete_thread("t")
+    removals = [each.body["removed"] for each in source.log() if each.type == "removal"]
+    assert [len(each) for each in removals] == [1024, 77]
+    assert [lsn for each in removals for lsn in each] == list(range(1, 1102))
+    take_increment(copy, source)
+
+
+def test_copy_of_a_deletion_whose_removals_come_later_erases_nothing_before(source, copy, monkeypatch):
+    """The import commits a part of a transaction if it is too large. Then the copy is whole up to the deletion."""
+    source.thread("t").commit({"text": "a secret " * 10})
+    take_increment(copy, source)
+    source.delete_thread("t")
+    stream = io.BytesIO()
+    source.export(stream, since=copy.last_lsn)
+    monkeypatch.setattr("statelog.portable.log_import.BATCH_RECORDS", 1)
+    monkeypatch.setattr("statelog.portable.log_import.BATCH_STRETCH", 1)
+    seen = []
+    erase = log_import.erase_records
+    monkeypatch.setattr(
+        log_import, "erase_records", lambda engine, thread: seen.append(copy.last_lsn) or erase(engine, thread)
+    )
+    copy.import_(io.BytesIO(stream.getvalue()))
+    assert seen == [source.last_lsn]
+    assert copy.verify().problems == []
+
+
+def test_export_that_is_read_while_retention_runs_lists_what_it_lacks(source, copy, monkeypatch):
+    """The removals are committed behind what the export was about to read, and it goes on up to them."""
+    thread = source.thread("t")
+    for number in range(20):
+        thread.commit({"n": number})
+    monkeypatch.setattr(log_export, "_ROUNDS_MAX", 1)
+    pages = log_export._pages
+
+    def after_retention(engine, after, last):
+        if not after:
+            source.retain(keep_last=2)
+            thread.commit({"n": 99})
+        yield from pages(engine, after, last)
+
+    monkeypatch.setattr(log_export, "_pages", after_retention)
+    take_increment(copy, source)
+    assert versions(copy)[-2:] == versions(source)[-2:] == [19, 18]
 
 
 def test_copy_keeps_a_text_that_its_redacted_records_refer_to(source, copy):

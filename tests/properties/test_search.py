@@ -197,4 +197,4 @@ class SearchMachine(RuleBasedStateMachine):
 
 
 TestSearch = SearchMachine.TestCase
-TestSearch.settings = settings(max_examples=settings.default.max_examples, stateful_step_count=20)
+TestSearch.settings = settings(max_examples=settings.default.max_examples // 2, stateful_step_count=20)

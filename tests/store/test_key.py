@@ -172,10 +172,10 @@ def test_asyncio_opens_and_rekeys_a_store(path):
 
 def test_an_older_release_refuses_a_store_with_a_key_by_its_format(path, monkeypatch):
     fill(path)
-    monkeypatch.setattr(headers, "_KEYED_FIELDS", frozenset())  # as a release that knows of no keys
+    monkeypatch.setattr(headers, "FORMAT_VERSION", 6)
     with pytest.raises(NewerFormatError) as caught:
         statelog.open(path)
-    assert caught.value.needed == 6
+    assert caught.value.needed == 7
 
 
 # --- where the key never is ---------------------------------------------------------------
@@ -249,7 +249,7 @@ def test_the_macs_are_those_of_the_format(path):
             stored = transaction._raw.get(key, None, transaction._index)
             assert bytes(stored) == payload + mac(b"stlg-rowmac-1", 8, len(key).to_bytes(2) + key + payload)
         header = store._engine.store_file.lmdb_file.header
-        assert header["format"] == 6
+        assert header["format"] == 7
         assert header["checksum"] == "blake2b-mac"
         assert header["key_check"] == mac(b"stlg-keycheck-1", 16, b"")
 

@@ -8,6 +8,7 @@ import * as health from "./health.js";
 import * as log from "./log.js";
 import * as run from "./run.js";
 import * as runs from "./runs.js";
+import * as search from "./search.js";
 import * as thread from "./thread.js";
 import * as threads from "./threads.js";
 
@@ -20,6 +21,7 @@ const SCREENS = [
   ["runs", "Runs", runs],
   ["run", null, run],
   ["compare", null, compare],
+  ["search", "Search", search],
   ["log", "Log", log],
   ["health", "Health", health],
 ];

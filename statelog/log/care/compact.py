@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statelog.format.record import decode_record
+from statelog.log.care.naming import mark_older
 from statelog.log.care.sweep import sweep_store
 from statelog.storage.compaction import check_compactable, compact_file
 from statelog.storage.file.index_file import discard_index
@@ -50,6 +51,7 @@ def compact(engine: Engine, *, progress: Progress | None = None) -> CompactionRe
 
     engine.check_alone()
     check_compactable(engine.store_file.lmdb_file, engine.store_file.wal)
+    mark_older(engine)
     discard_index(engine.store_file.path)  # First: what is deleted so far is not in an index that is made meanwhile.
     swept = sweep_store(engine, progress=advance)
     return _copy(engine, None, advance_further, started_s, swept.vacuumed_nodes)

@@ -22,7 +22,6 @@ from statelog.format.record import (
     ENVELOPE_SIZE_BYTES,
     FLAG_REDACTED,
     FLAG_VACUUMED,
-    NO_DIGEST,
     ROW,
     TYPE_THREAD,
     NodeRow,
@@ -32,8 +31,8 @@ from statelog.format.record import (
     encode_record,
     encode_short_record,
     pack_nodes,
-    part_digest,
     record_chain_digest,
+    stored_type,
     with_previous_chain,
 )
 from statelog.guard.search import Purger, SecretFound, Sighting
@@ -68,8 +67,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 _PROGRESS_RECORDS = 256
-_EMPTY_DIGESTS = (NO_DIGEST, part_digest(b""))
-"""The possible digests of a redacted record that never had an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +308,9 @@ class _Purge:
         """Return the body of a record without the secrets, and with new digests."""
         borrowed = [self._renewed(each, owner) for each in _borrowed(record, event)]
         if event is None:
-            digest = record.redacted().digest
-            if digest not in _EMPTY_DIGESTS:  # The old digest would confirm a guess of the removed content.
+            redacted = record.redacted()
+            digest = redacted.digest
+            if redacted.had_event:  # The old digest would confirm a guess of the removed content.
                 digest = blake2b(digest, digest_size=DIGEST_SIZE_BYTES, key=os.urandom(32)).digest()
             return cbor.encode([owner, digest, borrowed])
         kind = kind_of(record)
@@ -458,7 +456,8 @@ def _chain_digest(data: bytes, record: Record, previous: bytes) -> bytes:
     start = ENVELOPE_SIZE_BYTES + len(record.body)
     count = int.from_bytes(data[ENVELOPE_SIZE_BYTES - 4 : ENVELOPE_SIZE_BYTES])
     rows = data[start : start + ROW.size * count]
-    return kernels.chain_digest(record.type, record.flags, record.lsn, record.time_us, previous, record.body, rows)
+    type_ = stored_type(record.type, record.flags)
+    return kernels.chain_digest(type_, record.flags, record.lsn, record.time_us, previous, record.body, rows)
 
 
 def _place(data: bytes, record: Record, purger: Purger) -> str:

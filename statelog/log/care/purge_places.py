@@ -90,7 +90,7 @@ class Places:
         """Find the vectors of texts of a thread."""
         vectors = self._purger.vectors
         vectors.add(paths)
-        if not vectors.places:
+        if vectors.is_empty:
             return
         scanner = Scanner(self._old, vectors, is_thorough=True)
         for lsn in sorted({*records_of(self._view, owner), *redacted_records(self._view, owner)}):

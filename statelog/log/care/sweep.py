@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, overload
 from statelog import kernels
 from statelog.errors import CorruptionError
 from statelog.format import keys
-from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, decode_record, redact_record
+from statelog.format.record import ENVELOPE_SIZE_BYTES, FLAG_REDACTED, TYPE_AT, TYPE_MASK, decode_record, redact_record
 from statelog.log.care.vacuum import NOBODY, RetentionReport, Rewritable, redact_released, rewrite, write_in_portions
 from statelog.log.index import TO_BE_ERASED
 from statelog.log.kinds.table import KINDS, decode_event, kind_of, others_of
@@ -101,7 +101,7 @@ def sweepable_sizes(engine: Engine, records_max: int) -> dict[int, int] | None:
                 if data is None:
                     continue
                 old = bytes(data)
-                field = KINDS[old[TYPE_AT]].borrowed_field
+                field = KINDS[old[TYPE_AT] & TYPE_MASK].borrowed_field
                 alive = [number for number in kernels.record_rows(old) if sweep.is_alive(lsn, number)]
                 found[lsn] = len(old) - len(redact_record(old, lsn, thread, alive=alive, borrowed_field=field))
     return found

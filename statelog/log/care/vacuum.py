@@ -7,17 +7,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statelog import kernels
-from statelog.format import keys
 from statelog.format.record import (
     FLAG_REDACTED,
     FLAG_VACUUMED,
     FLAGS_AT,
     TYPE_AT,
+    TYPE_MASK,
+    decode_record,
     encode_record,
     redact_record,
 )
 from statelog.log.batch import read_log_end
-from statelog.log.events import RemovalEvent
 from statelog.log.index import (
     TO_BE_ERASED,
     enter_redacted,
@@ -26,7 +26,7 @@ from statelog.log.index import (
     redacted_records,
     redacted_state,
 )
-from statelog.log.kinds.entries import is_leases
+from statelog.log.kinds.removals import removals_of
 from statelog.log.kinds.table import KINDS, apply_event, decode_event, kind_of_event, owner_of
 from statelog.log.times import now_us
 from statelog.log.view import View
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from statelog.log.engine import Engine
+    from statelog.log.events import RemovalEvent
     from statelog.log.transaction import Transaction
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -172,8 +173,8 @@ def rewrite(
 ) -> RetentionReport:
     """Redact records, erase their nodes that are not marked, and update the index.
 
-    For records that no event in the log has already released for good, append a removal event. It removes the index
-    entries of these records here, and in every copy of the log (R2).
+    Append a removal event that lists the records which lose their event here. It removes the index entries of these
+    records here, and in every copy of the log (R2). The records of a deleted thread were listed when it was deleted.
 
     Args:
         transaction: the transaction in which the records are rewritten.
@@ -184,8 +185,9 @@ def rewrite(
     report = RetentionReport()
     index = _Direct(transaction)
     records = list(records)
-    if not are_named:
-        _append_removal(transaction, index, records)
+    owners = {record.thread for record in records}
+    deleted = {owner for owner in owners if owner != NOBODY and not index.view.is_alive(owner)}
+    unnamed: list[int] = []
     rewritten: dict[int, bytes] = {}
     states: dict[int, dict[int, int | None]] = {}
     for lsn, thread, heir in records:
@@ -197,7 +199,9 @@ def rewrite(
         rows = kernels.record_rows(old)
         alive = {number for number in rows if marks.is_alive(lsn, number)}
         if len(alive) < len(rows) or heir is not None or not flags & FLAG_REDACTED:
-            owner, field = thread if heir is None else heir, KINDS[old[TYPE_AT]].borrowed_field
+            if thread not in deleted and _is_to_be_named(old, lsn, loses_nodes=len(alive) < len(rows)):
+                unnamed.append(lsn)
+            owner, field = thread if heir is None else heir, KINDS[old[TYPE_AT] & TYPE_MASK].borrowed_field
             new = rewritten[lsn] = redact_record(old, lsn, owner, alive=alive, rows=rows, borrowed_field=field)
             for number, digest in _shared_nodes(old, rows, rows.keys() - alive):
                 forget_shared(index, digest, lsn, number)
@@ -210,18 +214,19 @@ def rewrite(
             states.setdefault(heir, {})[lsn] = state
             for number, digest in _shared_nodes(old, rows, alive):
                 give_shared(index, digest, lsn, number, heir)
+    if not are_named:
+        append_removals(transaction, removals_of(unnamed))
     transaction.replace_logs(rewritten | _between(transaction, sorted(rewritten)))
     for thread, changes in states.items():
         enter_redacted(index, thread, changes)
     return report
 
 
-def _append_removal(transaction: WriteTransaction, index: _Direct, records: Sequence[Rewritable]) -> None:
-    """Append a removal event for those of the records that need one, and apply it."""
-    lsns = sorted(lsn for lsn, thread, _heir in records if _is_to_be_named(transaction, index, lsn, thread))
-    if lsns:
+def append_removals(transaction: WriteTransaction, events: Iterable[RemovalEvent]) -> None:
+    """Append removal events to the log, and apply them to the index."""
+    index = _Direct(transaction)
+    for event in events:
         end = read_log_end(transaction)
-        event = RemovalEvent(NOBODY, [after - before for before, after in pairwise([0, *lsns])])
         kind, lsn = kind_of_event(event), end.lsn + 1
         data, _chain = encode_record(
             kind.type, lsn=lsn, time_us=now_us(), previous_chain=end.chain, body=kind.encode(event, lsn)
@@ -230,18 +235,15 @@ def _append_removal(transaction: WriteTransaction, index: _Direct, records: Sequ
         apply_event(index, event, lsn)
 
 
-def _is_to_be_named(transaction: WriteTransaction, index: _Direct, lsn: int, thread: int) -> bool:
-    """Return True if a record is whole, and no event that stays in the log implies its redaction.
+def _is_to_be_named(old: bytes, lsn: int, *, loses_nodes: bool) -> bool:
+    """Return True if a record that is about to be rewritten loses what shows why it has no event.
 
-    A released record is in an earlier removal event, or its thread was deleted. The record of a lease is released by
-    a later record of the lease, which may be removed itself.
+    That is its event, or, of a record that never had one, the list of its nodes: see `Redacted.had_event`.
     """
-    data = transaction.get_log(lsn)
-    if data is None or data[FLAGS_AT] & FLAG_REDACTED or KINDS[data[TYPE_AT]].remove is None:
-        return False
-    key = keys.encode_redacted_key(thread, lsn)
-    state = keys.decode_redacted_page(key, index.get_index(key) or b"").get(lsn)
-    return state != TO_BE_ERASED or is_leases(index.view, thread)
+    flags = old[FLAGS_AT]
+    if not flags & FLAG_REDACTED:
+        return True
+    return loses_nodes and not flags & FLAG_VACUUMED and not decode_record(old, lsn).redacted().had_event
 
 
 def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]:

@@ -14,9 +14,10 @@ from statelog.errors import CorruptionError, ForgeryError, FormatError, Rollback
 from statelog.format.record import FLAG_REDACTED, NO_DIGEST, Record, decode_record, record_chain_digest
 from statelog.kernels.verify import RecordVerifier
 from statelog.log.anchors import ExpectedHistory
+from statelog.log.care.naming import Names
 from statelog.log.care.rebuild import DerivedIndex
 from statelog.log.index import TO_BE_ERASED, node_facts, redacted_records
-from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of
+from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of, removed_by
 from statelog.log.view import View
 from statelog.storage.mapped_pages import MappedPages
 from statelog.storage.page_walk import check_pages
@@ -52,12 +53,25 @@ class Problem:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What a verification saw. `problems` is empty for a sound store."""
+    """What a verification saw. `problems` is empty for a sound store.
+
+    Attributes:
+        problems: what does not hold.
+        records: the number of records.
+        nodes: the number of nodes that were checked.
+        bytes: the size of the records.
+        removed_since_anchor: records up to the expected anchor that later records list as removed. Retention and
+            deletion remove records in this way. Without a key, whoever can write the file can do the same.
+        unnamed: redacted records that no record lists, in a log that an older release has begun. Nothing shows who
+            redacted these records. After a `compact`, each later redaction has to be listed.
+    """
 
     problems: list[Problem] = field(default_factory=list)
     records: int = 0
     nodes: int = 0
     bytes: int = 0
+    removed_since_anchor: int = 0
+    unnamed: int = 0
 
     @property
     def ok(self) -> bool:
@@ -80,8 +94,10 @@ class _Verifier:
     does not hold: so what is slow is done for damage alone.
     """
 
-    def __init__(self, transaction: ReadTransaction, *, deep: bool) -> None:
+    def __init__(self, transaction: ReadTransaction, *, deep: bool, anchor_lsn: int) -> None:
         self.report = VerifyReport()
+        self._anchor_lsn = anchor_lsn
+        self._names = Names()
         self._transaction = transaction
         self._kernel = RecordVerifier() if deep else None
         self._index: DerivedIndex | None = DerivedIndex(transaction)
@@ -191,6 +207,9 @@ class _Verifier:
         try:
             event = None if record.flags & FLAG_REDACTED else decode_event(record)
             kind = kind_of(record)
+            self._names.see(record, event)
+            if event is not None and record.lsn > self._anchor_lsn > 0:
+                self.report.removed_since_anchor += sum(lsn <= self._anchor_lsn for lsn in removed_by(event))
             if event is not None and kind.is_version:
                 thread = owner_of(event, record.lsn)
                 if record.time_us <= self._times_us.get(thread, 0):
@@ -223,6 +242,16 @@ class _Verifier:
         for key in expected:
             self.report.add("L4", 0, f"index key {key.hex()} is missing")
 
+    def check_names(self) -> None:
+        """Report the redacted records that nothing in the log lists as removed (R2)."""
+        if self._index is None:  # A record that lists them may be damaged.
+            return
+        for lsn in self._names.unnamed():
+            if self._names.is_complete:
+                self.report.add("R2", lsn, f"record {lsn} was redacted, and no record lists it as removed")
+            else:
+                self.report.unnamed += 1
+
 
 def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progress | None) -> VerifyReport:
     """Check every record, and with `deep` every node and every page of the file; see `Store.verify`."""
@@ -236,7 +265,7 @@ def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progre
                 if pages is None and transaction.id != seen:  # others commit faster than its meta page could be read
                     seen = transaction.id
                     continue
-                verifier = _Verifier(transaction, deep=deep)
+                verifier = _Verifier(transaction, deep=deep, anchor_lsn=0 if expected is None else expected.lsn)
                 if pages is None:
                     verifier.report.add("E1", 0, f"LMDB reads commit {seen}, and no meta page is of that")
                 for problem in pages or ():
@@ -290,5 +319,6 @@ def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction
     if count != total:
         verifier.report.add("L1", verifier.last_lsn, f"LMDB counts {total} records, {count} are there")
     verifier.compare_index()
+    verifier.check_names()
     if progress is not None:
         progress(total, total)

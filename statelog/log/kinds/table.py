@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.errors import CorruptionError
 from statelog.format.fields import RAW
-from statelog.format.record import FLAG_VACUUMED, Record, Redacted, pack_nodes
+from statelog.format.record import FLAG_VACUUMED, TYPE_REMOVAL, Record, Redacted, pack_nodes
 from statelog.log.events import CheckpointEvent, DeleteEvent, Event, RemovalEvent, decode_as
 from statelog.log.index import (
     TO_BE_ERASED,
+    WHOLE,
     apply_borrowed,
     apply_nodes,
     enter_redacted,
@@ -26,12 +27,12 @@ from statelog.log.kinds.deletion import deletion_kind
 from statelog.log.kinds.entries import ENTRY_KIND
 from statelog.log.kinds.loans import LOAN_KIND
 from statelog.log.kinds.policies import POLICY_KIND
-from statelog.log.kinds.removals import removal_kind
+from statelog.log.kinds.removals import MARK, removal_kind, removals_of
 from statelog.log.kinds.threads import FORK_KIND, SCHEMA_KIND, TAG_KIND, THREAD_KIND
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from statelog.format.record import NodeRow
     from statelog.log.batch import Batch
@@ -113,6 +114,11 @@ def removed_by(event: Event | Redacted) -> list[int]:
     return event.lsns if type(event) is RemovalEvent else []
 
 
+def is_mark(event: Event) -> bool:
+    """Return True if an event marks an older log as one that lists every redacted record."""
+    return type(event) is RemovalEvent and event == MARK
+
+
 def deleted_by(event: Event | Redacted) -> int | None:
     """Return the thread that a deletion event deletes, or None for other events."""
     return event.thread if type(event) is DeleteEvent else None
@@ -165,6 +171,25 @@ def apply_record(index: IndexWriter, record: Record, event: Event | None, facts:
     holds_nodes = any(size for _type, _digest, size, _first in facts)
     state = redacted_state(is_vacuumed=is_vacuumed, holds_nodes=holds_nodes)
     enter_redacted(index, redacted.thread, {record.lsn: state})
+
+
+def losing_records(view: View, owner: int) -> Iterator[int]:
+    """Yield the records of a deleted owner that are still to lose what shows why they have no event (R2).
+
+    That is their event, or, of a record that never had one, the list of its nodes.
+    """
+    for lsn, state in redacted_records(view, owner).items():
+        if state == TO_BE_ERASED or (state == WHOLE and not view.record(lsn).redacted().had_event):
+            yield lsn
+
+
+def stage_names(batch: Batch, owner: int) -> None:
+    """Stage removal events that list the records of an owner which the batch has deleted.
+
+    The deletion has released the records, so these events change nothing in the index, and are not applied to it.
+    """
+    for event in removals_of(losing_records(batch.view, owner)):
+        batch.append(TYPE_REMOVAL, now_us(), KINDS[TYPE_REMOVAL].encode(event, batch.next_lsn()))
 
 
 def stage_event(batch: Batch, event: Event, rows: Sequence[NodeRow] = (), time_us: int | None = None) -> int:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import lmdb
 
+    from statelog.format.mac import StoreMac
     from statelog.storage.file.locks import FileLocks
 
 
@@ -62,6 +63,7 @@ def upgrade(
     raw: lmdb.Environment,
     tables: Mapping[bytes, Any],
     header: bytes | None,
+    mac: StoreMac | None,
     locks: FileLocks,
     path: Path,
     *,
@@ -70,7 +72,7 @@ def upgrade(
 ) -> None:
     """Upgrade a store that is older than this release to its format, in one transaction.
 
-    `raw` flushes what it commits.
+    `raw` flushes what it commits. `mac` computes the MACs of a store that has a key.
 
     Raises:
         FormatError: the store is open read-only, or its format cannot be upgraded. Facts: path, needed, supported.
@@ -87,7 +89,7 @@ def upgrade(
     try:
         with locks.writing(lock_timeout_s):
             with raw.begin(write=True) as transaction:
-                upgrades.upgrade(_Tables(transaction, tables), version)
+                upgrades.upgrade(_Tables(transaction, tables), version, mac)
                 point("upgrade.before_lmdb_commit")
             raw.sync(True)
             point("upgrade.after_lmdb_commit")

@@ -138,8 +138,13 @@ def test_l5_a_body_that_does_not_fit_its_type_is_seen(store):
 
 
 def test_l5_an_unknown_type_of_record_is_seen(store):
-    forge(store, LSN, type_=200)
+    forge(store, LSN, type_=100)
     assert "L5" in broken(store)
+
+
+def test_r1_a_type_of_the_first_record_is_seen_in_another(store):
+    forge(store, LSN, type_=130)
+    assert "R1" in broken(store)
 
 
 @pytest.mark.parametrize("at", [0, 8, 12, 40, 56, 100, -1])
