@@ -133,6 +133,7 @@ def _measure_migrate(bench: Bench) -> Result:
         for number in range(bench.size(_SINGLE_COMMITS, at_least=100)):
             thread = store.thread(f"chat-{number}")
             single.time(lambda thread=thread: thread.commit({"n": 0}))  # type: ignore[misc]
+        mean_us = sum(single.durations_ns) / len(single.durations_ns) / 1000
         began_s = time.perf_counter()
         report = store.migrate(schema, threads="chat-*")
         each_us = (time.perf_counter() - began_s) * 1e6 / threads
@@ -141,7 +142,7 @@ def _measure_migrate(bench: Bench) -> Result:
         skip_us = (time.perf_counter() - skipping_s) * 1e6 / threads
         assert (report.migrated, report.failed, skipped) == (threads, [], threads)
     return Result(
-        checks=(at_most(f"migrate of {threads} threads, of a commit each: time", each_us / single.p50_us, 1.3),),
+        checks=(at_most(f"migrate of {threads} threads, of a commit each: mean time", each_us / mean_us, 1.3),),
         sides=(single.side("a commit to a thread"),),
         notes=(f"migrate: {each_us:.0f} us a thread; {skip_us:.0f} us a thread that has the version",),
     )

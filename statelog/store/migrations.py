@@ -23,12 +23,14 @@ from statelog.log.names import check_name
 from statelog.schema.versions import Versioned
 from statelog.store.arguments import check_flag
 from statelog.store.diff import Diff
+from statelog.store.migration import migrate_ahead
 from statelog.store.thread import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.log.batch import Batch
+    from statelog.log.events import CheckpointEvent
     from statelog.log.view import ThreadRow, View
     from statelog.store.diff import Change
     from statelog.store.session import StoreSession
@@ -146,27 +148,28 @@ class _Migration:
                 self._progress(min(start + _GROUP_THREADS_MAX, len(self._rows)), len(self._rows))
         return self._report
 
-    def _older(self, rows: list[ThreadRow]) -> Iterator[tuple[ThreadRow, list[str]]]:
-        """Yield threads with the branches whose heads do not have the declared version."""
+    def _older(self, rows: list[ThreadRow]) -> Iterator[tuple[ThreadRow, dict[str, CheckpointEvent]]]:
+        """Yield threads with the heads that do not have the declared version, by branch."""
         with self._session.read() as view:
             found = [(row, self._older_branches(view, row)) for row in rows]
         yield from found
 
-    def _older_branches(self, view: View, row: ThreadRow) -> list[str]:
+    def _older_branches(self, view: View, row: ThreadRow) -> dict[str, CheckpointEvent]:
         if not view.is_alive(row.lsn):
-            return []
-        names = []
+            return {}
+        found = {}
         for branch in view.branches(row.lsn):
             head = view.head_checkpoint(row.lsn, branch.number)
             if head is not None and schema_version(head[0].metadata) != self._schema.version:
-                names.append(branch.name)
-        return names
+                found[branch.name] = head[0]
+        return found
 
-    def _prepare(self, thread_id: str, branches: list[str]) -> None:
+    def _prepare(self, thread_id: str, heads: dict[str, CheckpointEvent]) -> None:
         """Run the steps for the heads of a thread, outside any lock, and add the thread to the group."""
+        schema = self._schema.schema
         try:
-            threads = [Thread(self._session, thread_id, self._schema, branch) for branch in branches]
-            size = sum(each._migrate_ahead() for each in threads)  # noqa: SLF001 - of this package
+            threads = [Thread(self._session, thread_id, self._schema, branch) for branch in heads]
+            size = sum(migrate_ahead(self._session, thread_id, event, schema) for event in heads.values())
             if self._is_dry:
                 self._compare(threads)
         except _OF_THE_STORE:

@@ -397,9 +397,12 @@ class Thread(Written[S, W]):
 
     def _migrate_in(self, batch: Batch) -> bool:
         """Stage a version with the head's state at the declared version. Return False if the head has that version."""
-        head = batch.head(*self._ids(batch.view))
+        ids = self._ids(batch.view)
+        head = batch.head(*ids)
         if head is None or schema_version(head.event.metadata) == self._declared_version:
             return False
+        if head.event.lsn <= batch.memory.end.lsn:  # It is not staged, so it need not be read again.
+            batch.memory.heads[ids] = head
         self._commit_in([], NO_METADATA, b"", None, None, False, batch)  # noqa: FBT003 - of a partial elsewhere
         return True
 

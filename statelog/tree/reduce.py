@@ -54,6 +54,7 @@ def replace(workspace: Workspace, current: Slot | None, item: bytes, *, key: byt
 
 def add(workspace: Workspace, current: Slot | None, item: bytes | list[bytes]) -> Slot:
     """Add numbers, or concatenate lists, tuples, str and bytes, like `operator.add`. Lists come as their items."""
+    current = _without_key(workspace, current) if current else None
     if isinstance(item, list):
         if current is None or _is_list(workspace, current):
             return sequence.append(workspace, current or _EMPTY_LIST, item)
@@ -92,7 +93,7 @@ def _add_string(tree: Tree, item: bytes) -> Slot:
 
 def extend(workspace: Workspace, current: Slot | None, items: Sequence[bytes]) -> Slot:
     """Append items to a list."""
-    slot = current or _EMPTY_LIST
+    slot = _without_key(workspace, current) if current else _EMPTY_LIST
     if _kind(workspace, slot) != kernels.KIND_LIST:
         message = f"cannot append to {_slot_name(workspace, slot)}, a list is needed"
         raise ReducerTypeError(message)
@@ -289,6 +290,14 @@ def _of_kinds(verb: str, kernel: Callable[[bytes, bytes], T], held: bytes, item:
     except ReducerTypeError:
         message = f"cannot {verb} {_name(held)} and {_name(item)}"
         raise ReducerTypeError(message, current=_name(held), write=_name(item)) from None
+
+
+def _without_key(workspace: Workspace, slot: Slot) -> Slot:
+    """Return a list without the key of its items, which it has if an earlier schema version had `upsert`."""
+    if not is_tree(slot) or root_kind(workspace, slot) != kernels.KIND_KEYED:
+        return slot
+    workspace.has_garbage = True
+    return encode_slot(workspace, read_item(workspace, slot), top=True)
 
 
 def _is_list(workspace: Workspace, slot: Slot) -> bool:

@@ -123,6 +123,62 @@ def test_a_list_is_keyed_by_the_reducer_of_the_new_version(path):
         assert store.verify().ok
 
 
+@pytest.mark.parametrize(
+    ("reducer", "write"), [("append", {"id": "x"}), ("extend", [{"id": "x"}]), ("add", [{"id": "x"}])]
+)
+def test_a_list_loses_its_key_with_the_reducer_that_needs_it(path, reducer, write):
+    with statelog.open(path) as store:
+        items = [{"id": str(number), "text": "x" * 40} for number in range(200)]
+        store.thread("t", schema={"items": reducers.upsert("id")}).commit({"items": items})
+        schema = versioned({"items": getattr(reducers, reducer)}, name="items", version=2)
+        schema.step(1)(lambda state: state)
+        thread = store.thread("t", schema=schema)
+        thread.commit({"items": write})
+        thread.commit({"items": write})
+        assert thread.state["items"] == [*items, {"id": "x"}, {"id": "x"}]
+        assert store.verify().ok
+
+
+def test_steps_see_what_readers_see_and_hidden_values_stay_hidden(path):
+    pytest.importorskip("re2")
+    from statelog.guard import Guard, allow, quarantine
+
+    def hush(value, _where):
+        return quarantine("hush") if "secret" in str(value) else allow()
+
+    with statelog.open(path) as store:
+        store.thread("t").commit({"text": "a secret", "texts": ["x", "a secret"], "n": 1})
+    schema = versioned({"text": str, "copied": str, "texts": list, "n": int}, name="texts", version=2)
+    seen = []
+
+    @schema.step(1)
+    def copy_text(state):
+        seen.append(f"{state['text']!r} {state['texts'].to_python()!r}")
+        return {**state, "copied": state["text"], "n": 2}
+
+    with statelog.open(path, guard=Guard(on_read=[hush])) as store:
+        thread = store.thread("t", schema=schema)
+        thread.commit({"n": 3})
+        assert "secret" not in f"{seen} {dict(thread.state)!r}"
+        whole = store.thread("t", schema=schema, include_quarantined=True).state
+        assert (whole["text"], whole["copied"], whole["texts"]) == ("a secret", "a secret", ["x", "a secret"])
+
+
+def test_a_quarantined_value_of_a_newer_version_can_be_released(path):
+    pytest.importorskip("re2")
+    from statelog.guard import Guard, allow, quarantine
+
+    def hush(value, _where):
+        return quarantine("hush") if value == "odd" else allow()
+
+    schema = versioned({"text": str}, name="texts", version=2)
+    with statelog.open(path, guard=Guard(on_write=[hush])) as store:
+        thread = store.thread("t", schema=schema)
+        thread.commit({"text": "odd"})
+        store.release(store.quarantined()[0])
+        assert (thread.state["text"], thread.head.schema_version) == ("odd", 2)
+
+
 def test_mount_and_edit_work_on_the_migrated_state(store, thread):
     with thread.mount() as state:
         state["preferences"]["tea"] = True

@@ -15,6 +15,8 @@ from statelog.testing.crossings.values import (
     SCHEMAS,
     TAGS,
     THREADS,
+    VERSIONED,
+    VERSIONS,
     draw_update,
     draw_value,
 )
@@ -205,6 +207,26 @@ def extend_schema(actor: Actor, rng: Random) -> None:
     id = rng.choice([*SCHEMAS])
     schema = {**SCHEMAS[id], f"more-{rng.randrange(3)}": statelog.reducers.append}
     actor.store.thread(id, schema=schema).commit({[*schema][-1]: [draw_value(rng, 1)]})
+
+
+@FAMILY.act(4)
+def use_versions(actor: Actor, rng: Random) -> None:
+    """Use a thread with some version of its schema. A newer state refuses this."""
+    schema = rng.choice(VERSIONS)
+    thread = actor.store.thread(rng.choice(VERSIONED), schema=schema)
+    act = rng.choice(("commit", "commit", "edit", "rollback", "fork", "migrate"))
+    texts = [draw_value(rng, 1)]
+    update: dict[str, Any] = {"n": 1, next(iter(schema.schema.channels)): texts[0] if schema.version < 3 else texts}
+    if act == "commit":
+        thread.commit(update)
+    elif act == "edit":
+        thread.edit(lambda state: state.update(n=rng.randrange(9)))
+    elif act == "rollback":
+        thread.rollback(_version(thread, rng))
+    elif act == "fork":
+        thread.fork(rng.choice(BRANCHES), at=_version(thread, rng), update=update)
+    else:
+        actor.store.migrate(schema, threads="versioned*")
 
 
 @FAMILY.act(3)

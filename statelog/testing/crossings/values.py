@@ -40,6 +40,25 @@ SCHEMAS: dict[str, Any] = {
 }
 """Schemas by thread. A thread that is not listed has no schema, or the schema of the thread that it was copied from."""
 
+VERSIONED = ("versioned", "versioned-2")
+"""Threads with a versioned schema, of any of its versions."""
+
+
+def _versions() -> tuple[statelog.Versioned[Any, Any], ...]:
+    declared: tuple[dict[str, Any], ...] = (
+        {"notes": reducers.append, "n": reducers.add},
+        {"memories": reducers.append, "n": reducers.add},
+        {"memories": reducers.extend, "n": reducers.add, "size": int},
+    )
+    made = tuple(statelog.versioned(each, name="kept", version=number) for number, each in enumerate(declared, 1))
+    for schema in made[1:]:
+        schema.rename(1, "notes", "memories")
+    made[2].step(2)(lambda state: {**state, "size": len(state.get("memories", ()))})
+    return made
+
+
+VERSIONS = _versions()
+
 _TEXTS = ("", "soup", "ä€😀", "x" * 40, "a longer text of some words " * 4)
 _SIZES = (900, 1500, 2100, 4200, 9000)
 _RECURRING = ("the same prompt " * 300, b"the same picture" * 400, "a book " * 3000, "A book " + "a book " * 2999)
