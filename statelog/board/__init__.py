@@ -1,1 +1,1 @@
-"""The board: entries that agents share, by key. DESIGN.md section 8."""
+"""The board: entries that agents share, by key. DESIGN.md here has the invariants."""
