@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK asks before it refunds; the process that asked is gone when somebody answers.
+"""An agent of the OpenAI Agents SDK asks before a refund. Another process answers after the first one has died.
 
 `python -m statelog.examples.openai_agents_refund` needs no key: the model is a script.
 """

@@ -1,4 +1,4 @@
-"""The board: entries by key, that all who have the store open share."""
+"""The board: entries by key, shared by all processes that have the store open."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def release_quarantined(session: StoreSession, place: QuarantinedPlace) -> None:
         UsageError: the place is in a thread of LangGraph, or in a record of a durable run.
     """
     if not isinstance(place, QuarantinedPlace):
-        message = f"place is an item that Store.quarantined has returned, not {type(place).__name__}"
+        message = f"place must be an item from Store.quarantined, not {type(place).__name__}"
         raise UsageError(message, argument="place", value=place)
     if place.placeholder is None or (place.key or "").startswith("durable/"):
         message = "a value in a thread of LangGraph, or in a record of a durable run, cannot be released"

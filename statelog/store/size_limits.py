@@ -60,7 +60,7 @@ class SizeLimits:
         self._pending: dict[str, dict[_Passed, str]] = {}
         """By thread, the warnings that are given once the commit is made."""
         self._warned: dict[str, set[_Passed]] = {}
-        """By thread, the limits of which a warning was given, and that have been passed ever since."""
+        """By thread, the limits that are exceeded and for which a warning was given."""
 
     def set(self, limit: Limit) -> bool:
         """Set a limit, or remove it if it has neither maximum. Return whether any limit is left.

@@ -158,7 +158,7 @@ class Store(Threads):
 
         """
         if not isinstance(containing, str):
-            message = f"a text that ids contain is a str, not {containing!r}"
+            message = f"containing must be a str, not {containing!r}"
             raise UsageError(message, argument="containing", value=containing)
         with self._session.read() as view:
             return [row.id for row in view.threads() if containing in row.id and row.id not in OWN_IDS]

@@ -155,7 +155,7 @@ class StoreModel:
         return thread
 
     def copy_thread(self, source: str, target: str) -> ThreadModel:
-        """Copy a thread, as `Store.copy_thread`."""
+        """Copy a thread like `Store.copy_thread`."""
         data = self.threads.get(source)
         if data is None:
             message = f"no thread {source!r}"

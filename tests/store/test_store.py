@@ -408,5 +408,5 @@ def test_ids_are_those_of_threads_in_order_of_creation(path):
         assert store.thread_ids() == [info.id for info in store.threads()] == ["b", "a", "ab"]
         assert store.thread_ids(containing="b") == ["b", "ab"]
         assert store.thread_ids(containing="%") == []
-        with pytest.raises(UsageError, match="a text that ids contain"):
+        with pytest.raises(UsageError, match="containing must be a str"):
             store.thread_ids(containing=None)

@@ -140,5 +140,5 @@ def _said(job: Job) -> str:
 
 
 def _unmeasured() -> Samples:
-    """Return samples of what happens in several processes: what they write is not told."""
+    """Return samples of work in several processes, without the bytes that they write."""
     return Samples(handed_bytes=None, dirtied_bytes=None)

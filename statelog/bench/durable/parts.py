@@ -120,7 +120,7 @@ class Job:
     kind: Literal["die", "replay", "wait", "idle", "work"]
     path: str
     size: int = 1
-    """Steps, gates or runs."""
+    """The number of steps, gates or runs."""
     seconds: float = 0.0
     concurrency: int = 1
 
@@ -136,7 +136,7 @@ def _die(job: Job) -> None:
 
 
 def _replay(job: Job) -> None:
-    """Say what it took to run to its end what has died, with the opening of the file and without."""
+    """Report the time to finish a killed run, with and without the opening of the file."""
     began_ns = time.monotonic_ns()
     with statelog.open(job.path) as store:
         opened_ns = time.monotonic_ns()

@@ -79,7 +79,7 @@ def _turns(peer: Peer, *, threads: int, turns: int) -> Iterator[Samples]:
 
 
 def measure_short(bench: Bench) -> Result:
-    """Measure turns of few short threads, and of many."""
+    """Measure turns in a few short threads and in many."""
     checks: list[Check] = []
     sides: list[Side] = []
     for threads, turns in _TURNS_BY_THREADS.items():

@@ -1,4 +1,4 @@
-"""Many turns of two short messages in one thread: what the file holds of them."""
+"""Measures the bytes in the file after many turns of two short messages in one thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of the images that a power cut may leave are looked at."""
+"""Chooses the images of power cuts to examine."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ def _interval(old: tuple[Step, ...], forks: tuple[Step, ...]) -> Iterator[Worklo
 
 
 def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
-    """What the journal adds: epochs, growth, rest, large commits, processes that are killed, commits refused."""
+    """Yield workloads for the journal: epochs, growth, idle stores, large commits, kills, refused commits."""
     yield Workload("epochs", ((*_commits("a", 14, start=500, size=900), Rollback("b", 3)),), before, setup=_SMALL)
     lanes = tuple(_commits(f"p{n}", 12, start=20 * n, size=900) for n in range(2))
     yield Workload("epochs of two processes", lanes, before, processes=True, setup=_SMALL)
