@@ -196,4 +196,4 @@ def test_a_copy_of_another_fleet_is_refused(tmp_path, store_path, capsys):
     (tmp_path / "bucket").mkdir()
     with pytest.raises(SystemExit):
         main(["ui", str(store_path), "--fleet", f"file://{tmp_path}/bucket"])
-    assert "there is no store 'agent'" in capsys.readouterr().err
+    assert "this fleet has no store 'agent'" in capsys.readouterr().err
