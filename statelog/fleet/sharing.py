@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import statelog
 from statelog.errors import ConflictError, CorruptionError, ExpiredError, FencedError, StatelogError, UsageError
-from statelog.fleet import bases, names, segments
+from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.collecting import collect
 from statelog.fleet.connecting import prepare
 from statelog.fleet.following import Follower
@@ -217,6 +217,8 @@ class Sharer(Follower):
                 rows = rows[1:]
             elif self._head.base is None or Cut(self._head.base.lsn, self._head.base.chain) != known.cut:
                 raise self._fenced("the log lost records that this copy has, or that it still needs")
+        # A host that has the store alone ends its epoch with END. The next turn of this host reports that host.
+        rows = [row for row in rows if row.data != protocol.END]
         if not rows:
             return
         found = [(row, self._open_segment(row.name, row.data or b"")) for row in rows]

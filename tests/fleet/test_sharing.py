@@ -370,6 +370,16 @@ def test_who_does_not_share_does_not_write_the_copy(host, tmp_path, name):
     assert total(host("a")) == 1
 
 
+def test_a_host_that_looks_after_another_had_the_store_alone_gets_its_records(host, postgres_url, name, tmp_path):
+    a = host("a")
+    add(a)
+    with connect(postgres_url, tmp_path / "x") as fleet, fleet.open(name, takeover="now") as store:
+        add(store)
+    assert total(a) == 2
+    with pytest.raises(FencedError, match="taken"):
+        add(a)
+
+
 def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
     a = host("a")
     for _n in range(5):
