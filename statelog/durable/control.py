@@ -87,7 +87,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
 
     """
     if type(approved) is not bool:
-        raise UsageError(f"approved is True or False, not {approved!r}", argument="approved", value=approved)
+        raise UsageError(f"approved must be True or False, not {approved!r}", argument="approved", value=approved)
     if by is not None and not isinstance(by, str):
         raise UsageError(f"by is a text, not {by!r}", argument="by", value=by)
     payload = recorded(store, payload, "answer")

@@ -83,7 +83,7 @@ def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None,
     """
     known = check_subscribers(subscribers, "subscribers")
     if type(wait) is not bool:
-        raise UsageError(f"wait is True or False, not {wait!r}", argument="wait", value=wait)
+        raise UsageError(f"wait must be True or False, not {wait!r}", argument="wait", value=wait)
     if run is not None:
         find(store, run)
     else:

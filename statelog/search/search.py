@@ -89,7 +89,7 @@ def parse_conditions(
             message = f"{argument} is a text, not {value!r}"
             raise UsageError(message, argument=argument, value=value)
     if not isinstance(history, bool):
-        message = f"history is True or False, not {history!r}"
+        message = f"history must be True or False, not {history!r}"
         raise UsageError(message, argument="history", value=history)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= LIMIT_MAX:
         message = f"limit is an int from 1 to {LIMIT_MAX}, not {limit!r}"

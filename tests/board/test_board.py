@@ -126,7 +126,7 @@ def test_reading_needs_no_board_and_makes_none(store):
 
 def test_a_read_only_store_and_a_snapshot_take_no_entry(store):
     store.board().set("a", 1)
-    with store.snapshot() as snapshot, pytest.raises(UsageError, match="for reading"):
+    with store.snapshot() as snapshot, pytest.raises(UsageError, match="read-only"):
         snapshot.board().set("a", 2)
     store.close()
     with statelog.open(store.path, read_only=True) as reader:

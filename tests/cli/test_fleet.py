@@ -85,7 +85,7 @@ def test_a_store_that_is_not_there_is_one_line_and_a_code_for_each_command(ask, 
     ):  # fmt: skip
         answer = ask(command, "none", *rest)
         assert (answer.code, answer.out) == (11, "")
-        assert answer.err == "statelog: there is no store 'none' in this fleet\n"
+        assert answer.err == "statelog: this fleet has no store 'none'\n"
         answer = ask(command, "../x", *rest, "--json")
         assert (answer.code, json.loads(answer.err)["kind"]) == (2, "UsageError")
 

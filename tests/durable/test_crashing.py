@@ -159,7 +159,7 @@ def test_a_compensation_that_is_recorded_after_the_call_is_caught(tmp_path, monk
         commit(self, *held.pop(self, ()), *items, **how)
 
     monkeypatch.setattr(execution.Execution, "commit", late)
-    with pytest.raises(AssertionError, match=r"cancel at boundary 1 of .* is not compensated"):
+    with pytest.raises(AssertionError, match=r"cancel at boundary 1 of .* was called, but not compensated"):
         crash_everywhere(SHORT, directory=tmp_path)
 
 

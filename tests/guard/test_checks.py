@@ -823,5 +823,5 @@ def test_a_place_that_was_written_since_is_not_released(tmp_path):
 
 
 def test_release_takes_a_place(tmp_path):
-    with opened(tmp_path) as store, pytest.raises(UsageError, match=r"place is an item that Store\.quarantined"):
+    with opened(tmp_path) as store, pytest.raises(UsageError, match=r"place must be an item from Store\.quarantined"):
         store.release("t")

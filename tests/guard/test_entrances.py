@@ -750,7 +750,7 @@ HOOKS = {
 }
 """The functions of the hook that see what is written."""
 
-WRITES = {"Prepared", "_MadeInPython", "Removal", "_PutOnce", "_Edit", "_SetChannel", "_RemoveChannel"}
+WRITES = {"Prepared", "_MadeInPython", "Removal", "_PutOnce", "_Edit", "_SetChannel", "_RemoveChannel", "_Put"}
 """Classes of writes: each says what is redacted of it."""
 
 

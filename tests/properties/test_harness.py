@@ -140,7 +140,7 @@ def test_a_reducer_without_annotations_needs_values():
 
 @pytest.mark.parametrize("thing", [5, len, "add"])
 def test_what_is_no_reducer_is_refused(thing):
-    with pytest.raises(UsageError, match="no reducer"):
+    with pytest.raises(UsageError, match="is not a reducer"):
         check_reducer(thing)
 
 

@@ -371,7 +371,7 @@ def test_what_is_no_database_of_checkpoints_is_named(tmp_path, path, content, co
 def test_a_name_of_no_database_is_refused(path):
     answer = run("import-langgraph", "mysql://me:secret@host/db", "--file", path)
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
-    assert "'mysql://me:***@host/db' names no database" in answer.stderr
+    assert "'mysql://me:***@host/db' is not a database" in answer.stderr
     answer = run("import-langgraph", "postgresql://me:secret@host")
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert "postgresql://me:***@host has no name" in answer.stderr
