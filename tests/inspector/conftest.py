@@ -78,9 +78,12 @@ def inspect():
         yield make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """Return a browser, started once."""
+    """Return a browser, started once for a file of tests.
+
+    Playwright runs an event loop in this thread until it ends, and the tests of other files call `asyncio.run`.
+    """
     playwright = pytest.importorskip("playwright.sync_api", reason="the extra `test-ui` is not installed")
     if not Path(CHROMIUM).exists():
         pytest.skip("there is no chromium")
