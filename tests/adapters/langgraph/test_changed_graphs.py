@@ -14,6 +14,9 @@ import warnings
 from typing import Annotated, Any, TypedDict
 
 import pytest
+
+pytest.importorskip("langgraph.graph", reason="needs langgraph")
+
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
