@@ -151,7 +151,7 @@ typedef struct {
     uint64_t shared_count;
     uint64_t ref_count;
     uint8_t chain_digest[24]; /* 20 bytes; zeros if the record is redacted. */
-    uint64_t is_refused;      /* Set by sl_records_verify: a check failed, or there was no room. */
+    uint64_t is_refused;      /* Set by sl_records_verify if a check failed or a buffer was full. */
 } sl_record_facts;
 
 enum {

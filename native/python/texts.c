@@ -2,7 +2,7 @@
  *
  * Trust: none in the items, which come from a file. While a value is copied, every object is owned while it is
  * read.
- * Invariants: nothing is read beyond an item. A copy is no deeper than LEVELS_MAX, and shares no list or dict. */
+ * Invariants: the kernel reads no byte beyond an item. A copy has at most LEVELS_MAX levels, and shares no list or dict. */
 #include "objects.h"
 
 enum { MAJOR_TEXT = 3, LEVELS_MAX = 200, ADDITIONAL_64 = 27 };

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.aio.running import Runner
-    from statelog.memory.embedding import Embedder
+    from statelog.memory.embedder import Embedder
     from statelog.memory.erasure import ForgetReport
     from statelog.memory.sessions import Session as SyncSession
     from statelog.memory.sessions import Turn as SyncTurn

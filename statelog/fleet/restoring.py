@@ -22,7 +22,7 @@ from statelog.errors import (
 )
 from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.head import Cut, Head, decode
-from statelog.log.care.naming import name_again
+from statelog.log.care.removal_lists import name_again
 from statelog.portable.frames import FrameReader
 from statelog.storage.file.creation import create_store, new_file
 from statelog.storage.file.descriptors import SHARED_MODE, follow_owner, open_file

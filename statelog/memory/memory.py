@@ -8,7 +8,7 @@ from uuid import uuid4
 from statelog import reducers
 from statelog.errors import UsageError
 from statelog.log.times import now_us
-from statelog.memory.embedding import Embedder
+from statelog.memory.embedder import Embedder
 from statelog.memory.erasure import forget_scope, sweep_sessions
 from statelog.memory.recall import DEPTH_MIN, FactCache, Moment, Question, joined
 from statelog.memory.scopes import FACTS, ROOT, check_scope, fact_key

@@ -44,7 +44,7 @@ from statelog.format.record import (
 )
 from statelog.limits import MAX_SIZE_BYTES_DEFAULT
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.care.naming import name_again
+from statelog.log.care.removal_lists import name_again
 from statelog.log.care.replay import open_engine
 from statelog.log.events import Event, ForkEvent, LoanEvent, ThreadEvent
 from statelog.log.kinds.table import kind_of, kind_of_event, owner_of, version_in

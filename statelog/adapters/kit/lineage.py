@@ -219,7 +219,7 @@ class Lineage:
             branch: the name of the branch.
             writes: writes from `items`, or a function that returns them. Its arguments are the time of the commit in
                 microseconds (later commits have greater times), and the ids in `follows` that do not exist.
-            untag: ids of checkpoints that are no longer superseded.
+            untag: ids of the checkpoints whose mark as superseded is removed.
             followed: checkpoints whose successors may have stored equal items. Such items are referenced instead of
                 stored again.
             quoted: checkpoints that may have stored equal items. Such items are referenced, too.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from statelog.format.record import decode_record
-from statelog.log.care.naming import mark_older
+from statelog.log.care.removal_lists import mark_older
 from statelog.log.care.sweep import sweep_store
 from statelog.storage.compaction import check_compactable, compact_file
 from statelog.storage.file.index_file import discard_index

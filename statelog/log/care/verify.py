@@ -14,8 +14,8 @@ from statelog.errors import CorruptionError, ForgeryError, FormatError, Rollback
 from statelog.format.record import FLAG_REDACTED, NO_DIGEST, Record, decode_record, record_chain_digest
 from statelog.kernels.verify import RecordVerifier
 from statelog.log.anchors import ExpectedHistory
-from statelog.log.care.naming import Names
 from statelog.log.care.rebuild import DerivedIndex
+from statelog.log.care.removal_lists import Names
 from statelog.log.index import TO_BE_ERASED, node_facts, redacted_records
 from statelog.log.kinds.table import apply_record, decode_event, kind_of, owner_of, removed_by
 from statelog.log.view import View

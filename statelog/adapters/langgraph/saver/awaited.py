@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statelog.adapters.langgraph.saver.pausing import LEADS, check_paused
+from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_paused
 from statelog.aio.running import Runner, stream
 
 if TYPE_CHECKING:

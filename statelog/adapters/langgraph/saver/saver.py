@@ -18,7 +18,7 @@ from statelog.adapters.langgraph.saver.filtering import fits
 from statelog.adapters.langgraph.saver.gathering import Gatherer
 from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
 from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.pausing import LEADS, check_paused
+from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_paused
 from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.reading import (
     Row,
@@ -51,7 +51,7 @@ from statelog.adapters.langgraph.values.names import (
     thread_id_of,
 )
 from statelog.adapters.langgraph.values.own import Own
-from statelog.adapters.langgraph.values.renaming import Renaming
+from statelog.adapters.langgraph.values.renamed_nodes import Renaming
 from statelog.adapters.langgraph.values.types import Types
 from statelog.aio.running import Runner
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError

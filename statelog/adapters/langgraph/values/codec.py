@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from statelog.adapters.langgraph.values.migration import Migration
-    from statelog.adapters.langgraph.values.renaming import Renaming
+    from statelog.adapters.langgraph.values.renamed_nodes import Renaming
     from statelog.adapters.langgraph.values.types import Types
     from statelog.guard.hook import Redactor
 

@@ -112,7 +112,7 @@ class Types:
         allowed = serde._allowed_msgpack_modules  # noqa: SLF001 - as above
         if serde._custom_unpack_ext_hook:  # noqa: SLF001 - as above
             inner: Any = serde._unpack_ext_hook  # noqa: SLF001 - as above
-        else:  # One of its own, because it has to call this hook for what is inside of a value.
+        else:  # A separate serializer: its hook is changed below, to call `hook` for nested values.
             inner = JsonPlusSerializer(allowed_msgpack_modules=allowed)._unpack_ext_hook  # noqa: SLF001 - as above
         prefixes = self._prefixes
 
@@ -144,7 +144,7 @@ class Loading(NamedTuple):
 
     types: Types | None
     errors: list[Exception]
-    """What upgrades have raised."""
+    """The errors that upgrade functions have raised."""
 
 
 LOADING: ContextVar[Loading] = ContextVar("loading", default=Loading(None, []))  # noqa: B039 - nobody adds to this list
