@@ -148,7 +148,7 @@ def chain_at(store: Store, lsn: int) -> bytes | None:
 
 
 @_naming
-def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None = None) -> None:
+def catch_up(performer: Performer, head: Head, store: Store) -> None:
     """Import the part of a head's tail that a store does not have.
 
     Raises:
@@ -156,12 +156,12 @@ def catch_up(performer: Performer, head: Head, store: Store, *, upto: int | None
         CorruptionError: a segment is missing or damaged. Facts: object.
 
     """
-    if head.cut is not None and head.cut == cut_here(store) and upto is None:
+    if head.cut is not None and head.cut == cut_here(store):
         return
     tail = _Known(performer, segments_of(head))
     wanted = tail.behind(store.last_lsn)
     if wanted:
-        store.import_(segments.Tail(wanted, performer.read_segments), upto=upto)
+        store.import_(segments.Tail(wanted, performer.read_segments))
 
 
 class _Known:
