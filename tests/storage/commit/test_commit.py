@@ -231,7 +231,7 @@ def test_an_interrupted_leader_loses_no_follower(store_file, committer, append, 
 
 def test_a_follower_that_is_settled_as_it_looks_does_not_keep_the_turn(committer, append):
     """Its leader settles it and ends between two steps of it."""
-    queue, is_late = committer.queue, threading.Event()
+    queue, is_late, is_looking = committer.queue, threading.Event(), threading.Event()
 
     class Turn:
         """The turn, which a follower gets only when its request is settled."""
@@ -243,6 +243,7 @@ def test_a_follower_that_is_settled_as_it_looks_does_not_keep_the_turn(committer
 
         def acquire(self, blocking=True):  # noqa: FBT002 - as of a lock
             if threading.current_thread().name == "follower" and is_late.is_set():
+                is_looking.set()
                 while committer.commits < 2:
                     time.sleep(0.001)
                 while not self._lock.acquire(blocking=False):
@@ -258,6 +259,7 @@ def test_a_follower_that_is_settled_as_it_looks_does_not_keep_the_turn(committer
     leader = Caller(committer, append)
     is_late.set()
     queue.requests[0].gate.release()  # the follower looks again, and is held up
+    assert is_looking.wait(20)
     queue.requests.rotate(1)
     holder.release()
     for caller in (leader, follower):
