@@ -50,7 +50,7 @@ def _build(path: Path, size_bytes: int) -> None:
                 thread.commit(written)
                 number += _MESSAGES_PER_COMMIT
             if number == _THREADS * _MESSAGES_PER_COMMIT:
-                store.retain(keep_last=10, threads="agent [0-3]", as_policy=True)
+                store.set_retention(keep_last=10, threads="agent [0-3]")
 
 
 @dataclass(frozen=True, slots=True)

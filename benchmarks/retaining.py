@@ -124,7 +124,7 @@ def _run(path: Path, shape: _Shape, turns: int, *, is_policy: bool) -> _Found:
         for thread in threads:
             shape.take(thread, next(messages))
         if is_policy:
-            store.retain(keep_last=_KEEP_LAST, as_policy=True)
+            store.set_retention(keep_last=_KEEP_LAST)
         every = turns // _LOOKS
         in_turn = cycle(threads)
         for _ in range(_LOOKS):
@@ -132,7 +132,7 @@ def _run(path: Path, shape: _Shape, turns: int, *, is_policy: bool) -> _Found:
             if is_policy:
                 looks.append(_look(store))
         if not is_policy:
-            store.retain(keep_last=_KEEP_LAST)
+            store.prune(keep_last=_KEEP_LAST)
             looks.append(_look(store))
         store.compact()
         return _Found(samples, looks, _look(store))
@@ -191,7 +191,7 @@ def _cost(bench: Bench, durability: Durability) -> Iterator[dict[str, Operation]
             thread = store.thread("chat", schema=_LIST)
             thread.commit({"messages": [next(messages)]})
             if name != _NO_POLICY:
-                store.retain(keep_last=_KEEP_LAST, as_policy=True)
+                store.set_retention(keep_last=_KEEP_LAST)
             for _ in range(bench.size(_TURNS, at_least=300)):
                 _append(thread, next(messages))
             operations[name] = partial(_append_next, thread, messages)

@@ -85,7 +85,7 @@ def test_a_deletion_tells_how_many_versions_went(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     fill(thread, 10)
     thread.fork("side", at=8, update={"value": 1})
-    store.retain(keep_last=4)
+    store.prune(keep_last=4)
     left = 4 + 1  # on main, one of them where the branch leaves it, and on the branch
     report = store.delete_thread("t")
     assert (report.threads, report.expired_versions, report.pending_records) == (1, left, 0)
@@ -100,7 +100,7 @@ def test_deleting_an_unknown_thread_is_refused(store: statelog.Store) -> None:
 def test_deleted_after_retention_and_rebuild(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     fill(thread, 30)
-    store.retain(keep_last=2)
+    store.prune(keep_last=2)
     store.delete_thread("t")
     store.rebuild_index()
     with pytest.raises(ThreadDeletedError):
@@ -112,7 +112,7 @@ def test_what_another_thread_borrowed_outlives_its_owner(store: statelog.Store) 
     leaf = "q" * 9000
     store.thread("owner").commit({"blob": blob, "leaf": leaf})
     store.thread("other").commit({"copy": blob, "leaf": leaf})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store.delete_thread("owner")
     store._engine.cache.clear()
     assert store.thread("other").state.to_python() == {"copy": blob, "leaf": leaf}

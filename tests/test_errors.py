@@ -113,7 +113,7 @@ def expired(store):
     first = thread.commit({"x": list(range(1000))})
     thread.commit({"x": 1})
     state = first.state
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store._engine.cache.clear()
     list(state["x"])
 
@@ -137,7 +137,7 @@ def cursor_expired(store):
     board = store.board()
     for number in range(3):
         board.set("key", number)
-    board.retain(keep_last=1)
+    board.prune(keep_last=1)
     board.watch(after=0)
 
 

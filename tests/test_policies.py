@@ -56,7 +56,7 @@ def checked(store):
 
 
 def test_a_policy_set_before_the_first_commit_is_applied_as_the_thread_commits(checked):
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
     chat, job = checked.thread("chat-1"), checked.thread("job")
     for number in range(3 * TURN):
         chat.commit({"n": number})
@@ -68,37 +68,37 @@ def test_a_policy_set_before_the_first_commit_is_applied_as_the_thread_commits(c
 
 def test_before_and_after_come_to_the_same(checked):
     begin(checked, "chat-1")
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
     begin(checked, "chat-2")
     assert policies(checked) == {"chat-1": policy(10), "chat-2": policy(10)}
 
 
 def test_of_two_patterns_the_last_counts(checked):
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
-    checked.retain(keep_last=20, threads="*-vip", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
+    checked.set_retention(keep_last=20, threads="*-vip")
     begin(checked, "chat-1", "chat-vip", "job-vip", "job")
     assert policies(checked) == {"chat-1": policy(10), "chat-vip": policy(20), "job-vip": policy(20), "job": {}}
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
     begin(checked, "chat-2-vip")
     assert policies(checked)["chat-vip"] == policies(checked)["chat-2-vip"] == policy(10)
 
 
 def test_a_policy_is_replaced_and_removed(checked):
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
-    checked.retain(keep_last=5, threads="chat-*", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
+    checked.set_retention(keep_last=5, threads="chat-*")
     begin(checked, "chat-1")
-    checked.retain(threads="chat-*", as_policy=True)
+    checked.set_retention(threads="chat-*")
     begin(checked, "chat-2")
     assert policies(checked) == {"chat-1": {}, "chat-2": {}}
     assert checked.statistics().policies == ()
 
 
 def test_removed_for_some_it_holds_for_the_others(checked):
-    checked.retain(keep_last=10, as_policy=True)
-    checked.retain(threads="job-*", as_policy=True)
+    checked.set_retention(keep_last=10)
+    checked.set_retention(threads="job-*")
     begin(checked, "job-1", "chat-1")
     assert policies(checked) == {"job-1": {}, "chat-1": policy(10)}
-    checked.retain(as_policy=True)
+    checked.set_retention()
     begin(checked, "chat-2")
     assert policies(checked)["chat-2"] == {}
 
@@ -106,13 +106,13 @@ def test_removed_for_some_it_holds_for_the_others(checked):
 @pytest.mark.parametrize("pattern", ["chat-*", "chat-1"])
 def test_the_same_again_writes_nothing(checked, pattern):
     for keep_last in (10, None):
-        checked.retain(keep_last=keep_last, threads=pattern, as_policy=True)
+        checked.set_retention(keep_last=keep_last, threads=pattern)
         last = checked.last_lsn
-        checked.retain(keep_last=keep_last, threads=pattern, as_policy=True)
+        checked.set_retention(keep_last=keep_last, threads=pattern)
         assert checked.last_lsn == last
         begin(checked, "chat-1")
         last = checked.last_lsn
-        checked.retain(keep_last=keep_last, threads=pattern, as_policy=True)
+        checked.set_retention(keep_last=keep_last, threads=pattern)
         assert checked.last_lsn == last
 
 
@@ -120,20 +120,20 @@ def test_what_a_program_sets_at_every_start_is_written_once(checked):
     begin(checked, "chat-1", "job-1")
     lengths = []
     for _start in range(3):
-        checked.retain(keep_last=10, threads="chat-*", as_policy=True)
-        checked.retain(keep_last=20, threads="job-*", as_policy=True)
+        checked.set_retention(keep_last=10, threads="chat-*")
+        checked.set_retention(keep_last=20, threads="job-*")
         lengths.append(checked.last_lsn)
     assert len(set(lengths)) == 1
 
 
 def test_the_id_of_one_thread_is_a_pattern_until_the_thread_is_there(checked):
-    checked.retain(keep_last=10, threads="chat-1", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-1")
     (stored,) = checked.statistics().policies
     assert (stored.pattern, len(stored.id_digest), stored.policy) == (None, 40, policy(10))
     begin(checked, "chat-2", "chat-1")
     assert policies(checked) == {"chat-2": {}, "chat-1": policy(10)}
     assert checked.statistics().policies == ()
-    checked.retain(keep_last=5, threads="chat-1", as_policy=True)
+    checked.set_retention(keep_last=5, threads="chat-1")
     assert policies(checked)["chat-1"] == policy(5)
     assert checked.statistics().policies == ()
 
@@ -142,12 +142,12 @@ def test_the_id_of_one_thread_is_a_pattern_until_the_thread_is_there(checked):
 def test_the_policy_of_one_thread_does_not_come_back_with_the_index(checked, is_anew):
     """L4: the thread's beginning took it out, and is erased with the thread."""
     for number in range(POLICIES_MAX + 5):
-        checked.retain(keep_last=10, threads=f"chat-{number}", as_policy=True)
+        checked.set_retention(keep_last=10, threads=f"chat-{number}")
         begin(checked, f"chat-{number}")
         checked.delete_thread(f"chat-{number}")
-    checked.retain(keep_last=20, threads="job-1", as_policy=True)
+    checked.set_retention(keep_last=20, threads="job-1")
     if is_anew:
-        checked.thread("chat-1", reborn=True).commit({"n": 0})
+        checked.thread("chat-1", recreate=True).commit({"n": 0})
         assert policies(checked) == {"chat-1": {}}
     (left,) = checked.statistics().policies
     checked.rebuild_index()
@@ -156,18 +156,18 @@ def test_the_policy_of_one_thread_does_not_come_back_with_the_index(checked, is_
 
 def test_an_id_that_had_a_policy_leaves_the_file_with_its_thread(path):
     with statelog.open(path) as store:
-        store.retain(keep_last=10, threads="ada-lovelace", as_policy=True)
+        store.set_retention(keep_last=10, threads="ada-lovelace")
         assert b"ada-lovelace" not in path.read_bytes()
         begin(store, "ada-lovelace")
         store.delete_thread("ada-lovelace")
-        store.retain(keep_last=10, threads="ada-lovelace", as_policy=True)
+        store.set_retention(keep_last=10, threads="ada-lovelace")
         assert store.statistics().policies == ()
         store.compact()
     assert b"ada-lovelace" not in path.read_bytes()
 
 
 def test_what_is_only_looked_at_or_refused_does_not_begin(checked):
-    checked.retain(keep_last=10, threads="chat-1", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-1")
     thread = checked.thread("chat-1")
     for refused in (lambda: thread.fork("b"), lambda: thread.rollback(0), lambda: thread.tag("t")):
         with pytest.raises(StatelogError):
@@ -180,8 +180,8 @@ def test_what_is_only_looked_at_or_refused_does_not_begin(checked):
 
 
 def test_a_transaction_begins_threads_under_a_policy(checked):
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
-    checked.retain(keep_last=5, threads="chat-2", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
+    checked.set_retention(keep_last=5, threads="chat-2")
     with checked.transaction() as tx:
         for number in range(1, 4):
             tx.thread(f"chat-{number}").commit({"n": number})
@@ -193,12 +193,12 @@ def test_a_transaction_begins_threads_under_a_policy(checked):
 def test_a_policy_that_is_set_while_a_transaction_is_open_counts(checked):
     with checked.transaction() as tx:
         tx.thread("chat-1").commit({"n": 0})
-        elsewhere(checked.retain, keep_last=10, as_policy=True)
+        elsewhere(checked.set_retention, keep_last=10)
     assert policies(checked) == {"chat-1": policy(10)}
 
 
 def test_a_mount_begins_a_thread_under_a_policy(checked):
-    checked.retain(keep_last=10, as_policy=True)
+    checked.set_retention(keep_last=10)
     with checked.thread("chat-1").mount() as state:
         state["n"] = 1
     assert policies(checked) == {"chat-1": policy(10)}
@@ -206,7 +206,7 @@ def test_a_mount_begins_a_thread_under_a_policy(checked):
 
 def test_a_policy_outlives_the_store_and_holds_in_other_processes(path):
     with statelog.open(path) as store:
-        store.retain(keep_last=10, threads="chat-*", as_policy=True)
+        store.set_retention(keep_last=10, threads="chat-*")
         program = "import statelog, sys\nstatelog.open(sys.argv[1]).thread('chat-1').commit({'n': 0})"
         forks.run([sys.executable, "-c", program, str(path)], check=True)
         assert policies(store) == {"chat-1": policy(10)}
@@ -219,8 +219,8 @@ def test_a_policy_outlives_the_store_and_holds_in_other_processes(path):
 
 
 def test_a_copy_of_the_store_has_its_policies(checked, tmp_path):
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
-    checked.retain(keep_last=5, threads="job", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
+    checked.set_retention(keep_last=5, threads="job")
     begin(checked, "chat-1")
     with statelog.open(tmp_path / "copy.state") as copy:
         copy.import_(io.BytesIO(export(checked)))
@@ -233,11 +233,11 @@ def test_a_copy_of_the_store_has_its_policies(checked, tmp_path):
 
 def test_an_imported_thread_keeps_what_it_had(checked, tmp_path):
     """A copy is not trimmed because of what holds for those who begin where it goes."""
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
     begin(checked, "chat-1", "job-1")
     data = export(checked, threads=["chat-1", "job-1"])
     with statelog.open(tmp_path / "other.state") as other:
-        other.retain(keep_last=3, as_policy=True)
+        other.set_retention(keep_last=3)
         other.import_(io.BytesIO(data))
         assert policies(other) == {"chat-1": policy(10), "job-1": {}}
         last = other.last_lsn
@@ -245,14 +245,14 @@ def test_an_imported_thread_keeps_what_it_had(checked, tmp_path):
         assert other.last_lsn == last
         begin(other, "chat-2")
         assert policies(other)["chat-2"] == policy(3)
-        other.retain(keep_last=3, as_policy=True)
+        other.set_retention(keep_last=3)
         assert policies(other)["job-1"] == policy(3)
         other.rebuild_index()
         assert other.verify().problems == []
 
 
 def test_a_salvaged_store_has_its_policies(checked, tmp_path):
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
     begin(checked, "chat-1")
     log = list(checked.log())
     damaged, new = tmp_path / "damaged.state", tmp_path / "salvaged.state"
@@ -268,7 +268,7 @@ def test_a_read_only_store_refuses_a_policy(path):
     with statelog.open(path):
         pass
     with statelog.open(path, read_only=True) as store, pytest.raises(UsageError):
-        store.retain(keep_last=10, threads="chat-*", as_policy=True)
+        store.set_retention(keep_last=10, threads="chat-*")
 
 
 def test_a_full_store_takes_the_policy_that_helps_it(tmp_path):
@@ -276,14 +276,14 @@ def test_a_full_store_takes_the_policy_that_helps_it(tmp_path):
         thread = store.thread("chat-1")
         with pytest.raises(StoreFullError):
             collections.deque(thread.commit({"text": f"{number} " * 1000}) for number in itertools.count())
-        assert store.retain(keep_last=2, threads="chat-*", as_policy=True).expired_versions > 10
+        assert store.set_retention(keep_last=2, threads="chat-*").expired_versions > 10
         begin(store, "chat-2")
         assert policies(store)["chat-2"] == policy(2)
         assert store.verify().problems == []
 
 
 def test_the_log_and_the_statistics_tell_of_policies(checked):
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
+    checked.set_retention(keep_last=10, threads="chat-*")
     begin(checked, "chat-1")
     first, _thread, own, _checkpoint = checked.log()
     assert (first.type, first.thread_id, first.body) == ("policy", None, {"policy": policy(10), "pattern": "chat-*"})
@@ -293,37 +293,37 @@ def test_the_log_and_the_statistics_tell_of_policies(checked):
 
 
 def test_retain_without_a_rule_is_content_with_a_policy_for_threads_to_come(checked):
-    checked.retain(keep_last=10, threads="chat-*", as_policy=True)
-    assert checked.retain().threads == 0
+    checked.set_retention(keep_last=10, threads="chat-*")
+    assert checked.prune().threads == 0
     begin(checked, "job")
-    assert checked.retain().threads == 0
+    assert checked.prune().threads == 0
 
 
 @pytest.mark.parametrize(("pattern", "kind"), [("", UsageError), (7, UsageError), ("\ud800*", UsageError)])
 def test_what_is_no_pattern_is_refused(checked, pattern, kind):
     with pytest.raises(kind):
-        checked.retain(keep_last=10, threads=pattern, as_policy=True)
+        checked.set_retention(keep_last=10, threads=pattern)
 
 
 def test_patterns_are_bounded_in_length_and_number(checked):
     with pytest.raises(LimitError):
-        checked.retain(keep_last=10, threads="x" * 400 + "*", as_policy=True)
+        checked.set_retention(keep_last=10, threads="x" * 400 + "*")
     for number in range(POLICIES_MAX):
-        checked.retain(keep_last=10, threads=f"{number}-*", as_policy=True)
+        checked.set_retention(keep_last=10, threads=f"{number}-*")
     with pytest.raises(LimitError) as caught:
-        checked.retain(keep_last=10, threads="one-more-*", as_policy=True)
+        checked.set_retention(keep_last=10, threads="one-more-*")
     assert (caught.value.limit, caught.value.actual) == (POLICIES_MAX, POLICIES_MAX + 1)
-    checked.retain(keep_last=5, threads="0-*", as_policy=True)
+    checked.set_retention(keep_last=5, threads="0-*")
     begin(checked, "0-1", "one-more-1")
     assert policies(checked) == {"0-1": policy(5), "one-more-1": {}}
-    checked.retain(keep_last=5, as_policy=True)
+    checked.set_retention(keep_last=5)
     assert len(checked.statistics().policies) == 1
 
 
 def test_asyncio_sets_policies_for_threads_to_come(path):
     async def main():
         async with aio.open(path) as store:
-            await store.retain(keep_last=10, threads="chat-*", as_policy=True)
+            await store.set_retention(keep_last=10, threads="chat-*")
             await store.thread("chat-1").commit({"n": 0})
             return {info.id: info.policy async for info in store.threads()}, (await store.statistics()).policies
 

@@ -58,7 +58,7 @@ def test_keep_last_keeps_so_many_and_frees_the_rest(store: statelog.Store) -> No
     fill(thread, 100)
     before = sum(record.size_bytes for record in store.log())
     state = thread.state.to_python()
-    report = store.retain(keep_last=10)
+    report = store.prune(keep_last=10)
     assert (report.threads, report.expired_versions) == (1, 90)
     assert versions(thread) == list(range(99, 89, -1))
     assert thread.state.to_python() == state
@@ -72,7 +72,7 @@ def test_expired_version_is_not_found_by_any_name(store: statelog.Store) -> None
     thread = store.thread("t", schema=SCHEMA)
     named = thread.commit({"value": 0}, id="mine")
     fill(thread, 5)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     for target in (0, "mine", named.time, named):
         with pytest.raises(CheckpointNotFoundError):
             thread.at(target)
@@ -87,7 +87,7 @@ def test_view_of_an_expired_version_says_so(store: statelog.Store) -> None:
     old = thread.at(0)
     thread.commit({"files": reducers.Overwrite({})})
     thread.commit({"value": 1})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store._engine.cache.clear()  # what was read just now may still be in memory
     with pytest.raises(ExpiredError):
         old.state["files"].to_python()
@@ -99,11 +99,11 @@ def test_tags_heads_fork_points_and_pins_stay(store: statelog.Store) -> None:
     thread.tag("release", 5)
     thread.fork("what-if", at=12, update={"value": "other"})
     pinned = thread.at(20)
-    store.retain(keep_last=1, pinned=[pinned])
+    store.prune(keep_last=1, pinned=[pinned])
     assert versions(thread) == [39, 20, 12, 5]
     assert thread.at("release").state["value"].startswith("5 ")
     assert versions(thread.checkout("what-if")) == [13, 12, 5]
-    store.retain(keep_last=1, keep_tags=False)
+    store.prune(keep_last=1, keep_tags=False)
     assert versions(thread) == [39, 12]
     with pytest.raises(CheckpointNotFoundError):
         thread.at("release")
@@ -112,17 +112,17 @@ def test_tags_heads_fork_points_and_pins_stay(store: statelog.Store) -> None:
 def test_max_age_keeps_the_young(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     fill(thread, 5)
-    store.retain(max_age=timedelta(hours=1))
+    store.prune(max_age=timedelta(hours=1))
     assert versions(thread) == [4, 3, 2, 1, 0]
     time.sleep(0.01)
-    store.retain(max_age=0)
+    store.prune(max_age=0)
     assert versions(thread) == [4]
 
 
 def test_only_threads_of_the_pattern_are_touched(store: statelog.Store) -> None:
     for name in ("chat-1", "chat-2", "job-1"):
         fill(store.thread(name, schema=SCHEMA), 4)
-    assert store.retain(keep_last=1, threads="chat-*").threads == 2
+    assert store.prune(keep_last=1, threads="chat-*").threads == 2
     assert [len(versions(store.thread(name))) for name in ("chat-1", "chat-2", "job-1")] == [1, 1, 4]
 
 
@@ -131,7 +131,7 @@ def test_rollback_keeps_what_its_target_held(store: statelog.Store) -> None:
     fill(thread, 10)
     wanted = thread.at(3).state.to_python()
     thread.rollback(3)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert thread.state.to_python() == wanted
 
 
@@ -141,7 +141,7 @@ def test_as_of_time_passes_over_what_is_gone(store: statelog.Store) -> None:
     times = [checkpoint.time for checkpoint in thread.history()][::-1]
     for version in (7, 70, 71, 150):
         thread.tag(f"v{version}", version)
-    store.retain(keep_last=2)
+    store.prune(keep_last=2)
     assert [thread.at(times[v]).version for v in (7, 50, 70, 100, 160, 199)] == [7, 7, 70, 71, 150, 199]
     with pytest.raises(CheckpointNotFoundError):
         thread.at(times[6])
@@ -150,11 +150,11 @@ def test_as_of_time_passes_over_what_is_gone(store: statelog.Store) -> None:
 def test_policy_is_applied_as_the_thread_commits(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
-    store.retain(keep_last=3, threads="t", as_policy=True)
+    store.set_retention(keep_last=3, threads="t")
     fill(thread, 300)
     assert len(versions(thread)) < 3 + 2 * 64
     assert len(thread.state["log"]) == 300
-    store.retain(as_policy=True)
+    store.set_retention()
     fill(thread, 200)
     assert len(versions(thread)) >= 200
 
@@ -163,22 +163,22 @@ def test_retain_without_a_rule_applies_the_policies_of_the_threads(store: statel
     threads = {name: store.thread(name, schema=SCHEMA) for name in ("three", "seven", "none")}
     for thread in threads.values():
         thread.commit({"value": 0})
-    store.retain(keep_last=3, threads="three", as_policy=True)
-    store.retain(keep_last=7, threads="seven", as_policy=True)
+    store.set_retention(keep_last=3, threads="three")
+    store.set_retention(keep_last=7, threads="seven")
     for thread in threads.values():
         fill(thread, 20)
-    assert store.retain().threads == 2
+    assert store.prune().threads == 2
     assert [len(versions(thread)) for thread in threads.values()] == [3, 7, 21]
-    assert store.retain(threads="seven").threads == 1
+    assert store.prune(threads="seven").threads == 1
     with pytest.raises(UsageError):
-        store.retain(threads="none")
+        store.prune(threads="none")
 
 
 @pytest.mark.parametrize("kind", ["transactions", "rollbacks"])
 def test_policy_is_applied_whatever_makes_the_versions(store: statelog.Store, kind: str) -> None:
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
-    store.retain(keep_last=3, as_policy=True)
+    store.set_retention(keep_last=3)
     for number in range(300):
         if kind == "rollbacks":
             thread.rollback(thread.version)
@@ -203,7 +203,7 @@ def test_policy_needs_no_process_that_stays(tmp_path: Path) -> None:
                         state.setdefault("log", []).append(f"{number} " + "m" * 400)
                         del state["log"][:-20]
                     if not number:
-                        store.retain(keep_last=2, as_policy=True)
+                        store.set_retention(keep_last=2)
         with statelog.open(path) as store:
             sizes.append(sum(record.size_bytes for record in store.log()))
     assert sizes[0] <= sizes[1] * 1.1
@@ -213,7 +213,7 @@ def test_policy_frees_nodes_that_die_late(store: statelog.Store) -> None:
     """An item lives on in the list for a while after its own version has expired."""
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
-    store.retain(keep_last=2, as_policy=True)
+    store.set_retention(keep_last=2)
     for number in range(1600):
         thread.commit({"log": [f"{number} " + "m" * 400]})
         if number % 50 == 49:
@@ -227,7 +227,7 @@ def test_file_of_a_trimmed_chat_under_a_policy_grows_by_what_the_chain_needs(sto
     """Records that shrank are put together: pages left a sixteenth full would grow the file by 1,900 bytes a turn."""
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
-    store.retain(keep_last=10, as_policy=True)
+    store.set_retention(keep_last=10)
     sizes = []
     for number in range(3000):
         with thread.mount() as state:
@@ -261,7 +261,7 @@ def test_retention_beside_commits_takes_nothing_of_theirs(store: statelog.Store)
     for writer in writers:
         writer.start()
     for _ in range(15):
-        store.retain(keep_last=5)
+        store.prune(keep_last=5)
     stop.set()
     for writer in writers:
         writer.join()
@@ -294,14 +294,14 @@ def test_versions_committed_while_retention_decides_are_whole_though_the_policy_
     expected = dict(thread.state["notes"])
     monkeypatch.setattr(retention.Collector, "start", start_and_commit)
     monkeypatch.setattr(retention, "let_go", decide_and_commit)
-    store.retain(keep_last=1, threads="t")
+    store.prune(keep_last=1, threads="t")
     monkeypatch.undo()
     assert len(late) == 10
     for number, made in enumerate(late):
         expected[f"key {number}"] = "changed " * 20
         assert thread.at(made.version).state["notes"] == expected
     assert store.verify().problems == []
-    store.retain(keep_last=1, threads="t")
+    store.prune(keep_last=1, threads="t")
     assert [checkpoint.version for checkpoint in thread.history()] == [39]
     assert store.verify().problems == []
 
@@ -316,7 +316,7 @@ def test_retention_that_is_cut_short_leaves_whole_versions(store: statelog.Store
 
     def retain_until(step: int) -> None:
         with contextlib.suppress(CutError), care_cut_at(store, step):
-            store.retain(keep_last=3)
+            store.prune(keep_last=3)
         store._engine.cache.clear()
 
     thread = store.thread("t", schema=SCHEMA)
@@ -330,7 +330,7 @@ def test_retention_that_is_cut_short_leaves_whole_versions(store: statelog.Store
     retain_until(cut_at)
     assert {c.version: c.state.to_python() for c in thread.history()}.items() <= states.items()
     assert store.verify().problems == []
-    store.retain(keep_last=3)
+    store.prune(keep_last=3)
     assert len(versions(thread)) == 3
     assert sum(record.size_bytes for record in store.log()) < 70_000  # it was 1 MB
 
@@ -339,7 +339,7 @@ def test_what_becomes_kept_while_a_policy_falls_behind_is_whole(store: statelog.
     """V1: more versions than a step may expire; some of the others are tagged, or forked from, before the next."""
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
-    store.retain(keep_last=2, as_policy=True)
+    store.set_retention(keep_last=2)
     with store.transaction() as tx:  # a policy's turn comes after the transaction
         for number in range(400):
             tx.thread("t", schema=SCHEMA).commit({"value": f"{number} " + "y" * 300})
@@ -371,7 +371,7 @@ def test_transactions_of_retention_are_bounded(store: statelog.Store, monkeypatc
         return rewrite(transaction, records, marks)
 
     monkeypatch.setattr(retention, "rewrite", note)
-    report = store.retain(keep_last=2)
+    report = store.prune(keep_last=2)
     assert report.expired_versions == 298 + 10
     assert max(count for count, _size in portions) == 64
     assert max(size for _count, size in portions) < 6_000_000
@@ -395,7 +395,7 @@ def test_others_commit_between_the_transactions_of_a_retention(
         return care(work)
 
     monkeypatch.setattr(store._engine, "care", commit_first)
-    assert store.retain(keep_last=1, threads="t").expired_versions == 639
+    assert store.prune(keep_last=1, threads="t").expired_versions == 639
     assert seen == list(range(len(seen)))
     assert len(seen) >= 20  # ten that expire, ten that vacuum
 
@@ -426,7 +426,7 @@ def test_what_is_kept_is_what_it_was(data: st.DataObject, tmp_path_factory: pyte
                 line.tag(f"t{number}", data.draw(st.sampled_from(versions(line))))
             else:
                 before = {(n, c.version): c.state.to_python() for n, each in enumerate(lines) for c in each.history()}
-                store.retain(keep_last=data.draw(st.integers(1, 4)), keep_tags=data.draw(st.booleans()))
+                store.prune(keep_last=data.draw(st.integers(1, 4)), keep_tags=data.draw(st.booleans()))
                 store._engine.cache.clear()
                 after = {(n, c.version): c.state.to_python() for n, each in enumerate(lines) for c in each.history()}
                 assert after.items() <= before.items()
@@ -443,7 +443,7 @@ def test_vacuum_without_marks_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(Marks, "mark", lambda _self, _refs: None)
     with statelog.open(tmp_path / "a.state", durability="interval") as store:
         fill(store.thread("t", schema=SCHEMA), 10)
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         assert "T5" in {problem.invariant for problem in store.verify().problems}
 
 
@@ -462,7 +462,7 @@ def test_vacuum_without_marks_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_retain_refuses_what_means_nothing(store: statelog.Store, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        store.retain(**options)
+        store.prune(**options)
 
 
 def test_what_is_not_there_cannot_be_pinned(store: statelog.Store, tmp_path: Path) -> None:
@@ -473,11 +473,11 @@ def test_what_is_not_there_cannot_be_pinned(store: statelog.Store, tmp_path: Pat
     with statelog.open(tmp_path / "another") as another:
         foreign = another.thread("t").commit({"n": 7})
         with pytest.raises(CheckpointNotFoundError):
-            store.retain(keep_last=1, pinned=[foreign])
+            store.prune(keep_last=1, pinned=[foreign])
     with pytest.raises(UsageError, match="pinned"):
-        store.retain(keep_last=1, pinned=[3])  # type: ignore[list-item]
+        store.prune(keep_last=1, pinned=[3])  # type: ignore[list-item]
     assert len(list(thread.history())) == 5
-    store.retain(keep_last=2)
+    store.prune(keep_last=2)
     with pytest.raises(CheckpointNotFoundError):
-        store.retain(keep_last=1, pinned=[expired])
+        store.prune(keep_last=1, pinned=[expired])
     assert len(list(thread.history())) == 2

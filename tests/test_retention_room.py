@@ -29,7 +29,7 @@ def test_a_full_store_of_lists_that_grow_is_emptied_by_retention(
             for number in itertools.count():
                 opened[number % threads].commit({"log": [f"{number} ".ljust(2 * size, "x")]})
         used = store.statistics().pages_used
-        assert store.retain(keep_last=2).expired_versions > 50
+        assert store.prune(keep_last=2).expired_versions > 50
         assert [len(list(thread.history())) for thread in opened] == [2] * threads
         assert store.statistics().pages_used <= used + 1  # the removals take a page
         for thread in opened:

@@ -130,7 +130,7 @@ def test_a_durable_commit_does_not_fail_if_retention_cannot_be_loaded(tmp_path, 
     with statelog.open(tmp_path / "s") as store:
         thread = store.thread("t")
         thread.commit({"a": 0})
-        store.retain(threads="t", keep_last=1, as_policy=True)
+        store.set_retention(threads="t", keep_last=1)
         with monkeypatch.context() as patch:
             patch.delitem(sys.modules, "statelog.log.care.retention")
             patch.delattr("statelog.log.care.retention")

@@ -107,7 +107,7 @@ def test_text_is_gone_when_the_borrowing_version_has_expired(store: statelog.Sto
     borrower = put(store, "b", secret)
     borrower.commit({"notes": {"value": "another"}})
     acts: list[Callable[[], object]] = [
-        lambda: store.retain(keep_last=1, threads="b"),
+        lambda: store.prune(keep_last=1, threads="b"),
         lambda: store.delete_thread("a"),
     ]
     for act in acts if first == "retained" else acts[::-1]:
@@ -120,7 +120,7 @@ def test_text_is_gone_when_owner_and_borrower_have_both_gone_on(store: statelog.
     secret = SECRETS["shared leaf"]
     for name in "ab":
         put(store, name, secret).commit({"notes": {"value": "another"}})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert found(store.path, secret)  # thread by thread it may not be taken (V2)
     report = store.compact()
     assert report.vacuumed_nodes > 0
@@ -132,7 +132,7 @@ def test_a_fork_keeps_text_until_its_thread_is_deleted(store: statelog.Store) ->
     thread = put(store, "a", secret)
     side = thread.fork("side", update={"log": ["x"]})
     thread.commit({"notes": {"value": "another"}})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store.compact()
     assert side.state["notes"]["value"] == secret
     store.delete_thread("a")
@@ -152,13 +152,13 @@ def test_pieces_that_the_borrower_went_on_from_are_nobodys(store: statelog.Store
     owner.commit({"text": reducers.Overwrite("another")})
     if owner_goes:
         store.delete_thread("a")
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert store.compact().vacuumed_nodes > 0
     for number in range(3):  # now that the note of the borrowing is gone
         borrower.commit({"log": [number]})
         if not owner_goes:
             owner.commit({"log": [number]})
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         store._engine.cache.clear()
         assert borrower.state["text"] == begin + "end"
         store.compact()
@@ -174,7 +174,7 @@ def test_text_borrowed_again_while_the_sweep_goes_on_stays(
     secret = SECRETS["string in pieces"]
     for name in "ab":
         put(store, name, secret).commit({"notes": {"value": "another"}})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     cut = vacuum.write_in_portions
 
     def commit_first(*arguments: Any) -> Any:
@@ -219,7 +219,7 @@ def test_a_swept_store_goes_through_export_and_import(store: statelog.Store, tmp
     for name in "ab":
         store.thread(name, schema=SCHEMA).commit({"text": public})
     store.thread("b").commit({"text": "end"})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store.delete_thread("a")
     store.compact()
     for number, threads in enumerate((None, ["b"])):
@@ -259,7 +259,7 @@ def test_what_versions_hold_is_what_it_was(tmp_path_factory: pytest.TempPathFact
             elif kind == "rollback" and thread.head is not None:
                 thread.rollback(min(c.version for c in thread.history()))
             elif kind == "retain":
-                store.retain(keep_last=1 + number, threads=name)
+                store.prune(keep_last=1 + number, threads=name)
             elif kind == "delete" and thread.head is not None:
                 store.delete_thread(name)
                 alive.discard(name)
@@ -295,7 +295,7 @@ def test_a_sweep_takes_some_ten_bytes_of_memory_for_a_record(path: Path) -> None
         for count in (500, 3500):
             for number in range(count):
                 thread.commit({"items": [text(number, 900)]})
-            store.retain(keep_last=1)
+            store.prune(keep_last=1)
             peaks.append(peak(store._engine))
         (small, few), (large, many) = peaks
         assert many - few > 3000

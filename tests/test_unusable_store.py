@@ -59,7 +59,7 @@ def test_a_closed_store_refuses_everything(store, thread):
         store.verify,
         store.rebuild_index,
         store.statistics,
-        lambda: store.retain(keep_last=1),
+        lambda: store.prune(keep_last=1),
     ):
         with pytest.raises(ClosedError):
             act()
@@ -84,7 +84,7 @@ def test_a_read_only_store_refuses_writes_and_goes_on_reading(store, thread):
             lambda: thread.tag("new"),
             lambda: thread.untag("tagged"),
             opened.rebuild_index,
-            lambda: opened.retain(keep_last=1),
+            lambda: opened.prune(keep_last=1),
             lambda: opened.delete_thread("t"),
             lambda: opened.thread("new").commit({"x": 1}),
         ):
@@ -180,7 +180,7 @@ def test_space_that_retention_frees_is_usable_again(path):
     with statelog.open(path, max_size_bytes=2 << 20) as store:
         thread = store.thread("t")
         fill_up(thread, 20_000)
-        store.retain(keep_last=2)
+        store.prune(keep_last=2)
         assert thread.commit({"log": os.urandom(200_000)}).version > 0
         assert store.verify().problems == []
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.aio.waiting import Turn, win
+from statelog.deprecated import OldBoardNames
 from statelog.errors import not_hiding
 from statelog.store.board import attempt_claim, attempt_lease
 
@@ -55,7 +56,7 @@ class Claim:
         await self._runner.run(self.fence.release, counts=counts)
 
 
-class Board:
+class Board(OldBoardNames):
     """See `statelog.Board`: the same names, awaited."""
 
     def __init__(self, runner: Runner, board: SyncBoard) -> None:
@@ -82,6 +83,7 @@ class Board:
         key: str,
         value: Any,
         *,
+        expected_version: int | None = None,
         ttl_s: float | None = None,
         priority: int = 0,
         delay_s: float | None = None,
@@ -89,7 +91,7 @@ class Board:
     ) -> Entry:
         """See `statelog.Board.set`."""
         how: dict[str, Any] = {"ttl_s": ttl_s, "priority": priority, "delay_s": delay_s, "fence": fence}
-        return await self._runner.run(partial(self._board.set, key, value, **how))
+        return await self._runner.run(partial(self._board.set, key, value, expected_version=expected_version, **how))
 
     async def create(
         self,
@@ -179,17 +181,17 @@ class Board:
         """See `statelog.Board.leases`."""
         return await self._runner.run(self._board.leases)
 
-    async def retain(
-        self,
-        pattern: str = "**",
-        *,
-        keep_last: int | None = None,
-        max_age: timedelta | float | None = None,
-        as_policy: bool = False,
+    async def prune(
+        self, pattern: str = "**", *, keep_last: int | None = None, max_age: timedelta | float | None = None
     ) -> RetentionReport:
-        """See `statelog.Board.retain`."""
-        call = partial(self._board.retain, keep_last=keep_last, max_age=max_age, as_policy=as_policy)
-        return await self._runner.run(call, pattern)
+        """See `statelog.Board.prune`."""
+        return await self._runner.run(self._board.prune, pattern, keep_last=keep_last, max_age=max_age)
+
+    async def set_retention(
+        self, pattern: str = "**", *, keep_last: int | None = None, max_age: timedelta | float | None = None
+    ) -> RetentionReport:
+        """See `statelog.Board.set_retention`."""
+        return await self._runner.run(self._board.set_retention, pattern, keep_last=keep_last, max_age=max_age)
 
     async def erase(self, pattern: str) -> builtins.list[str]:
         """See `statelog.Board.erase`."""

@@ -15,6 +15,7 @@ from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 from statelog.aio.transaction import Transaction
 from statelog.aio.waiting import FOREVER_S, holds, until
+from statelog.deprecated import OldStoreNames, renamed_keyword
 from statelog.errors import not_hiding
 from statelog.store.arguments import check_lsn, check_timeout
 from statelog.store.beside import opened_here
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Store(Threads):
+class Store(Threads, OldStoreNames):
     """See `statelog.Store`."""
 
     def __init__(self, runner: Runner, store: statelog.Store) -> None:
@@ -101,8 +102,8 @@ class Store(Threads):
         """Close the file. Cancelling the task does not keep it open."""
         await asyncio.shield(asyncio.wrap_future(self._runner.close(self._store.close)))
 
-    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
-        make = partial(self._store.thread, id, schema=schema, branch=branch, reborn=reborn)
+    def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
+        make = partial(self._store.thread, id, schema=schema, branch=branch, recreate=recreate)
         return Thread(self._runner, make, id, branch)
 
     def threads(self) -> AsyncIterator[ThreadInfo]:
@@ -127,9 +128,10 @@ class Store(Threads):
         """See `statelog.Store.release`."""
         await self._runner.run(self._store.release, place)
 
-    async def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
+    @renamed_keyword("reborn", "recreate")
+    async def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:
         """See `statelog.Store.copy_thread`."""
-        copied = await self._runner.run(self._store.copy_thread, source, target, reborn=reborn)
+        copied = await self._runner.run(self._store.copy_thread, source, target, recreate=recreate)
         return Thread(self._runner, lambda: copied, target, copied.branch)
 
     @asynccontextmanager
@@ -236,7 +238,7 @@ class Store(Threads):
 
     # What follows takes its time on a thread of the pool, and `progress` is called there.
 
-    async def retain(
+    async def prune(
         self,
         *,
         keep_last: int | None = None,
@@ -244,17 +246,28 @@ class Store(Threads):
         threads: str = "*",
         keep_tags: bool = True,
         pinned: Iterable[Checkpoint] = (),
-        as_policy: bool = False,
     ) -> RetentionReport:
-        """See `statelog.Store.retain`."""
+        """See `statelog.Store.prune`."""
         return await self._runner.run(
-            self._store.retain,
+            self._store.prune,
             keep_last=keep_last,
             max_age=max_age,
             threads=threads,
             keep_tags=keep_tags,
             pinned=pinned,
-            as_policy=as_policy,
+        )
+
+    async def set_retention(
+        self,
+        *,
+        keep_last: int | None = None,
+        max_age: timedelta | float | None = None,
+        threads: str = "*",
+        keep_tags: bool = True,
+    ) -> RetentionReport:
+        """See `statelog.Store.set_retention`."""
+        return await self._runner.run(
+            self._store.set_retention, keep_last=keep_last, max_age=max_age, threads=threads, keep_tags=keep_tags
         )
 
     def limit(
@@ -359,9 +372,9 @@ class Store(Threads):
         """See `statelog.Store.remote`."""
         return Remote(self._runner, self._store.remote)
 
-    async def fence(self, error: FencedError) -> None:
-        """See `statelog.Store.fence`."""
-        await self._runner.run(self._store.fence, error)
+    async def shut_off(self, error: FencedError) -> None:
+        """See `statelog.Store.shut_off`."""
+        await self._runner.run(self._store.shut_off, error)
 
 
 class Remote:

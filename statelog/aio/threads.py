@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, overload
 
+from statelog.deprecated import renamed_keyword
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -23,7 +25,7 @@ class Threads(ABC):
         *,
         schema: None = None,
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
     @overload
@@ -33,7 +35,7 @@ class Threads(ABC):
         *,
         schema: Callable[[], D],
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[D, D]: ...
     @overload
@@ -43,7 +45,7 @@ class Threads(ABC):
         *,
         schema: type[D],
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[D, AnyWrite]: ...
     @overload
@@ -53,7 +55,7 @@ class Threads(ABC):
         *,
         schema: type[M],
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[M, M | AnyWrite]: ...
     @overload
@@ -63,7 +65,7 @@ class Threads(ABC):
         *,
         schema: Versioned[S, W],
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[S, W]: ...
     @overload
@@ -73,21 +75,22 @@ class Threads(ABC):
         *,
         schema: object = None,
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
+    @renamed_keyword("reborn", "recreate")
     def thread(
         self,
         id: str,
         *,
         schema: object = None,
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Any, Any]:
         """Return a thread, opened at its first use; see `statelog.Store.thread`."""
-        made = self._thread(id, schema, branch, reborn=reborn)
+        made = self._thread(id, schema, branch, recreate=recreate)
         return made._including_quarantined() if include_quarantined else made  # noqa: SLF001 - it is new
 
     @abstractmethod
-    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread[Any, Any]: ...
+    def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread[Any, Any]: ...

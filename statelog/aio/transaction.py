@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from statelog.aio.board import Board
 from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
+from statelog.deprecated import renamed_keyword
 
 if TYPE_CHECKING:
     from statelog.aio.running import Runner
@@ -22,8 +23,8 @@ class Transaction(Threads):
         self._runner = runner
         self._transaction = transaction
 
-    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
-        make = partial(self._transaction.thread, id, schema=schema, branch=branch, reborn=reborn)
+    def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
+        make = partial(self._transaction.thread, id, schema=schema, branch=branch, recreate=recreate)
         return Thread(self._runner, make, id, branch)
 
     def board(
@@ -38,7 +39,8 @@ class Transaction(Threads):
         """See `statelog.store.transaction.Transaction.delete_thread`."""
         await self._runner.run(self._transaction.delete_thread, id)
 
-    async def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
+    @renamed_keyword("reborn", "recreate")
+    async def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:
         """See `statelog.store.transaction.Transaction.copy_thread`."""
-        copied = await self._runner.run(self._transaction.copy_thread, source, target, reborn=reborn)
+        copied = await self._runner.run(self._transaction.copy_thread, source, target, recreate=recreate)
         return Thread(self._runner, lambda: copied, target, copied.branch)

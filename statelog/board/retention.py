@@ -42,6 +42,11 @@ class Rule(NamedTuple):
     keep_last: int | None
     max_age_s: float | None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no rule. As a policy, it removes the policy of the pattern."""
+        return self.keep_last is None and self.max_age_s is None
+
     def lets_go(self, view: View, board: int, found: Found, time_us: int, until: int) -> bool:
         """Return True if a record may be removed.
 
@@ -120,7 +125,7 @@ def _is_there(transaction: Transaction, board: int, lsn: int) -> bool:
     return lsn > 0 and transaction.get_index(keys.encode_thread_event_key(board, lsn)) is not None
 
 
-def retain(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> RetentionReport:
+def prune(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> RetentionReport:
     """Remove at once all records that rules do not keep, and erase nodes that nothing reaches any more."""
     with engine.read() as view:
         lsns = list(records_of(view, board))

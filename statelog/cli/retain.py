@@ -55,9 +55,8 @@ def retain(
         age_s = _parse_age(max_age)
         _sweep_for_adapters(opened)
         try:
-            report = opened.retain(
-                keep_last=keep_last, max_age=age_s, threads=threads, keep_tags=keep_tags, as_policy=as_policy
-            )
+            remove = opened.set_retention if as_policy else opened.prune
+            report = remove(keep_last=keep_last, max_age=age_s, threads=threads, keep_tags=keep_tags)
         except UsageError as error:
             if error.facts.get("argument") != "keep_last":
                 raise

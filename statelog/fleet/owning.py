@@ -438,7 +438,7 @@ class Owner:
         if isinstance(error, FencedError):
             error = self._fenced(error)
             with contextlib.suppress(StatelogError):
-                self._store.fence(error)
+                self._store.shut_off(error)
         with self._changed:
             self._error = error
             self._changed.notify_all()

@@ -422,7 +422,9 @@ def _joined(
         store._engine.share(sharer)  # noqa: SLF001 - the fleet's door
         sharer.join()
         if not store.fenced:
-            store.fence(FencedError("many hosts share this store: open it with statelog.fleet.share", path=str(path)))
+            store.shut_off(
+                FencedError("many hosts share this store: open it with statelog.fleet.share", path=str(path))
+            )
     except BaseException:
         store.close()
         raise

@@ -231,8 +231,8 @@ class Engine:
         """Whether the store accepts no more commits."""
         return self.store_file.lmdb_file.is_fenced
 
-    def fence(self, error: FencedError) -> None:
-        """Let nobody commit any more; see `Store.fence`."""
+    def shut_off(self, error: FencedError) -> None:
+        """Forbid all later commits; see `Store.shut_off`."""
         self._check_open()
         if getpid() != self.store_file.lmdb_file.process_id:
             raise self.store_file.lmdb_file.forked_error()

@@ -278,7 +278,7 @@ class Session:
                     entry = board.get(self._thread_id)
                     ttl_s = self._ttl_s or (None if entry is None else entry.value["ttl_s"])
                     board.set(self._thread_id, {"ttl_s": ttl_s}, ttl_s=ttl_s)
-                    result = tx.thread(self._thread_id, reborn=is_deleted).edit(change, lazy=True)
+                    result = tx.thread(self._thread_id, recreate=is_deleted).edit(change, lazy=True)
             except ThreadDeletedError:
                 is_deleted = True
                 continue

@@ -94,9 +94,9 @@ class Watch:
 
         return timed
 
-    def _thread(self, session: Session, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
+    def _thread(self, session: Session, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
         self.look()
-        made: Thread = (TracedThread if self._is_tracing else Thread)(session, id, schema, branch, reborn=reborn)
+        made: Thread = (TracedThread if self._is_tracing else Thread)(session, id, schema, branch, recreate=recreate)
         if isinstance(made, TracedThread):
             made.watch = self
         return made

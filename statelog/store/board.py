@@ -15,11 +15,12 @@ from statelog.board.entry_writer import NO_PLACE
 from statelog.board.names import RESERVED, check_directory, check_key, check_prefix, compile_pattern
 from statelog.board.retention import Rule
 from statelog.board.rules import ALL, OWN
+from statelog.deprecated import OldBoardNames
 from statelog.errors import StatelogError, UsageError
 from statelog.log.kinds.entries import RANK, Act
 from statelog.store import claims
 from statelog.store.arguments import check_flag, check_priority, check_seconds
-from statelog.store.board_policies import erase_entries, is_turn, retain_board, take_turn
+from statelog.store.board_policies import erase_entries, is_turn, prune_board, set_board_policy, take_turn
 from statelog.store.board_reads import ReadBoard, check_moment
 from statelog.store.claims import ClaimAttempt, LeaseAttempt, to_us
 from statelog.store.entries import entry_of
@@ -48,15 +49,15 @@ if TYPE_CHECKING:
 _WRITE, _WRITE_AND_READ = ("write",), ("write", "read")
 
 
-class Board(ReadBoard):
+class Board(ReadBoard, OldBoardNames):
     """A handle of the board, which stores entries by key. `Store.board`, a transaction and a snapshot return one.
 
     Every write is one commit. Versions are LSNs. The version of a missing entry is 0. No read returns an entry that has
     expired. Values may be of all types that a channel accepts, and are returned as plain Python values.
 
     An operation that the rules of the handle do not allow raises AccessError. Lists, watches and `children` leave out
-    entries that the handle may not read. `update`, `cas` and `delete(expected_version=)` depend on the entry, so they
-    need the right to read the entry, too.
+    entries that the handle may not read. `update`, `cas`, `set(expected_version=)` and `delete(expected_version=)`
+    depend on the entry, so they need the right to read the entry, too.
     """
 
     # --- writing ----------------------------------------------------------------------
@@ -66,6 +67,7 @@ class Board(ReadBoard):
         key: str,
         value: Any,
         *,
+        expected_version: int | None = None,
         ttl_s: float | None = None,
         priority: int = 0,
         delay_s: float | None = None,
@@ -76,6 +78,7 @@ class Board(ReadBoard):
         Args:
             key: as for `get`.
             value: any value that a channel of a thread accepts.
+            expected_version: write only if the entry is at this version; 0 expects that there is no entry.
             ttl_s: the time in seconds after which the entry expires; None for never.
             priority: from -127 to 127. Entries with a higher priority are claimed first.
             delay_s: the time in seconds until the entry may be claimed.
@@ -84,6 +87,7 @@ class Board(ReadBoard):
         Raises:
             UsageError: `key` is not a valid key, or `ttl_s` is not positive.
             ValueTypeError, LimitError: the value cannot be stored.
+            ConflictError: the entry is at another version. Facts: key, expected_version, actual_version.
             LeaseLostError: `fence` has ended. Facts: key or name, token.
             StoreFullError: the quota or the disk is used up.
 
@@ -91,7 +95,10 @@ class Board(ReadBoard):
 
         """
         how = _check_how(ttl_s, priority, delay_s)
-        return self._put(key, reducers.replace, value, how, None, fence)
+        if expected_version is None:
+            return self._put(key, reducers.replace, value, how, None, fence)
+        check = partial(writing.check_version, key, expected_version)
+        return self._put(key, reducers.replace, value, how, check, fence, verbs=_WRITE_AND_READ)
 
     def create(
         self,
@@ -119,7 +126,7 @@ class Board(ReadBoard):
         delay_s: float | None = None,
         fence: Fence | None = None,
     ) -> Entry:
-        """Set an entry if it is at `expected_version`. Version 0 expects that there is no entry.
+        """Set an entry if it is at `expected_version`, as `set` does. Version 0 expects that there is no entry.
 
         Raises:
             ConflictError: the entry is at another version. Facts: key, expected_version, actual_version.
@@ -129,9 +136,15 @@ class Board(ReadBoard):
         """
         if expected_version is None:
             raise UsageError("cas needs expected_version=, 0 for no entry", argument="expected_version", value=None)
-        check = partial(writing.check_version, key, expected_version)
-        how = _check_how(ttl_s, priority, delay_s)
-        return self._put(key, reducers.replace, value, how, check, fence, verbs=_WRITE_AND_READ)
+        return self.set(
+            key,
+            value,
+            expected_version=expected_version,
+            ttl_s=ttl_s,
+            priority=priority,
+            delay_s=delay_s,
+            fence=fence,
+        )
 
     def update(
         self, key: str, reducer: Reducer | Callable[[Any, Any], Any], value: Any, *, fence: Fence | None = None
@@ -290,15 +303,14 @@ class Board(ReadBoard):
                 take_turn(at_once)
         return result
 
-    def retain(
+    def prune(
         self,
         pattern: str = "**",
         *,
         keep_last: int | None = None,
         max_age: timedelta | float | None = None,
-        as_policy: bool = False,
     ) -> RetentionReport:
-        """Remove old records of entries. The current version of each entry stays.
+        """Remove old records of entries now. The current version of each entry stays.
 
         A record is removed if neither rule keeps it. `keep_last` keeps the last records of each key. `max_age` keeps
         records younger than that age, and also removes deletion records. Records that a watcher has not seen yet
@@ -308,30 +320,59 @@ class Board(ReadBoard):
             pattern: a pattern of keys; see `list`.
             keep_last: the number of records to keep for each key.
             max_age: the age up to which records are kept, a timedelta or seconds.
-            as_policy: also apply the rule from time to time as entries are written. If several policies match a key,
-                the policy with the longest pattern applies. Without a rule, the policy of the pattern is deleted.
 
         Raises:
             UsageError: an argument is not valid, or no rule is given.
             AccessError: the handle has rules. Agents with rules may not remove records.
 
         """
-        session = claims.of_store(self._session, "retain")
+        session = claims.of_store(self._session, "prune")
+        rule = self._rule("prune", pattern, keep_last, max_age)
+        if rule.is_empty:
+            raise UsageError("prune needs keep_last= or max_age=", argument="keep_last", value=None)
+        return prune_board(session, rule)
+
+    def set_retention(
+        self,
+        pattern: str = "**",
+        *,
+        keep_last: int | None = None,
+        max_age: timedelta | float | None = None,
+    ) -> RetentionReport:
+        """Store a policy that removes old records of matching entries from now on. Apply it once now.
+
+        The rules are those of `prune`. Writes of entries apply the policy from time to time. If several policies match
+        a key, the policy with the longest pattern applies. Without a rule, the policy of the pattern is removed. A call
+        that changes nothing writes nothing.
+
+        Args:
+            pattern: a pattern of keys; see `list`.
+            keep_last: the number of records to keep for each key.
+            max_age: the age up to which records are kept, a timedelta or seconds.
+
+        Returns:
+            What was removed now.
+
+        Raises:
+            UsageError: an argument is not valid. LimitError: there are too many policies.
+            AccessError: the handle has rules. Agents with rules may not remove records.
+
+        """
+        session = claims.of_store(self._session, "set_retention")
+        return set_board_policy(session, self._rule("set_retention", pattern, keep_last, max_age))
+
+    def _rule(self, verb: str, pattern: str, keep_last: int | None, max_age: timedelta | float | None) -> Rule:
         compiled = compile_pattern(pattern)
-        policy = make_policy(keep_last, max_age, keep_tags=True, as_policy=as_policy)
+        policy = make_policy(keep_last, max_age, keep_tags=True)
         if self._rights is not ALL:
-            self._rights.check("retain", pattern)
-        if policy is None and not as_policy:
-            raise UsageError("retain needs keep_last= or max_age=", argument="keep_last", value=None)
-        keep_last, max_age_s = (None, None) if policy is None else (policy.keep_last, policy.max_age_s)
-        rule = Rule(compiled, keep_last, max_age_s)
-        return retain_board(session, rule, as_policy=as_policy)
+            self._rights.check(verb, pattern)
+        return Rule(compiled, None, None) if policy is None else Rule(compiled, policy.keep_last, policy.max_age_s)
 
     def erase(self, pattern: str) -> builtins.list[str]:
         """Delete all entries that match a pattern, and remove all their records. Return the keys.
 
         No read returns a value of these entries afterwards, also none of `history`, `get(at=)` or `rollback`, and
-        `Store.compact` removes their bytes from the file. Unlike `retain`, it removes records that a watcher has not
+        `Store.compact` removes their bytes from the file. Unlike `prune`, it removes records that a watcher has not
         seen yet: such a watch raises CursorExpiredError, and has to list the entries again. If the process dies
         meanwhile, some of the entries are deleted; the same call finishes the work, and returns all keys that it found.
         The keys of deleted entries may stay in the file as long as a watcher needs the records of the deletions.
@@ -348,7 +389,7 @@ class Board(ReadBoard):
         compiled = compile_pattern(pattern)
         self._rights.check_reserved("pattern", pattern)
         if self._rights.is_bound:
-            self._rights.check("retain", pattern)
+            self._rights.check("erase", pattern)
         return erase_entries(session, compiled)
 
     # --- watching -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from statelog import reducers
 from statelog.board import entry_writer, reading, writing
 from statelog.board.names import RESERVED, compile_pattern
-from statelog.board.retention import Rule, Turns, erase, keys_deleted, retain, rule_fields
+from statelog.board.retention import Rule, Turns, erase, keys_deleted, prune, rule_fields
 from statelog.errors import LimitError
 from statelog.format.digests import blake2b
 from statelog.limits import POLICIES_MAX
@@ -43,17 +43,22 @@ _ERASED = 1024
 """The number of entries that one commit of `erase_entries` deletes."""
 
 
-def retain_board(session: StoreSession, rule: Rule, *, as_policy: bool) -> RetentionReport:
-    """See `Board.retain`."""
+def prune_board(session: StoreSession, rule: Rule) -> RetentionReport:
+    """See `Board.prune`."""
     engine = session.engine
     engine.store_file.lmdb_file.check_writable()
-    if as_policy:
-        _store(session, rule)
     with session.read() as view:
         board = reading.board_of(view)
-    if board is None or (rule.keep_last is None and rule.max_age_s is None):
+    if board is None or rule.is_empty:
         return RetentionReport()
-    return retain(engine, board, [rule], _seen_by_all(engine))
+    return prune(engine, board, [rule], _seen_by_all(engine))
+
+
+def set_board_policy(session: StoreSession, rule: Rule) -> RetentionReport:
+    """See `Board.set_retention`."""
+    session.engine.store_file.lmdb_file.check_writable()
+    _store(session, rule)
+    return prune_board(session, rule)
 
 
 def erase_entries(session: StoreSession, pattern: Pattern) -> list[str]:
@@ -89,11 +94,10 @@ def _store(session: StoreSession, rule: Rule) -> None:
     key = _POLICIES + blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
     value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, fields, path=key))
-    is_none = rule.keep_last is None and rule.max_age_s is None
     with session.read() as view:
         board = reading.board_of(view)
         found = None if board is None else reading.find(view, board, key, now_us())
-    if (found is None) if is_none else (found is not None and _fields(session, found) == fields):
+    if (found is None) if rule.is_empty else (found is not None and _fields(session, found) == fields):
         return  # Programs set their policies at every start.
     if found is None and board is not None:
         with session.read() as view:
@@ -104,7 +108,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
 
     def work(writer: Writer) -> None:
         there = writing.find(writer, key)
-        if not is_none:
+        if not rule.is_empty:
             place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
             entry_writer.stage(writer, Act.SET, key, place=place, value=value)
         elif there is not None:

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from statelog.store.session import Session
 
 
-def copy_thread(session: Session, source: str, target: str, *, reborn: bool) -> Thread:
+def copy_thread(session: Session, source: str, target: str, *, recreate: bool) -> Thread:
     """Copy a thread; see `Store.copy_thread`."""
     check_thread_id(source)
     check_thread_id(target)
-    check_flag("reborn", reborn)
+    check_flag("recreate", recreate)
     for each in OWN_IDS:
         if each in (source, target):
             message = f"thread {each!r} has records of the board, and there is one board in a store"
             raise UsageError(message, argument="thread id", value=each)
-    session.act(partial(copying.copy_thread, source_id=source, target_id=target, anew=reborn))
+    session.act(partial(copying.copy_thread, source_id=source, target_id=target, anew=recreate))
     return Thread(session, target)

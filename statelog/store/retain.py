@@ -1,4 +1,4 @@
-"""Retention and deletion for `Store.retain`, `expire` and `delete_thread`."""
+"""Retention and deletion for `Store.prune`, `set_retention`, `expire` and `delete_thread`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from statelog.log.batch import Batch
     from statelog.log.engine import Engine
-    from statelog.log.view import View
+    from statelog.log.view import ThreadRow, View
     from statelog.store.checkpoint import Checkpoint
 
 
@@ -35,17 +35,14 @@ _POLICY_NUMBER_MAX = 2**53
 """The maximum number of seconds or versions in a policy."""
 
 
-def make_policy(
-    keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool, as_policy: bool = False
-) -> Policy | None:
-    """Return the policy of the arguments of `Store.retain`, or None without a rule.
+def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, keep_tags: bool) -> Policy | None:
+    """Return the policy of the arguments of `Store.prune`, or None without a rule.
 
     Raises:
         UsageError: an argument is not valid.
 
     """
     check_flag("keep_tags", keep_tags)
-    check_flag("as_policy", as_policy)
     if keep_last is None and max_age is None:
         return None
     if keep_last is not None and (isinstance(keep_last, bool) or not isinstance(keep_last, int) or keep_last < 1):
@@ -63,42 +60,63 @@ def make_policy(
     return Policy(keep_last, seconds, keep_tags)
 
 
-def retain_threads(
-    engine: Engine, policy: Policy | None, pattern: str, pinned: list[int], *, as_policy: bool
-) -> RetentionReport:
+def prune_threads(engine: Engine, policy: Policy | None, pattern: str, pinned: list[int]) -> RetentionReport:
     """Apply a policy to all threads whose id matches a pattern. Without a policy, apply their stored policies.
 
     Raises:
         UsageError: there is neither a given nor a stored policy.
 
     """
-    check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
-    if pinned and as_policy:
-        message = "pinned= cannot be part of a policy: tag the checkpoints instead"
-        raise UsageError(message, argument="pinned", value=pinned)
-    engine.store_file.lmdb_file.check_writable()  # even if there is nothing to remove
+    _check_pattern(engine, pattern)
+    leases, rows = _rows(engine, pattern)
+    if policy is None:
+        rows = [row for row in rows if row.policy]
+        with engine.read() as view:
+            has_policies = bool(view.policies())
+        if not rows and not has_policies:
+            message = "prune needs keep_last= or max_age=: no thread has a stored policy"
+            raise UsageError(message, argument="keep_last", value=None)
+    report = _erase_unowned(engine, leases)
+    for row in rows:
+        applied = Policy(**row.policy) if policy is None else policy
+        report.add(retain_thread(engine, row.lsn, applied, pinned))
+    return report
+
+
+def set_policies(engine: Engine, policy: Policy | None, pattern: str) -> RetentionReport:
+    """Store a policy for all threads whose id matches a pattern, and apply it. Without a policy, remove theirs."""
+    _check_pattern(engine, pattern)
     fields = {} if policy is None else policy.to_fields()
-    if as_policy:  # Store the policy first: new threads get it, and existing threads are in the rows below.
-        _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
+    # Store the policy first: new threads get it, and existing threads are in the rows below.
+    _store(engine, lambda batch: writer.set_store_policy(batch, pattern, fields))
+    leases, rows = _rows(engine, pattern)
+    report = _erase_unowned(engine, leases)
+    for row in rows:
+        if row.policy != fields:
+            _store(engine, partial(_set_policy, thread=row.lsn, fields=fields))
+        if policy is not None:
+            report.add(retain_thread(engine, row.lsn, policy, []))
+    return report
+
+
+def _check_pattern(engine: Engine, pattern: str) -> None:
+    check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
+    engine.store_file.lmdb_file.check_writable()  # even if there is nothing to remove
+
+
+def _rows(engine: Engine, pattern: str) -> tuple[int | None, list[ThreadRow]]:
+    """Return the thread of the leases, and the rows of the threads whose id matches."""
     with engine.read() as view:
         leases = view.thread_lsn(LEASES_ID)
-        rows = [row for row in view.threads() if fnmatchcase(row.id, pattern) and row.id not in OWN_IDS]
-        has_policies = bool(view.policies())
-    if policy is None and not as_policy:
-        rows = [row for row in rows if row.policy]
-        if not rows and not has_policies:
-            message = "retain needs keep_last= or max_age=: no thread has a stored policy"
-            raise UsageError(message, argument="keep_last", value=None)
+        return leases, [row for row in view.threads() if fnmatchcase(row.id, pattern) and row.id not in OWN_IDS]
+
+
+def _erase_unowned(engine: Engine, leases: int | None) -> RetentionReport:
+    """Erase leftovers and released leases. Return a report that has no threads yet."""
     report = erase_leftovers(engine)
     if leases is not None:
         report.add(redact_released(engine, leases))
     report.threads = 0
-    for row in rows:
-        if as_policy and row.policy != fields:
-            _store(engine, partial(_set_policy, thread=row.lsn, fields=fields))
-        applied = Policy(**row.policy) if policy is None and not as_policy else policy
-        if applied is not None:
-            report.add(retain_thread(engine, row.lsn, applied, pinned))
     return report
 
 

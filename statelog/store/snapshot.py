@@ -97,8 +97,8 @@ class Snapshot(Threads):
     def __init__(self, session: SnapshotSession) -> None:
         self._session = session
 
-    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
-        if reborn:
+    def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
+        if recreate:
             raise _for_reading()
         return Thread(self._session, id, schema, branch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from statelog.deprecated import OldStoreNames, renamed_keyword
 from statelog.errors import FencedError, UsageError, not_hiding
 from statelog.format.guard_key import GUARD_KEY
 from statelog.limits import INTERVAL_DEFAULT_MS, MAX_SIZE_BYTES_DEFAULT
@@ -58,7 +59,7 @@ def _is_guarded(engine: Engine) -> bool:
         return transaction.get_meta(GUARD_KEY) is not None
 
 
-class Store(Threads):
+class Store(Threads, OldStoreNames):
     """One open file. Several OS threads may use it. A forked child must open it again.
 
     Use it as a context manager, or call `close`.
@@ -102,7 +103,7 @@ class Store(Threads):
 
     @property
     def fenced(self) -> bool:
-        """Whether any process has called `fence`. Then no process can commit."""
+        """Whether any process has called `shut_off`. Then no process can commit."""
         return self._engine.is_fenced
 
     @property
@@ -136,8 +137,8 @@ class Store(Threads):
 
     # --- threads -----------------------------------------------------------------
 
-    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
-        return Thread(self._session, id, schema, branch, reborn=reborn)
+    def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
+        return Thread(self._session, id, schema, branch, recreate=recreate)
 
     def threads(self) -> Iterator[ThreadInfo]:
         """Yield all threads in order of creation, except the thread with the records of the board."""
@@ -163,7 +164,8 @@ class Store(Threads):
         with self._session.read() as view:
             return [row.id for row in view.threads() if containing in row.id and row.id not in OWN_IDS]
 
-    def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
+    @renamed_keyword("reborn", "recreate")
+    def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:
         """Create a thread with all branches, versions, ids of callers, metadata, tags and the schema of another thread.
 
         A copy of any length is one commit, with a record of about 200 bytes for each version. Values are shared.
@@ -174,16 +176,16 @@ class Store(Threads):
         Args:
             source: the id of the thread to copy.
             target: the id of the copy.
-            reborn: re-create the target if its thread was deleted.
+            recreate: re-create the target if its thread was deleted.
 
         Raises:
             ThreadNotFoundError: the source does not exist. AlreadyExistsError: the target exists.
-            ThreadDeletedError: the source was deleted, or the target was deleted and `reborn` is False.
+            ThreadDeletedError: the source was deleted, or the target was deleted and `recreate` is False.
 
         """
         from statelog.store.copies import copy_thread
 
-        return copy_thread(self._session, source, target, reborn=reborn)
+        return copy_thread(self._session, source, target, recreate=recreate)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
         """Return a context manager for a transaction. Its commits happen together at its end, or not at all.
@@ -377,7 +379,7 @@ class Store(Threads):
 
     # --- retention ---------------------------------------------------------------
 
-    def retain(
+    def prune(
         self,
         *,
         keep_last: int | None = None,
@@ -385,41 +387,68 @@ class Store(Threads):
         threads: str = "*",
         keep_tags: bool = True,
         pinned: Iterable[Checkpoint] = (),
-        as_policy: bool = False,
     ) -> RetentionReport:
-        """Remove old versions, and the values that only they use.
+        """Remove old versions now, and the values that only they use.
 
         A version is kept if it is among the last `keep_last` of its branch, younger than `max_age`, tagged, pinned, a
         head or a branch point. A dependent branch, whose head has the id of a version in the metadata
         `statelog:serves`, is removed with that version. The log keeps the chain digests of removed versions, so it
         still verifies. Later commits reuse the space. `compact` makes the file smaller.
 
+        Without a rule, the policies that `set_retention` stored are applied in full.
+
         Args:
             keep_last: the number of versions, at least 1.
             max_age: a timedelta or seconds, rounded up to whole seconds.
             threads: a pattern of thread ids, as for file names.
             keep_tags: whether tagged versions are kept.
-            pinned: further checkpoints to keep. With `as_policy`, tag them instead.
-            as_policy: also store the rules as the policy of matching threads, present and future. A commit applies the
-                policy every 64 versions. Without a rule, the policy is deleted.
-
-        A new thread gets the policy of the last call with `as_policy` whose pattern matches. An imported thread keeps
-        its policy. A call that changes nothing writes nothing. `threads()` returns the policy of each thread, and
-        `statistics()` the policies for future threads.
-
-        Without a rule and without `as_policy`, the stored policy of each thread is applied at once.
+            pinned: further checkpoints to keep.
 
         Raises:
             UsageError: a rule is not valid, or there is neither a given nor a stored rule.
             CheckpointNotFoundError: a pinned checkpoint does not exist. Nothing was removed.
-            LimitError: there are too many policies with different patterns.
 
         """
-        from statelog.store.retain import make_policy, retain_threads
+        from statelog.store.retain import make_policy, prune_threads
 
         refuse_beside(self._engine, AFTER_IT)
-        policy = make_policy(keep_last, max_age, keep_tags=keep_tags, as_policy=as_policy)
-        return retain_threads(self._engine, policy, threads, self._lsns_of(pinned), as_policy=as_policy)
+        policy = make_policy(keep_last, max_age, keep_tags=keep_tags)
+        return prune_threads(self._engine, policy, threads, self._lsns_of(pinned))
+
+    def set_retention(
+        self,
+        *,
+        keep_last: int | None = None,
+        max_age: timedelta | float | None = None,
+        threads: str = "*",
+        keep_tags: bool = True,
+    ) -> RetentionReport:
+        """Store a policy that removes old versions of matching threads, present and future. Apply it once now.
+
+        The rules are those of `prune`. A commit applies the policy of its thread every 64 versions. Without a rule, the
+        policy of the matching threads is removed, and all their versions stay from then on.
+
+        A new thread gets the policy of the last call whose pattern matches. An imported thread keeps its policy. A call
+        that changes nothing writes nothing, so call this each time the store is opened. `threads()` returns the policy
+        of each thread, and `statistics()` the policies for future threads.
+
+        Args:
+            keep_last: the number of versions, at least 1.
+            max_age: a timedelta or seconds, rounded up to whole seconds.
+            threads: a pattern of thread ids, as for file names.
+            keep_tags: whether tagged versions are kept.
+
+        Returns:
+            What was removed now.
+
+        Raises:
+            UsageError: a rule is not valid. LimitError: there are too many policies with different patterns.
+
+        """
+        from statelog.store.retain import make_policy, set_policies
+
+        refuse_beside(self._engine, AFTER_IT)
+        return set_policies(self._engine, make_policy(keep_last, max_age, keep_tags=keep_tags), threads)
 
     def limit(
         self,
@@ -465,7 +494,7 @@ class Store(Threads):
     def expire(self, checkpoints: Iterable[Checkpoint]) -> RetentionReport:
         """Remove these versions, and the values that only they use.
 
-        Tagged versions, heads and branch points stay. Dependent branches are removed with their versions. See `retain`.
+        Tagged versions, heads and branch points stay. Dependent branches are removed with their versions. See `prune`.
 
         Raises:
             ReadOnlyError: the store is open read-only.
@@ -480,7 +509,7 @@ class Store(Threads):
     def delete_thread(self, id: str) -> RetentionReport:
         """Delete a thread permanently, with its versions, names and values.
 
-        A late write to the thread raises ThreadDeletedError, until `thread(id, reborn=True)` re-creates the thread.
+        A late write to the thread raises ThreadDeletedError, until `thread(id, recreate=True)` re-creates the thread.
         Later commits overwrite its bytes, and `compact` erases them. The report has the number of removed versions.
 
         Raises:
@@ -767,20 +796,21 @@ class Store(Threads):
 
         return write_image_of(self._engine, target)
 
-    def fence(self, error: FencedError) -> None:
-        """Forbid all later commits in every process. Reads still work.
+    def shut_off(self, error: FencedError) -> None:
+        """Forbid all later commits in every process. Reads still work. A copy made by `image` accepts commits.
 
         Args:
             error: the error that commits of this store raise. Other processes raise a new `FencedError`.
 
         Raises:
-            UsageError: `error` is not a FencedError. StorageError, StoreLockedError: the fence cannot be written.
+            UsageError: `error` is not a FencedError.
+            StorageError, StoreLockedError: the mark in the file cannot be written.
 
         """
         if not isinstance(error, FencedError):
-            message = f"a store is fenced with a FencedError, not {error!r}"
+            message = f"a store is shut off with a FencedError, not {error!r}"
             raise UsageError(message, argument="error", value=error)
-        self._engine.fence(error)
+        self._engine.shut_off(error)
 
     def rebuild_index(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Rebuild the index from the log in one transaction. Return the number of records read."""

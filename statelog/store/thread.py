@@ -91,10 +91,10 @@ class Thread(Written[S, W]):
         schema: object = None,
         branch: str | None = None,
         *,
-        reborn: bool = False,
+        recreate: bool = False,
     ) -> None:
         check_thread_id(thread_id)
-        check_flag("reborn", reborn)
+        check_flag("recreate", recreate)
         if thread_id in OWN_IDS:
             message = f"thread {thread_id!r} has the records of the board: use store.board()"
             raise UsageError(message, argument="thread id", value=thread_id)
@@ -111,13 +111,13 @@ class Thread(Written[S, W]):
         self._lsn: int | None = None
         self._branch_number: int | None = None
         self._has_branches = False
-        self._may_be_reborn = reborn
+        self._may_recreate = recreate
         with session.read() as view:
             if not self._resolve(view) and branch != MAIN and self._lsn is not None:
                 self._resolve_line(view, self._lsn)
-        if reborn and self._lsn is not None:
+        if recreate and self._lsn is not None:
             message = f"thread {thread_id!r} is not deleted: only a deleted thread can be re-created"
-            raise UsageError(message, argument="reborn", thread=thread_id)
+            raise UsageError(message, argument="recreate", thread=thread_id)
         if branch != MAIN and self._branch_number is None:
             raise no_branch(thread_id, branch)
 
@@ -875,7 +875,7 @@ class Thread(Written[S, W]):
         if lsn is None:
             if self._branch != MAIN:
                 raise no_branch(self._id, self._branch)
-            return writer.create_thread(batch, self._id, self._given.specs(), anew=self._may_be_reborn), 0
+            return writer.create_thread(batch, self._id, self._given.specs(), anew=self._may_recreate), 0
         if self._declared is not None:
             added = reconcile(self._id, batch.view.thread(lsn).specs, self._given)
             if added:
@@ -901,7 +901,7 @@ class Thread(Written[S, W]):
     def _learn(self) -> None:
         """Remember the thread and the branch that a write has created."""
         self._branch_number = None
-        self._may_be_reborn = False
+        self._may_recreate = False
         with self._session.read() as view:
             self._resolve(view)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, overload
 
+from statelog.deprecated import renamed_keyword
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,7 +30,7 @@ class Threads(ABC):
         *,
         schema: None = None,
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
     @overload
@@ -38,7 +40,7 @@ class Threads(ABC):
         *,
         schema: Callable[[], D],
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[D, D]: ...
     @overload
@@ -48,7 +50,7 @@ class Threads(ABC):
         *,
         schema: type[D],
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[D, AnyWrite]: ...
     @overload
@@ -58,7 +60,7 @@ class Threads(ABC):
         *,
         schema: type[M],
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[M, M | AnyWrite]: ...
     @overload
@@ -68,7 +70,7 @@ class Threads(ABC):
         *,
         schema: Versioned[S, W],
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[S, W]: ...
     @overload
@@ -78,16 +80,17 @@ class Threads(ABC):
         *,
         schema: object = None,
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
+    @renamed_keyword("reborn", "recreate")
     def thread(
         self,
         id: str,
         *,
         schema: object = None,
         branch: str | None = None,
-        reborn: bool = False,
+        recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Any, Any]:
         """Return a thread; it comes to be with its first commit.
@@ -99,19 +102,19 @@ class Threads(ABC):
                 has the reducers it remembers, and shows states as they were written.
             branch: one of the thread's branches. If it is left out, the thread is on `main`; a thread of LangGraph
                 shows the checkpoint that `graph.get_state` shows, on whatever branch that lies.
-            reborn: begin the id anew if its thread was deleted. What holds the deleted one still gets
-                ThreadDeletedError; the log has both.
+            recreate: re-create the thread if it was deleted. Handles of the deleted thread still raise
+                ThreadDeletedError. The log has both threads.
             include_quarantined: whether reads of the thread return values that a check of a guard has quarantined. If
                 False, they return a `guard.Quarantined` in place of such a value.
 
         Raises:
             SchemaError: the thread remembers other reducers, or a schema of another name; the message shows both.
             BranchNotFoundError: no such branch.
-            UsageError: `reborn` is no bool, or there is a thread of that id; or on a snapshot, which is for reading.
+            UsageError: `recreate` is not a bool, the thread with this id is not deleted, or this is a snapshot.
 
         """
-        made = self._thread(id, schema, branch, reborn=reborn)
+        made = self._thread(id, schema, branch, recreate=recreate)
         return made._including_quarantined() if include_quarantined else made  # noqa: SLF001 - it is new
 
     @abstractmethod
-    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread[Any, Any]: ...
+    def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread[Any, Any]: ...

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from statelog.deprecated import renamed_keyword
 from statelog.errors import UsageError
 from statelog.format.record import NO_DIGEST
 from statelog.log.batch import Batch, Head, LogEnd, Memory, read_log_end
@@ -289,9 +290,9 @@ class Transaction(Threads):
     def __init__(self, session: TransactionSession) -> None:
         self._session = session
 
-    def _thread(self, id: str, schema: object, branch: str | None, *, reborn: bool) -> Thread:
+    def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
         self._session.check_open()
-        return Thread(self._session, id, schema, branch, reborn=reborn)
+        return Thread(self._session, id, schema, branch, recreate=recreate)
 
     def board(
         self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
@@ -303,14 +304,15 @@ class Transaction(Threads):
         self._session.check_open()
         return Board(self._session, agent, rules, include_quarantined=include_quarantined)
 
-    def copy_thread(self, source: str, target: str, *, reborn: bool = False) -> Thread:
+    @renamed_keyword("reborn", "recreate")
+    def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:
         """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
-        return copy_thread(self._session, source, target, reborn=reborn)
+        return copy_thread(self._session, source, target, recreate=recreate)
 
     def delete_thread(self, id: str) -> None:
         """Delete a thread at the end, also one that this transaction has changed; see `Store.delete_thread`.
 
-        Its id may be begun anew in the same transaction (`thread(id, reborn=True)`).
+        The same transaction may re-create the thread (`thread(id, recreate=True)`).
 
         Raises:
             ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.

@@ -132,7 +132,7 @@ def _look_at_log(store: Store, after: int) -> int:
 def _keep(store: Store) -> Iterator[int]:
     """Let old versions of the second threads go, without end."""
     while True:
-        yield store.retain(keep_last=PAIR_KEEPS, threads="pair *").expired_versions
+        yield store.prune(keep_last=PAIR_KEEPS, threads="pair *").expired_versions
         time.sleep(0.1)
 
 

@@ -129,7 +129,7 @@ class StoreModel:
         self._rows = list(other._rows)
 
     def set_policy(self, pattern: str, policy: dict[str, Any]) -> None:
-        """Set the retention policy of all threads whose id fits, and of those to come, as `Store.retain` does.
+        """Set the retention policy of all threads whose id fits, and of those to come, as `Store.set_retention` does.
 
         Args:
             pattern: as for file names.

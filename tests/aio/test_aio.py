@@ -129,7 +129,7 @@ def test_care_of_a_store(tmp_path: Path) -> None:
                 await copy.import_(stream)
                 assert await copy.thread("t").state == {"n": 4}
             assert (await store.expire([made[0]])).expired_versions == 1
-            assert (await store.retain(keep_last=2)).expired_versions == 2
+            assert (await store.prune(keep_last=2)).expired_versions == 2
             assert [c.version async for c in thread.history()] == [4, 3]
             await store.delete_thread("t")
             with pytest.raises(ThreadDeletedError):

@@ -232,7 +232,7 @@ def test_care_keeps_all_of_it(store):
     _fill(store)
     store.thread("t").commit({"text": LARGE["file 1"] * 3})
     told = _told(store)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store.compact()
     assert _told(store) == told
     store.rebuild_index()

@@ -177,7 +177,7 @@ class Boards(RuleBasedStateMachine):
 
     @rule()
     def care(self):
-        self.store.retain(keep_last=1)
+        self.store.prune(keep_last=1)
         self.store.compact()
 
     # --- reads ------------------------------------------------------------------------

@@ -293,7 +293,7 @@ def test_a_store_that_is_read_only_is_not_written_to(tmp_path, has_entries):
             lambda: board.claim("t"),
             lambda: board.lease("t"),
             lambda: board.rollback("", to=0),
-            lambda: board.retain("t", keep_last=1),
+            lambda: board.prune("t", keep_last=1),
             board.sweep,
         ):
             with pytest.raises(statelog.errors.ReadOnlyError):

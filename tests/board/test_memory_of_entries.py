@@ -96,7 +96,7 @@ def test_a_history_that_was_let_go_elsewhere_is_not_continued_from_memory(store,
         board.set("a", number)
     board.set("gone", 1)
     board.delete("gone")
-    elsewhere('board.retain("**", max_age=0)')
+    elsewhere('board.prune("**", max_age=0)')
     version = board.set("a", 5).version
     board.create("gone", 2)
     assert [entry.value for entry in board.history("a")] == [5, 4]

@@ -132,10 +132,10 @@ def test_an_own_handle_of_a_transaction_writes_them_with_all_else(store, own):
 
 def test_policies_of_retention_stay_the_users_by_retain_alone(store):
     board = store.board()
-    board.retain("t/*", keep_last=2, as_policy=True)
+    board.set_retention("t/*", keep_last=2)
     [policy] = board.list("durable/**")
     for call in (lambda: board.delete(policy.key), lambda: board.set(policy.key, {})):
         with pytest.raises(UsageError, match="reserved"):
             call()
-    board.retain("t/*", as_policy=True)
+    board.set_retention("t/*")
     assert board.list("durable/**") == []

@@ -33,7 +33,7 @@ def test_the_last_records_of_each_key_stay(store):
         board.set("t/a", number)
         board.set("t/b", number)
         board.set("other", number)
-    report = board.retain("t/*", keep_last=3)
+    report = board.prune("t/*", keep_last=3)
     assert report.expired_versions == 14
     assert versions(board, "t/a") == versions(board, "t/b") == [9, 8, 7]
     assert len(versions(board, "other")) == 10
@@ -44,9 +44,9 @@ def test_what_is_young_stays(store):
     board = store.board()
     board.set("t", 1)
     board.set("t", 2)
-    assert board.retain("t", max_age=60).expired_versions == 0
+    assert board.prune("t", max_age=60).expired_versions == 0
     time.sleep(0.01)
-    board.retain("t", max_age=0.005)
+    board.prune("t", max_age=0.005)
     assert versions(board, "t") == [2]
     check(store)
 
@@ -57,9 +57,9 @@ def test_a_deleted_key_goes_as_a_whole_with_its_age(store):
     board.set("t", 2)
     board.delete("t")
     board.set("stays", 1)
-    board.retain("**", keep_last=1)
+    board.prune("**", keep_last=1)
     assert [entry.kind for entry in board.history("t")] == ["delete"]
-    board.retain("**", max_age=0)
+    board.prune("**", max_age=0)
     assert board.history("t") == []
     assert board.set("t", 3).version > 0
     check(store)
@@ -72,7 +72,7 @@ def test_text_that_was_let_go_is_not_in_a_compacted_file(store):
     board.set("u", {"deep": [SECRET]})
     board.delete("u")
     assert SECRET.encode() in store.path.read_bytes()
-    board.retain("**", keep_last=1)
+    board.prune("**", keep_last=1)
     store.compact()
     check(store)
     assert SECRET.encode() not in store.path.read_bytes()
@@ -86,8 +86,8 @@ def test_values_that_others_share_stay(store):
     mark = board.set("x", [SECRET] * 3).version
     board.set("x", 1)
     board.rollback("x", to=mark)
-    board.retain("**", keep_last=1)
-    board.retain("**", max_age=0)
+    board.prune("**", keep_last=1)
+    board.prune("**", max_age=0)
     store.compact()
     assert board.get("done/1").value == value
     assert board.get("x").value == [SECRET] * 3
@@ -99,7 +99,7 @@ def test_claims_outlive_their_records(store):
     board.set("t", 1)
     claim = board.claim("t")
     claim.renew()
-    board.retain("**", keep_last=1)
+    board.prune("**", keep_last=1)
     claim.complete(2, to="done/")
     assert board.get("done/t").value == 2
     check(store)
@@ -109,7 +109,7 @@ def test_what_was_let_go_is_said_to_be(store):
     board = store.board()
     first = board.set("t", 1).version
     board.set("t", 2)
-    board.retain("t", keep_last=1)
+    board.prune("t", keep_last=1)
     with pytest.raises(ExpiredError):
         board.get("t", at=first)
     with pytest.raises(ExpiredError):
@@ -119,14 +119,14 @@ def test_what_was_let_go_is_said_to_be(store):
 
 def test_a_policy_bounds_history_while_others_write(store):
     board = store.board()
-    board.retain("t/*", keep_last=2, as_policy=True)
+    board.set_retention("t/*", keep_last=2)
     for number in range(3000):
         board.set(f"t/{number % 3}", f"{number} {SECRET}")
     assert all(len(versions(board, f"t/{each}")) < 700 for each in range(3))
     assert board.list("**", limit=9)[0].key == "t/0"
     assert board.children() == ["t/"]
     check(store)
-    board.retain("t/*", as_policy=True)
+    board.set_retention("t/*")
     before = len(versions(board, "t/0"))
     for number in range(300):
         board.set("t/0", number)
@@ -135,7 +135,7 @@ def test_a_policy_bounds_history_while_others_write(store):
 
 def test_a_policy_is_no_entry_of_the_users(store):
     board = store.board()
-    board.retain("t/*", keep_last=2, as_policy=True)
+    board.set_retention("t/*", keep_last=2)
     board.set("t/0", 0)
     assert (board.children(), [entry.key for entry in board.list()]) == (["t/"], ["t/0"])
     assert board.rollback("", to=0) == ["t/0"]
@@ -149,7 +149,7 @@ def test_what_another_process_has_let_go_meanwhile_is_passed_over(store):
     with store._engine.read() as view:
         owner = board_of(view)
         lsns = list(records_of(view, owner))
-    board.retain("t", keep_last=3)
+    board.prune("t", keep_last=3)
     rule = Rule(compile_pattern("t"), 2, None)
     assert choose(store._engine, owner, [rule], lsns, store.last_lsn) == lsns[2:3]
 
@@ -158,7 +158,7 @@ def test_an_export_brings_a_board_that_has_let_go(store, tmp_path):
     board = store.board()
     for number in range(5):
         board.set("t", number)
-    board.retain("t", keep_last=2)
+    board.prune("t", keep_last=2)
     with (tmp_path / "a.export").open("wb") as target:
         store.export(target)
     with statelog.open(tmp_path / "b.state") as other:
@@ -171,7 +171,7 @@ def test_an_export_brings_a_board_that_has_let_go(store, tmp_path):
 @pytest.mark.parametrize("arguments", [{}, {"keep_last": 0}, {"max_age": -1}, {"keep_last": 1, "pattern": "a//"}])
 def test_what_is_no_rule_is_refused(store, arguments):
     with pytest.raises(UsageError):
-        store.board().retain(**arguments)
+        store.board().prune(**arguments)
 
 
 def test_the_board_takes_as_many_policies_as_the_limits_say(store, monkeypatch):
@@ -179,9 +179,9 @@ def test_the_board_takes_as_many_policies_as_the_limits_say(store, monkeypatch):
     board = store.board()
     board.set("a", 1)
     for pattern in ("a/*", "b/*", "a/*"):
-        board.retain(pattern, keep_last=3, as_policy=True)
+        board.set_retention(pattern, keep_last=3)
     with pytest.raises(LimitError) as caught:
-        board.retain("c/*", keep_last=3, as_policy=True)
+        board.set_retention("c/*", keep_last=3)
     assert (caught.value.actual, caught.value.limit) == (3, 2)
-    board.retain("b/*", as_policy=True)
-    board.retain("c/*", keep_last=3, as_policy=True)
+    board.set_retention("b/*")
+    board.set_retention("c/*", keep_last=3)

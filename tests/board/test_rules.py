@@ -133,7 +133,7 @@ def test_what_are_no_rules_is_refused(rules):
 
 def test_rules_are_for_agents_and_not_for_care(bound):
     with pytest.raises(AccessError):
-        bound.retain("**", keep_last=1)
+        bound.prune("**", keep_last=1)
 
 
 # --- a handle that may write a key and may not read it -----------------------------------
@@ -253,11 +253,11 @@ def test_an_agent_gets_its_claim_again_when_retention_has_removed_the_record_of_
     claim = board.claim("tasks/*", lease_s=600)
     claim.renew()
     store.board(agent="boss").set("tasks/1", 2)
-    store.board().retain(keep_last=2)
+    store.board().prune(keep_last=2)
     board.claim_of("tasks/1", claim.token).renew()
     assert store.board().get("tasks/1").claim.holder == "junior"
     store.board(agent="boss").set("tasks/1", 3)
-    store.board().retain(keep_last=1)  # nothing that is kept says whose claim it is
+    store.board().prune(keep_last=1)  # nothing that is kept says whose claim it is
     assert store.board().get("tasks/1").claim.holder is None
     with pytest.raises(LeaseLostError):
         board.claim_of("tasks/1", claim.token)

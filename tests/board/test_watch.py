@@ -205,7 +205,7 @@ def test_a_cursor_behind_which_events_were_let_go_is_refused_and_says_from_where
         board.set("t", number)
     cursor = next(board.watch(after=0, follow=False)).cursor
     watch.close()
-    board.retain("**", keep_last=2)
+    board.prune("**", keep_last=2)
     with pytest.raises(CursorExpiredError) as caught:
         board.watch(after=cursor)
     assert [event.new for event in board.watch(after=caught.value.oldest, follow=False)] == [8, 9]
@@ -216,9 +216,9 @@ def test_a_watch_of_what_is_kept_begins_behind_what_retention_has_removed(store)
     for number in range(5):
         board.set("t", number)
     board.set("other", 5)
-    board.retain("**", keep_last=2)
+    board.prune("**", keep_last=2)
     assert [event.new for event in board.watch(follow=False)] == [3, 4, 5]
-    board.retain("t", keep_last=1)
+    board.prune("t", keep_last=1)
     assert [event.new for event in board.watch(follow=False)] == [4, 5]
     board.set("t", 6)
     assert [event.new for event in board.watch("t", follow=False)] == [4, 6]
@@ -231,7 +231,7 @@ def test_retention_leaves_what_a_watcher_has_yet_to_see(store):
     assert next(watch).new == -1
     for number in range(300):
         board.set("t", number)
-    board.retain("**", keep_last=1)
+    board.prune("**", keep_last=1)
     store.compact()
     assert [(event.old, event.new) for event in watch] == [(number - 1, number) for number in range(300)]
 

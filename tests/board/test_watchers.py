@@ -75,7 +75,7 @@ def run(tmp_path, count, watchers, seed):
                 os.kill(processes[victim].pid, signal.SIGKILL)
                 processes[victim].wait()
                 processes[victim] = start(path, PATTERNS[victim % 4], diaries[victim])
-                board.retain("**", keep_last=1)
+                board.prune("**", keep_last=1)
             if number % max(count // 5, 1) == 0:
                 store.compact()
         written.append((board.set("t/end", 0).version, "set", "t/end"))

@@ -134,7 +134,7 @@ def test_a_watch_that_cannot_be_is_refused(run, shared, arguments, code, why):
 def test_a_watch_from_where_events_were_let_go_names_the_oldest(run, shared):
     with statelog.open(shared) as store:
         store.board().set("tasks/1", "again")
-        store.board().retain("**", keep_last=1)
+        store.board().prune("**", keep_last=1)
     answer = run("board", "watch", shared, "--after", 1, "--timeout", 0.05, "--json")
     facts = json.loads(answer.err)["facts"]
     assert (answer.code, facts["oldest"] > 1) == (3, True), answer

@@ -117,7 +117,7 @@ def test_a_tree_of_nothing_says_so(run, path):
 
 def test_versions_that_expired_are_no_failure(run, grown):
     with statelog.open(grown) as store:
-        store.retain(keep_last=1, keep_tags=False)
+        store.prune(keep_last=1, keep_tags=False)
     answer = run("tree", grown, "t")
     assert (answer.code, answer.err) == (0, "")
     assert "head" in answer.out

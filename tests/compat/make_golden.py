@@ -98,17 +98,17 @@ def make(path, name):
             make_runs(store) if name == "runs" else take_in_removals(store, path.with_name("source.state"))
             return
         if name == "policies":
-            store.retain(keep_last=70, as_policy=True)
-            store.retain(max_age=10**9, threads="l*", as_policy=True)
-            store.retain(threads="small", as_policy=True)
-            store.retain(keep_last=5, threads="to come", as_policy=True)
+            store.set_retention(keep_last=70)
+            store.set_retention(max_age=10**9, threads="l*")
+            store.set_retention(threads="small")
+            store.set_retention(keep_last=5, threads="to come")
         perform_all(HISTORY, store, schema=SCHEMA)
         if name == "copied":
             store.copy_thread("small", "copy")
             store.copy_thread("copy", "copy of the copy").commit({"total": 1})
             store.copy_thread("large", "large, copied").commit({"total": 1})
             store.thread("copy").rollback("second")
-            store.retain(keep_last=2, threads="copy")
+            store.prune(keep_last=2, threads="copy")
             store.delete_thread("small")
             store.delete_thread("large, copied")
         if name == "named":
@@ -132,14 +132,14 @@ def make(path, name):
         if name == "begun_anew":
             for life in range(2, 4):
                 store.delete_thread("small")
-                store.thread("small", reborn=True).commit({"life": life})
+                store.thread("small", recreate=True).commit({"life": life})
             store.delete_thread("new")
         if name == "retained":
             thread = store.thread("many")
             thread.tag("kept", 10)
-            store.retain(keep_last=5, threads="*")
+            store.prune(keep_last=5, threads="*")
             store.delete_thread("small")
-            store.retain(keep_last=50, threads="large", as_policy=True)
+            store.set_retention(keep_last=50, threads="large")
             thread.commit({"total": 1})
 
 
@@ -155,8 +155,8 @@ def take_in_removals(store, source_path):
             board.lease("once", auto_renew=False).release()
             board.delete("notes/1")
             if turn != 1:
-                source.retain(keep_last=3)
-                board.retain("notes/*", keep_last=1)
+                source.prune(keep_last=3)
+                board.prune("notes/*", keep_last=1)
             if turn:
                 stream = io.BytesIO()
                 source.export(stream, since=store.last_lsn)
@@ -170,14 +170,14 @@ def name_removed(store):
     for thread in ("small", "large"):
         store.delete_thread(thread)
     store.copy_thread("many", "copy")
-    store.retain(keep_last=3, threads="many")
+    store.prune(keep_last=3, threads="many")
     store.delete_thread("copy")
     lease = store.board(agent="golden").lease("once", auto_renew=False)
     lease.renew()
     lease.release()
     for number in range(4):
         store.board().set("notes/1", f"note {number} " * 200)
-    store.board().retain("notes/*", keep_last=1)
+    store.board().prune("notes/*", keep_last=1)
     store.compact()
 
 
@@ -194,7 +194,7 @@ def claim_some(board):
     board.lease("held", ttl_s=1e9, auto_renew=False)
     for number in range(5):
         board.set("short", f"text {number} " * 100)
-    board.retain("short", keep_last=2, as_policy=True)
+    board.set_retention("short", keep_last=2)
 
 
 def describe(store):

@@ -56,7 +56,7 @@ def test_the_anchor_of_a_golden_store_holds_after_it_was_brought_to_this_format(
         assert store.verify(expect=anchor).ok
         for info in store.threads():
             store.thread(info.id).commit({"total": 1})
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         store.compact()
         assert store.verify(expect=anchor).ok
 

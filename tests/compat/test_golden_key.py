@@ -48,7 +48,7 @@ def make(path):
         store.board().set("entry", {"v": 1})
         store.thread("gone").commit({"n": 1})
         store.delete_thread("gone")
-        store.retain(keep_last=4)
+        store.prune(keep_last=4)
         store.compact()
         return [describe(store), store.anchor().hex()]
 

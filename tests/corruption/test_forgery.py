@@ -64,7 +64,7 @@ def fill(path, key=KEY):
         store.thread("gone").commit({"n": 1})
         store.delete_thread("gone")
         store.copy_thread("t", "copy")
-        store.retain(keep_last=100, threads="x*", as_policy=True)
+        store.set_retention(keep_last=100, threads="x*")
         board = store.board()
         board.set("queue/a", {"v": 1}, ttl_s=3600.0)
         board.set("queue/b", {"v": 2})

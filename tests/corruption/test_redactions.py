@@ -114,7 +114,7 @@ def test_verify_reports_every_kind_of_record_that_somebody_has_redacted(path):
         store.copy_thread("t", "copy")
         store.thread("t").fork("other", at=0)
         store.thread("t").commit({"more": 1})
-        store.retain(keep_last=100, threads="t", as_policy=True)
+        store.set_retention(keep_last=100, threads="t")
         kinds = {each.type: each.lsn for each in store.log() if each.body or each.type == "delete"}
     assert {*kinds} >= {"thread", "checkpoint", "fork", "tag", "delete", "policy", "loan", "entry", "removal"}
     for lsn in kinds.values():
@@ -257,7 +257,7 @@ def test_a_removal_that_somebody_changes_before_the_anchor_is_found(path, redoes
 def test_a_removal_that_is_cut_out_leaves_its_records_unnamed(path):
     fill(path)
     with statelog.open(path) as store:
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         removed = next(each.body["removed"] for each in reversed(list(store.log())) if each.type == "removal")
         last = store.last_lsn
     assert found(path) == set()
@@ -286,8 +286,8 @@ def board(store):
     for number in range(5):
         store.board().set("key", number)
     store.board().delete("key")
-    store.board().retain("**", keep_last=1)
-    store.board().retain("**", max_age=0)
+    store.board().prune("**", keep_last=1)
+    store.board().prune("**", max_age=0)
 
 
 def delete(store):
@@ -300,7 +300,7 @@ def together(store):
         transaction.thread("t").commit({"n": 7})
         transaction.thread("u").commit({"n": 7})
     store.delete_thread("u")
-    store.thread("u", reborn=True).commit({"n": 1})
+    store.thread("u", recreate=True).commit({"n": 1})
     store.delete_thread("u")
 
 
@@ -312,7 +312,7 @@ def copies(store):
 
 
 def policy(store):
-    store.retain(keep_last=2, as_policy=True)
+    store.set_retention(keep_last=2)
     for number in range(200):
         store.thread("t").commit({"n": number})
 
@@ -356,7 +356,7 @@ def test_records_that_only_bring_nodes_need_no_name_until_nodes_go(tmp_path, mon
         assert copy.verify().problems == []
         copy.copy_thread("t", "copy")
         copy.delete_thread("copy")
-        copy.retain(keep_last=2)
+        copy.prune(keep_last=2)
         assert copy.verify().problems == []
         copy.compact()
         assert copy.verify().problems == []
@@ -447,7 +447,7 @@ def test_a_store_restored_as_of_an_lsn_names_what_its_segment_removes_later(tmp_
 def test_a_salvaged_store_names_what_salvage_has_removed(path, tmp_path):
     fill(path, 40)
     with statelog.open(path) as store:
-        store.retain(keep_last=30)
+        store.prune(keep_last=30)
         lsns = [store.thread("t").at(version).lsn for version in (20, 25)]
         removal = next(each.lsn for each in reversed(list(store.log())) if each.type == "removal")
         records = [read(store, lsn) for lsn in (*lsns, removal)]
@@ -486,7 +486,7 @@ def test_an_older_log_names_all_from_its_first_compaction_on(path, name):
         last = store.last_lsn
         assert store.verify(expect=anchor).unnamed == 0
         store.compact()
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         store.compact()
         assert store.verify(expect=anchor).problems == []
         assert sum(each.body == {"removed": []} for each in store.log()) == 1

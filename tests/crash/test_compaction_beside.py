@@ -271,7 +271,7 @@ def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(p
         with forks.Popen([sys.executable, "-c", COMPACT_ONCE, str(path)], **pipes) as child:
             assert child.stdout.readline() == b"open\n"
             monkeypatch.setattr(Wal, "note_unappended", note_and_compact)
-            store.retain(keep_last=1)
+            store.prune(keep_last=1)
             assert child.wait(300) == 0
         assert store.verify().problems == []
         assert [checkpoint.version for checkpoint in thread.history()] == [49]
@@ -289,13 +289,13 @@ def test_what_is_let_go_meanwhile_is_not_carried_over(path, times, copies):
         if len(made) <= times:
             thread.commit({"text": f"secret {len(made)}"})
             thread.commit({"text": ""})
-            store.retain(keep_last=1)
+            store.prune(keep_last=1)
 
     with statelog.open(path) as store:
         thread = store.thread("here")
         thread.commit({"text": "secret"})
         thread.commit({"text": ""})
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         faults.arm("compaction.before_first_sync", action=let_go)
         try:
             store.compact()

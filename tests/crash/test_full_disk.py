@@ -53,7 +53,7 @@ def test_a_full_disk_is_read_and_emptied_and_filled_again_and_again(small_disk, 
         for turn in range(3):
             thread = f"t{turn}"
             assert len(store.thread(thread).state["text"]) == size_bytes // 2 * 2
-            assert store.retain(keep_last=2, threads=thread).freed_bytes > 0
+            assert store.prune(keep_last=2, threads=thread).freed_bytes > 0
             made, refused = fill(store, thread, size_bytes, generator)
             assert made > first // 4
             with pytest.raises(StoreFullError, match="disk is full"):  # not so another: its pieces may take a page less
@@ -130,7 +130,7 @@ def test_a_closed_store_on_a_full_disk_is_read_and_written_again_when_there_is_r
 def test_a_closed_store_is_emptied_on_a_disk_with_20_kb_left(closed, small_disk):
     _fill_all_but(small_disk / "ballast", 5)
     with statelog.open(closed) as store:
-        assert store.retain(keep_last=2).freed_bytes > 0
+        assert store.prune(keep_last=2).freed_bytes > 0
         assert store.thread("t").commit({"n": 30}).version == 30
         assert store.verify().ok
 

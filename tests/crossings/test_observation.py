@@ -41,13 +41,13 @@ def fill(store):
     chat.tag("good", 2)
     store.thread("old").commit({"x": 1})
     store.delete_thread("old")
-    store.retain(keep_last=50, threads="chat*", as_policy=True)
+    store.set_retention(keep_last=50, threads="chat*")
     board.set("tasks/1", {"n": 1}, priority=3)
     board.set("tasks/1", {"n": 2})
     board.set("gone", 1)
     board.delete("gone")
     board.claim("tasks/*", lease_s=60)
-    board.retain("**", keep_last=100, as_policy=True)
+    board.set_retention("**", keep_last=100)
     board.lease("name", auto_renew=False)
     durable.run(store, trip, "Rome", id="trip-1", thread="trip")
     durable.send(store, "trip-1", "hello")
@@ -114,17 +114,17 @@ CHANGES = {
     "an untag": lambda store: store.thread("chat").untag("good"),
     "a branch without versions": lambda store: store.thread("chat").fork("third"),
     "an expired version": lambda store: store.expire([store.thread("chat").at(0)]),
-    "a policy": lambda store: store.retain(keep_last=51, threads="chat*", as_policy=True),
-    "a policy for threads to come": lambda store: store.retain(keep_last=51, threads="z*", as_policy=True),
+    "a policy": lambda store: store.set_retention(keep_last=51, threads="chat*"),
+    "a policy for threads to come": lambda store: store.set_retention(keep_last=51, threads="z*"),
     "a deleted thread": lambda store: store.delete_thread("trip"),
     "an entry": lambda store: store.board().set("tasks/2", 1),
     "an entry set to what it was": lambda store: store.board().set("tasks/1", {"n": 2}, priority=3),
     "an entry that went": lambda store: store.board().delete("tasks/1"),
-    "history of an entry": lambda store: store.board().retain("tasks/*", keep_last=1),
-    "history of an entry that is gone": lambda store: store.board().retain("gone", max_age=1e-9),
+    "history of an entry": lambda store: store.board().prune("tasks/*", keep_last=1),
+    "history of an entry that is gone": lambda store: store.board().prune("gone", max_age=1e-9),
     "a claim given back": lambda store: store.board().claim_of("tasks/1", token(store)).release(),
     "a claim renewed": lambda store: store.board().claim_of("tasks/1", token(store)).renew(),
-    "a policy of the board": lambda store: store.board().retain("x/*", keep_last=1, as_policy=True),
+    "a policy of the board": lambda store: store.board().set_retention("x/*", keep_last=1),
     "another lease": lambda store: store.board().lease("other", auto_renew=False),
     "an answer": lambda store: durable.answer(store, durable.gates(store)[0].id, approved=True),
     "mail": lambda store: durable.send(store, "trip-1", "again"),

@@ -51,7 +51,7 @@ def test_a_fork_of_a_fork_goes_back_to_before_that(store, has_begun_the_thread):
 
 def test_a_fork_to_before_what_is_kept_is_refused(store):
     execute(store, several)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     with pytest.raises(UsageError, match="not kept"):
         durable.fork(store, "evt-1", at=0, id="fork")
 
@@ -64,7 +64,7 @@ def test_a_run_whose_thread_was_deleted_shows_no_steps(store, begins_anew):
     durable.fork(store, "evt-1", at=3, id="fork")
     store.delete_thread("evt-1")
     if begins_anew:
-        store.thread("evt-1", reborn=True).commit({"x": 1})
+        store.thread("evt-1", recreate=True).commit({"x": 1})
     for run in ("evt-1", "fork"):
         assert durable.get(store, run).id == run
         assert durable.steps(store, run) == []

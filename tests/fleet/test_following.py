@@ -52,8 +52,8 @@ def test_copy_loses_what_retention_removes(machine):
         with store.board(agent="a").lease("turn"), machine("b").follow("t", poll_s=60) as copy:
             store.remote.wait()
             assert copy.remote.wait()
-            store.retain(keep_last=1)
-            store.board().retain("**", max_age=0)
+            store.prune(keep_last=1)
+            store.board().prune("**", max_age=0)
             store.remote.base()
             store.remote.wait()
             assert copy.remote.wait()

@@ -31,8 +31,8 @@ from statelog.storage.write_transaction import WriteTransaction
 SCHEMA = {"n": statelog.reducers.add, "who": statelog.reducers.append}
 
 
-def add(store, who="", by=1, *, reborn=False, **how):
-    return store.thread("t", schema=SCHEMA, reborn=reborn).commit({"n": by, "who": who}, **how)
+def add(store, who="", by=1, *, recreate=False, **how):
+    return store.thread("t", schema=SCHEMA, recreate=recreate).commit({"n": by, "who": who}, **how)
 
 
 def total(store):
@@ -389,7 +389,7 @@ def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
             fleet.open(name)
         with fleet.open(name, takeover="now") as store:
             assert store.thread("t", schema=SCHEMA).state["n"] == 5
-            store.retain(keep_last=1)
+            store.prune(keep_last=1)
             add(store)
         with pytest.raises(FencedError, match="taken"):
             add(a)
@@ -410,7 +410,7 @@ def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path, postgres_ur
         other.thread("u").commit({"n": 1})
         other.export(target, threads=["u"])
     export = io.BytesIO((tmp_path / "export").read_bytes())
-    for care in (lambda: a.retain(keep_last=1), a.rebuild_index, lambda: a.import_(export), a.compact):
+    for care in (lambda: a.prune(keep_last=1), a.rebuild_index, lambda: a.import_(export), a.compact):
         with pytest.raises(UsageError, match="shared by many hosts"):
             care()
     longer = io.BytesIO()
@@ -431,7 +431,7 @@ def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path, postgres_ur
         late.join()
     for _life in range(2):
         assert a.delete_thread("t").expired_versions == 2
-        add(a, reborn=True)
+        add(a, recreate=True)
         add(a)
     assert total(host("b")) == 2
 

@@ -470,7 +470,7 @@ def test_a_mount_shows_a_check_what_is_new(watched, seen):
         lambda store: store.thread("t").fork("b"),
         lambda store: store.copy_thread("t", "u"),
         lambda store: store.compact(),
-        lambda store: store.retain(keep_last=1),
+        lambda store: store.prune(keep_last=1),
         lambda store: store.rebuild_index(),
         lambda store: store.board().rollback("", to=0),
     ],

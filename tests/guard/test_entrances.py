@@ -178,7 +178,7 @@ def names(store):
     refused(lambda: thread.fork(RULE))
     refused(lambda: thread.tag(RULE))
     refused(lambda: store.thread("s", schema={RULE: reducers.replace}).commit({RULE: 1}))
-    refused(lambda: store.retain(keep_last=1, threads=f"{RULE}*", as_policy=True))
+    refused(lambda: store.set_retention(keep_last=1, threads=f"{RULE}*"))
 
 
 def board(store):

@@ -142,12 +142,12 @@ def test_a_secret_in_a_pattern_of_a_policy_is_refused(tmp_path, on_found):
         board.set("k", 1)
         before = store.last_lsn
         with pytest.raises(SecretError, match=r"a name.*Nothing was written"):
-            board.retain(f"{TOKEN}/*", keep_last=1, as_policy=True)
+            board.set_retention(f"{TOKEN}/*", keep_last=1)
         with pytest.raises(SecretError):
-            store.retain(keep_last=1, threads=f"{TOKEN}*", as_policy=True)
+            store.set_retention(keep_last=1, threads=f"{TOKEN}*")
         assert store.last_lsn == before
-        board.retain(f"{TOKEN}/*", keep_last=1)  # It is not stored.
-        board.retain("ordinary/*", keep_last=1, as_policy=True)
+        board.prune(f"{TOKEN}/*", keep_last=1)  # It is not stored.
+        board.set_retention("ordinary/*", keep_last=1)
         assert store.last_lsn == before + 1
 
 

@@ -348,7 +348,7 @@ def test_a_leaf_that_becomes_too_small_to_be_lent_stays_with_who_has_borrowed_it
     expected = borrower.state["b"]["deep"]
     assert "REDACTED" in expected["pem"]
     owner.commit({"a": 1})
-    store.retain(keep_last=1, threads="owner")
+    store.prune(keep_last=1, threads="owner")
     store.delete_thread("owner")
     store.compact()
     assert borrower.state["b"]["deep"] == expected
@@ -371,7 +371,7 @@ def test_a_purged_store_is_exported_imported_compacted_and_thinned_as_any_other(
     thread.commit({"items": 1})
     thread.rollback(30)
     thread.commit({"items": 2})
-    store.retain(keep_last=3)
+    store.prune(keep_last=3)
     store.compact()
     assert store.rebuild_index() == store.last_lsn
     check_whole(store)
@@ -382,7 +382,7 @@ def test_what_retention_has_left_is_purged_too(store):
     thread = store.thread("t", schema={"items": reducers.append})
     for number in range(30):
         thread.commit({"items": {"n": number, "text": f"{TOKEN} {number}" * 3}})
-    store.retain(keep_last=2)
+    store.prune(keep_last=2)
     deleted = store.thread("deleted")
     deleted.commit({"a": TOKEN})
     store.delete_thread("deleted")
@@ -619,7 +619,7 @@ def test_a_value_of_langgraph_that_was_cut_into_items_is_put_together_without_th
         stored = b"".join([each.data for each in thread.at(version).state["a"]])
         expected = value(count, f"[REDACTED github-token {mark}]")
         assert serde.loads_typed(("msgpack", put_together(stored))) == expected
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store.compact()
     check_whole(store)
     assert holding(store.path.parent, TOKEN) == []
@@ -760,7 +760,7 @@ def test_a_secret_in_the_key_of_an_entry_goes_by_retention_and_compaction(path):
         board.delete(f"k/{TOKEN}")
         with pytest.raises(SecretError, match="max_age=0"):
             purge_all(store)
-        board.retain("**", max_age=0)
+        board.prune("**", max_age=0)
         store.compact()
         purge_all(store)
     assert holding(path.parent, TOKEN) == []

@@ -108,11 +108,11 @@ def test_retention_counts_exactly_what_the_policy_removes(path):
         store.thread("due").tag("release", 3)
         store.thread("due").fork("other", at=5)
         store.thread("due", branch="other").commit({"step": 99})
-        store.retain(keep_last=1000, threads="due", as_policy=True)
+        store.set_retention(keep_last=1000, threads="due")
         assert [each["due"] for each in list_due(store, offset=0, limit=50)["threads"]] == [0]
         engine = session_of(store).owner
         due = count_due(engine, "due", {"keep_last": 4, "max_age_s": None, "keep_tags": True}, count_max=1000)
-        assert due == store.retain(keep_last=4, threads="due").expired_versions == 13
+        assert due == store.prune(keep_last=4, threads="due").expired_versions == 13
         by_age = {"keep_last": None, "max_age_s": 3600, "keep_tags": True}
         assert count_due(engine, "kept", by_age, count_max=1000) == 0
         both = {"keep_last": 3, "max_age_s": 0, "keep_tags": True}
@@ -124,7 +124,7 @@ def test_retention_is_paged_by_threads(inspect, path):
     with statelog.open(path) as store:
         for number in range(5):
             store.thread(f"t{number}").commit({"n": number})
-        store.retain(keep_last=1, threads="t[13]", as_policy=True)
+        store.set_retention(keep_last=1, threads="t[13]")
     client, seen, offset = inspect(path), [], 0
     while offset is not None:
         answer = ask(client, "health/retention", limit=2, offset=offset)

@@ -35,7 +35,7 @@ def told(path):
         for turn in range(TURNS):
             thread.commit({"messages": [f"message {turn} " * 20, f"reply {turn} " * 20]})
         said = {record.lsn: (record.previous_digest, record.digest) for record in store.log()}
-        assert store.retain(keep_last=2).vacuumed_nodes > TURNS
+        assert store.prune(keep_last=2).vacuumed_nodes > TURNS
         said |= {record.lsn: (record.previous_digest, record.digest) for record in store.log(after=len(said))}
         store.compact()
         yield store, said

@@ -139,7 +139,7 @@ def test_a_codec_that_is_not_registered_keeps_nobody_from_the_event(foreign):
     assert [each.body["metadata"]["n"] for each in foreign.log() if each.type == "checkpoint"] == [0, 1, 2, 3]
     assert thread.rollback(1).metadata == {}
     assert foreign.rebuild_index() == foreign.last_lsn
-    foreign.retain(keep_last=2)
+    foreign.prune(keep_last=2)
     assert [each.metadata["n"] for each in thread.history() if each.metadata] == [3]
     with pytest.raises(ValueTypeError):
         thread.commit({}, metadata=thread.at(3).metadata)

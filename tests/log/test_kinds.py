@@ -120,7 +120,7 @@ def test_the_last_value_stays_and_earlier_ones_leave_the_file(store, owner):
         write(store, owner, "shares", 0, {**large(1), "text": f"text {turn}"})
     write(store, owner, "gone", "small gone", large("gone"))
     remove_note(store, owner, "gone")
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert not holds(store, b"small 3")
     assert not holds(store, b"small gone")
     check_whole(store)
@@ -149,7 +149,7 @@ def test_a_policy_keeps_what_notes_refer_to(store):
     thread = store.thread("owner")
     thread.commit({"n": 0, "text": "shared " * 1000})
     owner = thread_lsn(store, "owner")
-    store.retain(keep_last=1, as_policy=True)
+    store.set_retention(keep_last=1)
     write(store, owner, "a", 0, {"list": [], "text": "shared " * 1000})
     for turn in range(1100):
         thread.commit({"n": turn, "text": f"{turn} " * 1500} if turn < 3 else {"n": turn})
@@ -175,12 +175,12 @@ def test_threads_and_notes_share_large_parts_and_each_keeps_its_own(store, is_no
     assert note.borrowed != []
     write(store, owner, "b", 1)
     thread.commit({"text": "mine no more"})
-    store.retain(keep_last=2)
+    store.prune(keep_last=2)
     assert read(store, owner, "a") == (0, {"list": [], "text": "mine " * 1000})
     assert thread.at(1).state["text"] == "notes " * 1000
     check_whole(store)
     thread.commit({"text": 0})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store.compact()
     assert not holds(store, b"notes notes")
     assert read(store, owner, "a") == (0, {"list": [], "text": "mine " * 1000})

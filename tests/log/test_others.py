@@ -144,7 +144,7 @@ BESIDE = [
     'store.thread("b").commit({"n": 1}); store.thread("b").tag("here")',
     'store.thread("b").commit({"n": 1}); store.copy_thread("b", "c")',
     'store.board().set("key", 1)',
-    'store.retain(threads="x*", keep_last=3, as_policy=True)',
+    'store.set_retention(threads="x*", keep_last=3)',
     'with store.transaction() as t: t.thread("b").commit({"n": 1}); t.thread("d").commit({"n": 2})',
 ]
 
@@ -152,7 +152,7 @@ ELSE = [
     'store.thread("b").commit({"text": " ".join(map(str, range(700_000)))})',
     'store.thread("b").commit({"n": 1}); store.delete_thread("b")',
     'store.thread("b", schema={"n": int}).commit({"n": 1}); store.thread("b", schema={"m": int}).commit({"m": 1})',
-    'for n in range(4): store.thread("b").commit({"n": n})\nstore.retain(threads="b", keep_last=1)',
+    'for n in range(4): store.thread("b").commit({"n": n})\nstore.prune(threads="b", keep_last=1)',
     f'for n in range({FOLLOWED_MAX + 1}): store.thread("b").commit({{"n": n}})',
 ]
 
@@ -306,7 +306,7 @@ def test_what_another_engine_does_is_not_passed_over(store, path):
     with statelog.open(path) as second:
         for number in range(30):
             thread.commit({"n": number})
-        second.retain(threads="a", keep_last=1)
+        second.prune(threads="a", keep_last=1)
         second.thread("a").commit({"n": 0})
         thread.tag("x")
         check_memory(store)
@@ -370,8 +370,8 @@ CODES = [
     'store.thread("a").fork("f%d").commit({"n": 1})',
     'store.thread("a", branch="f1").commit({"n": %d})',
     'store.thread("a").tag("t%d")',
-    'store.retain(threads="a", keep_last=2, as_policy=True)',
-    'store.retain(threads="a", keep_last=1)',
+    'store.set_retention(threads="a", keep_last=2)',
+    'store.prune(threads="a", keep_last=1)',
     'store.delete_thread("b")',
     'store.thread("b%d").commit({"n": 1})',
     'store.thread("b", schema={"s%d": int}).commit({"n": 1})',

@@ -10,7 +10,7 @@ import statelog
 TURN = 64
 """Versions between two looks for a policy."""
 
-GIVE = "import statelog, sys\nwith statelog.open(sys.argv[1]) as store: store.retain(keep_last=3, as_policy=True)"
+GIVE = "import statelog, sys\nwith statelog.open(sys.argv[1]) as store: store.set_retention(keep_last=3)"
 
 
 def fill(thread, count=3 * TURN):
@@ -37,11 +37,11 @@ def store(path, durability):
 def test_a_policy_of_this_process_is_applied_at_the_next_turn(store):
     thread, other = store.thread("t"), store.thread("u")
     fill(thread), fill(other)
-    store.retain(keep_last=3, threads="t", as_policy=True)
+    store.set_retention(keep_last=3, threads="t")
     fill(thread), fill(other)
     assert kept(thread) <= 3 + TURN
     assert kept(other) == 6 * TURN
-    store.retain(threads="t", as_policy=True)
+    store.set_retention(threads="t")
     fill(thread)
     assert kept(thread) > 3 * TURN
 
@@ -50,7 +50,7 @@ def test_a_policy_given_through_another_object_is_applied(path, durability):
     with statelog.open(path, durability=durability) as one, statelog.open(path, durability=durability) as other:
         thread = one.thread("t")
         fill(thread)
-        other.retain(keep_last=3, as_policy=True)
+        other.set_retention(keep_last=3)
         fill(thread)
         assert kept(thread) <= 3 + TURN
 
@@ -67,6 +67,6 @@ def test_a_policy_in_a_commit_that_fails_is_none(store):
     thread = store.thread("t")
     fill(thread)
     with pytest.raises(statelog.errors.UsageError):
-        store.retain(keep_last=-1, as_policy=True)
+        store.set_retention(keep_last=-1)
     fill(thread)
     assert kept(thread) == 6 * TURN

@@ -13,7 +13,7 @@ import statelog
 from statelog.errors import CheckpointNotFoundError, ConflictError
 
 COMMIT = 'store.thread("t").commit({"n": -1})'
-RETAIN = 'store.retain(threads="t", keep_last=2)'
+RETAIN = 'store.prune(threads="t", keep_last=2)'
 
 
 def elsewhere(path, change):
@@ -63,7 +63,7 @@ def cut(work):
     return care(work)
 store._engine.care = cut
 try:
-    store.retain(threads="t", keep_last=1)
+    store.prune(threads="t", keep_last=1)
 except KeyboardInterrupt:
     pass
 """

@@ -212,7 +212,7 @@ def churned(request, tmp_path_factory):
         thread = store.thread("t")
         for number in range(40):
             thread.commit({f"x{number % 7}": "x" * request.param})
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
     with path.open("rb") as file:
         meta = read_live_meta(file.fileno(), path)
     return path.read_bytes()[: (meta.last_page + 1) * PAGE], meta.transaction_id

@@ -56,7 +56,7 @@ def test_an_image_is_of_one_moment_while_others_commit(tmp_path, open_image):
     with statelog.open(tmp_path / "a.state", durability="interval") as store:
         for number in range(300):
             store.thread("t").commit({"n": number, "text": os.urandom(6000)})
-        store.retain(keep_last=10)
+        store.prune(keep_last=10)
         is_done = threading.Event()
 
         def go_on():

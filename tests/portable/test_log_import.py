@@ -232,7 +232,7 @@ def test_a_damaged_record_is_not_exported(open_store, export, tmp_path):
 
 
 def test_expired_versions_and_deleted_threads_are_copied_as_what_is_left_of_them(rich, open_store, export, take):
-    rich.retain(keep_last=2, threads="one")
+    rich.prune(keep_last=2, threads="one")
     rich.delete_thread("two")
     new = open_store()
     take(new, export(rich))
@@ -244,17 +244,17 @@ def test_expired_versions_and_deleted_threads_are_copied_as_what_is_left_of_them
 
 
 def test_a_copy_goes_on_expiring_and_vacuuming(rich, open_store, export, take):
-    rich.retain(keep_last=4)
+    rich.prune(keep_last=4)
     new = open_store()
     take(new, export(rich))
-    new.retain(keep_last=1)
+    new.prune(keep_last=1)
     new.delete_thread("two")
     assert new.verify().problems == []
     assert new.thread("one").state == rich.thread("one").state
 
 
 def test_policies_are_copied(rich, open_store, export, take):
-    rich.retain(keep_last=3, threads="one", as_policy=True)
+    rich.set_retention(keep_last=3, threads="one")
     new = open_store()
     take(new, export(rich))
     with new._engine.read() as view:

@@ -45,7 +45,7 @@ def test_an_export_of_the_log_brings_it_as_it_is(store, owner, other):
 
 def test_an_export_after_retention_brings_what_is_left(store, owner, other):
     fill(store, owner)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     other.import_(io.BytesIO(export(store)))
     assert index_of(other) == index_of(store)
 
@@ -69,7 +69,7 @@ def test_a_thread_is_exported_with_what_it_has(store, other):
     write(store, owner, "b", 5)
     assert other.import_(io.BytesIO(export(store, threads=["owner"]))).records_added == 1
     assert read(other, theirs, "b") == (5, None)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     with statelog.open(other.path.with_name("third.state")) as third:
         third.import_(io.BytesIO(export(store, threads=["owner"])))
         assert read(third, thread_lsn(third, "owner"), "a") == (3, {**large(1), "text": "other"})

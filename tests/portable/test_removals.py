@@ -41,7 +41,7 @@ def test_copy_loses_versions_that_retention_removed(source, copy):
     for number in range(10):
         source.thread("t").commit({"n": number})
     take_increment(copy, source)
-    source.retain(keep_last=2)
+    source.prune(keep_last=2)
     take_increment(copy, source)
     assert versions(copy) == versions(source) == [9, 8]
 
@@ -65,12 +65,12 @@ def test_copy_loses_the_history_and_the_deleted_entries_of_a_board(source, copy)
         board.set("gone", number)
     take_increment(copy, source)
     board.delete("gone")
-    board.retain("**", keep_last=1)
+    board.prune("**", keep_last=1)
     take_increment(copy, source)
     assert [each.value for each in copy.board().history("kept")] == [2]
     assert copy.board().get("gone") is None
     assert [each.key for each in copy.board().list()] == ["kept"]
-    board.retain("**", max_age=0)
+    board.prune("**", max_age=0)
     take_increment(copy, source)
     assert list(copy.board().history("gone")) == list(board.history("gone"))
 
@@ -84,7 +84,7 @@ def test_copy_gives_back_a_lease(source, copy, clean, is_renewed):
     if is_renewed:
         lease.renew()
     lease.release()
-    source.retain(keep_last=1) if clean == "retain" else source.compact()
+    source.prune(keep_last=1) if clean == "retain" else source.compact()
     take_increment(copy, source)
     assert copy.board().leases() == []
 
@@ -96,12 +96,12 @@ def test_lease_that_is_taken_again_after_a_clean_up_is_taken_in(source, copy, cl
     held = board.lease("turn", auto_renew=False)
     take_increment(copy, source)
     held.renew()
-    source.retain(keep_last=1) if clean == "retain" else source.compact()
+    source.prune(keep_last=1) if clean == "retain" else source.compact()
     held.renew()
     take_increment(copy, source)
     held.release()
     board.lease("turn", auto_renew=False)
-    source.retain(keep_last=1)
+    source.prune(keep_last=1)
     take_increment(copy, source)
     [mine], [theirs] = board.leases(), copy.board().leases()
     assert mine == theirs
@@ -116,7 +116,7 @@ def test_backup_of_a_store_whose_board_is_retained_is_imported(source, copy, end
     elif ends == "claim":
         board.claim("tasks/*").complete("done")
     board.sweep()
-    board.retain("**", keep_last=1)
+    board.prune("**", keep_last=1)
     take_increment(copy, source)
     assert list(copy.board().list()) == list(board.list())
 
@@ -127,8 +127,8 @@ def test_copy_erases_the_bytes_with_a_compaction(source, copy, tmp_path):
     take_increment(copy, source)
     source.thread("t").commit({"text": "new"})
     source.board().set("k", "new")
-    source.retain(keep_last=1)
-    source.board().retain("**", keep_last=1)
+    source.prune(keep_last=1)
+    source.board().prune("**", keep_last=1)
     take_increment(copy, source)
     copy.compact()
     copy.close()
@@ -139,7 +139,7 @@ def test_compacted_copy_that_lacks_a_node_says_so(source, copy):
     source.thread("a").commit({"text": LONG})
     source.thread("b").commit({"n": 1})
     source.thread("a").commit({"text": "short"})
-    source.retain(keep_last=1, threads="b")
+    source.prune(keep_last=1, threads="b")
     take_increment(copy, source)
     before = source.last_lsn
     # The copy removes the old version and its text; the source still has them, and refers to the text.
@@ -156,7 +156,7 @@ def test_copy_loses_the_records_of_a_deleted_thread(source, copy, tmp_path):
     source.delete_thread("t")
     take_increment(copy, source)
     assert [(each.type, each.body) for each in copy.log()] == [(each.type, each.body) for each in source.log()]
-    assert copy.thread("t", reborn=True).commit({"n": 1}).version == 0
+    assert copy.thread("t", recreate=True).commit({"n": 1}).version == 0
     copy.compact()
     copy.close()
     assert b"a secret" not in (tmp_path / "copy.state").read_bytes()
@@ -175,7 +175,7 @@ def test_log_of_a_deletion_that_was_cut_short_is_listed(source, monkeypatch):
 def test_removals_are_in_the_log(source):
     for number in range(4):
         source.thread("t").commit({"n": number})
-    source.retain(keep_last=1)
+    source.prune(keep_last=1)
     [removal] = [each for each in source.log() if each.type == "removal"]
     assert removal.body == {"removed": [2, 3, 4]}
     assert removal.thread_id is None
@@ -185,8 +185,8 @@ def test_log_of_many_removals_names_each_record_once(source):
     for number in range(300):
         source.thread("t").commit({"n": number})
         source.board().set(f"k/{number % 3}", number)
-    source.retain(keep_last=5)
-    source.board().retain("**", keep_last=2)
+    source.prune(keep_last=5)
+    source.board().prune("**", keep_last=2)
     removed = [lsn for each in source.log() if each.type == "removal" for lsn in each.body["removed"]]
     assert len(removed) == len(set(removed)) == 295 + 294
     redacted = [each.lsn for each in source.log() if not each.body]
@@ -196,7 +196,7 @@ def test_log_of_many_removals_names_each_record_once(source):
 def test_deletion_lists_the_records_of_the_thread_in_its_own_commit(source):
     for number in range(4):
         source.thread("t").commit({"n": number})
-    source.retain(keep_last=2)
+    source.prune(keep_last=2)
     source.delete_thread("t")
     *_others, deletion, removal = source.log()
     assert (deletion.type, deletion.continues) == ("delete", True)
@@ -242,7 +242,7 @@ def test_export_that_is_read_while_retention_runs_lists_what_it_lacks(source, co
 
     def after_retention(engine, after, last):
         if not after:
-            source.retain(keep_last=2)
+            source.prune(keep_last=2)
             thread.commit({"n": 99})
         yield from pages(engine, after, last)
 
@@ -258,7 +258,7 @@ def test_copy_keeps_a_text_that_its_redacted_records_refer_to(source, copy):
     second.commit({"a": 3, "text": "short"})
     first.commit({"a": 4, "text": "short"})
     take_increment(copy, source)
-    source.retain(keep_last=1)
+    source.prune(keep_last=1)
     source.compact()
     second.commit({"a": 5, "text": LONG})  # stored anew, as the compaction has erased it
     source.delete_thread("first")
@@ -279,7 +279,7 @@ def test_copy_that_is_written_finds_no_text_of_which_it_has_erased_a_part(source
     second.commit({"text": "short"})
     first.commit({"text": "short"})
     take_increment(copy, source)
-    source.retain(keep_last=1)
+    source.prune(keep_last=1)
     source.compact()
     second.commit({"text": book})
     source.delete_thread("first")

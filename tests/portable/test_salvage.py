@@ -295,7 +295,7 @@ def test_the_new_store_lives_on(source, rescue):
     thread.commit({"query": "on"})
     thread.rollback(1)
     thread.fork("after", at=2)
-    store.retain(keep_last=2)
+    store.prune(keep_last=2)
     store.delete_thread("two")
     store.rebuild_index()
     assert store.verify().problems == []
@@ -337,7 +337,7 @@ def test_a_lost_loan_is_made_again(tmp_path, rescue, is_index_there):
     report, salvaged = rescue(data)
     assert report.lost == [(loan, loan)]
     assert [record.type for record in salvaged.log(after=loan - 1)][:1] == ["loan"]
-    salvaged.retain(keep_last=1, threads="a")
+    salvaged.prune(keep_last=1, threads="a")
     salvaged.delete_thread("a")
     assert [each.state.to_python() for each in salvaged.thread("b").history()] == states
     assert salvaged.verify().problems == []

@@ -24,7 +24,7 @@ def retained(tmp_path):
     with statelog.open(path) as store:
         for turn in range(6):
             store.thread("t").commit({"secret": f"secret {turn} " * 20})
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         log = list(store.log())
     return path.read_bytes(), log
 
@@ -51,7 +51,7 @@ def test_a_short_record_is_found_also_where_the_file_ends_behind_it(tmp_path):
     with statelog.open(path) as store:
         for turn in range(600):
             store.thread("t").commit({"turn": turn})
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         store.compact()
         with session_of(store).read() as view:
             records = {lsn: bytes(view.transaction.get_log(lsn)) for lsn in range(1, store.last_lsn + 1)}

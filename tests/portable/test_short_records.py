@@ -19,7 +19,7 @@ def chat(store, size=300, turns=TURNS):
     thread = store.thread("chat", schema={"messages": reducers.extend})
     for turn in range(turns):
         thread.commit({"messages": [f"message {turn} ".ljust(size, "m"), f"reply {turn} ".ljust(90, "r")]})
-    store.retain(keep_last=2)
+    store.prune(keep_last=2)
     store.compact()
 
 

@@ -230,7 +230,7 @@ def test_nodes_in_records_of_other_threads_come_along(open_store, export, take):
 
 def test_expired_versions_stay_away_and_what_is_kept_is_whole(rich, open_store, export, take, snapshot):
     rich.thread("one").tag("kept", 6)
-    rich.retain(keep_last=2, threads="one")
+    rich.prune(keep_last=2, threads="one")
     new = open_store()
     take(new, export(rich, threads=["one"]))
     assert snapshot(new, "one") == snapshot(rich, "one")
@@ -241,7 +241,7 @@ def test_expired_versions_stay_away_and_what_is_kept_is_whole(rich, open_store, 
 def test_an_imported_thread_expires_and_is_vacuumed_as_others(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich, threads=["one", "two"]))
-    new.retain(keep_last=1, keep_tags=False)
+    new.prune(keep_last=1, keep_tags=False)
     assert new.thread("one").state == rich.thread("one").state
     new.delete_thread("one")
     assert new.thread("two").state == rich.thread("two").state
@@ -253,12 +253,12 @@ def test_a_large_state_comes_in_portions(open_store, export, take, monkeypatch):
     old, new = open_store("old.state"), open_store()
     for turn in range(30):
         old.thread("t").commit({f"text {turn}": chr(65 + turn) * 3000})
-    old.retain(keep_last=1)
+    old.prune(keep_last=1)
     take(new, export(old, threads=["t"]))
     assert new.thread("t").state == old.thread("t").state
     assert new.last_lsn > 3
     new.thread("t").commit({f"text {turn}": None for turn in range(30)})
-    new.retain(keep_last=1)
+    new.prune(keep_last=1)
     assert sum(record.size_bytes for record in new.log()) < 10_000
 
 
@@ -336,7 +336,7 @@ def test_a_copy_that_went_its_own_way_is_a_conflict(rich, open_store, export, ta
 def test_a_copy_that_has_expired_is_a_conflict(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich, threads=["one"]))
-    new.retain(keep_last=1)
+    new.prune(keep_last=1)
     rich.thread("one").commit({"query": "more"})
     with pytest.raises(ConflictError):
         take(new, export(rich, threads=["one"]))

@@ -107,7 +107,7 @@ class CopiesMachine(RuleBasedStateMachine):
 
     @rule(name=THREADS, keep_last=st.integers(1, 3))
     def retain(self, name, keep_last):
-        self.store.retain(keep_last=keep_last, threads=name)
+        self.store.prune(keep_last=keep_last, threads=name)
 
     @rule(name=THREADS)
     def delete(self, name):
@@ -137,7 +137,7 @@ class CopiesMachine(RuleBasedStateMachine):
             self.check(other, names)
             for name in sorted(names):
                 if keep_last:
-                    other.retain(keep_last=keep_last, threads=name)
+                    other.prune(keep_last=keep_last, threads=name)
                 else:
                     other.delete_thread(name)
                 assert other.verify().problems == []

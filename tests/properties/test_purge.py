@@ -103,7 +103,7 @@ class Author:
             if self.chance.random() < 0.3:
                 store.copy_thread(f"t{number}", f"copy{number}").commit({"a": self.value()})
             if self.chance.random() < 0.3:
-                store.retain(keep_last=3, threads=f"t{number}")
+                store.prune(keep_last=3, threads=f"t{number}")
         if self.chance.random() < 0.2:
             store.delete_thread("t0")
         for number in range(6):
@@ -169,7 +169,7 @@ def run(folder, seed):
                 assert union <= set(thread.state["union"])
             thread.rollback([each.version for each in thread.history()][-1])
         check_whole(store)
-        store.retain(keep_last=2)
+        store.prune(keep_last=2)
         store.compact()
         check_whole(store)
 

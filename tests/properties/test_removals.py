@@ -43,7 +43,7 @@ def run(folder, seed, turns, copies=3):
                 copy.compact()
                 assert index_of(copy) == expected
                 check_whole(copy)
-                copy.retain(keep_last=1)
+                copy.prune(keep_last=1)
                 check_whole(copy)
             with statelog.open(folder / "whole.state", durability="interval") as whole:
                 increments_into(whole, source, 0)

@@ -60,7 +60,7 @@ def test_what_is_kept_is_what_it_was_and_the_rest_is_gone(tmp_path_factory, roun
     try:
         perform_all(history, store, schema=SCHEMA)
         chain = [record.digest for record in store.log()]
-        store.retain(keep_last=keep_last, keep_tags=keep_tags)
+        store.prune(keep_last=keep_last, keep_tags=keep_tags)
         if reopen:
             store.close()
             store = statelog.open(path)
@@ -79,7 +79,7 @@ def test_what_is_kept_is_what_it_was_and_the_rest_is_gone(tmp_path_factory, roun
         compare(store, model, heads)
         store.rebuild_index()
         assert store.verify().problems == []
-        store.retain(keep_last=1, keep_tags=keep_tags)
+        store.prune(keep_last=1, keep_tags=keep_tags)
         compare(store, model, heads)
         assert store.verify().problems == []
     finally:
@@ -91,7 +91,7 @@ def test_most_of_a_long_history_goes(store):
     for number in range(200):
         for target in (store, model):
             target.thread("t").commit({"n": number, "text": f"{number} " * 50})
-    store.retain(keep_last=10)
+    store.prune(keep_last=10)
     kept = {"t": must_be_kept(model.thread("t"), 10, keep_tags=True)}
     assert compare(store, model, kept) == 190
     assert thread.commit({"n": 200}).version == 200

@@ -49,7 +49,7 @@ class SearchMachine(RuleBasedStateMachine):
 
     def thread(self, id, branch=None):
         is_gone = branch is None and id not in self.store.thread_ids()
-        return self.store.thread(id, branch=branch, schema=SCHEMA, reborn=is_gone)
+        return self.store.thread(id, branch=branch, schema=SCHEMA, recreate=is_gone)
 
     def heads(self, id):
         """Yield each branch of a thread that has versions."""
@@ -109,11 +109,11 @@ class SearchMachine(RuleBasedStateMachine):
         if target in ids:
             self.store.delete_thread(target)
         elif source in ids:
-            self.store.copy_thread(source, target, reborn=True)
+            self.store.copy_thread(source, target, recreate=True)
 
     @rule(keep=st.integers(1, 3))
     def expire(self, keep):
-        self.store.retain(keep_last=keep)
+        self.store.prune(keep_last=keep)
 
     @rule(key=keys, text=texts)
     def set(self, key, text):

@@ -215,7 +215,7 @@ class SharingMachine(RuleBasedStateMachine):
         write, metadata = self.draw_write(data), self.draw_metadata(data, thread)
         with pytest.raises(ThreadDeletedError):
             self.dead[thread].commit(write)
-        self.store.thread(thread, schema=SCHEMA, reborn=True).commit(write, metadata=metadata)
+        self.store.thread(thread, schema=SCHEMA, recreate=True).commit(write, metadata=metadata)
         self.model.thread(thread, schema=SCHEMA).commit(write, metadata=metadata)
         del self.dead[thread]
         self.turn(thread)
@@ -291,7 +291,7 @@ class SharingMachine(RuleBasedStateMachine):
                 pinned[thread] = self.pick_version(data, thread)
         store = self.store
         checkpoints = [store.thread(thread, branch=at.branch).at(at.version) for thread, at in pinned.items()]
-        store.retain(keep_last=keep_last, threads=pattern, keep_tags=keep_tags, pinned=checkpoints)
+        store.prune(keep_last=keep_last, threads=pattern, keep_tags=keep_tags, pinned=checkpoints)
         for thread in list(self.there):
             if pattern in ("*", thread):
                 self.let_go(
@@ -305,7 +305,7 @@ class SharingMachine(RuleBasedStateMachine):
     @rule(pattern=st.sampled_from("*abcde"), keep_last=st.none() | st.integers(1, 3), keep_tags=st.booleans())
     def set_policy(self, pattern, keep_last, keep_tags):
         fields = {} if keep_last is None else {"keep_last": keep_last, "max_age_s": None, "keep_tags": keep_tags}
-        self.store.retain(keep_last=keep_last, threads=pattern, keep_tags=keep_tags, as_policy=True)
+        self.store.set_retention(keep_last=keep_last, threads=pattern, keep_tags=keep_tags)
         self.model.set_policy(pattern, fields)
         for thread in list(self.there):
             if pattern in ("*", thread) and fields:

@@ -162,7 +162,7 @@ class StoreMachine(RuleBasedStateMachine):
     def set_policy(self, pattern, keep_last):
         fields = {} if keep_last is None else {"keep_last": keep_last, "max_age_s": None, "keep_tags": True}
         self.model.set_policy(pattern, fields)
-        assert self.store.retain(keep_last=keep_last, threads=pattern, as_policy=True).expired_versions == 0
+        assert self.store.set_retention(keep_last=keep_last, threads=pattern).expired_versions == 0
 
     @rule(limit=st.none() | st.integers(0, 5), before=st.none() | st.integers(0, 50), thread=THREADS)
     def read_history(self, limit, before, thread):

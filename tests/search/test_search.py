@@ -196,7 +196,7 @@ def test_a_text_whose_version_has_expired_is_found_while_the_head_has_it(store):
     thread.commit({"plan": {"a": "elephants"}})
     assert len(store.search("refund")) == 2
     thread.commit({"plan": {"a": "zebras"}})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert [(hit.version, hit.path) for hit in store.search("policy")] == [(3, ("messages", 0))]
     assert store.search("elephants", history=True) == []
     assert [hit.version for hit in store.search("policy", history=True)] == [3]

@@ -34,7 +34,7 @@ class Author:
 
     def thread(self):
         id = self.random.choice("abc")
-        return self.store.thread(id, schema=SCHEMA, reborn=id in self.deleted)
+        return self.store.thread(id, schema=SCHEMA, recreate=id in self.deleted)
 
     def key(self):
         return f"{self.random.choice(['tasks', 'notes'])}/{self.random.randrange(3)}"
@@ -107,11 +107,14 @@ class Author:
     def retain(self):
         how = self.random.randrange(4)
         if how == 0:
-            self.store.retain(keep_last=self.random.randrange(1, 4), as_policy=self.random.random() < 0.3)
+            remove = self.store.set_retention if self.random.random() < 0.3 else self.store.prune
+            remove(keep_last=self.random.randrange(1, 4))
         elif how == 1:
-            self.store.board().retain("**", keep_last=self.random.randrange(1, 3), as_policy=self.random.random() < 0.3)
+            board = self.store.board()
+            remove = board.set_retention if self.random.random() < 0.3 else board.prune
+            remove("**", keep_last=self.random.randrange(1, 3))
         elif how == 2:
-            self.store.board().retain("notes/**", max_age=0)
+            self.store.board().prune("notes/**", max_age=0)
         else:
             thread = self.thread()
             if thread.version >= 1:

@@ -100,7 +100,7 @@ class _Scenario:
         self.check_sound()
         if read_contents(self.store) != before:
             self.problems.append("a refused commit changed something")
-        self.must("retention", lambda: self.store.retain(keep_last=2, threads="full"))
+        self.must("retention", lambda: self.store.prune(keep_last=2, threads="full"))
         self.must("commits in the space that retention freed", lambda: self.commit(_COMMITS_AFTER))
         self._fill()
         self.must("deletion", lambda: self.store.delete_thread("full"))

@@ -200,7 +200,7 @@ def test_a_closed_store_gives_no_anchor(path, read_only):
 def test_a_fenced_store_gives_its_anchor(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"n": 1})
-        store.fence(FencedError("another owner"))
+        store.shut_off(FencedError("another owner"))
         anchor = store.anchor()
     with statelog.open(path, expect=anchor) as store:
         assert store.verify(expect=anchor).ok
@@ -252,7 +252,7 @@ def test_an_opening_with_an_anchor_reads_one_record(path, monkeypatch):
 
 
 def retain(store):
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
 
 
 def expire(store):
@@ -269,14 +269,14 @@ def delete_and_compact(store):
 
 
 def retain_board(store):
-    store.board().retain("**", keep_last=1)
+    store.board().prune("**", keep_last=1)
 
 
 def release_leases(store):
     lease = store.board(agent="a").lease("name")
     lease.renew()
     lease.release()
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
 
 
 def copy_and_delete(store):
@@ -291,7 +291,7 @@ def take_threads_in(store):
     target = io.BytesIO()
     store.export(target, threads=["t"])
     store.delete_thread("t")
-    store.thread("t", reborn=True).commit({"n": 1})
+    store.thread("t", recreate=True).commit({"n": 1})
     with pytest.raises(statelog.ConflictError):
         store.import_(io.BytesIO(target.getvalue()))
 
@@ -567,7 +567,7 @@ def test_a_forged_record_under_retention_is_found(path):
             if number == 1:
                 store.thread("t").tag("good", 0)
         anchor = store.anchor()
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         store.compact()
     retarget_tag(path)
     with statelog.open(path) as store, pytest.raises(ForgeryError):

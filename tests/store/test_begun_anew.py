@@ -23,7 +23,7 @@ def test_an_id_is_begun_anew_on_purpose_alone(store):
     store.delete_thread("t")
     with pytest.raises(ThreadDeletedError):
         store.thread("t").commit({"n": 2})
-    new = store.thread("t", reborn=True)
+    new = store.thread("t", recreate=True)
     assert (new.head, dict(new.state)) == (None, {})
     assert new.commit({"n": 3}).version == 0
     assert store.thread("t").commit({"m": 4}).version == 1
@@ -37,7 +37,7 @@ def test_what_holds_the_deleted_thread_does_not_write_to_the_new_one(store):
     checkpoint = old.commit({"n": 1})
     opened = store.thread("t", schema={"n": int})
     store.delete_thread("t")
-    store.thread("t", reborn=True).commit({"n": 2})
+    store.thread("t", recreate=True).commit({"n": 2})
     before = store.last_lsn
     for late in (
         lambda: old.commit({"n": 9}),
@@ -57,7 +57,7 @@ def test_what_holds_the_deleted_thread_does_not_write_to_the_new_one(store):
 def test_a_head_that_is_expected_is_not_met_by_the_new_one_of_its_version(store):
     old = store.thread("t").commit({"n": 1})
     store.delete_thread("t")
-    new = store.thread("t", reborn=True)
+    new = store.thread("t", recreate=True)
     seen = new.commit({"n": 2})
     assert seen.version == old.version
     writes = [
@@ -83,7 +83,7 @@ def test_a_head_that_is_expected_is_not_met_by_the_new_one_of_its_version(store)
 def test_one_object_begins_it_once(store):
     store.thread("t").commit({"n": 1})
     store.delete_thread("t")
-    new = store.thread("t", reborn=True)
+    new = store.thread("t", recreate=True)
     new.commit({"n": 2})
     store.delete_thread("t")
     with pytest.raises(ThreadDeletedError):
@@ -94,16 +94,16 @@ def test_one_object_begins_it_once(store):
 def test_a_life_still_open_is_refused_and_an_unknown_id_begins(store):
     store.thread("t").commit({"n": 1})
     with pytest.raises(UsageError, match="thread 't' is not deleted") as caught:
-        store.thread("t", reborn=True)
-    assert caught.value.facts == {"argument": "reborn", "thread": "t"}
-    store.thread("unknown", reborn=True).commit({"n": 1})
+        store.thread("t", recreate=True)
+    assert caught.value.facts == {"argument": "recreate", "thread": "t"}
+    store.thread("unknown", recreate=True).commit({"n": 1})
     assert store.thread("unknown").version == 0
 
 
 def test_two_that_begin_it_at_once_share_the_new_life(store):
     store.thread("t").commit({"n": 1})
     store.delete_thread("t")
-    first, second = store.thread("t", reborn=True), store.thread("t", reborn=True)
+    first, second = store.thread("t", recreate=True), store.thread("t", recreate=True)
     first.commit({"a": 1})
     second.commit({"b": 2})
     assert store.thread("t").state.to_python() == {"a": 1, "b": 2}
@@ -111,7 +111,7 @@ def test_two_that_begin_it_at_once_share_the_new_life(store):
 
 def test_the_log_tells_the_lives_apart_and_an_index_made_anew_has_both(store):
     for life in range(3):
-        store.thread("t", reborn=life > 0).commit({"life": life})
+        store.thread("t", recreate=life > 0).commit({"life": life})
         if life < 2:
             store.delete_thread("t")
     said = [(record.thread_id, record.body.get("anew", False)) for record in store.log() if record.type == "thread"]
@@ -132,14 +132,14 @@ def test_in_a_transaction_it_is_begun_with_the_rest_or_not_at_all(store):
 
     def aborted():
         with store.transaction() as tx:
-            tx.thread("t", reborn=True).commit({"n": 2})
+            tx.thread("t", recreate=True).commit({"n": 2})
             raise KeyError
 
     with pytest.raises(KeyError):
         aborted()
     assert store.thread("t").head is None
     with store.transaction() as tx:
-        tx.thread("t", reborn=True).commit({"n": 3})
+        tx.thread("t", recreate=True).commit({"n": 3})
         tx.thread("other").commit({"n": 3})
     assert store.thread("t").state["n"] == 3
 
@@ -149,7 +149,7 @@ def test_awaited(tmp_path):
         async with await statelog.aio.open(tmp_path / "b.state") as store:
             await store.thread("t").commit({"n": 1})
             await store.delete_thread("t")
-            await store.thread("t", reborn=True).commit({"n": 2})
+            await store.thread("t", recreate=True).commit({"n": 2})
             return await store.thread("t").state["n"]
 
     assert asyncio.run(run()) == 2
@@ -159,7 +159,7 @@ def test_text_of_both_lives_is_gone(tmp_path):
     path = tmp_path / "c.state"
     with statelog.open(path) as store:
         for life in ("first", "second"):
-            store.thread("t", reborn=life == "second").commit({"text": f"of the {life} life " * 20})
+            store.thread("t", recreate=life == "second").commit({"text": f"of the {life} life " * 20})
             store.delete_thread("t")
         store.compact()
     assert b"life" not in path.read_bytes()
@@ -168,7 +168,7 @@ def test_text_of_both_lives_is_gone(tmp_path):
 def test_an_exported_new_life_is_a_thread_elsewhere(store, tmp_path):
     store.thread("t").commit({"n": 1})
     store.delete_thread("t")
-    store.thread("t", reborn=True).commit({"n": 2})
+    store.thread("t", recreate=True).commit({"n": 2})
     with (tmp_path / "t.export").open("wb") as target:
         store.export(target, threads=["t"])
     with statelog.open(tmp_path / "other.state") as other, (tmp_path / "t.export").open("rb") as source:

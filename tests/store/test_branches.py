@@ -16,7 +16,7 @@ def test_a_fork_that_goes_the_same_way_stores_texts_once(tmp_path):
             with store._engine.read() as view:
                 assert len(view.transaction.get_log(made.lsn)) < 1000
         main.commit({"text": ""})
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         assert store.verify().ok
         assert fork.state["text"] == texts[-1]
         assert main.state["text"] == ""

@@ -123,7 +123,7 @@ def test_a_copy_has_all_that_its_source_has(store: statelog.Store, branched: sta
 
 @pytest.mark.parametrize("keep_last", [1, 3])
 def test_a_copy_has_what_retention_has_left(store: statelog.Store, branched: statelog.Thread, keep_last: int) -> None:
-    store.retain(keep_last=keep_last, threads="a")
+    store.prune(keep_last=keep_last, threads="a")
     before = described(branched)
     copied = store.copy_thread("a", "b")
     assert described(copied) == before
@@ -147,7 +147,7 @@ def test_copies_of_copies_are_like_any(store: statelog.Store, branched: statelog
 
 def test_a_copy_is_under_the_policy_of_a_new_thread(store: statelog.Store) -> None:
     fill(store, "a", 3)
-    store.retain(keep_last=5, threads="b*", as_policy=True)
+    store.set_retention(keep_last=5, threads="b*")
     store.copy_thread("a", "b")
     assert {info.id: info.policy.get("keep_last") for info in store.threads()} == {"a": None, "b": 5}
 
@@ -262,8 +262,8 @@ def test_asyncio_copies_too(tmp_path: Path) -> None:
 
 
 ACTS: dict[str, Callable[[statelog.Store], object]] = {
-    "source forgets": lambda store: store.retain(keep_last=1, threads="a"),
-    "copy forgets": lambda store: store.retain(keep_last=1, threads="b"),
+    "source forgets": lambda store: store.prune(keep_last=1, threads="a"),
+    "copy forgets": lambda store: store.prune(keep_last=1, threads="b"),
     "source goes": lambda store: store.delete_thread("a"),
     "copy goes": lambda store: store.delete_thread("b"),
     "compact": lambda store: store.compact(),
@@ -336,13 +336,13 @@ def test_a_copy_that_is_deleted_gives_back_what_it_had(store: statelog.Store) ->
         store.delete_thread(f"try {number}")
         assert loans(store) == 0
     thread.commit({"log": reducers.Overwrite([])})
-    assert store.retain(keep_last=1, threads="a").vacuumed_nodes >= 10
+    assert store.prune(keep_last=1, threads="a").vacuumed_nodes >= 10
     assert not is_in_file_after_compaction(store, text(0, 900))
 
 
 def test_a_copy_of_what_has_expired_in_part_gives_it_back_too(store: statelog.Store) -> None:
     fill(store, "a", 10)
-    store.retain(keep_last=3)
+    store.prune(keep_last=3)
     store.copy_thread("a", "b").commit({"n": 1})
     store.delete_thread("b")
     assert loans(store) == 0
@@ -370,7 +370,7 @@ def test_a_copy_that_was_copied_keeps_the_loan(store: statelog.Store) -> None:
     expected = described(store.copy_thread("b", "c"))
     store.delete_thread("b")
     thread.commit({"log": reducers.Overwrite([])})
-    store.retain(keep_last=1, threads="a")
+    store.prune(keep_last=1, threads="a")
     assert described(store.thread("c")) == expected
     store.delete_thread("a")
     store.compact()
@@ -390,16 +390,16 @@ def test_a_string_found_in_a_copy_keeps_the_loan(store: statelog.Store, *, forge
         notes = view.transaction.scan_index(keys.encode_borrowed_prefix(view.thread_lsn("b") or 0))
         assert next(notes, None) is not None, "the string was found in the copy"
     other.commit({"text": " and more"})
-    store.retain(keep_last=1, threads="other")
+    store.prune(keep_last=1, threads="other")
     if forgets:
         copied.commit({"text": reducers.Overwrite("short")})
-        store.retain(keep_last=1, threads="b")
+        store.prune(keep_last=1, threads="b")
     if compacts:
         store.compact()
     store.delete_thread("b")
     store.compact()
     store.thread("a").commit({"text": reducers.Overwrite("short")})
-    store.retain(keep_last=1, threads="a")
+    store.prune(keep_last=1, threads="a")
     assert other.state["text"] == LONG + "and more and more"
     store.delete_thread("a")
     store.compact()
@@ -431,7 +431,7 @@ def test_metadata_that_names_the_thread_names_the_copy(store: statelog.Store) ->
 def test_a_source_goes_its_way_though_the_deletion_of_its_copy_was_cut_short(store, monkeypatch, how):
     """What is still to be erased of the copy says nothing any more (T5)."""
     thread = store.thread("source")
-    store.retain(keep_last=1, threads="source", as_policy=True)
+    store.set_retention(keep_last=1, threads="source")
     for number in range(5):
         thread.commit({"x": f"{number} " * 50, "l": [f"{each} " * 40 for each in range(number)]})
     store.copy_thread("source", "copy")
@@ -449,7 +449,7 @@ def test_a_source_goes_its_way_though_the_deletion_of_its_copy_was_cut_short(sto
         for number in range(64):
             thread.commit({"x": number, "l": []})
     assert store.verify().problems == []
-    store.retain()
+    store.prune()
     assert store.verify().problems == []
 
 
@@ -459,6 +459,6 @@ def test_a_copy_begins_a_deleted_id_anew_if_it_may(store: statelog.Store) -> Non
     store.delete_thread("copy")
     with pytest.raises(ThreadDeletedError):
         store.copy_thread("t", "copy")
-    assert store.copy_thread("t", "copy", reborn=True).state == {"value": 1}
+    assert store.copy_thread("t", "copy", recreate=True).state == {"value": 1}
     with pytest.raises(AlreadyExistsError):
-        store.copy_thread("t", "copy", reborn=True)
+        store.copy_thread("t", "copy", recreate=True)

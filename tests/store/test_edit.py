@@ -228,13 +228,13 @@ def test_asyncio_edits_and_takes_snapshots(path):
 
 def test_a_snapshot_stays_as_it_was_while_versions_expire(store):
     thread = store.thread("t")
-    store.retain(keep_last=1, threads="t", as_policy=True)
+    store.set_retention(keep_last=1, threads="t")
     thread.commit({"items": {f"{number}": f"{number} " + "x" * 200 for number in range(1000)}})
     with store.snapshot() as snapshot:
         head = snapshot.thread("t").head
         for number in range(70):
             thread.edit(lambda state, number=number: state["items"].update({f"{number}": "new"}))
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         assert (head.version, thread.version) == (0, 70)
         assert head.state["items"]["7"].startswith("7 xxx")
         assert all(value.startswith(key) for key, value in head.state["items"].items())

@@ -35,7 +35,7 @@ def test_every_process_is_refused_and_reads(store, tmp_path):
         [sys.executable, "-c", OTHER], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "ready\n"
-        store.fence(FencedError("taken over by worker 7", owner="worker 7"))
+        store.shut_off(FencedError("taken over by worker 7", owner="worker 7"))
         print(file=other.stdin, flush=True)
         assert other.stdout.readline() == "True 2\n"
     with pytest.raises(FencedError, match="taken over by worker 7") as caught:
@@ -49,7 +49,7 @@ def refused(store):
         lambda: store.thread("t").rollback(0),
         lambda: store.thread("t").fork("b"),
         lambda: store.board().set("key", 1),
-        lambda: store.retain(keep_last=1),
+        lambda: store.prune(keep_last=1),
         lambda: store.delete_thread("t"),
         store.compact,
         store.rebuild_index,
@@ -62,7 +62,7 @@ def refused(store):
 
 
 def test_all_that_writes_is_refused_also_after_it_was_opened_again(store):
-    store.fence(FencedError("taken over"))
+    store.shut_off(FencedError("taken over"))
     refused(store)
     store.close()
     with statelog.open(store.path) as again:
@@ -73,7 +73,7 @@ def test_all_that_writes_is_refused_also_after_it_was_opened_again(store):
 
 
 def test_an_image_of_a_fenced_store_is_free(store, tmp_path):
-    store.fence(FencedError("taken over"))
+    store.shut_off(FencedError("taken over"))
     store.image(tmp_path / "b.state")
     with statelog.open(tmp_path / "b.state") as image:
         image.thread("t").commit({"n": 6})
@@ -81,5 +81,5 @@ def test_an_image_of_a_fenced_store_is_free(store, tmp_path):
 
 def test_a_store_is_fenced_with_a_fenced_error(store):
     with pytest.raises(UsageError, match="FencedError"):
-        store.fence(ValueError("no"))
+        store.shut_off(ValueError("no"))
     store.thread("t").commit({"n": 7})

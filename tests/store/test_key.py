@@ -514,7 +514,7 @@ def test_retention_and_deletion_keep_a_store_with_a_key_whole(path):
     with statelog.open(path, key=KEY) as store:
         store.thread("gone").commit({"x": 1})
         store.delete_thread("gone")
-        store.retain(keep_last=3)
+        store.prune(keep_last=3)
         assert store.verify().ok
         store.compact()
         assert store.rebuild_index() > 0

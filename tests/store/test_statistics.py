@@ -150,7 +150,7 @@ def test_versions_that_retention_takes_meanwhile_are_no_damage(store):
 
     def retain(done, _total):
         if not calls and done:
-            calls.append(store.retain(keep_last=1))
+            calls.append(store.prune(keep_last=1))
 
     store.statistics(progress=retain)
     assert calls[0].expired_versions == 59
@@ -178,11 +178,11 @@ def write_tiny_values(store):
 
 def retain(store):
     append_messages(store)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
 
 
 def retain_by_policy(store):
-    store.retain(keep_last=3, as_policy=True)
+    store.set_retention(keep_last=3)
     append_messages(store)
 
 
@@ -240,7 +240,7 @@ def test_a_fork_shares_what_it_began_with_whatever_expired(store):
     assert store.statistics().shared_size_bytes == state_size_bytes
     thread.commit({"list": ["x" * 3000]})
     store.thread("a", branch="b", schema={"list": operator.add}).commit({"list": ["z" * 3000]})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert store.statistics().shared_size_bytes == pytest.approx(state_size_bytes, rel=0.1)  # but for the list's end
 
 

@@ -45,7 +45,7 @@ def test_a_version_below_zero_counts_what_a_transaction_has_committed(store, thr
 
 
 def test_a_version_that_expired_is_not_counted_away(store, thread):
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert thread.at(-1).version == 3
     with pytest.raises(CheckpointNotFoundError):
         thread.at(-2)

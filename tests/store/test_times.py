@@ -81,7 +81,7 @@ def test_what_has_grown_old_expires_behind_a_wrong_clock(store):
     for number in range(5):
         thread.commit({"n": number})
     with clock_off_by(10):
-        assert store.retain(max_age=1).expired_versions == 4
+        assert store.prune(max_age=1).expired_versions == 4
 
 
 def test_versions_of_one_thread_ascend_whatever_branch_and_clock(path):
@@ -150,5 +150,5 @@ def test_an_age_below_a_second_is_taken_as_it_is(store):
     for number in range(5):
         thread.commit({"n": number})
     time.sleep(0.01)
-    assert store.retain(max_age=3600.5).expired_versions == 0
-    assert store.retain(max_age=0.001).expired_versions == 4
+    assert store.prune(max_age=3600.5).expired_versions == 0
+    assert store.prune(max_age=0.001).expired_versions == 4

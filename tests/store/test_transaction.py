@@ -313,7 +313,7 @@ def test_a_retention_in_between_is_not_undone(store, monkeypatch):
     """It changes records and index entries that a transaction has read, and appends nothing."""
     for number in range(40):
         store.thread("a").commit({"x": number})
-    assert count_stagings(store, monkeypatch, lambda: elsewhere(store.retain, threads="a", keep_last=1)) == 2
+    assert count_stagings(store, monkeypatch, lambda: elsewhere(store.prune, threads="a", keep_last=1)) == 2
     assert len(list(store.thread("a").history())) == 2
 
 
@@ -330,7 +330,7 @@ def test_a_retention_in_between_is_not_undone(store, monkeypatch):
         lambda store: store.thread("a").tag("name"),
         lambda store: store.copy_thread("a", "copy"),
         lambda store: store.delete_thread("a"),
-        lambda store: store.retain(keep_last=1),
+        lambda store: store.prune(keep_last=1),
         lambda store: store.expire([]),
         lambda store: store.transaction().__enter__(),
     ],
@@ -431,7 +431,7 @@ def test_a_deleted_id_begins_anew_in_the_same_transaction(store):
     store.thread("t").commit({"n": 1})
     with store.transaction() as tx:
         tx.delete_thread("t")
-        tx.thread("t", reborn=True).commit({"n": 2})
+        tx.thread("t", recreate=True).commit({"n": 2})
     assert store.thread("t").state == {"n": 2}
     assert store.thread("t").version == 0
 
@@ -462,7 +462,7 @@ import sys, statelog
 with statelog.open(sys.argv[1]) as store, store.transaction() as tx:
     tx.delete_thread("t")
     tx.thread("list").commit({"t": False})
-    tx.thread("u", reborn=True).commit({"n": 1})
+    tx.thread("u", recreate=True).commit({"n": 1})
 """
 
 
@@ -479,7 +479,7 @@ def test_a_kill_leaves_a_deletion_with_all_else_or_none_of_it(path, point):
         assert store.thread("list").state == {"t": not is_deleted}
         assert store.thread("u").version == (0 if is_deleted else -1)
         if is_deleted:
-            store.retain(keep_last=9)  # erases what the killed process has left
+            store.prune(keep_last=9)  # erases what the killed process has left
             store.compact()
     assert is_deleted != (b"the secret of it" in path.read_bytes())
 

@@ -241,7 +241,7 @@ def test_versions_go_with_copies_exports_and_retention(store, thread, path):
             assert observed == observe(store, lsns=False)["threads"][0]
             assert observed["schema"] == "research:3"
             assert imported.thread("t", schema=third()).at(0).state["memories"] == ["a"]
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     store.compact()
     assert store.thread("t", schema=third()).head.schema_version == 3
     store.rebuild_index()

@@ -236,7 +236,7 @@ class StatelogSessionService(BaseSessionService):
                 if found is None:
                     message = f"Session {session_id} has no event {at!r}, or its version was removed"
                     raise ValueError(message)
-                copied = tx.copy_thread(source, target, reborn=True)
+                copied = tx.copy_thread(source, target, recreate=True)
                 made = copied.head
                 if at is not None:
                     made = copied.rollback(found.version, metadata={"fork of": session_id, "at": at})

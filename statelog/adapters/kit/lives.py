@@ -43,7 +43,7 @@ def write(
             if branch != "main" or error.facts.get("thread") != id:  # the error of another thread
                 raise
         try:
-            anew = within.thread(id, schema=schema, reborn=True)
+            anew = within.thread(id, schema=schema, recreate=True)
         except UsageError:  # Another process has re-created it meanwhile.
             continue
         with suppress(ThreadDeletedError):

@@ -232,9 +232,9 @@ def delete_for_runs(actor: Actor, rng: Random) -> None:
 
 
 @_SAVER.act(1)
-def retain(actor: Actor, rng: Random) -> None:
+def prune_store(actor: Actor, rng: Random) -> None:
     """Remove old versions of LangGraph's threads."""
-    actor.store.retain(keep_last=rng.choice((1, 3)), threads=rng.choice(("lg-*", "graph-*")))
+    actor.store.prune(keep_last=rng.choice((1, 3)), threads=rng.choice(("lg-*", "graph-*")))
 
 
 @_MEMORY.act(8)

@@ -46,11 +46,11 @@ def _kept_of_text(bench: Bench, turns: int) -> float:
     """Return the size of a file, after as many turns under a policy and a compaction, of the text."""
     with savers.opened(OURS, bench.directory, "kept") as peer:
         store = cast("StatelogSaver", peer.saver).store
-        store.retain(keep_last=_KEEP_LAST, as_policy=True)
+        store.set_retention(keep_last=_KEEP_LAST)
         turn = _turn(peer)
         for _number in range(turns):
             turn()
-        store.retain()
+        store.prune()
         store.compact()
     return (savers.file_size_bytes(OURS, bench.directory, "kept") or 0) / (turns * (_QUESTION_BYTES + _ANSWER_BYTES))
 

@@ -198,10 +198,10 @@ function retention() {
       looked += answer.looked_at;
       body.append(...answer.threads.map((each) => h("tr", {}, h("td", { class: "name" }, h("a", { href: threadLink(each.id) }, each.id)), h("td", { class: "fill" }, policyText(each.policy)), h("td", { class: "number wide" }, count(each.versions)), h("td", { class: "number" }, each.problem ? h("span", { class: "damaged" }, `not readable: ${each.problem.message}`) : `${count(each.due)}${each.is_more ? " or more" : ""}`))));
       table.hidden = body.childElementCount === 0;
-      put(note, table.hidden ? null : `Of ${counted(looked, "thread")}. A policy removes what is due as its thread commits, every 64 versions, or when store.retain() is called.`);
+      put(note, table.hidden ? null : `Of ${counted(looked, "thread")}. A policy removes what is due as its thread commits, every 64 versions, or when store.prune() is called.`);
       return body.childElementCount;
     },
-    () => nothing("No thread has a retention policy.", "Without a policy, all versions stay.", 'store.retain(keep_last=100, threads="ticket-*", as_policy=True)'),
+    () => nothing("No thread has a retention policy.", "Without a policy, all versions stay.", 'store.set_retention(keep_last=100, threads="ticket-*")'),
   );
   return { place: h("div", {}, table, note, list.foot), list };
 }

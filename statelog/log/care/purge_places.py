@@ -159,6 +159,6 @@ class Places:
         place = error.facts["path"]
         message = (
             f"record {lsn} has a secret in {place}, where it cannot be cut out. Delete the thread (or delete the entry,"
-            " and retain the board with max_age=0), compact, and purge the rest. Nothing was changed"
+            " and prune the board with max_age=0), compact, and purge the rest. Nothing was changed"
         )
         return SecretError(message, lsn=lsn, path=place, thread=thread)

@@ -72,7 +72,7 @@ class RetentionReport:
     vacuumed_nodes: int = 0
     freed_bytes: int = 0
     pending_records: int = 0
-    """Records of deleted threads that could not be erased. `retain`, or deleting the thread again, erases them."""
+    """Records of deleted threads that could not be erased. `Store.prune`, or deleting the thread again, erases them."""
 
     def add(self, other: RetentionReport) -> None:
         """Add another report to this one."""

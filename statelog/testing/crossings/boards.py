@@ -96,17 +96,17 @@ def sweep(actor: Actor, rng: Random) -> None:
 
 
 @FAMILY.act(4)
-def retain(actor: Actor, rng: Random) -> None:
+def prune(actor: Actor, rng: Random) -> None:
     """Remove old history of entries."""
     keep_last, max_age = rng.choice(((1, None), (3, None), (None, 0.5), (None, 300), (2, 60)))
-    actor.store.board().retain(rng.choice(PATTERNS), keep_last=keep_last, max_age=max_age)
+    actor.store.board().prune(rng.choice(PATTERNS), keep_last=keep_last, max_age=max_age)
 
 
 @FAMILY.act(2)
 def set_policy(actor: Actor, rng: Random) -> None:
     """Set, change or end a policy of the board."""
     keep_last, max_age = rng.choice(((1, None), (2, None), (None, 1), (None, None)))
-    actor.store.board().retain(rng.choice(PATTERNS), keep_last=keep_last, max_age=max_age, as_policy=True)
+    actor.store.board().set_retention(rng.choice(PATTERNS), keep_last=keep_last, max_age=max_age)
 
 
 @FAMILY.act(10)

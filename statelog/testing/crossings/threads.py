@@ -35,7 +35,7 @@ def _thread(held: Any, rng: Random, id: str | None = None) -> Thread[Any, Any]:
     name = id or rng.choice(COPIES if is_likely(rng, 0.1) else THREADS)
     schema = SCHEMAS.get(name)
     begins_anew = is_likely(rng, 0.5) and is_deleted(held, name)
-    thread: Thread[Any, Any] = held.thread(name, schema=schema, reborn=begins_anew)
+    thread: Thread[Any, Any] = held.thread(name, schema=schema, recreate=begins_anew)
     branches = [each.name for each in thread.branches()]
     if len(branches) > 1 and is_likely(rng, 0.4):
         thread = thread.checkout(rng.choice(branches))
@@ -174,7 +174,7 @@ def _do_in(tx: Any, rng: Random) -> None:
     elif kind == 8 and is_likely(rng, 0.3):
         tx.delete_thread(rng.choice(THREADS))
     elif kind == 9 and is_likely(rng, 0.5):
-        tx.copy_thread(rng.choice(THREADS), rng.choice(THREADS), reborn=is_likely(rng, 0.5))
+        tx.copy_thread(rng.choice(THREADS), rng.choice(THREADS), recreate=is_likely(rng, 0.5))
     elif kind == 10:
         board.delete(rng.choice(KEYS))
     else:
@@ -185,7 +185,7 @@ def _do_in(tx: Any, rng: Random) -> None:
 def copy(actor: Actor, rng: Random) -> None:
     """Copy a thread."""
     target = rng.choice((*THREADS, *COPIES, *COPIES))
-    actor.store.copy_thread(rng.choice((*THREADS, *COPIES)), target, reborn=is_deleted(actor.store, target))
+    actor.store.copy_thread(rng.choice((*THREADS, *COPIES)), target, recreate=is_deleted(actor.store, target))
 
 
 @FAMILY.act(2)
@@ -198,7 +198,7 @@ def delete(actor: Actor, rng: Random) -> None:
 def begin_again(actor: Actor, rng: Random) -> None:
     """Re-create a deleted thread by a commit."""
     id = rng.choice(THREADS)
-    actor.store.thread(id, schema=SCHEMAS.get(id), reborn=True).commit(draw_update(rng, id))
+    actor.store.thread(id, schema=SCHEMAS.get(id), recreate=True).commit(draw_update(rng, id))
 
 
 @FAMILY.act(2)
@@ -230,28 +230,28 @@ def use_versions(actor: Actor, rng: Random) -> None:
 
 
 @FAMILY.act(3)
-def retain(actor: Actor, rng: Random) -> None:
+def prune(actor: Actor, rng: Random) -> None:
     """Remove old versions, by number or by age."""
     pattern = rng.choice(("*", "*", "chat*", "job", rng.choice(THREADS)))
     keep_last = rng.choice((None, 1, 2, 5))
     max_age = rng.choice((None, 1.0, timedelta(minutes=5), timedelta(days=1)))
     pinned = _some_checkpoints(actor, rng) if is_likely(rng, 0.2) else ()
     keep_tags = is_likely(rng, 0.7)
-    actor.store.retain(keep_last=keep_last, max_age=max_age, threads=pattern, pinned=pinned, keep_tags=keep_tags)
+    actor.store.prune(keep_last=keep_last, max_age=max_age, threads=pattern, pinned=pinned, keep_tags=keep_tags)
 
 
 @FAMILY.act(2)
 def set_policy(actor: Actor, rng: Random) -> None:
     """Set, change or end a retention policy for threads."""
     pattern = rng.choice(("*", "chat*", "job/*", rng.choice(THREADS)))
-    actor.store.retain(keep_last=rng.choice((None, 1, 3, 20)), threads=pattern, as_policy=True)
+    actor.store.set_retention(keep_last=rng.choice((None, 1, 3, 20)), threads=pattern)
 
 
 @FAMILY.act(1)
 def apply_policies(actor: Actor, rng: Random) -> None:
     """Apply the existing policies."""
     del rng
-    actor.store.retain()
+    actor.store.prune()
 
 
 @FAMILY.act(2)
@@ -274,7 +274,7 @@ def import_threads(actor: Actor, rng: Random) -> None:
             for _commit in range(rng.randrange(1, 4)):
                 _thread(other, rng, id).commit(draw_update(rng, id), metadata=_metadata(rng))
         if is_likely(rng, 0.2):
-            other.retain(keep_last=2)
+            other.prune(keep_last=2)
         target = io.BytesIO()
         other.export(target, threads=ids)
     actor.store.import_(io.BytesIO(target.getvalue()))

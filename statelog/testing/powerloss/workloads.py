@@ -147,7 +147,8 @@ class Session:
                     self._options["max_size_bytes"] = step.max_size_bytes
                 self.store = self._opener(self._path, **self._options)
             case Retain():
-                self.store.retain(keep_last=step.keep_last, threads=step.threads, as_policy=step.as_policy)
+                remove = self.store.set_retention if step.as_policy else self.store.prune
+                remove(keep_last=step.keep_last, threads=step.threads)
             case DeleteThread():
                 self.store.delete_thread(step.thread)
             case RebuildIndex():

@@ -96,7 +96,7 @@ def test_the_latest_is_that_of_the_latest_timestamp(storage):
 def test_the_latest_is_one_that_is_there(tmp_path, store):
     storage = storage_of("statelog", tmp_path, store)
     saved(storage, *map(checkpoint, range(1, 5)))
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     asyncio.run(storage.delete("c4"))
     assert asyncio.run(storage.get_latest(workflow_name="w")) is None
     saved(storage, checkpoint(3))

@@ -89,7 +89,7 @@ def test_a_flow_goes_on_from_a_checkpoint(path):
     [thread] = [each.id for each in store.threads() if each.id.startswith("crewai-checkpoints:")]
     made = [f"{path}#{each.id}" for each in store.thread(thread).history()][::-1]
     assert [Counted.from_checkpoint(CheckpointConfig(restore_from=each)).state["n"] for each in made] == [2]
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert StatelogCheckpointProvider().prune(str(path), 0) == len(made)
 
 

@@ -158,10 +158,10 @@ def test_a_state_that_waits_outlives_retention_until_it_is_answered(store):
     persistence = StatelogFlowPersistence(store)
     persistence.save_pending_feedback("f", question(), {"n": 1})
     persistence.save_state("f", "later", {"n": 2})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert persistence.load_pending_feedback("f")[0] == {"n": 1}
     persistence.clear_pending_feedback("f")
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert [made.version for made in store.thread("crewai:f").history()] == [1]
     persistence.save_pending_feedback("f", question(), {"n": 3})
     store.delete_thread("crewai:f")

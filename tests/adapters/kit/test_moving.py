@@ -66,7 +66,7 @@ def test_a_thread_that_was_deleted_begins_anew(store):
     store.delete_thread("t")
 
     def write(tx):
-        tx.thread("t", reborn=True).commit({"x": 1})
+        tx.thread("t", recreate=True).commit({"x": 1})
 
     assert copy_once(store, "it", 1, held=held, write=write)
 

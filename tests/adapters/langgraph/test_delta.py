@@ -71,13 +71,13 @@ def test_a_long_talk_is_rebuilt_at_every_point(saver, durability):
 @pytest.mark.parametrize("state", [Talk, Long])
 def test_no_policy_makes_a_talk_unreadable(saver, keep_last, state):
     """What is kept of it reads as from a saver that lets nothing go."""
-    saver.store.retain(keep_last=keep_last, as_policy=True)
+    saver.store.set_retention(keep_last=keep_last)
     memory = InMemorySaver()
     for each in (memory, saver):
         run(talk(each, state), 40)
     expected = {found.metadata["step"]: found.values for found in talk(memory, state).get_state_history(config("t"))}
     for lasts in (100, keep_last, 1):
-        saver.store.retain(keep_last=lasts)
+        saver.store.prune(keep_last=lasts)
         kept = list(talk(saver, state).get_state_history(config("t")))
         assert {found.metadata["step"]: found.values for found in kept}.items() <= expected.items()
         assert kept[0].metadata["step"] == max(expected)
@@ -89,7 +89,7 @@ def test_no_policy_makes_a_talk_unreadable(saver, keep_last, state):
 def test_whatever_a_policy_has_left_so_far_is_readable(saver, durability, keep_last, monkeypatch):
     """Also where more is to go at once than it lets go at one version: all since what was stored whole last."""
     monkeypatch.setattr(retention, "_POLICY_TRANSACTIONS_MAX", 1)
-    saver.store.retain(keep_last=keep_last, as_policy=True)
+    saver.store.set_retention(keep_last=keep_last)
     graph, memory = talk(saver, Common), talk(InMemorySaver(), Common)
     listed, cuts = 0, 0
     for turn in range(80):
@@ -108,7 +108,7 @@ def test_ancestors_that_an_older_release_let_go_are_missed(saver):
     """Then nothing else is said of what they held."""
     with patch.object(Changes, "needs", lambda *_: []):
         run(talk(saver, Long), 5)
-    saver.store.retain(keep_last=2)
+    saver.store.prune(keep_last=2)
     with pytest.raises(ExpiredError, match=r"'messages' .*have expired"):
         talk(saver, Long).get_state(config("t"))
 

@@ -87,13 +87,13 @@ def test_a_finished_call_goes_with_its_caller(saver, make):
     called = _namespaces(saver)
     _turn(graph)
     before = _read(graph)
-    saver.store.retain(keep_last=3)  # of the second turn
+    saver.store.prune(keep_last=3)  # of the second turn
     assert called
     assert _namespaces(saver)
     assert _namespaces(saver).isdisjoint(called)
     after = _read(graph)
     assert after == {id: before[id] for id in after}
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert _namespaces(saver) == set()
     assert _turn(graph).startswith("looked at this, yes")
 
@@ -104,7 +104,7 @@ def test_an_interrupted_call_is_kept_and_goes_on(saver):
         _turn(graph)
     graph.invoke(ASKED, _config(), durability="sync")
     before = _told(graph.get_state(_config(), subgraphs=True))
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert (_told(graph.get_state(_config(), subgraphs=True)), len(_namespaces(saver))) == (before, 1)
     assert graph.invoke(Command(resume="no"), _config())["told"] == "looked at this, no, after"
 
@@ -113,7 +113,7 @@ def test_a_kept_caller_can_be_gone_on_from(saver):
     graph = _nested().compile(checkpointer=saver)
     for _number in range(3):
         _turn(graph)
-    saver.store.retain(keep_last=4)
+    saver.store.prune(keep_last=4)
     caller = next(each for each in graph.get_state_history(_config()) if each.next == ("inner",))
     graph.invoke(None, caller.config)
     assert graph.invoke(Command(resume="again"), _config())["told"] == "looked at this, again, after"
@@ -123,7 +123,7 @@ def test_a_call_put_before_its_caller_is_kept(saver):
     """As with durability="exit", where the graph that was called is put first."""
     graph = _nested().compile(checkpointer=saver)
     graph.invoke(ASKED, _config(), durability="exit")
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert len(_namespaces(saver)) == 1
     assert graph.invoke(Command(resume="yes"), _config())["told"] == "looked at this, yes, after"
 
@@ -133,7 +133,7 @@ def test_a_graph_with_a_history_of_its_own_keeps_its_latest(saver):
     graph = _graph(("inner", inner)).compile(checkpointer=saver)
     for _number in range(3):
         graph.invoke(ASKED, _config())
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert _namespaces(saver) == {"inner"}
 
 
@@ -152,7 +152,7 @@ def _kept_by(path, way):
 def test_prune_keeps_what_retention_keeps(tmp_path):
     """The same checkpoints, and a file of the same size but for some pages."""
     pruned, pruned_size = _kept_by(tmp_path / "pruned", lambda saver: saver.prune(["t"]))
-    retained, retained_size = _kept_by(tmp_path / "retained", lambda saver: saver.store.retain(keep_last=1))
+    retained, retained_size = _kept_by(tmp_path / "retained", lambda saver: saver.store.prune(keep_last=1))
     assert pruned == retained
     assert abs(pruned_size - retained_size) <= 4 * 4096
 
@@ -192,13 +192,13 @@ def _write_count(saver):
 
 def test_pending_writes_go_with_their_checkpoint(saver):
     _put_with_writes(saver, 20)
-    saver.store.retain(keep_last=3)
+    saver.store.prune(keep_last=3)
     left = [[(f"task-{number}", "x", number)] for number in (19, 18, 17)]
     assert (_write_count(saver), [each.pending_writes for each in saver.list(_config())]) == (3, left)
 
 
 def test_a_policy_at_work_takes_pending_writes_out(saver):
-    saver.store.retain(keep_last=3, as_policy=True)
+    saver.store.set_retention(keep_last=3)
     _put_with_writes(saver, 500)
     assert _write_count(saver) < 250
 
@@ -216,9 +216,9 @@ def test_pending_writes_stay_that_came_before_their_checkpoint(saver):
     _put(saver, 0)
     saver.put_writes(_at(1), [("x", "early")], "task")
     for _time in range(2):
-        saver.store.retain(keep_last=1)
+        saver.store.prune(keep_last=1)
     _put(saver, 1)
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert saver.get_tuple(_at(1)).pending_writes == [("task", "x", "early")]
 
 
@@ -226,7 +226,7 @@ def test_pending_writes_wait_a_day_for_their_checkpoint(saver, monkeypatch):
     _put(saver, 0)
     saver.put_writes(_at(1), [("x", "never")], "task")
     monkeypatch.setattr(sweeping, "UNMET_US", 0)
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert _write_count(saver) == 0
 
 
@@ -269,14 +269,14 @@ class _Run:
             self.saver.prune([thread])
             keep_last = 1
         else:
-            self.saver.store.retain(keep_last=keep_last, threads=thread)
+            self.saver.store.prune(keep_last=keep_last, threads=thread)
         newest_first = list(self.expected[thread].items())
         self.expected[thread] = dict(newest_first[:keep_last])
 
 
 def _run_at_random(saver, seed, steps):
     """Beside a thread of many turns, of which a policy lets go."""
-    saver.store.retain(keep_last=3, threads="busy", as_policy=True)
+    saver.store.set_retention(keep_last=3, threads="busy")
     busy_graph = _nested().compile(checkpointer=saver)
     stop, told = threading.Event(), set()
 

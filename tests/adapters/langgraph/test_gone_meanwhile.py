@@ -27,7 +27,7 @@ REMOVALS = {
     "prune all but the latest": lambda saver: saver.prune(["t"]),
     "prune all": lambda saver: saver.prune(["t"], strategy="delete"),
     "delete the run before": lambda saver: saver.delete_for_runs(["before"]),
-    "retain the last": lambda saver: saver.store.retain(keep_last=1),
+    "retain the last": lambda saver: saver.store.prune(keep_last=1),
     "nothing": lambda _saver: None,
 }
 

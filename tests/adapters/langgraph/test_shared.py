@@ -142,7 +142,7 @@ def _remove(saver, path, kind):
     elif kind == "thread a":
         saver.delete_thread("a")
     elif kind == "retain":
-        store.retain(keep_last=2)
+        store.prune(keep_last=2)
     elif kind == "compact":
         store.compact()
     else:

@@ -157,7 +157,7 @@ def test_what_was_removed_is_not_shown_though_its_line_has_a_later_version(saver
     assert thread.checkout("main").version > thread.version
 
 
-@pytest.mark.parametrize("remove", [lambda saver: saver.prune(["t"]), lambda saver: saver.store.retain(keep_last=1)])
+@pytest.mark.parametrize("remove", [lambda saver: saver.prune(["t"]), lambda saver: saver.store.prune(keep_last=1)])
 def test_the_head_stays_when_others_go(saver, remove):
     graph, _heads = travelled(saver)
     before = saver.store.thread("t").head.id
@@ -356,7 +356,7 @@ def test_a_rollback_keeps_a_delta_channel_whole_through_retention(saver):
         assert graph.get_state(config()).values == head.values
         steps = [each.values for each in graph.get_state_history(head.config)]
         assert steps[0] == head.values
-    for remove in (lambda: saver.store.retain(keep_last=1, threads="t"), lambda: saver.prune(["t"])):
+    for remove in (lambda: saver.store.prune(keep_last=1, threads="t"), lambda: saver.prune(["t"])):
         remove()
         assert graph.get_state(config()).values == heads[5].values
     graph.invoke({"notes": ["more"]}, config())

@@ -150,7 +150,7 @@ def test_the_bytes_leave_the_file(path, clock, ends_by):
         else:
             memory.put(SPACE, secret[:40], {"text": "other"})
             memory.delete(SPACE, secret[:40])
-        memory.store.retain(keep_last=1, threads=STORE_THREAD_ID)
+        memory.store.prune(keep_last=1, threads=STORE_THREAD_ID)
         memory.store.compact()
     data = path.read_bytes()
     assert secret[:40].encode() not in data
@@ -169,7 +169,7 @@ def test_versions_do_not_pile_up(memory):
 def test_a_policy_that_was_chosen_is_left(store, clock):
     memory = StatelogStore(store, clock=clock)
     memory.put(SPACE, "a", {"n": 1})
-    store.retain(keep_last=7, threads=STORE_THREAD_ID, as_policy=True)
+    store.set_retention(keep_last=7, threads=STORE_THREAD_ID)
     StatelogStore(store, clock=clock).put(SPACE, "a", {"n": 2})
     assert [each.policy["keep_last"] for each in store.threads()] == [7]
 

@@ -221,7 +221,7 @@ def test_branches_are_listed_also_when_their_first_versions_were_let_go(store):
             await session.add_items([{"role": "user", "content": str(number)}])
         await session.create_branch_from_turn(3, "b")
         await session.add_items([{"role": "user", "content": "more"}])
-        store.retain(keep_last=1)
+        store.prune(keep_last=1)
         return [(each["branch_id"], each["message_count"]) for each in await session.list_branches()]
 
     assert asyncio.run(main()) == [("main", 5), ("b", 3)]

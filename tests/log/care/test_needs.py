@@ -37,7 +37,7 @@ def test_ancestors_stay_back_to_the_one_that_holds_the_channel(store, keep_last,
     """Versions 0, 3 and 6 hold it, of nine; what is kept begins with one of them."""
     thread = store.thread("t")
     _fill(thread, 9, snapshots=(0, 3, 6))
-    store.retain(keep_last=keep_last)
+    store.prune(keep_last=keep_last)
     assert _versions(thread) == list(range(first, 9))
     assert thread.at(first).state["items"] == list(range(first))
 
@@ -47,7 +47,7 @@ def test_without_a_holder_all_stay_and_without_need_none(store):
     _fill(needy, 9)
     for number in range(9):
         plain.commit({"added": number}, metadata={"statelog:needs": "no list", "x": ["statelog:needs"]})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert (_versions(needy), _versions(plain)) == (list(range(9)), [8])
 
 
@@ -58,7 +58,7 @@ def test_of_several_channels_the_oldest_holder_counts(store):
     thread.commit({"b": [1, 2]}, metadata={"statelog:needs": ["a"]})
     thread.commit({"x": 2}, metadata={"statelog:needs": ["a", "b"]})
     thread.commit({"a": [1, 2]}, metadata={"statelog:needs": ["b"]})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert _versions(thread) == [2, 3, 4]
 
 
@@ -68,7 +68,7 @@ def test_tags_and_forks_keep_what_they_need(store):
     thread.tag("here", 4)
     fork = thread.fork("f", at=7, update={"x": 1}, metadata=NEEDS)
     _fill(thread, 6, snapshots=(14,))
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert _versions(thread) == [3, 4, 6, 7, 14, 15, 16, 17]
     assert sorted(checkpoint.version for checkpoint in fork.history()) == [3, 4, 6, 7, 8]
 
@@ -76,9 +76,9 @@ def test_tags_and_forks_keep_what_they_need(store):
 def test_a_young_version_keeps_older_ones(store):
     thread = store.thread("t")
     _fill(thread, 6, snapshots=(2,))
-    store.retain(max_age=3600)
+    store.prune(max_age=3600)
     assert _versions(thread) == list(range(6))
-    store.retain(max_age=0.0)
+    store.prune(max_age=0.0)
     assert _versions(thread) == [2, 3, 4, 5]
 
 
@@ -91,7 +91,7 @@ def test_a_version_that_is_needed_does_not_expire_by_name(store):
 
 def test_a_policy_at_work_keeps_them_too(store):
     thread = store.thread("t")
-    store.retain(keep_last=5, threads="t", as_policy=True)
+    store.set_retention(keep_last=5, threads="t")
     _fill(thread, 1000, snapshots=range(0, 1000, 150))
     held = 1000 - 1000 % 150
     assert set(range(held - 150, 1000)) >= set(_versions(thread)) >= set(range(held, 1000))
@@ -103,7 +103,7 @@ def test_after_a_rebuilt_index_and_a_copy_it_is_the_same(store):
     _fill(thread, 9, snapshots=(3,))
     store.rebuild_index()
     copy = store.copy_thread("t", "copy")
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert _versions(thread) == _versions(copy) == list(range(3, 9))
 
 
@@ -117,7 +117,7 @@ def test_what_stays_though_it_was_to_go_keeps_what_it_needs(store, stays):
     if stays == "fork":
         thread.fork("other", at=kept)
     if stays == "pin":
-        store.retain(keep_last=1, pinned=[thread.at(kept)])
+        store.prune(keep_last=1, pinned=[thread.at(kept)])
     else:
         store.expire(list(thread.history()))
     holder = 2 if kept == 4 else 5
@@ -128,7 +128,7 @@ def test_what_stays_though_it_was_to_go_keeps_what_it_needs(store, stays):
 def test_no_node_goes_before_one_that_leads_to_it_whoever_let_both_go(store, monkeypatch):
     """T5: a turn that ends early leaves nodes that are dead by now; the next turn's process does not know of them."""
     thread = store.thread("t", schema={"log": reducers.append, "items": reducers.replace})
-    store.retain(keep_last=2, threads="t", as_policy=True)
+    store.set_retention(keep_last=2, threads="t")
     monkeypatch.setattr(retention, "_POLICY_TRANSACTIONS_MAX", 1)
     for number in range(192):
         added = {"log": f"{number} " * 100} | ({"items": number} if number in (0, 180) else {})
@@ -142,6 +142,6 @@ def test_no_node_goes_before_one_that_leads_to_it_whoever_let_both_go(store, mon
         thread.commit({"log": f"{number}"})
     assert _versions(thread) == [254, 255]
     assert store.verify().ok
-    store.retain()
+    store.prune()
     assert store.verify().ok
     assert store.statistics().records_size_bytes < 60_000

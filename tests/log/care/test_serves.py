@@ -42,7 +42,7 @@ def _calling(store):
 
 def test_a_branch_goes_with_the_version_it_serves(store):
     _thread, calls = _calling(store)
-    store.retain(keep_last=3)
+    store.prune(keep_last=3)
     assert [_own(call) for call in calls] == [[]] * 7 + [[1, 2, 3]] * 3
 
 
@@ -50,7 +50,7 @@ def test_what_is_pinned_in_one_thread_keeps_no_branch_of_another(store):
     """Branches are numbered by thread."""
     _thread, calls = _calling(store)
     copied = store.copy_thread("t", "copy")
-    store.retain(keep_last=3, pinned=[copied.checkout("call0").head])
+    store.prune(keep_last=3, pinned=[copied.checkout("call0").head])
     assert [_own(call) for call in calls] == [[]] * 7 + [[1, 2, 3]] * 3
     assert _own(copied.checkout("call0")) == [1, 2, 3]
 
@@ -58,7 +58,7 @@ def test_what_is_pinned_in_one_thread_keeps_no_branch_of_another(store):
 def test_a_branch_of_a_version_that_is_kept_reads_as_before(store):
     _thread, calls = _calling(store)
     before = [(each.id, dict(each.state)) for each in calls[8].history()]
-    store.retain(keep_last=4)
+    store.prune(keep_last=4)
     assert [(each.id, dict(each.state)) for each in calls[8].history()] == before
 
 
@@ -68,7 +68,7 @@ def test_a_branch_that_serves_none_keeps_its_head(store):
     kept = _call(thread, "all calls", None)
     for number in range(5):
         thread.commit({"n": number})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert _own(kept) == [3]
 
 
@@ -79,9 +79,9 @@ def test_what_a_branch_calls_goes_with_it(store):
     outer.commit({"x": 1}, id="outer-1", metadata={"statelog:serves": "c0"})
     inner = _call(thread, "inner", "outer-1")
     thread.commit({"n": 1})
-    store.retain(keep_last=2)
+    store.prune(keep_last=2)
     assert (_own(outer), _own(inner)) == ([1], [2, 3])
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert (_own(outer), _own(inner)) == ([], [])
 
 
@@ -90,10 +90,10 @@ def test_a_branch_waits_a_day_for_the_version_it_serves(store, monkeypatch):
     thread.commit({"n": 0})
     call = _call(thread, "call", "not yet")
     thread.commit({"n": 1})
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert _own(call) == [3]
     monkeypatch.setattr(keeping, "UNMET_US", 0)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert _own(call) == []
 
 
@@ -108,7 +108,7 @@ def test_a_branch_stays_where_one_of_its_versions_does(store, kept_by):
     else:
         pinned = [calls[0].head]
     thread.commit({"n": 10})
-    store.retain(keep_last=1, pinned=pinned)
+    store.prune(keep_last=1, pinned=pinned)
     assert (_own(calls[0]), _own(calls[1])) == ([3], [])
 
 
@@ -119,7 +119,7 @@ def test_the_last_version_of_a_thread_stays(store):
     thread.commit({"n": 1}, id="c1")
     thread.commit({"n": 2})
     call = _call(thread, "call", "c1")
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert _own(call) == [3]
 
 
@@ -129,7 +129,7 @@ def test_a_branch_that_went_may_be_begun_anew(store, is_base_there):
     thread.commit({"n": 10})
     if is_base_there:
         thread.tag("base", 0)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert (_own(calls[0]), calls[0].head is not None) == ([], is_base_there)
     calls[0].commit({"again": 1})
     store.rebuild_index()
@@ -138,7 +138,7 @@ def test_a_branch_that_went_may_be_begun_anew(store, is_base_there):
 
 def test_a_policy_at_work_keeps_up_with_calls_of_many_versions(store):
     thread = store.thread("t")
-    store.retain(keep_last=2, threads="t", as_policy=True)
+    store.set_retention(keep_last=2, threads="t")
     thread.commit({"n": -1})
     calls = []
     for number in range(255):
@@ -161,7 +161,7 @@ def test_a_version_tagged_meanwhile_keeps_its_branch_whole(store, monkeypatch):
             thread.tag("late", 3)
 
     monkeypatch.setattr(retention.Collector, "start", start_and_tag)
-    store.retain(keep_last=1)
+    store.prune(keep_last=1)
     assert _own(calls[2]) == [3]
     assert calls[2].state["call2"] == 2
 
@@ -175,7 +175,7 @@ def test_a_thread_whose_branches_have_gone_can_be_exported(store, tmp_path, thre
         thread.commit({"n": number}, id=f"c{number}")
         _call(thread, f"call{number}", f"c{number}", at=number)
     thread.commit({"n": 6})
-    store.retain(keep_last=3)
+    store.prune(keep_last=3)
     exported = io.BytesIO()
     store.export(exported, threads=threads)
     exported.seek(0)

@@ -56,6 +56,6 @@ class Holder(ConnString):
     def _edit(self, change: Callable[[State], object]) -> None:
         """Change the thread's state in one commit; its first one sets the policy that lets older versions go."""
         if not self._has_policy and self._thread.version < 0:
-            self._store.retain(keep_last=KEEP_LAST, threads=self._THREAD_ID, as_policy=True)
+            self._store.set_retention(keep_last=KEEP_LAST, threads=self._THREAD_ID)
         self._has_policy = True
         self._thread.edit(change, lazy=True)

@@ -69,7 +69,7 @@ class StatelogStore(Holder, BaseStore):
     a few each. Being read puts an item's end off if that is at least a hundredth of its time to live.
 
     The items are a thread of the store, of which few versions are kept (a policy, set with its first item): what was
-    deleted leaves the file as `Store.retain` says.
+    deleted leaves the file as `Store.prune` says.
     """
 
     supports_ttl = True
@@ -210,7 +210,7 @@ class StatelogStore(Holder, BaseStore):
     def sweep_ttl(self) -> int:
         """Delete what has expired; return how many items that were.
 
-        Their bytes leave the file as versions that held them expire: at the latest with `store.retain(keep_last=1)`,
+        Their bytes leave the file as versions that held them expire: at the latest with `store.prune(keep_last=1)`,
         and for certain with `store.compact()` after that.
         """
         swept = 0

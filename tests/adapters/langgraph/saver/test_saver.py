@@ -109,7 +109,7 @@ def test_a_message_of_a_write_that_comes_after_its_checkpoint_is_the_channel_s(s
         assert _nodes(saver) - size < 1500
         assert saver.get_tuple(before).pending_writes == [(f"task {number}", "messages", [messages[number]])]
         before = place
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert saver.store.verify().ok
 
 
@@ -541,7 +541,7 @@ def test_prune_leaves_the_checkpoint_it_keeps_without_a_parent(saver):
 
 def test_prune_after_retention_leaves_no_parent_that_is_gone_and_writes_nothing_twice(saver):
     put_line(saver, 300)
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert len(ids(saver, config("t"))) == 1
     saver.prune(["t"])
     assert parent_of(saver.get_tuple(config("t"))) is None
@@ -556,7 +556,7 @@ def test_prune_keeps_a_parent_that_stays_and_what_goes_takes_its_mark_with_it(sa
     state = saver.store.thread("t", branch="writes").state
     assert sum(name.endswith("+++") for name in state) == 1
     saver.prune(["t"], strategy="delete")
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     assert [name for name in saver.store.thread("t", branch="writes").state if name.endswith("+++")] == []
 
 

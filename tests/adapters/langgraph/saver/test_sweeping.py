@@ -20,12 +20,12 @@ def test_text_of_gone_writes_is_gone_after_compaction(tmp_path, policy):
     """The branch of writes keeps as many versions as others: those would hold what the last one has not any more."""
     with StatelogSaver.open(tmp_path / "agent.state") as saver:
         if policy:
-            saver.store.retain(keep_last=KEPT, as_policy=True)
+            saver.store.set_retention(keep_last=KEPT)
         at = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
         for number in range(COUNT):
             at = saver.put(at, empty_checkpoint(), {}, {})
             saver.put_writes(at, [("x", marker(number))], "task")
-        saver.store.retain(keep_last=None if policy else KEPT)
+        saver.store.prune(keep_last=None if policy else KEPT)
         kept = [each.pending_writes[0][2] for each in saver.list(at)]
         assert kept == [marker(COUNT - 1)]
         assert len(list(saver.list({"configurable": {"thread_id": "t"}}))) == KEPT
