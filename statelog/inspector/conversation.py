@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from statelog.adapters.langgraph.deltas import delta_channels_left_out, delta_items
 from statelog.display.graphs import is_graph, shown_names
 from statelog.display.lines import written
 from statelog.display.packed import Constructed
-from statelog.inspector.deltas import delta_channels, delta_items
 from statelog.search.messages import make_message, message_of, opened
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def conversation(
     known = {} if known is None else known
     names = [name for name in shown_names(state) if name not in known]
     known.update((name, _document(name, _messages_in(state[name]), before, limit)) for name in names)
-    deltas = delta_channels(checkpoint) if is_graph(state) else []
+    deltas = delta_channels_left_out(checkpoint) if is_graph(state) else []
     for name in deltas:
         items = delta_items(store, checkpoint, name)
         has_messages = any(message_of(item) for item in items[-_PROBED:])

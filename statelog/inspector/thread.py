@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import Route
 
 import statelog
+from statelog.adapters.langgraph.deltas import delta_channels_left_out, delta_items
 from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_graph, is_inner
 from statelog.errors import CheckpointNotFoundError, ThreadNotFoundError, UsageError
 from statelog.inspector.answers import page_limit, reading, whole_number, writing
 from statelog.inspector.conversation import conversation
-from statelog.inspector.deltas import delta_channels, delta_items
 from statelog.inspector.values import Room, display, keys_to, path_of, rest
 from statelog.store.frameworks import is_line
 
@@ -149,7 +149,7 @@ def _checkpoint(thread: Thread, version: Any) -> Checkpoint:
 def _channel(store: Store, checkpoint: Checkpoint, name: str) -> Any:
     state = checkpoint.state.lazy
     if name not in state:
-        if is_graph(state) and name in delta_channels(checkpoint):
+        if is_graph(state) and name in delta_channels_left_out(checkpoint):
             return delta_items(store, checkpoint, name)
         message = f"version {checkpoint.version} of thread {checkpoint.thread_id!r} has no channel {name!r}"
         raise UsageError(message, argument="channel", value=name)
@@ -265,7 +265,7 @@ def describe_state(
     known = {} if known is None else known
     state = checkpoint.state.lazy
     is_of_graph = is_graph(state)
-    deltas = delta_channels(checkpoint) if is_of_graph else []
+    deltas = delta_channels_left_out(checkpoint) if is_of_graph else []
     names = sorted([*state, *deltas], key=lambda name: (is_inner(name), name)) if is_of_graph else list(state)
     shown = names[: room.items]
     for name in shown:

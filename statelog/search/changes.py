@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 GRAPH_KEY = cbor.encode(GRAPH_CHANNEL)
 _MESSAGE_KEYS = tuple(cbor.encode(name) for name in NAMES_OF_MESSAGES)
+UNKNOWN = -1
+"""The position of an item in a list that is not known: the list is made of what was written to it."""
 _READ_ITEMS = 256
 """Items of a list that are read in one go."""
 
@@ -209,12 +211,18 @@ class State:
     Args:
         tree: the root.
         hash_of: returns the hash by which a text is known.
+
+    Attributes:
+        delta_items: returns the items of a delta channel of LangGraph, which the tree lacks, or None if a channel is
+            not one. It is set before `find` is called; None for a version that is not LangGraph's.
     """
 
     def __init__(self, tree: Tree, hash_of: Callable[[str], int]) -> None:
         self.tree = tree
         self._hash_of = hash_of
         self._positions: dict[Path, dict[int, list[int]]] = {}
+        self._deltas: dict[str | int, list[tuple[str, str]]] = {}
+        self.delta_items: Callable[[str], list[Any] | None] | None = None
 
     @cached_property
     def is_graph(self) -> bool:
@@ -224,6 +232,8 @@ class State:
     def find(self, path: Path, hash: int) -> Text | None:
         """Return the text with a hash at a path, or else in the same list nearest to it; None if there is none."""
         slot = self.tree.find(cbor.encode(path[0]))[1]
+        if slot is None and self.delta_items is not None:
+            return self._find_delta(str(path[0]), path, hash)
         at, workspace = 1, self.tree.workspace
         while slot is not None and at < len(path) and is_tree(slot):
             tree, name = open_root(workspace, slot), path[at]
@@ -231,10 +241,10 @@ class State:
                 slot = tree.find(cbor.encode(name))[1]
                 at += 1
             elif tree.kind in LISTS and type(name) is int and at == len(path) - 1 and tree.count:
-                last = decoded(workspace, tree.at(min(name, tree.count - 1)))
+                last = decoded(workspace, tree.at(min(max(name, 0), tree.count - 1)))
                 if isinstance(last, Coded) and _is_cut(tree):
                     break
-                return self._find_item(tree, path, last if name < tree.count else None, hash)
+                return self._find_item(tree, path, last if 0 <= name < tree.count else None, hash)
             else:
                 break
         if slot is None:
@@ -246,7 +256,6 @@ class State:
         role, text = item_text(value)
         if text and self._hash_of(text) == hash:
             return Text(path, role, text)
-        position = int(path[-1])
         positions = self._positions.get(path[:-1])
         if positions is None:
             positions = self._positions[path[:-1]] = {}
@@ -254,12 +263,23 @@ class State:
                 stop = min(start + _READ_ITEMS, tree.count)
                 for at, item in enumerate(_decoded_all(tree.workspace, tree.slots(start, stop)), start):
                     positions.setdefault(self._hash_of(item_text(item)[1]), []).append(at)
-        places = positions.get(hash)
-        if not places:
+        nearest = _take_nearest(positions, hash, int(path[-1]))
+        if nearest is None:
             return None
-        nearest = min(places, key=lambda each: abs(each - position))
-        places.remove(nearest)
         return Text((*path[:-1], nearest), *item_text(decoded(tree.workspace, tree.at(nearest))))
+
+    def _find_delta(self, channel: str, path: Path, hash: int) -> Text | None:
+        """Look for an item of a delta channel. Each item is found once."""
+        texts = self._deltas.get(channel)
+        if texts is None:
+            assert self.delta_items is not None
+            texts = self._deltas[channel] = [*map(item_text, self.delta_items(channel) or ())]
+            positions = self._positions[channel,] = {}
+            for at, (_role, text) in enumerate(texts):
+                positions.setdefault(self._hash_of(text), []).append(at)
+        position = path[-1] if type(path[-1]) is int else UNKNOWN
+        nearest = _take_nearest(self._positions[channel,], hash, position)
+        return None if nearest is None else Text((channel, nearest), *texts[nearest])
 
     def _find_in(self, texts: list[Text], path: Path, hash: int) -> Text | None:
         found = [text for text in texts if self._hash_of(text.text) == hash]
@@ -271,3 +291,13 @@ class State:
         position = path[-1]
         moved = [text for text in found if text.path[:-1] == path[:-1] and type(text.path[-1]) is int]
         return min(moved, key=lambda text: abs(int(text.path[-1]) - position), default=None)
+
+
+def _take_nearest(positions: dict[int, list[int]], hash: int, position: int) -> int | None:
+    """Remove the position of a text that is nearest to another one, and return it; None if no position is left."""
+    places = positions.get(hash)
+    if not places:
+        return None
+    nearest = min(places, key=lambda each: abs(each - position))
+    places.remove(nearest)
+    return nearest

@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.view import View
     from statelog.search.configuration import Configuration
+    from statelog.search.graphs import GraphThreads
     from statelog.search.log_texts import Rows
 
 T = TypeVar("T")
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _BATCH_RECORDS: Final = 4096
 _BATCH_CHARACTERS: Final = 16 * 1024 * 1024
 """What one transaction of the index takes in, so that neither the store's pages nor the index are held for long."""
@@ -113,8 +114,9 @@ class Index:
         notes: why the index was made anew, or is private. `take_notes` empties it.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, graphs: GraphThreads) -> None:
         self._engine = engine
+        self._graphs = graphs
         self._lock = RLock()
         self.notes: list[str] = []
         self._connection: sqlite3.Connection | None = None
@@ -325,7 +327,7 @@ class Index:
 
     def _read(self, view: View, configuration: Configuration, cursor: int, end: int) -> tuple[list[Rows], int]:
         """Return the texts of some records behind the cursor, and the LSN of the last one that was read."""
-        texts = LogTexts(self._engine, view, configuration.keep)
+        texts = LogTexts(self._engine, view, self._graphs, configuration.keep)
         found: list[Rows] = []
         size, stop = 0, min(end, cursor + _BATCH_RECORDS)
         while cursor < stop and size < _BATCH_CHARACTERS:

@@ -12,23 +12,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from statelog.board.reading import VALUE
 from statelog.display.graphs import is_inner
 from statelog.errors import CorruptionError, ExpiredError, FormatError
+from statelog.format import cbor
 from statelog.format.record import FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_CHECKPOINT, TYPE_ENTRY, TYPE_ROLLBACK
 from statelog.log.events import read_checkpoint
 from statelog.log.kinds.entries import EntryEvent, is_lease
 from statelog.log.kinds.table import decode_event
 from statelog.log.nodes import read_node, read_nodes
-from statelog.search.changes import GRAPH_KEY, Added, texts_added
+from statelog.search.changes import GRAPH_KEY, UNKNOWN, Added, texts_added
+from statelog.search.texts import item_text
 from statelog.tree.node import ROOT, Workspace
 from statelog.tree.tree import Tree
 from statelog.tree.value import split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.events import CheckpointEvent
+    from statelog.log.events import Digested
     from statelog.log.view import View
     from statelog.search.changes import Item
+    from statelog.search.graphs import GraphThreads
     from statelog.search.texts import Path
 
 THREAD, ENTRY, ITEM, RUN = range(4)
@@ -73,6 +76,8 @@ class _Line(NamedTuple):
     """The last version of a branch that was read."""
 
     version: int
+    found: Digested
+    """Its event; that of the next version if there is no version before."""
     tree: Tree
     keep: Callable[[str], bool]
     kind: int
@@ -84,11 +89,19 @@ class LogTexts:
     Args:
         engine: of the store.
         view: a view that has the records.
+        graphs: answers for versions of LangGraph.
         keep: returns False for a place (see `places`) that is not indexed; None if all are.
     """
 
-    def __init__(self, engine: Engine, view: View, keep: Callable[[int, str, Path], bool] | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        view: View,
+        graphs: GraphThreads,
+        keep: Callable[[int, str, Path], bool] | None = None,
+    ) -> None:
         self._view = view
+        self._graphs = graphs
         transaction, cache = view.transaction, engine.cache
         self.workspace = Workspace(
             partial(read_node, transaction, cache), source_many=partial(read_nodes, transaction, cache)
@@ -104,7 +117,7 @@ class LogTexts:
         try:
             if data[TYPE_AT] in (TYPE_CHECKPOINT, TYPE_ROLLBACK):
                 found = read_checkpoint(data, lsn)
-                return self._of_version(self._view.checkpoint(lsn) if found is None else found[0])
+                return self._of_version((self._view.checkpoint(lsn), b"") if found is None else found)
             if data[TYPE_AT] == TYPE_ENTRY:
                 return self._of_entry(lsn)
         except _UNREADABLE:
@@ -113,23 +126,59 @@ class LogTexts:
 
     # --- versions -----------------------------------------------------------------------
 
-    def _of_version(self, event: CheckpointEvent) -> list[Rows]:
+    def _of_version(self, found: Digested) -> list[Rows]:
+        event = found[0]
         place = event.thread, event.branch
         line = self._lines.get(place)
         tree = self._tree(event.root_digest, event.root_lsn, event.root_node)
         if line is None or line.version != event.version - 1 or line.version < 1:  # LangGraph's version 0 is empty.
-            line = self._line_before(event, tree)
+            line = self._line_before(found, tree)
         if line is None:
             return []
-        self._lines[place] = line._replace(version=event.version, tree=tree)
+        self._lines[place] = line._replace(version=event.version, found=found, tree=tree)
         old = line.tree if line.version >= 0 else None
-        is_step = old is not None and not event.target and event.parent_version == line.version
-        channels = split(event.written) if is_step else None
-        added = texts_added(old, tree, channels, line.keep)
+        is_next = event.parent_version == line.version
+        channels = split(event.written) if old is not None and not event.target and is_next else None
+        added: Iterable[Added] = texts_added(old, tree, channels, line.keep)
+        if line.keep is _is_applications:
+            added = self._with_deltas(line, found, tree, added, is_next=channels is not None)
         return self._made(line.kind, place, event.version, event.time_us, added)
 
-    def _line_before(self, event: CheckpointEvent, tree: Tree) -> _Line | None:
+    def _with_deltas(
+        self, line: _Line, found: Digested, tree: Tree, added: Iterable[Added], *, is_next: bool
+    ) -> Iterator[Added]:
+        """Yield the texts that a version of a graph brings, those of its delta channels included.
+
+        LangGraph stores a delta channel as a whole now and then. The version before has most of these texts.
+        """
+        left_out = self._left_out(found, tree)
+        before = self._left_out(line.found, line.tree) if line.version >= 0 else []
+        known = {channel: {*self._delta_texts(line.found, channel)} for channel in before if channel not in left_out}
+        for path, items in added:
+            new = [each for each in items if each[1:] not in known.get(str(path[0]), ())]
+            if new:
+                yield Added(path, new)
+        for channel in left_out:
+            if is_next:
+                row = self._view.thread(found[0].thread)
+                texts = [*map(item_text, self._graphs.written_items(self._view, row.id, line.found, channel))]
+            else:
+                had = {*self._delta_texts(line.found, channel)} if channel in before else set()
+                texts = [each for each in self._delta_texts(found, channel) if each not in had]
+            yield Added((channel,), [(UNKNOWN, role, text) for role, text in texts if text])
+
+    def _left_out(self, found: Digested, tree: Tree) -> list[str]:
+        """Return the delta channels of a version that its state lacks."""
+        channels = self._graphs.delta_channels(found[0])
+        return [channel for channel in channels if tree.find(cbor.encode(channel))[1] is None]
+
+    def _delta_texts(self, found: Digested, channel: str) -> list[tuple[str, str]]:
+        thread_id = self._view.thread(found[0].thread).id
+        return [*map(item_text, self._graphs.delta_items(self._view, thread_id, found, channel))]
+
+    def _line_before(self, made: Digested, tree: Tree) -> _Line | None:
         """Return the version before, with version -1 if there is none; None if the branch has no texts for users."""
+        event = made[0]
         view, thread, branch = self._view, event.thread, event.branch
         row = view.find_thread(thread)
         if row is None or row.id.startswith(_OWN) or row.id in _SKIPPED_THREADS:
@@ -145,9 +194,9 @@ class LogTexts:
         before = view.previous_version(thread, branch, event.version - 1)
         found = view.checkpoint_of(thread, branch, before) if before >= 0 else None
         if found is None:
-            return _Line(-1, tree, keep, kind)
+            return _Line(-1, made, tree, keep, kind)
         parent = found[0]
-        return _Line(before, self._tree(parent.root_digest, parent.root_lsn, parent.root_node), keep, kind)
+        return _Line(before, found, self._tree(parent.root_digest, parent.root_lsn, parent.root_node), keep, kind)
 
     def _is_graph(self, thread: int) -> bool:
         head = self._view.head_checkpoint(thread, 0)

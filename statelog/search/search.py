@@ -40,13 +40,12 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.events import Digested
     from statelog.log.view import View
+    from statelog.search.graphs import GraphThreads
     from statelog.search.index import Index, Match
     from statelog.search.log_texts import Source
     from statelog.search.places import Place
     from statelog.search.texts import Path, Text
 
-    IsShown = Callable[[View, str, Digested], bool]
-    """Returns False for a version, in a view, that LangGraph was told to remove from the thread with an id."""
 
 LIMIT_MAX = 10_000
 
@@ -134,7 +133,9 @@ def _time_us(argument: str, moment: object) -> int | None:
     return to_time_us(parsed)
 
 
-def search(engine: Engine, index: Index, text: str, conditions: Conditions, *, match: str, is_shown: IsShown) -> Hits:
+def search(
+    engine: Engine, index: Index, text: str, conditions: Conditions, *, match: str, graphs: GraphThreads
+) -> Hits:
     """Return the hits of a query; see `Store.search`."""
     configuration = index.configuration()
     query = parse_query(text, configuration.tokenizer, match=match)
@@ -142,7 +143,7 @@ def search(engine: Engine, index: Index, text: str, conditions: Conditions, *, m
         return Hits([])
 
     def find() -> list[Hit]:
-        finder = Finder(engine, conditions, is_shown)
+        finder = Finder(engine, conditions, graphs)
         hits: list[Hit] = []
         with closing(index.matches(query.expression, finder.filter())) as rows:
             while page := list(islice(rows, conditions.limit - len(hits) + _SPARE)):
@@ -191,11 +192,11 @@ def _hit(found: Confirmed, words: tuple[str, ...]) -> Hit:
 class Finder:
     """Confirms rows of the index for one search."""
 
-    def __init__(self, engine: Engine, conditions: Conditions, is_shown: IsShown) -> None:
+    def __init__(self, engine: Engine, conditions: Conditions, graphs: GraphThreads) -> None:
         self._engine = engine
         self._checks = None if engine.guard is None else engine.guard.on_read
         self._conditions = conditions
-        self._is_shown = is_shown
+        self._graphs = graphs
         self._states: dict[tuple[bytes, int], State] = {}
         self._versions_read: dict[tuple[int, int, int | None], tuple[int, State | None]] = {}
         self._branches: dict[int, list[tuple[int, str]]] = {}
@@ -274,15 +275,17 @@ class Finder:
         except CheckError:
             return False
 
-    def _part(self, tree: Tree, path: Path) -> bytes:
+    def _part(self, tree: Tree, text: Text) -> bytes:
         """Return the encoded member of a channel, or item of its list, that has a text; else the whole channel.
 
-        It is empty if the guard has no checks of reads.
+        Of a delta channel it is the text alone. It is empty if the guard has no checks of reads.
         """
         if self._checks is None:
             return b""
+        path = text.path[:2]
         workspace, slot = tree.workspace, tree.find(cbor.encode(path[0]))[1]
-        assert slot is not None
+        if slot is None:
+            return cbor.encode(text.text)
         if len(path) > 1 and is_tree(slot):
             channel = open_root(workspace, slot)
             if channel.kind in LISTS and type(path[1]) is int:
@@ -326,7 +329,7 @@ class Finder:
         text = state.find(path, match.hash)
         if text is None or self._is_seen(match.source.kind, key, found.lsn, text.path):
             return None
-        part = self._part(state.tree, text.path[:1])
+        part = self._part(state.tree, text._replace(path=text.path[:1]))
         named = text._replace(path=(match.source.path[0], *text.path[1:]))
         return Confirmed(match, None, None, found.lsn, time_us, named, part, event.agent)
 
@@ -364,7 +367,7 @@ class Finder:
             if self._is_seen(source.kind, *place):
                 return None
             time_us = match.time_us if entry is None else entry.time_us
-            return Confirmed(match, row.id, name, version, time_us, text, self._part(state.tree, text.path[:2]), None)
+            return Confirmed(match, row.id, name, version, time_us, text, self._part(state.tree, text), None)
         return None
 
     def _versions(self, view: View, thread_id: str, match: Match) -> Iterator[tuple[int, str, int, State | None]]:
@@ -405,11 +408,19 @@ class Finder:
             if found is not None:
                 event = found[0]
                 state = self._state(event.root_digest, event.root_lsn, event.root_node)
-                if state.is_graph and not self._is_shown(view, thread_id, found):
-                    state = None
+                if state.is_graph:
+                    is_shown = self._graphs.is_shown(view, thread_id, found)
+                    state.delta_items = partial(self._delta_items, view, thread_id, found)
+                    state = state if is_shown else None
                 version = event.version
             read = self._versions_read[place] = (-1 if version is None else version, state)
         return read
+
+    def _delta_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any] | None:
+        graphs = self._graphs
+        if channel not in graphs.delta_channels(found[0]):
+            return None
+        return graphs.delta_items(view, thread_id, found, channel)
 
     def _is_expired(self, tree: Tree, path: Path) -> bool:
         """Return True if an item of LangGraph's store has reached the end of its time to live."""

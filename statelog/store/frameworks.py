@@ -21,8 +21,15 @@ if TYPE_CHECKING:
     from statelog.log.operations import Seen
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.session import Holder, Session
+    from statelog.store.views import MapView
+
+    StateOf = Callable[[Checkpoint[Any]], MapView]
+
+COUNTERS = "counters_since_delta_snapshot"
+"""The key of a version's metadata that names its delta channels."""
 
 _MODULE = "statelog.adapters.langgraph.shown"
+_DELTAS_MODULE = "statelog.adapters.langgraph.deltas"
 _LINE_PREFIXES = (f"{MAIN}@", "ns:")
 _WRITES = "writes"
 
@@ -49,10 +56,33 @@ class Keeper(Protocol):
         """Make LangGraph show the state of `target` again, by a new checkpoint, and return that."""
 
 
+class Deltas(Protocol):
+    """What the adapter knows of delta channels, whose values LangGraph keeps as what was written to them."""
+
+    def delta_channels(self, metadata: Mapping[str, Any]) -> list[str]:
+        """Return the names of a version's delta channels by its metadata."""
+
+    def delta_items(
+        self, held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf
+    ) -> list[Any]:
+        """Return the items of a delta channel at a checkpoint whose state lacks it."""
+
+    def written_items(
+        self, held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf
+    ) -> list[Any]:
+        """Return the items that tasks have written to a channel after a checkpoint."""
+
+
 @cache
 def keeper() -> Keeper:
     """Import what knows LangGraph's threads. It imports no part of LangGraph."""
     return cast("Keeper", import_module(_MODULE))
+
+
+@cache
+def deltas() -> Deltas:
+    """Import what knows delta channels. It imports no part of LangGraph."""
+    return cast("Deltas", import_module(_DELTAS_MODULE))
 
 
 def is_line(branch: str) -> bool:

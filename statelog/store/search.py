@@ -7,25 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
 from statelog.board import entry_writer, reading, writing
-from statelog.log.batch import NOTHING_HELD, Head
 from statelog.log.kinds.entries import Act
 from statelog.search.configuration import CONFIGURATION_KEY, Configuration, read_configuration
 from statelog.search.index import Index
 from statelog.search.query import parse_query
 from statelog.search.search import parse_conditions
 from statelog.search.search import search as search_index
-from statelog.store.checkpoint import Checkpoint
-from statelog.store.frameworks import keeper
-from statelog.store.session import session_of
-from statelog.store.snapshot import SnapshotSession
+from statelog.store.graph_threads import GraphThreadsInView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from statelog.board.entry_writer import Writer
     from statelog.log.engine import Engine
-    from statelog.log.events import Digested
-    from statelog.log.view import View
     from statelog.search.hits import Hits
     from statelog.store.session import StoreSession
 
@@ -37,8 +29,12 @@ _RARE_MAX = 100
 
 def _index_of(session: StoreSession) -> Index:
     """Return the index of an open store."""
-    index: Index = session.kept.get(_KEPT) or session.kept.setdefault(_KEPT, Index(session.engine))
+    index: Index = session.kept.get(_KEPT) or session.kept.setdefault(_KEPT, _make_index(session.engine))
     return index
+
+
+def _make_index(engine: Engine) -> Index:
+    return Index(engine, GraphThreadsInView(engine))
 
 
 def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -> Hits:
@@ -46,7 +42,7 @@ def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -
     asked = parse_conditions(**conditions)
     engine = session.engine
     index = _index_of(session)
-    return search_index(engine, index, text, asked, match=match, is_shown=_Shown(engine))
+    return search_index(engine, index, text, asked, match=match, graphs=GraphThreadsInView(engine))
 
 
 def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, enough: int) -> list[tuple[str, int]]:
@@ -74,32 +70,6 @@ def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, e
         return found
 
     return index.read(configuration, find) if parts else []
-
-
-class _Held:
-    """A view, in the form in which what knows LangGraph's threads takes a store."""
-
-    def __init__(self, engine: Engine, view: View) -> None:
-        self._session = SnapshotSession(engine, view)
-
-
-class _Shown:
-    """Tells which versions of LangGraph's threads were removed. It knows one view at a time."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._view: View | None = None
-        self._held: _Held
-        self._shows: dict[str, Callable[[Checkpoint[Any]], bool]] = {}
-
-    def __call__(self, view: View, thread_id: str, found: Digested) -> bool:
-        if self._view is not view:
-            self._view, self._held, self._shows = view, _Held(self._engine, view), {}
-        shows = self._shows.get(thread_id)
-        if shows is None:
-            shows = self._shows[thread_id] = keeper().shows(self._held, thread_id)
-        session = session_of(self._held)
-        return shows(Checkpoint(session, thread_id, tuple.__new__(Head, (*found, None, NOTHING_HELD))))
 
 
 def close_search(session: StoreSession) -> None:

@@ -1,7 +1,8 @@
 """Messages of LangGraph's delta channels, as deepagents has them: what a checkpoint's state leaves out.
 
 A checkpoint has the value of a delta channel now and then. Between two of these, the value is what tasks have written
-since. The branch `writes` of the thread has those writes. `statelog.adapters.langgraph` says how they are stored.
+since. The branch `writes` of the thread has those writes. Nothing here imports LangGraph. `statelog.store.frameworks`
+imports this module by its name.
 """
 
 from __future__ import annotations
@@ -10,47 +11,86 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit.items import keys_between
+from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.values.msgpack_items import unpack_name
-from statelog.adapters.langgraph.values.names import WRITES_BRANCH, checkpoint_prefix, writes_range
-from statelog.display.packed import Constructed, shown_msgpack, unpacked
-from statelog.errors import BranchNotFoundError
+from statelog.adapters.langgraph.values.names import WRITES_BRANCH, channel_name, checkpoint_prefix, writes_range
+from statelog.display.packed import SNAPSHOT, Coded, Constructed, shown_msgpack, unpacked
+from statelog.store.frameworks import COUNTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from statelog import Checkpoint, Store
+    from statelog import Checkpoint
+    from statelog.store.frameworks import StateOf
+    from statelog.store.session import Holder, Session
     from statelog.store.views import MapView
 
-COUNTERS = "counters_since_delta_snapshot"
-"""The key of metadata that names the delta channels of a checkpoint."""
 _ANCESTORS_MAX = 2000
 _WRITE_PARTS = 4
 _CLEAR_ALL = "__remove_all__"
 
 
-def delta_channels(checkpoint: Checkpoint) -> list[str]:
+def delta_channels(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the names of a checkpoint's delta channels by its metadata, as the store calls channels."""
+    counters = unpacked(metadata.get(COUNTERS))
+    return list(map(channel_name, counters)) if isinstance(counters, Mapping) else []
+
+
+def delta_channels_left_out(checkpoint: Checkpoint[Any]) -> list[str]:
     """Return the names of the delta channels whose value the state of a checkpoint lacks."""
-    counters = unpacked(checkpoint.metadata.get(COUNTERS))
-    return [name for name in counters if name not in checkpoint.state] if isinstance(counters, Mapping) else []
+    return [name for name in delta_channels(checkpoint.metadata) if name not in checkpoint.state]
 
 
-def delta_items(store: Store, checkpoint: Checkpoint, channel: str) -> list[Any]:
-    """Return the items of a delta channel at a checkpoint, oldest first. Items of one id are merged as messages are."""
-    try:
-        head = store.thread(checkpoint.thread_id, branch=WRITES_BRANCH).head
-    except BranchNotFoundError:
-        head = None
+def _state(checkpoint: Checkpoint[Any]) -> MapView:
+    return checkpoint.state
+
+
+def delta_items(
+    held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf = _state
+) -> list[Any]:
+    """Return the items of a delta channel at a checkpoint, oldest first. Items of one id are merged as messages are.
+
+    Args:
+        held: the store or snapshot of the checkpoint.
+        checkpoint: a checkpoint whose state lacks the channel.
+        channel: the name of the channel in the store.
+        state_of: returns the state of a checkpoint.
+    """
+    writes = _writes(held, checkpoint.thread_id, state_of)
     steps: list[list[Any]] = []
     snapshot: list[Any] = []
     found = checkpoint.parent
     while found is not None and len(steps) < _ANCESTORS_MAX:
-        if head is not None:
-            steps.append([*_written(head.state, found.id, channel)])
-        if channel in found.state:
-            snapshot = [unpacked(item) for item in found.state[channel]]
+        steps.append([] if writes is None else [*_written(writes, found.id, channel)])
+        state = state_of(found)
+        if channel in state:
+            snapshot = _items_of(state[channel])
             break
         found = found.parent
     return _merged([*snapshot, *(item for step in reversed(steps) for item in step)])
+
+
+def written_items(
+    held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf = _state
+) -> list[Any]:
+    """Return the items that tasks have written to a channel after a checkpoint. The arguments are as in `delta_items`.
+
+    An item may replace or remove another one.
+    """
+    writes = _writes(held, checkpoint.thread_id, state_of)
+    return [] if writes is None else [*_written(writes, checkpoint.id, channel)]
+
+
+def _writes(held: Holder[Session], thread_id: str, state_of: StateOf) -> MapView | None:
+    head = Lineage(held, thread_id).head(WRITES_BRANCH)
+    return None if head is None else state_of(head)
+
+
+def _items_of(value: Any) -> list[Any]:
+    """Return the items of a channel that a checkpoint has as a whole; a value that is not a list is one item."""
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return [unpacked(value)]
+    return [unpacked(item) for item in value if not (isinstance(item, Coded) and item.stored[1] == SNAPSHOT)]
 
 
 def _written(writes: MapView, id: str, channel: str) -> Iterator[Any]:
@@ -81,7 +121,7 @@ def _of_channel(header: Any, items: list[Any], channel: str) -> Iterator[Any]:
                 taken += int(_name(data))
             else:
                 written = data if form is None else None
-            if _name(name) == channel and written is not None:
+            if channel_name(_name(name)) == channel and written is not None:
                 yield from written if isinstance(written, list) else [written]
 
 

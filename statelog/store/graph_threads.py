@@ -1,0 +1,80 @@
+"""LangGraph's threads as a search reads them: through one view of the store, and without checks of reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from statelog.format import cbor
+from statelog.log.batch import NOTHING_HELD, Head
+from statelog.store.checkpoint import Checkpoint
+from statelog.store.frameworks import COUNTERS, deltas, keeper
+from statelog.store.session import session_of
+from statelog.store.snapshot import SnapshotSession
+from statelog.store.views import state_view
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statelog.log.engine import Engine
+    from statelog.log.events import CheckpointEvent, Digested
+    from statelog.log.view import View
+    from statelog.store.views import MapView
+
+_COUNTERS_ITEM = cbor.encode(COUNTERS)
+
+
+class _Held:
+    """A view, in the form in which the adapter takes a store."""
+
+    def __init__(self, engine: Engine, view: View) -> None:
+        self._session = SnapshotSession(engine, view)
+
+
+class GraphThreadsInView:
+    """See `statelog.search.graphs.GraphThreads`. It knows one view at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._view: View | None = None
+        self._held: _Held
+        self._shows: dict[str, Callable[[Checkpoint[Any]], bool]] = {}
+
+    def _hold(self, view: View) -> _Held:
+        if self._view is not view:
+            self._view, self._held, self._shows = view, _Held(self._engine, view), {}
+        return self._held
+
+    def _checkpoint(self, view: View, thread_id: str, found: Digested) -> Checkpoint[Any]:
+        session = session_of(self._hold(view))
+        return Checkpoint(session, thread_id, tuple.__new__(Head, (*found, None, NOTHING_HELD)))
+
+    def is_shown(self, view: View, thread_id: str, found: Digested) -> bool:
+        """Return False for a version that LangGraph was told to remove, and that others still need."""
+        checkpoint = self._checkpoint(view, thread_id, found)
+        shows = self._shows.get(thread_id)
+        if shows is None:
+            shows = self._shows[thread_id] = keeper().shows(self._held, thread_id)
+        return shows(checkpoint)
+
+    def delta_channels(self, event: CheckpointEvent) -> list[str]:
+        """Return the channels of a version that LangGraph keeps as what was written to them."""
+        if _COUNTERS_ITEM not in event.metadata:
+            return []
+        return deltas().delta_channels(cbor.decode(event.metadata, as_stored=True))
+
+    def delta_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
+        """Return the items of a delta channel at a version whose state lacks it."""
+        checkpoint = self._checkpoint(view, thread_id, found)
+        return deltas().delta_items(self._held, checkpoint, channel, _unchecked_state)
+
+    def written_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
+        """Return the items that were written to a delta channel after a version, and made the next version."""
+        checkpoint = self._checkpoint(view, thread_id, found)
+        return deltas().written_items(self._held, checkpoint, channel, _unchecked_state)
+
+
+def _unchecked_state(checkpoint: Checkpoint[Any]) -> MapView:
+    """Return the state of a checkpoint. The search runs the checks of reads itself, outside of the view."""
+    event = checkpoint.event
+    workspace = checkpoint._session.workspace()  # noqa: SLF001 - a checkpoint has no such state to offer
+    return state_view(workspace, event.root_digest, event.root_lsn, event.root_node)
