@@ -110,7 +110,7 @@ def test_a_process_without_langgraph_finds_what_retention_has_left(saver, tmp_pa
     graph = talk(saver)
     for number in range(3):
         say(graph, number, f"refund {number}")
-    saver.store.retain(keep_last=1)
+    saver.store.prune(keep_last=1)
     expected = found(saver.store, "refund")
     assert len(expected) == 6
     saver.store.compact()  # It removes the index.
