@@ -419,3 +419,9 @@ def not_hiding(error: BaseException | None) -> Iterator[None]:
         if error is None:
             raise
         error.add_note(f"statelog: as the block was left, {type(later).__name__} was raised, too: {later}")
+
+
+def __dir__() -> list[str]:
+    return sorted(
+        name for name, value in globals().items() if isinstance(value, type) and issubclass(value, StatelogError)
+    )

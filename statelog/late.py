@@ -39,7 +39,14 @@ def late_names(
         setattr(sys.modules[package], name, found)
         return found
 
-    def list_names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *module_of})
+    return find, listing(package)
 
-    return find, list_names
+
+def listing(module: str) -> Callable[[], list[str]]:
+    """Return the function `__dir__` of a public module: it lists the names in `__all__`, and no others."""
+
+    def list_names() -> list[str]:
+        names = vars(sys.modules[module])
+        return sorted([*names["__all__"], *(name for name in names if name.startswith("__"))])
+
+    return list_names

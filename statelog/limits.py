@@ -1,7 +1,5 @@
 """Every bound, and why that number. FORMAT.md fixes those that shape bytes."""
 
-from __future__ import annotations
-
 # --- values -----------------------------------------------------------------
 INLINE_SIZE_BYTES_MAX = 64
 """A value up to here stands inside its parent: below it a node's digest, table

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 from statelog.errors import ReducerTypeError, SchemaError, UsageError
 from statelog.format import cbor
 from statelog.kernels import STEP_ADD, STEP_APPEND, STEP_PUT, STEP_REMOVE
+from statelog.late import listing
 from statelog.log.step import STEP_UPSERT
 from statelog.tree import reduce
 
@@ -55,6 +56,8 @@ __all__ = [
     "union",
     "upsert",
 ]
+
+__dir__ = listing(__name__)
 
 
 class _Value:

@@ -7,22 +7,28 @@ import importlib
 import inspect
 import subprocess
 import sys
+import typing
 from pathlib import Path
 
 import pytest
 
 import statelog
+from statelog import errors
 
 PACKAGE = Path(statelog.__file__).parent
 PUBLIC = [
     "statelog",
+    "statelog.adapters.langgraph",
     "statelog.aio",
     "statelog.aio.durable",
     "statelog.aio.fleet",
     "statelog.durable",
     "statelog.errors",
     "statelog.fleet",
+    "statelog.guard",
     "statelog.limits",
+    "statelog.memory",
+    "statelog.otel",
     "statelog.reducers",
     "statelog.testing",
     "statelog.testing.durable",
@@ -57,6 +63,70 @@ def test_all_says_what_is_public(name):
     assert len(names) == len(set(names))
     assert all(hasattr(module, each) for each in names)
     assert not [each for each in names if each.startswith("_")]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_dir_of_a_public_module_shows_what_is_public(name):
+    if name == "statelog.otel":
+        pytest.importorskip("opentelemetry")
+    module = importlib.import_module(name)
+    shown = {each for each in dir(module) if not each.startswith("__")}
+    assert shown == set(getattr(module, "__all__", {each for each in shown if hasattr(module, each)}))
+    assert {each for each in shown if inspect.ismodule(getattr(module, each, None))} <= {"errors", "guard", "reducers"}
+    assert not shown & {"Any", "TYPE_CHECKING", "annotations"}
+
+
+def test_every_error_is_in_the_face():
+    assert set(dir(errors)) <= set(statelog.__all__)
+
+
+def namespace_of(module):
+    """Return the names that annotations of a module use, also those that it imports for type checkers only."""
+    names = dict(vars(module))
+    for node in ast.walk(ast.parse(Path(module.__file__).read_text())):
+        if isinstance(node, ast.ImportFrom):
+            imported = importlib.import_module(node.module)
+            names |= {each.asname or each.name: getattr(imported, each.name, None) for each in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {each.name: importlib.import_module(each.name) for each in node.names}
+    return names
+
+
+def classes_in(hint):
+    """Yield our classes in a type."""
+    if inspect.isclass(hint) and hint.__module__.startswith("statelog."):
+        yield hint
+    for each in typing.get_args(hint):
+        yield from classes_in(each)
+
+
+def returned_by(kind):
+    """Yield the classes that the public methods and attributes of a class have."""
+    hints = []
+    for base in kind.__mro__:
+        if not base.__module__.startswith("statelog."):
+            continue
+        names = namespace_of(sys.modules[base.__module__])
+        hints += [(hint, names) for name, hint in vars(base).get("__annotations__", {}).items() if name[0] != "_"]
+        for name, value in vars(base).items():
+            function = inspect.unwrap(value.fget if isinstance(value, property) else value)
+            if name[0] != "_" and inspect.isfunction(function):
+                hints.append((function.__annotations__.get("return"), names))
+    for hint, names in hints:
+        yield from classes_in(eval(hint, names) if isinstance(hint, str) else hint)
+
+
+def test_every_type_that_a_call_returns_is_in_the_face():
+    found, todo = set(), [statelog.Store]
+    while todo:
+        kind = todo.pop()
+        if kind not in found:
+            found.add(kind)
+            todo += returned_by(kind)
+    assert {each.__name__ for each in found if getattr(statelog, each.__name__, None) is not each} == {
+        "Quarantined",  # of statelog.guard
+        *("Condition", "Node", "Run", "Slot", "Tree"),  # of attributes that only other rooms use
+    }
 
 
 @pytest.mark.parametrize("name", ["statelog", "statelog.testing", "statelog.testing.durable"])

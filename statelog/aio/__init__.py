@@ -21,5 +21,8 @@ from statelog.aio.state import State
 from statelog.aio.store import Store, diff, open
 from statelog.aio.thread import Thread
 from statelog.aio.transaction import Transaction
+from statelog.late import listing
 
 __all__ = ["Board", "Claim", "Memory", "State", "Store", "Thread", "Transaction", "diff", "open"]
+
+__dir__ = listing(__name__)

@@ -11,6 +11,7 @@ from statelog.aio.running import run
 from statelog.aio.store import Opening
 from statelog.errors import not_hiding
 from statelog.fleet import Problem, RemoteStatus, StoreStatus, Stranded
+from statelog.late import listing
 
 if TYPE_CHECKING:
     import os
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from statelog.portable.frames import Target
 
 __all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect", "share"]
+
+__dir__ = listing(__name__)
 
 
 class Fleet:

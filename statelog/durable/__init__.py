@@ -28,6 +28,7 @@ from statelog.durable.waits import Answer
 from statelog.durable.webhook import Webhook
 from statelog.durable.workers import work
 from statelog.durable.workflows import UNKNOWN, Abort, Cancelled, Retry, Workflow, step, workflow
+from statelog.late import listing
 
 __all__ = [
     "UNKNOWN",
@@ -88,3 +89,5 @@ __all__ = [
     "work",
     "workflow",
 ]
+
+__dir__ = listing(__name__)

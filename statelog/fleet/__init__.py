@@ -11,5 +11,8 @@ from statelog.fleet.connecting import connect
 from statelog.fleet.fleet import Fleet, Problem, StoreStatus, Stranded
 from statelog.fleet.remote import RemoteStatus
 from statelog.fleet.sharing import share
+from statelog.late import listing
 
 __all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect", "share"]
+
+__dir__ = listing(__name__)

@@ -10,6 +10,7 @@ from statelog.guard.quotation import quote
 from statelog.guard.search import SecretFound
 from statelog.guard.secrets import Secrets
 from statelog.guard.verdicts import Verdict, Where, allow, quarantine, redact, refuse
+from statelog.late import listing
 
 __all__ = [
     "Guard",
@@ -31,3 +32,5 @@ __all__ = [
     "redact",
     "refuse",
 ]
+
+__dir__ = listing(__name__)

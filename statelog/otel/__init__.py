@@ -14,7 +14,10 @@ except ModuleNotFoundError as error:
     message = "statelog.otel needs opentelemetry-api: pip install 'statelog[otel]'"
     raise ModuleNotFoundError(message, name=error.name) from error
 
+from statelog.late import listing
 from statelog.otel.instrumentation import instrument, uninstrument
 from statelog.otel.names import CONVENTIONS_VERSION
 
 __all__ = ["CONVENTIONS_VERSION", "instrument", "uninstrument"]
+
+__dir__ = listing(__name__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import UsageError
 from statelog.log import operations
-from statelog.store.checkpoint import Checkpoint
+from statelog.store.checkpoint import Checkpoint, event_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +74,7 @@ def check_durable(durable: object, remote: object | None) -> None:
 
 def seen(expected: int | Checkpoint | None) -> int | operations.Seen | None:
     """Return an `expected_version` in the form that a commit compares with the head."""
-    return operations.seen(expected.event) if isinstance(expected, Checkpoint) else expected
+    return operations.seen(event_of(expected)) if isinstance(expected, Checkpoint) else expected
 
 
 def list_checkpoints(argument: str, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:

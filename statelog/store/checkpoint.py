@@ -49,53 +49,47 @@ class Checkpoint(Typed[S]):
         self.thread_id = thread_id
 
     @property
-    def event(self) -> CheckpointEvent:
-        """The event in the checkpoint's record (internal)."""
+    def _event(self) -> CheckpointEvent:
+        """The event in the checkpoint's record."""
         outcome = self._outcome
         return outcome.event if type(outcome) is Head else outcome.head.event
 
     @property
-    def head(self) -> Head:
-        """The record and the data read with it (internal)."""
+    def _head(self) -> Head:
+        """The record and the data read with it."""
         return self._outcome.head
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """The numbers of the thread and the branch (internal)."""
-        event = self.event
-        return event.thread, event.branch
 
     @property
     def id(self) -> str:
         """The caller's id, or a default id made of LSN and digest."""
-        event = self.event
+        event = self._event
         return event.id if event.id is not None else default_id(event.lsn, self._outcome.head.digest)
 
     @property
     def lsn(self) -> int:
         """The LSN of the checkpoint's record."""
-        return self.event.lsn
+        return self._event.lsn
 
     @property
     def version(self) -> int:
         """The version number on the branch of the commit."""
-        return self.event.version
+        return self._event.version
 
     @property
     def branch(self) -> str:
         """The name of the branch of the commit."""
         with self._session.read() as view:
-            return view.branch(self.event.thread, self.event.branch).name
+            return view.branch(self._event.thread, self._event.branch).name
 
     @property
     def time(self) -> datetime:
         """The time of the commit in UTC. Times ascend strictly within a thread."""
-        return to_datetime(self.event.time_us)
+        return to_datetime(self._event.time_us)
 
     @property
     def metadata(self) -> dict[str, Any]:
         """The metadata of the caller. A value whose codec is not registered in this process is an `Unregistered`."""
-        metadata = cbor.decode(self.event.metadata, loosely=True)
+        metadata = cbor.decode(self._event.metadata, loosely=True)
         assert isinstance(metadata, dict)
         metadata.pop(SCHEMA_KEY, None)
         if self._include_quarantined or (
@@ -107,17 +101,17 @@ class Checkpoint(Typed[S]):
     @property
     def schema_version(self) -> int:
         """The version of the schema that the state was written with; 1 without `statelog.versioned`."""
-        return schema_version(self.event.metadata)
+        return schema_version(self._event.metadata)
 
     @property
     def channels_written(self) -> tuple[str, ...]:
         """The channels that were written, sorted."""
-        return tuple(cbor.decode(self.event.written))
+        return tuple(cbor.decode(self._event.written))
 
     @property
     def kind(self) -> str:
         """`commit` or `rollback`."""
-        return "rollback" if self.event.target else "commit"
+        return "rollback" if self._event.target else "commit"
 
     @property
     def digest(self) -> str:
@@ -127,7 +121,7 @@ class Checkpoint(Typed[S]):
     @property
     def state_digest(self) -> str:
         """The hex digest of the state. Equal states have equal digests, whatever their history."""
-        return self.event.root_digest.hex()
+        return self._event.root_digest.hex()
 
     @property
     def state_size_bytes(self) -> int:
@@ -137,7 +131,7 @@ class Checkpoint(Typed[S]):
         """
         from statelog.store.state_sizes import StateSizer
 
-        return StateSizer(self._session.workspace().read, self._session.read).measure(self.event).total()
+        return StateSizer(self._session.workspace().read, self._session.read).measure(self._event).total()
 
     def size(self) -> StateSize:
         """Return the size of the state and of each channel: bytes, shared bytes, and items.
@@ -146,7 +140,7 @@ class Checkpoint(Typed[S]):
         """
         from statelog.store.sizes import measure
 
-        return measure(self._session, self.event)
+        return measure(self._session, self._event)
 
     def _reading(self) -> Reading:
         """Return the options of reads: checks and quarantined values."""
@@ -156,7 +150,7 @@ class Checkpoint(Typed[S]):
         return Reading(None if guard is None else guard.on_read, self._include_quarantined)
 
     def _read_state(self) -> MapView:
-        event, schema, workspace = self.event, self._schema, self._session.workspace()
+        event, schema, workspace = self._event, self._schema, self._session.workspace()
         if schema is None or (schema.lineage is None and SCHEMA_KEY_ITEM not in event.metadata):
             state = state_view(workspace, event.root_digest, event.root_lsn, event.root_node)
         else:
@@ -188,7 +182,7 @@ class Checkpoint(Typed[S]):
 
     def _read(self, view: View, branch: int, version: int) -> Checkpoint[S] | None:
         """Return another checkpoint of this thread, or None."""
-        head = read_head(view, self.event.thread, branch, version)
+        head = read_head(view, self._event.thread, branch, version)
         if head is None:
             return None
         return Checkpoint(
@@ -198,7 +192,7 @@ class Checkpoint(Typed[S]):
     @property
     def parent(self) -> Checkpoint[S] | None:
         """The parent checkpoint. The parent of a rollback is its target."""
-        event = self.event
+        event = self._event
         if event.parent_branch is None or event.parent_version is None:
             return None
         with self._session.read() as view:
@@ -207,7 +201,7 @@ class Checkpoint(Typed[S]):
     @property
     def has_parent(self) -> bool:
         """Whether the checkpoint has a parent, which may have expired."""
-        return self.event.parent_branch is not None
+        return self._event.parent_branch is not None
 
     def ancestor(self, generations: int) -> Checkpoint[S] | None:
         """Return the ancestor `generations` parents back, or None if there are fewer. O(log n)."""
@@ -216,7 +210,7 @@ class Checkpoint(Typed[S]):
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
             message = f"generations must be a non-negative int, not {generations!r}"
             raise UsageError(message, argument="generations", value=generations)
-        event = self.event
+        event = self._event
         place = Place(event.branch, event.version)
         with self._session.read() as view:
             depth = event.depth - generations
@@ -234,7 +228,7 @@ class Checkpoint(Typed[S]):
         """
         from statelog.log.ancestry import common_ancestor
 
-        event, theirs = self.event, other.event
+        event, theirs = self._event, other._event
         if event.thread != theirs.thread or self.thread_id != other.thread_id:
             message = f"checkpoints of {self.thread_id!r} and {other.thread_id!r} have no common ancestor"
             raise UsageError(message, argument="other", value=other.id)
@@ -272,6 +266,16 @@ class Checkpoint(Typed[S]):
         from statelog.display.notebook import checkpoint_html
 
         return cbor.decoded_loosely(checkpoint_html, self)
+
+
+def event_of(checkpoint: Checkpoint[Any]) -> CheckpointEvent:
+    """Return the event in a checkpoint's record."""
+    return checkpoint._event  # noqa: SLF001 - the only access
+
+
+def head_of(checkpoint: Checkpoint[Any]) -> Head:
+    """Return a checkpoint's record, and the data read with it."""
+    return checkpoint._head  # noqa: SLF001 - the only access
 
 
 def read_checkpoint(

@@ -15,7 +15,7 @@ from statelog.log.events import CHECKPOINT_TYPES, default_id, parse_default_id, 
 from statelog.log.names import check_name
 from statelog.log.times import to_time_us
 from statelog.log.view import checkpoint_in
-from statelog.store.checkpoint import Checkpoint, read_head
+from statelog.store.checkpoint import Checkpoint, event_of, read_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,8 @@ def _find_time(view: View, line: Line, time: datetime) -> Head | None:
 
 
 def _find_itself(view: View, line: Line, target: Checkpoint) -> Head:
-    thread, branch = target.place
+    event = event_of(target)
+    thread, branch = event.thread, event.branch
     if thread == line.thread and target.thread_id == line.thread_id:
         found = read_head(view, thread, branch, target.version)
         if found is not None and found.event.lsn == target.lsn and found.digest.hex() == target.digest:

@@ -26,7 +26,7 @@ from statelog.redaction import hidden
 from statelog.schema import Schema, reconcile
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written
 from statelog.store.arguments import check_durable, check_flag, seen
-from statelog.store.checkpoint import Checkpoint
+from statelog.store.checkpoint import Checkpoint, event_of, head_of
 from statelog.store.fences import fence_check, fenced
 from statelog.store.state import state_of
 from statelog.store.views import EMPTY_STATE, MapView
@@ -171,7 +171,7 @@ class Thread(Written[S, W]):
             from statelog.store import frameworks
 
             latest = frameworks.keeper().latest(self, self._id)
-            head = None if latest is None else latest.head
+            head = None if latest is None else head_of(latest)
         self._head_seen = (snapshot, head)
         return snapshot, head
 
@@ -629,7 +629,7 @@ class Thread(Written[S, W]):
                 raise no_checkpoint(self._id, shown.branch, target, shown.version)
             return line.at(version)
         found = line.at(target)
-        is_above = found.place == shown.place and found.version > shown.version
+        is_above = event_of(found).branch == event_of(shown).branch and found.version > shown.version
         return shown if is_above and not isinstance(target, Checkpoint) and found.id != target else found
 
     def _find(self, view: View, thread: int, branch: int, target: Target) -> Head:

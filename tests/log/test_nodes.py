@@ -62,7 +62,7 @@ def written(store):
 
 def test_a_node_is_read_by_type_digest_and_place(written):
     store, made = written
-    event = made.event
+    event = made._event
     root = store._engine.read_node(ROOT, event.root_digest, event.root_lsn, event.root_node)
     assert node_digest(ROOT, root.content) == event.root_digest
 
@@ -70,7 +70,7 @@ def test_a_node_is_read_by_type_digest_and_place(written):
 @pytest.mark.parametrize("wrong", ["type", "digest", "record", "node"])
 def test_a_node_that_is_not_the_one_referred_to_is_damage(written, wrong):
     store, made = written
-    event = made.event
+    event = made._event
     with pytest.raises(CorruptionError) as caught:
         store._engine.read_node(
             LEAF if wrong == "type" else ROOT,

@@ -339,7 +339,7 @@ def test_a_branch_that_another_has_begun_is_there(store, other):
         thread.commit({"n": number})
     assert other.do('store.thread("a").fork("side")') == "done"
     thread.commit({"n": 3})
-    assert store._engine.committer.last.memory.rows[thread.head.event.thread].branch_count == 2
+    assert store._engine.committer.last.memory.rows[thread.head._event.thread].branch_count == 2
     check_memory(store)
 
 

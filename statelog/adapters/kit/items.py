@@ -17,6 +17,7 @@ from statelog.log.names import channel_key, channel_keys
 from statelog.log.operations import check_version, seen
 from statelog.log.step import Write
 from statelog.reducers import Prepared, Removal, extend, replace
+from statelog.store.checkpoint import event_of
 from statelog.tree import sequence
 from statelog.tree.node import CHUNK, LEAF, REF_BYTE_MIN, REF_LEAF, REF_SIZE_BYTES, ROOT, Node, Slot
 from statelog.tree.tree import LISTS, STRIDE, Tree
@@ -150,10 +151,11 @@ def commit(
 
 def expect(thread: Thread[Any, Any], head: Checkpoint) -> None:
     """Make a transaction raise ConflictError at its end if the thread then has another head."""
+    event = event_of(head)
 
     def check(batch: Batch) -> None:
-        held = batch.head(*head.place) if batch.view.is_alive(head.place[0]) else None
-        check_version(thread.id, seen(head.event), -1 if held is None else held.event.version, held)
+        held = batch.head(event.thread, event.branch) if batch.view.is_alive(event.thread) else None
+        check_version(thread.id, seen(event), -1 if held is None else held.event.version, held)
 
     thread._session.act(check)  # noqa: SLF001 - as `commit`
 
@@ -271,7 +273,7 @@ def after(
 ) -> dict[str, Stored | Unread]:
     """Return the channels of the checkpoint that `writes` created. `known` has the channels of its parent."""
     channels = dict(known)
-    digest = made.event.root_digest
+    digest = event_of(made).root_digest
     for write in writes:
         channel = write.channel
         if type(write) is Removal:

@@ -24,7 +24,7 @@ from statelog.log import operations as writer
 from statelog.log.batch import Head
 from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.events import MAIN
-from statelog.store.checkpoint import Checkpoint, read_head
+from statelog.store.checkpoint import Checkpoint, event_of, read_head
 from statelog.store.session import session_of
 from statelog.store.snapshot import SnapshotSession
 from statelog.store.targets import find_named, head_at
@@ -502,7 +502,7 @@ class Lineage:
 
 def _event_at_head(batch: Batch, checkpoint: Checkpoint) -> CheckpointEvent | None:
     """Return the event of a checkpoint that is cached as the head of its branch. Its thread then exists."""
-    event = checkpoint.event
+    event = event_of(checkpoint)
     head = batch.memory.heads.get((event.thread, event.branch))
     return event if head is not None and head.event.lsn == event.lsn else None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from statelog import kernels
 from statelog.adapters.kit import items
 from statelog.format.record import ROW
+from statelog.store.checkpoint import event_of
 from statelog.store.targets import head_at
 from statelog.store.views import MapView
 from statelog.tree.node import LEAF, ROOT
@@ -71,7 +72,7 @@ def leaves(batch: Batch, thread: int, twins: Twins) -> list[tuple[bytes, int, in
     found: list[tuple[bytes, int, int]] = []
     for checkpoint in twins.records:
         found += leaves_of(batch, checkpoint)
-    event = None if twins.last is None else twins.last.event
+    event = None if twins.last is None else event_of(twins.last)
     if event is not None and _is_head(batch, event):
         return found + leaves_at(batch, event.lsn)
     number = batch.view.branch_number(thread, twins.branch) if twins.ranges else None
@@ -104,7 +105,7 @@ def _is_head(batch: Batch, event: CheckpointEvent) -> bool:
 
 def leaves_of(batch: Batch, checkpoint: Checkpoint) -> list[tuple[bytes, int, int]]:
     """Return (digest, LSN, number) of the leaves in a checkpoint's record, or [] if it has expired."""
-    event = checkpoint.event
+    event = event_of(checkpoint)
     is_there = _is_head(batch, event) or (
         batch.view.is_alive(event.thread) and head_at(batch.view, event.thread, event.lsn) is not None
     )
@@ -129,7 +130,7 @@ def of_successors(batch: Batch, followed: Sequence[Checkpoint]) -> list[tuple[by
     """Return (digest, LSN, number) of the leaves stored by the direct successors of checkpoints."""
     found: list[tuple[bytes, int, int]] = []
     for parent in followed:
-        of = parent.event
+        of = event_of(parent)
         head = batch.memory.heads.get((of.thread, of.branch))
         event = None if head is None else head.event
         if event is not None and event.version > of.version + 1:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import statelog.adapters.kit.packed  # noqa: F401 - it registers the codecs of stored values
+from statelog.late import listing
 
 if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.cache import StatelogCache
@@ -27,6 +28,8 @@ __all__ = [
     "aresume_or_start",
     "resume_or_start",
 ]
+
+__dir__ = listing(__name__)
 
 _MODULES = {
     "LostTypeWarning": "values.types",

@@ -31,6 +31,7 @@ from statelog.adapters.langgraph.values.own import (
 from statelog.errors import CheckpointNotFoundError, ConflictError, UsageError
 from statelog.log.events import NEEDS_KEY
 from statelog.log.operations import check_version
+from statelog.store.checkpoint import head_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +95,7 @@ def roll_back(
     lineage = Lineage(held, thread_id)
     ends = lineage.ends(line_name(_ROOT))
     head = latest(held, thread_id)
-    check_version(thread_id, expected, -1 if head is None else head.version, None if head is None else head.head)
+    check_version(thread_id, expected, -1 if head is None else head.version, None if head is None else head_of(head))
     source, own = _source(lineage, target)
     greatest = next(Ordered(lineage, _ROOT).draw(lineage, 1, hidden=True)).own.id
     id = id_after(greatest)

@@ -75,6 +75,7 @@ from statelog.durable import (
     subscription,
     workflow,
 )
+from statelog.late import listing
 
 __all__ = [
     "UNKNOWN",
@@ -135,3 +136,5 @@ __all__ = [
     "work",
     "workflow",
 ]
+
+__dir__ = listing(__name__)

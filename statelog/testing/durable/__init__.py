@@ -11,8 +11,11 @@ def test_nobody_answers(store):
         assert stubs.count("ask_model") == 1
 """
 
+from statelog.late import listing
 from statelog.testing.durable.crashing import crash_everywhere
 from statelog.testing.durable.skipping import SkippingClock, skipping_clock
 from statelog.testing.durable.stubs import Call, Stubs, stub_steps
 
 __all__ = ["Call", "SkippingClock", "Stubs", "crash_everywhere", "skipping_clock", "stub_steps"]
+
+__dir__ = listing(__name__)

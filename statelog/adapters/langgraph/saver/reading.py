@@ -38,6 +38,7 @@ from statelog.display import graph_versions
 from statelog.errors import FormatError
 from statelog.format import cbor
 from statelog.log.events import SCHEMA_KEY_ITEM
+from statelog.store.checkpoint import event_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -191,7 +192,7 @@ def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: 
     if kept is None:
         return None
     found = {} if pending is None else items.keys_between(pending, *writes_range(writes_prefix(place)))
-    return _row(place, kept, checkpoint.event.metadata, decoded.read_all(stored), found)
+    return _row(place, kept, event_of(checkpoint).metadata, decoded.read_all(stored), found)
 
 
 def decode_row(

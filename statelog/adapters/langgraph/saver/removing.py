@@ -30,6 +30,7 @@ from statelog.adapters.langgraph.values.names import (
 from statelog.adapters.langgraph.values.own import END_OF_LINE, is_orphan, writes_state
 from statelog.log.care.serves import UNMET_US
 from statelog.log.events import SERVES_KEY
+from statelog.store.checkpoint import event_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -71,7 +72,7 @@ def _served_by(codec: Codec, found: Found) -> str | None:
 
 def _is_awaited(found: Found, serves: str, there: Collection[str]) -> bool:
     """Whether the checkpoint that has called may be still to come."""
-    age_us = time.time_ns() // 1000 - found.checkpoint.event.time_us
+    age_us = time.time_ns() // 1000 - event_of(found.checkpoint).time_us
     return serves not in there and age_us < UNMET_US
 
 

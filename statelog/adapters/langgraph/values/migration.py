@@ -9,6 +9,7 @@ from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.log.events import schema_version
 from statelog.schema.versions import Versioned, newer_error, result_of
+from statelog.store.checkpoint import event_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +47,7 @@ class Migration:
         """Return True if a checkpoint of the graph has an older version."""
         if checkpoint is None or place.namespace:
             return False
-        return schema_version(checkpoint.event.metadata) < self.schema.version
+        return schema_version(event_of(checkpoint).metadata) < self.schema.version
 
 
 def migrate(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.adapters.langgraph.memory.items.changes import About, expiring_bound, recent_key
 from statelog.adapters.langgraph.memory.items.namespaces import common_prefix, cut, fits, from_text, to_text
+from statelog.store.checkpoint import event_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,7 +70,7 @@ class Reader:
     def line(self) -> tuple[int, int]:
         """What is another once the thread was rolled back, or begun anew: then numbers of puts are given again."""
         head = self._thread.head
-        return (0, 0) if head is None else (head.event.thread, head.version - head.event.depth)
+        return (0, 0) if head is None else (event_of(head).thread, head.version - event_of(head).depth)
 
     @property
     def last_number(self) -> int:
