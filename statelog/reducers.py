@@ -128,7 +128,7 @@ class Remove(_Value):
 
 
 class _Drop:
-    """The type of `DROP`, which is one object, also where it was copied or pickled."""
+    """The type of `DROP`. Copying or unpickling it returns the same object."""
 
     __slots__ = ()
 
@@ -140,26 +140,25 @@ class _Drop:
 
 
 DROP = _Drop()
-"""In place of a channel's value in a write: remove the channel from the state, whatever its reducer and type.
+"""Written to a channel, it removes the channel from the state, whatever its reducer and type.
 
-`thread.commit({"notes": reducers.DROP})`. A channel that is not there may be removed, too. A later write
-begins it anew.
-It stands for a channel alone: inside a value, and as the value of an entry of the board, it cannot be stored.
+`thread.commit({"notes": reducers.DROP})`. The channel need not exist. A later write begins it again.
+`DROP` cannot be stored inside a value, or as the value of an entry of the board.
 """
 
 REMOVE_ALL = Remove("statelog:all")
-"""In a write to an `upsert` channel: remove every item; what follows in the write is kept."""
+"""In a write to an `upsert` channel: remove every item. Items behind it in the write are added."""
 
 
 _STRINGS = (2, 3)
 """Major types of CBOR: bytes and texts."""
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 
 class Prepared(NamedTuple):
-    """A write, encoded before the commit takes its lock. A tuple, since every commit makes one.
+    """A write that was encoded before the commit acquires its lock. A tuple, because every commit creates one.
 
     `payload` is an item, or a list of items (append, extend), or a list of operations (upsert).
     """
@@ -169,9 +168,9 @@ class Prepared(NamedTuple):
     payload: Any
     is_overwrite: bool = False
     check: Callable[[str, Any], Any] | None = None
-    """For a user's reducer: called with channel and merged value, returns what to store."""
+    """For a user's reducer: called with the channel and the merged value, it returns the value to store."""
     operation: int | None = None
-    """The write as an operation of a step; None if it cannot be one."""
+    """The operation of a step for the write; None if the write cannot be part of a step."""
 
     def checked_by(self, check: Callable[[str, Any], Any]) -> Prepared:
         """Return the write with a check of its result, for a user's reducer."""
@@ -188,12 +187,12 @@ class Prepared(NamedTuple):
         return self.reducer.parameter
 
     def encode_result(self, value: Any) -> bytes:
-        """Return the item of a merged value, checked."""
+        """Check a merged value, and return its encoding."""
         checked = value if self.check is None else self.check(self.channel, value)
         return cbor.encode(checked, path=self.channel)
 
     def redacted(self, redact: Redact) -> Write:
-        """Return the write with each of its items as `redact` returns it, also the result of a user's function."""
+        """Return the write with redacted items. The result of a user's function is redacted when it is made."""
         payload, path = self.payload, self.channel
         if type(payload) is bytes:
             made: Any = redact(payload, path)
@@ -275,9 +274,8 @@ class Reducer(_Value):
 
     Attributes:
         name: one of the built-in names, or "python".
-        parameter: the key of `upsert`, else empty.
+        parameter: the key of `upsert`; otherwise empty.
         function: a user's function of (current, write), for "python".
-
     """
 
     __match_args__ = ("name", "parameter", "function", "label", "associative", "commutative", "idempotent")
@@ -309,7 +307,7 @@ class Reducer(_Value):
 
     @property
     def spec(self) -> str:
-        """What a store remembers: `add`, `upsert:id`, `python:module.name`."""
+        """The text that a store keeps for the reducer: `add`, `upsert:id`, `python:module.name`."""
         if self.name == "python":
             return f"python:{self.label}"
         return f"{self.name}:{self.parameter}" if self.parameter else self.name
@@ -327,7 +325,7 @@ class Reducer(_Value):
     def prepare(self, channel: str, value: Any, *, path: str) -> Prepared:
         """Encode a write. Raises what `cbor.encode` raises, and ReducerTypeError."""
         if isinstance(value, Overwrite):
-            if self.name == "upsert":  # what it holds is checked and united as any write
+            if self.name == "upsert":  # Its items are checked and merged as in any other write.
                 held = value.value
                 if type(held) not in (list, tuple) or any(isinstance(item, Remove) for item in held):
                     raise _mismatch(self, held, path, "a list of dicts, in Overwrite")
@@ -379,7 +377,7 @@ _OPERATIONS = {
 
 
 def _shape_add(_reducer: Reducer, value: Any, path: str) -> bytes | list[bytes]:
-    if type(value) is list:  # its items are what is merged
+    if type(value) is list:  # Its items are merged.
         return [cbor.encode(item, path=f"{path}[{index}]", depth=1) for index, item in enumerate(value)]
     return cbor.encode(value, path=path)
 
@@ -431,7 +429,7 @@ def _as_items(value: Any) -> Iterable[Any]:
 
 
 def _identified(item: dict[str, Any], key: str) -> dict[str, Any]:
-    """Give an item without identity one, as LangGraph's `add_messages` does."""
+    """Return the item, with a random identity if it has none, as LangGraph's `add_messages` does."""
     from uuid import uuid4
 
     return item if item.get(key) is not None else {**item, key: str(uuid4())}
@@ -494,7 +492,7 @@ extend = Reducer("extend", associative=True)
 union = Reducer("union", associative=True, commutative=True, idempotent=True)
 merge = Reducer("merge", associative=True, idempotent=True)
 deep_merge = Reducer("deep_merge", idempotent=True)
-"""Not associative: a number between two dicts under one key parts them or not."""
+"""Not associative: if a key gets a dict, a number and a dict, the grouping decides whether the two dicts are merged."""
 max = Reducer("max", associative=True, commutative=True, idempotent=True)
 min = Reducer("min", associative=True, commutative=True, idempotent=True)
 
@@ -503,11 +501,11 @@ _KNOWN_CALLABLES: dict[Any, Reducer] = {operator.add: add, operator.concat: add,
 
 
 def upsert(key: str = "id") -> Reducer:
-    """Return the reducer of a list of dicts that are told apart by `key`.
+    """Return the reducer of a list of dicts that are identified by their value under `key`.
 
-    A written item replaces the one with the same value under `key`, in its place; others
-    are appended; `Remove(value)` takes one out, `REMOVE_ALL` all. An item without the key
-    is given a random one (the semantics of LangGraph's `add_messages`).
+    A written item replaces the item with the same identity, in its place. Other items are appended. `Remove(value)`
+    removes an item, and `REMOVE_ALL` removes all. An item without the key gets a random identity, as with LangGraph's
+    `add_messages`.
     """
     if not isinstance(key, str) or not 0 < len(key.encode()) <= 255:
         message = f"the key of upsert is a text of 1 to 255 bytes, not {key!r}"
@@ -525,11 +523,10 @@ def custom(
     """Return the reducer of a user's function of (current, write).
 
     Args:
-        function: called with decoded values, inside the commit; it must not use the store.
+        function: called with decoded values within the commit. It must not use the store.
         associative: whether f(f(a, b), c) == f(a, f(b, c)).
         commutative: whether f(a, b) == f(b, a).
         idempotent: whether f(f(a, b), b) == f(a, b).
-
     """
     name = getattr(function, "__qualname__", type(function).__qualname__)
     module = getattr(function, "__module__", type(function).__module__)
@@ -544,7 +541,7 @@ def custom(
 
 
 def from_annotation(candidate: object) -> Reducer | None:
-    """Return the reducer that an annotation means, or None if it is none."""
+    """Return the reducer that an annotation names, or None if it names none."""
     if isinstance(candidate, Reducer):
         return candidate
     if candidate is upsert:
@@ -571,7 +568,7 @@ def from_annotation(candidate: object) -> Reducer | None:
 
 
 def from_spec(spec: str) -> Reducer:
-    """Return the reducer a store remembers; a user's function comes without the function."""
+    """Return the reducer for the text that a store keeps. The reducer of a user's function lacks the function."""
     name, _, parameter = spec.partition(":")
     if name == "python":
         return Reducer("python", label=parameter)

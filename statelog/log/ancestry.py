@@ -1,4 +1,4 @@
-"""Ancestors of checkpoints, found through the jump pointers of a skew-binary list (Myers 1983) in O(log n) steps."""
+"""Finds ancestors of checkpoints in O(log n) steps, through the jump pointers of a skew-binary list (Myers 1983)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """A checkpoint, named by the branch it was committed on and its version there."""
+    """The location of a checkpoint: its branch and its version."""
 
     branch: int
     version: int

@@ -70,7 +70,7 @@ FOLLOWED_MAX = 64
 FOLLOWED_SIZE_BYTES_MAX = 4 * 1024 * 1024
 """The maximum number of other processes' records that are read one by one, and their total size.
 
-If there are more, reading the heads again costs less.
+Beyond it, reading the heads again costs less.
 """
 
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
@@ -297,7 +297,7 @@ def _next_head(former: Head, event: CheckpointEvent, digest: bytes, record: byte
 
 
 class Batch:
-    """Staged records and index changes over a transaction. `view` reads them as if they were stored."""
+    """Staged records and index changes over a transaction. `view` reads both as if they were stored."""
 
     # Initial values are class attributes, because every commit creates a batch.
     chain = NO_DIGEST
@@ -333,7 +333,7 @@ class Batch:
     @property
     def view(self) -> View:
         """A view of the stored data with the staged changes."""
-        return View(self)  # not kept, because a reference cycle would need the garbage collector
+        return View(self)  # A kept view would be a reference cycle, which needs the garbage collector.
 
     # --- reading ---------------------------------------------------------------
 
@@ -553,13 +553,13 @@ class Batch:
         self.times_us[thread] = max(head.event.time_us, self.times_us.get(thread, 0))
 
     def note_expiry(self, board: int, expires_us: int) -> None:
-        """Note the expiry time of a staged entry, so that a later commit records the expiry in time."""
+        """Note when a staged entry expires, so that a later commit records the expiry in time."""
         next_us = self.expiries_us.get(board, self.memory.expiries_us.get(board))
         if next_us is not None:
             self.expiries_us[board] = min(next_us, expires_us)
 
     def forget_threads(self) -> None:
-        """Make the commit forget all that is remembered of threads."""
+        """Let the commit clear what the process remembers of all threads."""
         self.changes_threads = True
 
     # --- applying --------------------------------------------------------------
@@ -604,7 +604,7 @@ class Batch:
         staged = self.staged
         if self.guard is not None:
             self._check_bodies(self.guard)
-        if len(staged) == 1 and (made := staged[0].made) is not None:  # the case of nearly every commit
+        if len(staged) == 1 and (made := staged[0].made) is not None:  # Nearly every commit.
             rest, self.chain, _body_end = made
             records = [xxh3_64_digest(rest) + rest]
         else:
@@ -616,7 +616,7 @@ class Batch:
             transaction.calls += self.calls
 
     def _check_bodies(self, guard: Redactor) -> None:
-        """Have the guard look at the staged bodies: they have all names. Values have passed it already."""
+        """Have the guard check the staged bodies, which have all names. It has checked the values already."""
         for each in self.staged:
             made = each.made
             guard.check_body(each.body if made is None else made[0][REST_SIZE_BYTES : made[2]])
@@ -630,7 +630,7 @@ class Batch:
 
 
 def settled_view(batch: Batch) -> View:
-    """Return a view of the stored data if the batch has staged nothing, or else the view of the batch."""
+    """Return a view of the stored data if the batch has staged nothing; otherwise the view of the batch."""
     if batch.last_lsn() > batch.memory.end.lsn:
         return batch.view
     return View(batch._transaction)  # noqa: SLF001 - of this file

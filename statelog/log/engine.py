@@ -43,7 +43,7 @@ class Sweep(Protocol):
 
 
 class Limits(Protocol):
-    """Limits on the sizes of channels. What commits to a thread calls it."""
+    """Limits on the sizes of channels. Commits to threads call it."""
 
     def check(self, batch: Batch, thread_id: str, head: Head) -> None:
         """Check a checkpoint that is staged. Raises SizeLimitError."""
@@ -223,7 +223,7 @@ class Engine:
         """Raise UsageError if many hosts share the log, because its records cannot be rewritten. Facts: path."""
         if self.is_shared:
             path = self.store_file.path
-            message = f"{path} is shared by many hosts: have it alone to let records go, to rewrite them, or to import"
+            message = f"{path} is shared by many hosts: records are removed, rewritten and imported by a host that has it alone"
             raise UsageError(message, path=str(path))
 
     @property
@@ -260,7 +260,7 @@ class Engine:
         )
 
     def purged(self, lsn: int) -> None:
-        """Drop cached records up to an LSN, which a purge has rewritten. End the other engines of this process."""
+        """Drop cached records up to an LSN after a purge of this engine. End the other engines of this process."""
         for other in self.store_file.engines:
             if other is not self:
                 other.is_closed = other._is_purged = True  # noqa: SLF001 - of the same class

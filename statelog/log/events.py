@@ -219,7 +219,7 @@ def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, byte
 
 
 def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
-    """Return the event of a record with a valid checksum and the decoded type.
+    """Return the event of a record with a valid checksum, as `decode` does.
 
     Raises:
         CorruptionError: the body does not fit the type.

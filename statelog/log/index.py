@@ -1,4 +1,4 @@
-"""What records do to the index, whatever kind they are of: nodes, redacted records; and checkpoints (L4)."""
+"""Index changes by records of any kind, which are those of nodes and redacted records, and by checkpoints (L4)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class IndexWriter(Protocol):
-    """Where index changes go."""
+    """Reads the index, and takes its changes."""
 
     @property
     def view(self) -> View:
-        """Look-ups in what is there."""
+        """A view of the log and the index."""
 
     def get_index(self, key: bytes) -> bytes | None:
         """Return a payload."""
@@ -34,14 +34,14 @@ class IndexWriter(Protocol):
 
 
 WHOLE, VACUUMED, TO_BE_ERASED = range(3)
-"""States of records that may still have something to give up (key `r`): redacted, and all nodes are there; some are;
-not redacted yet, though nothing refers to what it says."""
+"""States of the records under key `r`: redacted with all nodes; redacted with some nodes; to be redacted (released)."""
 
 
 def release_records(index: IndexWriter, owner: int, lsns: Iterable[int]) -> None:
-    """List records of an owner (0: nobody) as to be redacted: what they say is of no use, in a rebuild either.
+    """List records of an owner (0: none) as to be redacted. A rebuild does not need their events.
 
-    They are redacted in the order of the log. So what a record put out of the index stays out: it goes before that.
+    They are redacted in the order of the log. So a key that a record has removed from the index never comes back
+    in a rebuild: the record that entered it is redacted first.
     """
     enter_redacted(index, owner, dict.fromkeys(lsns, TO_BE_ERASED))
 
@@ -53,20 +53,14 @@ def is_released(view: View, owner: int, lsn: int) -> bool:
 
 
 def redacted_state(*, is_vacuumed: bool, holds_nodes: bool) -> int | None:
-    """Return the state of a redacted record; None if it has no nodes to give up any more."""
+    """Return the state of a redacted record, or None if it has no nodes any more."""
     if not holds_nodes:
         return None
     return VACUUMED if is_vacuumed else WHOLE
 
 
 def enter_redacted(index: IndexWriter, thread: int, states: Mapping[int, int | None]) -> None:
-    """Enter redacted records of a thread among those that may still have something to give up, or take them out.
-
-    Args:
-        index: where to.
-        thread: the thread.
-        states: by LSN; None: nothing is left in it.
-    """
+    """List redacted records of a thread with their states by LSN. None removes a record from the list."""
     by_page: dict[bytes, dict[int, int | None]] = {}
     for lsn, state in states.items():
         by_page.setdefault(keys.encode_redacted_key(thread, lsn), {})[lsn] = state
@@ -81,7 +75,7 @@ def enter_redacted(index: IndexWriter, thread: int, states: Mapping[int, int | N
 
 
 def redacted_records(view: View, thread: int) -> dict[int, int]:
-    """Return LSN -> state of a thread's redacted records that still have something to give up, ascending."""
+    """Return by LSN, ascending, the states of a thread's records that have nodes or are released."""
     found: dict[int, int] = {}
     for key, payload in view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread)):
         found |= keys.decode_redacted_page(key, payload)
@@ -89,15 +83,9 @@ def redacted_records(view: View, thread: int) -> dict[int, int]:
 
 
 def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | None = None) -> bytes:
-    """Enter a checkpoint: its entry follows from its own record, and needs no other.
+    """Enter a checkpoint into the index, and return its version page. Its entry follows from its record alone.
 
-    Args:
-        index: where to.
-        event: the checkpoint.
-        page: the version page it belongs on, if known; read if None.
-
-    Returns:
-        The page with it.
+    `page` is the version page without the checkpoint. With None, it is read.
     """
     key = keys.encode_page_key(event.thread, event.branch, event.version)
     if page is None:
@@ -108,7 +96,7 @@ def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | N
 
 
 def put_checkpoint(index: IndexWriter, event: CheckpointEvent, key: bytes, page: bytes) -> None:
-    """Put the version page that a checkpoint was entered on, under its key, and what else there is to know of it."""
+    """Put the version page of a new checkpoint under `key`, and enter the checkpoint's id and borrowed nodes."""
     index.put_index(key, page)
     if event.id is not None:
         index.put_index(keys.encode_checkpoint_id_key(event.thread, event.id), keys.encode_lsn(event.lsn))
@@ -117,7 +105,7 @@ def put_checkpoint(index: IndexWriter, event: CheckpointEvent, key: bytes, page:
 
 
 def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:
-    """Note of widely shared nodes that another thread refers to them."""
+    """Note that another thread refers to widely shared nodes."""
     for digest in digests:
         key = keys.encode_digest_key(digest)
         payload = index.get_index(key)
@@ -128,7 +116,7 @@ def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:
 
 
 def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeFacts]) -> None:
-    """Enter the widely shared nodes of a record of a thread, in order."""
+    """Enter the widely shared nodes among all nodes of a record."""
     for number, (type_, digest, content_size, first_byte) in enumerate(nodes):
         if is_shared_widely(type_, content_size, first_byte):
             enter_shared(index, digest, keys.Place(lsn, number, thread, is_borrowed=False))
@@ -210,16 +198,16 @@ def _delete_former(index: IndexWriter, digest: bytes, lsn: int, node: int) -> ke
 
 
 NodeFacts = tuple[int, bytes, int, int]
-"""Type, digest, content size (0 when vacuumed) and first byte of a node."""
+"""Type, digest, content size (0 if the node was removed) and first byte of a node."""
 
 
 def node_facts(data: bytes | memoryview) -> list[NodeFacts]:
-    """Return what `apply_nodes` takes, of a record."""
+    """Return the facts of a record's nodes, for `apply_nodes`."""
     return [
         (type_, digest, size, data[at] if size else 0) for type_, digest, at, size, _total in kernels.record_nodes(data)
     ]
 
 
 def facts_of(rows: Iterable[NodeRow]) -> list[NodeFacts]:
-    """Return the same of nodes on their way into a record."""
+    """Return the facts of nodes that are about to be stored in a record."""
     return [(row.type, row.digest, row.content_size, row.data[0]) for row in rows]

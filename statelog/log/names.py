@@ -21,7 +21,7 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        message = f"the {what} {name!r} holds a lone surrogate"
+        message = f"the {what} {name!r} contains a lone surrogate"
         raise UsageError(message, argument=what, value=name) from None
     if size > size_bytes_max:
         article = "an" if what[0] in "aeiou" else "a"

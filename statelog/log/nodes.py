@@ -1,4 +1,4 @@
-"""Read nodes from records, verify their digests, and cache recent ones."""
+"""Reads nodes from records, verifies their digests, and caches recent ones."""
 
 from __future__ import annotations
 

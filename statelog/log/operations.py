@@ -1,7 +1,4 @@
-"""The operations that append to the log: each stages what it does in a batch, or refuses.
-
-Nothing is staged before everything that can be refused has been checked.
-"""
+"""The operations that append to the log. Each one first checks everything, and then stages its records in a batch."""
 
 from __future__ import annotations
 
@@ -62,11 +59,11 @@ METADATA = "metadata"
 """The first name in the path of a value in metadata, for guards."""
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 
 class Seen(NamedTuple):
-    """A checkpoint that a caller expects to be the head: no other one stands there, also of a later life of its id."""
+    """A checkpoint that a caller expects to be the head. A re-created thread has another LSN, so it never matches."""
 
     thread: int
     branch: int
@@ -80,7 +77,7 @@ def deleted_error(thread_id: str) -> ThreadDeletedError:
 
 
 def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
-    """Stage a thread's end: it leaves the index, its id stays dead, and removal events list its records (R2)."""
+    """Stage the deletion of a thread, and the removal events that list its records (R2). Its id stays marked."""
     stage_event(batch, DeleteEvent(thread, part_digest(thread_id.encode()), gives_back(batch.view, thread) or None))
     stage_names(batch, thread)
     batch.forget_threads()
@@ -92,10 +89,10 @@ def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
 
 
 def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None:
-    """Stage a policy for threads that are still to begin, if it says anything new; empty for none.
+    """Stage a policy for future threads, unless it changes nothing. An empty policy keeps everything.
 
     Raises:
-        LimitError: there are too many of them.
+        LimitError: the store has too many policies.
     """
     view = batch.view
     if is_one_thread(pattern) and (view.thread_lsn(pattern) is not None or view.is_deleted(pattern)):
@@ -106,22 +103,22 @@ def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None
         return
     count = len(with_policy(rows, stored, policy))
     if count > POLICIES_MAX:
-        message = f"{count} patterns with a policy for threads to come, at most {POLICIES_MAX} are allowed"
+        message = f"{count} patterns with a policy for future threads, and at most {POLICIES_MAX} are allowed"
         raise LimitError(message, actual=count, limit=POLICIES_MAX)
     stage_event(batch, PolicyEvent(0, policy, stored))
 
 
 def create_thread(batch: Batch, thread_id: str, specs: dict[str, str], *, anew: bool = False) -> int:
-    """Begin a thread, under the policy that the store has for it; return its LSN.
+    """Begin a thread, with the store's policy for it, and return its LSN.
 
     Args:
-        batch: where it is staged.
-        thread_id: no thread has it.
-        specs: of its channels.
-        anew: also if one of this id was deleted.
+        batch: the batch.
+        thread_id: an id that no thread has.
+        specs: the reducers of its channels.
+        anew: begin it even if a thread of this id was deleted.
 
     Raises:
-        ThreadDeletedError: one of this id was deleted, and not `anew`.
+        ThreadDeletedError: a thread of this id was deleted, and `anew` is False.
     """
     is_anew = batch.view.is_deleted(thread_id)
     if is_anew and not anew:
@@ -153,7 +150,7 @@ def parent_links(batch: Batch, thread: int, branch: int, version: int, parent: H
         LimitError: too many versions.
     """
     if version > VERSIONS_MAX:
-        message = f"a branch of {version} versions"
+        message = f"a branch can have at most {VERSIONS_MAX} versions"
         raise LimitError(message, actual=version, limit=VERSIONS_MAX)
     if parent is None:
         return thread, branch, version, None, None, None, None, None, 0, 0
@@ -193,18 +190,18 @@ def commit(  # noqa: C901, PLR0912 - the step, and the general path
     is_guarded: bool = False,
     declared: int | None = None,
 ) -> Head:
-    """Stage a checkpoint: the head's channels merged with the writes, in order.
+    """Stage a checkpoint: the channels of the head, merged with the writes in order.
 
-    `known`: leaves of the thread, as (digest, LSN, number), that are referred to where the writes hold them again.
-    `parts`: nodes of any type, likewise; with these it is no step.
+    `known`: leaves of the thread, as (digest, LSN, number). A write that has one of them refers to it.
+    `parts`: nodes of any type, used like `known`. With parts, the commit is not a step.
     `is_guarded`: whether the writes and the metadata have passed the guard already.
-    `declared`: the schema version of the merged state. None: that of the head. 1: of a writer that knows no versions.
+    `declared`: the schema version of the merged state. None keeps that of the head. Writers without versions pass 1.
 
     Raises:
-        SchemaVersionError: `declared` is 1, the head's version is newer, and a write is to a channel of the user's.
+        SchemaVersionError: `declared` is 1, the head has a newer version, and a write is to a user's channel.
         ConflictError: the head is not `expected_version` (-1: no checkpoint yet), or not that very checkpoint.
         AlreadyExistsError: the id is taken in this thread.
-        ReducerTypeError: a write does not merge.
+        ReducerTypeError: a write does not fit the channel's value.
     """
     if batch.guard is not None and not is_guarded:
         writes, metadata = guarded(batch.guard, thread_id, writes, metadata)
@@ -213,7 +210,7 @@ def commit(  # noqa: C901, PLR0912 - the step, and the general path
         raise deleted_error(thread_id)
     if (declared or 1) > 1 or (head is not None and SCHEMA_KEY_ITEM in head.event.metadata):
         metadata = _with_version(metadata, head, declared, thread_id, writes)
-    version = head.event.version if head else batch.view.head_version(thread, branch)  # behind a base that has expired
+    version = head.event.version if head else batch.view.head_version(thread, branch)  # A branch's base may expire.
     if not (expected_version is None and checkpoint_id is None):
         check_version(thread_id, expected_version, version, head)
         _check_id(batch, thread_id, thread, checkpoint_id)
@@ -269,7 +266,7 @@ _version_item = lru_cache(maxsize=64)(cbor.encode)
 def _with_version(
     metadata: bytes, before: Head | None, declared: int | None, thread_id: str, writes: Sequence[Write]
 ) -> bytes:
-    """Return encoded metadata that names the schema version of a state: the declared one, or that of an earlier state.
+    """Return encoded metadata with the schema version of a state: the declared one, or that of the state before.
 
     Raises:
         SchemaVersionError: see `commit`.
@@ -315,23 +312,23 @@ def _merge_writes(
             raise type(error)(message, **facts) from error
         except StatelogError:
             raise
-        except Exception as error:  # a user's reducer's
+        except Exception as error:  # A user's reducer may raise anything.
             error.add_note(f"statelog: raised by {write.spec} of channel {write.channel!r} of thread {thread_id!r}")
             raise
     return sorted(slots.items()) if len(slots) > 1 else list(slots.items())
 
 
 def check_version(thread_id: str, expected: int | Seen | None, actual: int, head: Head | None) -> None:
-    """Refuse a stale expectation, and what is none."""
+    """Raise ConflictError if the head is not the expected one, or UsageError if `expected` has a wrong type."""
     if expected is None:
         return
     if isinstance(expected, Seen):
         if head is not None and seen(head.event) == expected:
             return
-        message = f"thread {thread_id!r} is at version {actual}, not at the checkpoint expected ({expected.version})"
+        message = f"thread {thread_id!r} is at version {actual}, not at the expected checkpoint ({expected.version})"
         raise ConflictError(message, thread=thread_id, expected_version=expected.version, actual_version=actual)
     if isinstance(expected, bool) or not isinstance(expected, int):
-        message = f"thread {thread_id!r}: the version expected is an int, not {expected!r}"
+        message = f"thread {thread_id!r}: the expected version must be an int, not {expected!r}"
         raise UsageError(message, thread=thread_id, argument="expected_version", value=expected)
     if expected != actual:
         message = f"thread {thread_id!r} is at version {actual}, not at {expected}"
@@ -339,7 +336,7 @@ def check_version(thread_id: str, expected: int | Seen | None, actual: int, head
 
 
 def seen(event: CheckpointEvent) -> Seen:
-    """Return where a checkpoint stands."""
+    """Return the location of a checkpoint, for `expected_version`."""
     return Seen(event.thread, event.branch, event.version)
 
 
@@ -348,7 +345,7 @@ def _check_id(batch: Batch, thread_id: str, thread: int, checkpoint_id: str | No
         return
     check_name("checkpoint id", checkpoint_id)
     if parse_default_id(checkpoint_id) is not None:
-        message = f"checkpoint id {checkpoint_id!r}: ids of this form are given by the store"
+        message = f"checkpoint id {checkpoint_id!r}: only the store gives ids of this form"
         raise UsageError(message, thread=thread_id, argument="id", value=checkpoint_id)
     if batch.has_id(thread, checkpoint_id):
         message = f"thread {thread_id!r} has a checkpoint with id {checkpoint_id!r}"
@@ -390,7 +387,7 @@ def rollback(
     metadata: bytes,
     expected_version: int | Seen | None = None,
 ) -> Head:
-    """Stage a checkpoint that points at the root of `target`: its cost is that of one record."""
+    """Stage a checkpoint that points at the root of `target`. It costs one record."""
     if batch.guard is not None:
         metadata = batch.guard.metadata(metadata, METADATA, thread_id)
     head = batch.head(thread, branch)
@@ -409,7 +406,7 @@ def rollback(
 
 
 def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, int]) -> int:
-    """Stage a branch that shares versions 0..base[1] of branch base[0]; return its number."""
+    """Stage a branch that shares versions 0..base[1] of branch base[0], and return its number."""
     check_name("branch", name)
     if batch.view.branch_number(thread, name) is not None:
         message = f"thread {thread_id!r} has a branch {name!r}"
@@ -420,9 +417,9 @@ def fork(batch: Batch, thread_id: str, thread: int, name: str, base: tuple[int, 
 
 
 def tag(batch: Batch, thread: int, name: str, target: int) -> None:
-    """Stage setting a tag to a checkpoint's LSN; 0 removes it."""
+    """Stage a tag for the checkpoint with the LSN `target`. 0 removes the tag."""
     check_name("tag", name)
     if parse_default_id(name) is not None:
-        message = f"tag {name!r}: names of this form are ids given by the store"
+        message = f"tag {name!r}: names of this form are ids that the store gives"
         raise UsageError(message, argument="tag", value=name)
     stage_event(batch, TagEvent(thread, name, target))

@@ -1,4 +1,4 @@
-"""Read the event log in order, and wait for more records."""
+"""Reads the event log in order, and waits for more records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common commit in one kernel call: writes that put, add or append, and that close only last chunks.
+"""Step: a common commit in one kernel call. Its writes put, add or append, and close only the last chunk of a value.
 
 Invariant T6: a step makes the same nodes from writes as the general path (`writer`) does, and the
 same record byte for byte. If that path would do more, or reject a write, there is no step, and the
@@ -157,7 +157,7 @@ def _stage(
 
 
 def find_large(batch: Batch, large: Sequence[tuple[int, bytes]], thread: int) -> tuple[bytes, bytes]:
-    """Return those large leaves that the store has, packed, and the item of those that the thread must borrow."""
+    """Return the packed large leaves that the store has, and the item of those that the thread must borrow."""
     known: list[bytes] = []
     borrowed: list[bytes] = []
     for _number, leaf in large:

@@ -66,7 +66,7 @@ def test_a_head_that_is_expected_is_not_met_by_the_new_one_of_its_version(store)
         lambda thread, head: thread.rollback(0, expected_version=head),
     ]
     for write in writes:
-        with pytest.raises(ConflictError, match="not at the checkpoint expected") as caught:
+        with pytest.raises(ConflictError, match="not at the expected checkpoint") as caught:
             write(new, old)
         assert caught.value.facts["actual_version"] == 0
         with pytest.raises(ConflictError), store.transaction() as tx:

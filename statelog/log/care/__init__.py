@@ -1,1 +1,1 @@
-"""What keeps a log well: verify, rebuild, retention, vacuum, compaction."""
+"""Maintenance of a log: verification, rebuild, retention, vacuum, compaction, purge."""

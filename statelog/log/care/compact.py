@@ -1,4 +1,4 @@
-"""Compaction of a store: a new file in key order, without free pages, and without what no version reaches."""
+"""Compaction of a store: a new file in key order, without free pages and without unreachable nodes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What a compaction did: sizes of the file, and what was copied."""
+    """The file's sizes before and after a compaction, and the number of copied entries."""
 
     size_before_bytes: int
     size_after_bytes: int
     records: int
     index_entries: int
     vacuumed_nodes: int
-    """Nodes that no version reached any more."""
+    """The number of removed nodes, which no version reached."""
     duration_s: float
 
 
@@ -52,7 +52,7 @@ def compact(engine: Engine, *, progress: Progress | None = None) -> CompactionRe
     engine.check_alone()
     check_compactable(engine.store_file.lmdb_file, engine.store_file.wal)
     mark_older(engine)
-    discard_index(engine.store_file.path)  # First: what is deleted so far is not in an index that is made meanwhile.
+    discard_index(engine.store_file.path)  # A search that makes a new index meanwhile does not find deleted texts.
     swept = sweep_store(engine, progress=advance)
     return _copy(engine, None, advance_further, started_s, swept.vacuumed_nodes)
 
@@ -76,5 +76,5 @@ def _copy(
 
 
 def _check_record(lsn: int, data: bytes | memoryview) -> None:
-    """Refuse to carry a damaged record into the new file: the old one is better evidence."""
+    """Raise CorruptionError for a damaged record, because the old file shows the damage best."""
     decode_record(data, lsn)

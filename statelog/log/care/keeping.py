@@ -1,4 +1,4 @@
-"""Decide which versions of a thread a policy keeps."""
+"""Decides which versions of a thread a policy keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mark the reachable nodes, which retention must keep."""
+"""Marks the reachable nodes, which retention must keep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER_BITS = 32
 
 
 class Marks:
-    """Reachable nodes by locator. A marked node, and the nodes below it, are not visited again."""
+    """Reachable nodes by locator. Each node, and the nodes below it, are visited once."""
 
     def __init__(self, read_node: ReadNode) -> None:
         self._read_node = read_node

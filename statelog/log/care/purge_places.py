@@ -32,7 +32,7 @@ _BATCH_SIZE_BYTES = 512 * 1024
 
 
 def checked_records(old: ReadTransaction, pages: MappedPages) -> Iterator[tuple[int, bytes]]:
-    """Yield the LSN and the bytes of each record. Raise ForgeryError if its MAC is wrong, so it gets no new MAC."""
+    """Yield the LSN and the bytes of each record. Raise ForgeryError for a wrong MAC, which must not be renewed."""
     for batch in old.log_batches(_BATCH_SIZE_BYTES):
         pages.read(sum(len(data) for _lsn, data in batch))
         for lsn, data in batch:

@@ -1,4 +1,4 @@
-"""Derive the index from the log again. The result equals that of the commits byte for byte (L4)."""
+"""Derives the index from the log again. The result equals that of the commits byte for byte (L4)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which redacted records the log names, and the mark that an older log gets (R2).
 
 A removal event is behind the records that it lists. So one pass over the log notes each redacted record, and drops it
-again when a removal event lists it. What is left was redacted by nobody who could append to the log.
+again when a removal event lists it. No process that could append to the log has redacted the others.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """The redacted records of a log that no removal event lists, of the records seen so far. One bit for each record.
+    """The redacted records so far that no removal event lists. It takes one bit for each record.
 
     Attributes:
-        is_complete: True if the log says that it names every redacted record.
+        is_complete: whether the log states that it names every redacted record.
     """
 
     def __init__(self) -> None:
@@ -65,9 +65,9 @@ class Names:
 
 
 def mark_older(engine: Engine) -> None:
-    """Have a log that an older release has begun name every redacted record, and mark it. Do nothing to other logs.
+    """Make a log that an older release has begun list every redacted record, and mark it. Do nothing to other logs.
 
-    Listed are all records that were redacted so far, and those of deleted threads that are still to be redacted.
+    This lists the records that were redacted so far, and the released records of deleted threads.
     """
     names = Names()
     with engine.store_file.read() as transaction:
@@ -89,9 +89,7 @@ def mark_older(engine: Engine) -> None:
 def name_again(engine: Engine, lsns: Container[int] | None = None) -> None:
     """Append removal events for redacted records whose removal events were lost. Do nothing to an older log.
 
-    Args:
-        engine: the store.
-        lsns: the records of which this is known; None for all.
+    With `lsns`, only look at these records.
     """
     names = Names()
     with engine.store_file.read() as transaction:
@@ -103,7 +101,7 @@ def name_again(engine: Engine, lsns: Container[int] | None = None) -> None:
 
 
 def _records(transaction: ReadTransaction, pages: MappedPages) -> Iterator[tuple[Record, Event | None]]:
-    """Yield the first record, the redacted records, and the removals, with their events."""
+    """Yield the first record, the redacted records, and the removal events, each with its event."""
     for lsn in range(1, transaction.last_lsn() + 1):
         data = transaction.get_log(lsn)
         if data is None:

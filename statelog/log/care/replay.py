@@ -1,4 +1,4 @@
-"""Replay: put the records of a write-ahead log back into the log, with their index changes (L4)."""
+"""Replay: puts the records of a write-ahead log back into the log, with their index changes (L4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expire old versions: redact their events, and vacuum nodes that no version reaches any more.
+"""Expires old versions: redacts their events, and vacuums nodes that no version reaches any more.
 
 Retention works in transactions of bounded size, while other threads commit. It expires each version
 that the policy does not keep: the entry leaves the index, the record is redacted, and its nodes are

@@ -1,13 +1,13 @@
-"""Take what no version of any thread reaches, over the whole store: what retention thread by thread must leave.
+"""Sweep: removes the nodes that no version of any thread reaches, over the whole store.
 
-A thread's retention keeps what other threads borrow (V2), and does not know whether they still do. Here all
-threads are looked at: a node of a redacted record stays if the record of some version leads to it.
-Refs lead to earlier records, or within their own; so one pass over the records from the last to the first
-sees everything that leads to a record before the record itself, and two bits for each node do.
+The retention of one thread keeps all nodes that other threads have borrowed (V2), because it does not know whether they
+still need them. A sweep examines all threads. A node of a redacted record stays if the record of some version leads to
+it. Refs lead to earlier records, or stay within their record. So one pass from the last record to the first meets all
+refs to a record before the record itself, and needs two bits for each node.
 
-A record that holds nodes which other threads reach is nobody's from then on (thread 0): only this looks at
-it again. For the node under which another thread borrowed them may be gone, and with it the note that
-keeps the owner's retention from them.
+A record with nodes that other threads reach loses its owner (thread 0), so that only a sweep examines it again. The
+node that another thread has borrowed may be gone, and with it the note that makes the owner's retention keep the nodes
+below it.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import WriteTransaction
 
 _RECORDS_PER_READ = 256
-"""A read transaction pins pages that commits would use again: none is held for long."""
+"""The number of records that one read transaction reads. It must be short, because it keeps pages from reuse."""
 
 _REACHED, _FOREIGN = 1, 2
-"""Bits of a node: a version reaches it; one of another thread does."""
+"""Bits of a node: a version reaches it; a version of another thread reaches it."""
 
 
 def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None = None) -> RetentionReport:
-    """Vacuum all redacted records, in bounded transactions, beside commits.
+    """Vacuum all redacted records in bounded transactions, while other threads commit.
+
+    This takes up to 40 bytes of memory for each redacted record with nodes, and 2 bits for each of the nodes. Versions
+    that are read take 8 bytes each, and some hundred bytes for each of their threads and branches.
 
     Args:
-        engine: the store. It takes 24 bytes of memory for each redacted record that holds nodes, and at first 8 more,
-            later 8 more for each that is rewritten; 2 bits for each of the nodes, 8 bytes for each version that is
-            looked at, and some hundred bytes for each thread and branch of these.
-        progress: called with (records looked at, records to look at).
+        engine: the store.
+        progress: called with (records read, records to read).
 
     Raises:
-        CorruptionError: a record cannot be read; nothing was taken.
+        CorruptionError: a record cannot be read. No node was removed.
     """
     report = RetentionReport()
     with engine.read() as view:
@@ -73,17 +74,17 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
             sweep.catch_up(transaction)
             return rewrite(transaction, some, sweep)
 
-        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):  # from the end: `Collector.sweep`
+        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):  # As `Collector.sweep`.
             report.add(step)
     return report
 
 
 def sweepable_sizes(engine: Engine, records_max: int) -> dict[int, int] | None:
-    """Return by how many bytes `sweep_store` would make which records shorter, by LSN; change nothing.
+    """Return by LSN how many bytes `sweep_store` would remove from each record. Change nothing.
 
     Args:
         engine: the store.
-        records_max: to be looked at; None is returned if it takes more.
+        records_max: return None if more records have to be read.
 
     Raises:
         CorruptionError: a record cannot be read.
@@ -108,7 +109,7 @@ def sweepable_sizes(engine: Engine, records_max: int) -> dict[int, int] | None:
 
 
 class _Sweep:
-    """Redacted records that hold nodes, as of LSN `_seen`, and which of the nodes are reached."""
+    """The redacted records up to the LSN `_seen` that have nodes, and which of these nodes are reached."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -116,7 +117,7 @@ class _Sweep:
         self._lsns = array("Q")
         self._threads = array("Q")
         self._starts = array("Q")
-        """Where the bits of a record's nodes begin: node n of record i is pair `starts[i] + n`."""
+        """The first pair of bits of each record: node n of record i has the pair `starts[i] + n`."""
         with engine.store_file.read() as transaction:
             view = View(transaction)
             self._seen = transaction.last_lsn()
@@ -134,27 +135,27 @@ class _Sweep:
                 view.lent_below(thread) or next(transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
                 for thread in threads
             )
-            # Where nothing is lent, no other thread leads to these.
+            # If these threads have lent nothing, no other thread leads to their records.
             self._visited = range(1, self._seen + 1) if is_lent else _records_of(view, threads, self._lsns)
         self._bits = bytearray(pairs // 4 + 1)
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is anything that may be taken."""
+        """Whether there is a redacted record with nodes."""
         return len(self._lsns) > 0
 
     @property
     def visits(self) -> int:
-        """How many records have to be looked at."""
+        """The number of records to read."""
         return len(self._visited)
 
     def is_alive(self, lsn: int, number: int) -> bool:
-        """Whether a node is reached; those of records not looked at are."""
+        """Return True if a node is reached, or is not in one of the redacted records."""
         index = self._find(lsn)
         return index is None or bool(self._get(index, number))
 
     def scan(self, progress: Callable[[int, int], None] | None) -> None:
-        """Look at all records that may lead to the redacted ones, from the last to the first."""
+        """Visit all records that may lead to the redacted ones, from the last to the first."""
         whole = len(self._visited)
         for end in range(whole, 0, -_RECORDS_PER_READ):
             start = max(end - _RECORDS_PER_READ, 0)
@@ -165,7 +166,7 @@ class _Sweep:
                 progress(whole - start, whole)
 
     def catch_up(self, transaction: WriteTransaction) -> None:
-        """Look at what was committed since, and at all that it leads to (V1)."""
+        """Visit the records that were committed since, and all redacted records that they lead to (V1)."""
         last = transaction.last_lsn()
         for lsn in range(self._seen + 1, last + 1):
             pending = self._visit(transaction, lsn)
@@ -174,7 +175,7 @@ class _Sweep:
         self._seen = last
 
     def to_rewrite(self) -> Sequence[Rewritable]:
-        """Return the records that have nodes to give up, or that are nobody's from now on; the last come first."""
+        """Return the records that lose nodes or their owner, the last one first."""
         found = array("q")
         for start in range(0, len(self._lsns), _RECORDS_PER_READ):
             with self._engine.read() as view:
@@ -195,7 +196,7 @@ class _Sweep:
     # --- following --------------------------------------------------------------
 
     def _visit(self, transaction: Transaction, lsn: int) -> list[int]:
-        """Mark what a record leads to; return the redacted records in which a node was marked anew, without this."""
+        """Mark the nodes that a record leads to. Return the other redacted records with a newly marked node."""
         data = transaction.get_log(lsn)
         if data is None:
             return []
@@ -230,13 +231,13 @@ class _Sweep:
         return marked
 
     def _mark(self, lsn: int, number: int, thread: int, *, is_foreign: bool) -> bool:
-        """Mark a node as reached from a record of `thread`; return whether that is news."""
+        """Mark a node as reached from a record of `thread`. Return True if it was not marked like this before."""
         index = self._find(lsn)
         if index is None:
             return False
         pair = self._starts[index] + number
         if pair >= self._starts[index + 1]:
-            message = f"record {lsn} has no node {number}, which is referred to"
+            message = f"record {lsn} has no node {number}, but a node refers to it"
             raise CorruptionError(message, lsn=lsn, node=number)
         before = self._get(index, number)
         after = before | _REACHED | (_FOREIGN if is_foreign or self._threads[index] != thread else 0)
@@ -253,7 +254,7 @@ class _Sweep:
 
 
 class _Rewritables(Sequence[Rewritable]):
-    """Some of the records of a sweep, by index; those that are to be nobody's by its complement."""
+    """Some records of a sweep, by their indices. The index of a record that loses its owner is complemented."""
 
     def __init__(self, lsns: array[int], threads: array[int], indices: array[int]) -> None:
         self._lsns = lsns
@@ -277,7 +278,7 @@ class _Rewritables(Sequence[Rewritable]):
 
 
 def _held(view: View) -> list[tuple[int, array[int]]]:
-    """Return threads, and their redacted records that hold nodes, ascending."""
+    """Return each thread with the LSNs of its redacted records that have nodes, ascending."""
     return [
         (thread, array("Q", map(itemgetter(1), found))) for thread, found in groupby(_each_held(view), itemgetter(0))
     ]
@@ -292,14 +293,14 @@ def _releasing(view: View) -> set[int]:
 
 
 def _listed(view: View) -> Iterator[tuple[int, int, int]]:
-    """Yield thread, LSN and state of records that may have something to give up."""
+    """Yield thread, LSN and state of the records under key `r`."""
     for key, payload in view.transaction.scan_index(b"r"):
         thread = keys.decode_redacted_thread(key)
         yield from ((thread, lsn, state) for lsn, state in keys.decode_redacted_page(key, payload).items())
 
 
 def _records_of(view: View, threads: Iterable[int], held: Iterable[int]) -> array[int]:
-    """Return the LSNs of the versions of threads, and of redacted records, ascending."""
+    """Return the LSNs of some threads' records with roots, and of the redacted records `held`, ascending."""
     runs = [array("Q", held)]
     for thread in threads:
         runs.append(array("Q", others_of(view, thread)))
@@ -313,5 +314,5 @@ def _node_count(transaction: ReadTransaction, lsn: int) -> int:
     if data is None:
         return 0
     count = kernels.record_open(data).node_count
-    transaction.give_back(data)  # or each would be kept until the last is counted
+    transaction.give_back(data)  # Otherwise all records would stay lent until the last one is counted.
     return count

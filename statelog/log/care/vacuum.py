@@ -1,4 +1,4 @@
-"""Rewrite records without their events and without unreachable nodes, in transactions of bounded size."""
+"""Rewrites records without their events and without unreachable nodes, in transactions of bounded size."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NOBODY = 0
 """Owner of records that belong to no thread."""
 
 RECORDS_PER_TRANSACTION_MAX = 64
-"""Rewriting this many small records holds the writer lock for one or two milliseconds."""
+"""The maximum number of records. Rewriting small ones then holds the writer lock for one or two milliseconds."""
 
 _TOUCHED_SIZE_BYTES = 128 * 1024
 """Bytes of the map that rewriting a record touches: pages of the record, of its neighbours and of the index."""
@@ -64,7 +64,7 @@ class Rewritable(NamedTuple):
 
 @dataclass(slots=True)
 class RetentionReport:
-    """What a retention or a deletion has done."""
+    """The counts of a retention or a deletion."""
 
     threads: int = 0
     expired_versions: int = 0
@@ -109,7 +109,7 @@ class _Direct:
 
 
 def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_max: int) -> Iterator[int]:
-    """Yield the first LSNs, as many as one transaction may rewrite, at least one.
+    """Yield the first LSN, and those after it that the same transaction may rewrite.
 
     Args:
         transaction: reads the records.
@@ -129,7 +129,7 @@ def write_in_portions(
     records: Sequence[Rewritable],
     write: Callable[[WriteTransaction, Sequence[Rewritable]], RetentionReport],
 ) -> Iterator[tuple[int, RetentionReport]]:
-    """Rewrite records in their order, as many in a transaction as there is room for. Yield their number and report."""
+    """Rewrite records in order, in transactions as large as allowed. Yield the record count and report of each."""
     at = 0
     mapped = MappedPages(engine.store_file.lmdb_file)
     while at < len(records):
@@ -236,9 +236,9 @@ def append_removals(transaction: WriteTransaction, events: Iterable[RemovalEvent
 
 
 def _is_to_be_named(old: bytes, lsn: int, *, loses_nodes: bool) -> bool:
-    """Return True if a record that is about to be rewritten loses what shows why it has no event.
+    """Return True if a rewrite of a record removes what shows why the record has no event.
 
-    That is its event, or, of a record that never had one, the list of its nodes: see `Redacted.had_event`.
+    This is the event or, in a record that never had one, the list of nodes: see `Redacted.had_event`.
     """
     flags = old[FLAGS_AT]
     if not flags & FLAG_REDACTED:

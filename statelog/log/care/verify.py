@@ -1,4 +1,4 @@
-"""Check a store against its invariants. DESIGN.md numbers them; a problem cites its number."""
+"""Verification of a store. Each problem cites the number of an invariant in DESIGN.md."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 PROBLEMS_MAX = 1000
 _BATCH_SIZE_BYTES = 512 * 1024
-"""Records that the kernel looks at in one call: a millisecond's work."""
+"""The size of the records that the kernel checks in one call. This takes a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that does not hold: invariant number, record and node where known, and what."""
+    """A violated invariant: its number, the record (0: unknown), the message, and the node if it is known."""
 
     invariant: str
     lsn: int
@@ -53,10 +53,10 @@ class Problem:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What a verification saw. `problems` is empty for a sound store.
+    """The result of a verification.
 
     Attributes:
-        problems: what does not hold.
+        problems: the violations; empty for a sound store.
         records: the number of records.
         nodes: the number of nodes that were checked.
         bytes: the size of the records.
@@ -75,23 +75,22 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no problem was found."""
         return not self.problems
 
     def add(self, invariant: str, lsn: int, message: str, node: int | None = None) -> None:
-        """Note a problem; the first `PROBLEMS_MAX` are kept."""
+        """Add a problem, unless there are `PROBLEMS_MAX` already."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(Problem(invariant, lsn, message, node))
 
 
 class _Verifier:
-    """One pass over the log in order; every node is looked at where it lies.
+    """One pass over the log in order, which checks each node in its record.
 
-    A node's own digest proves its content; its refs are checked to lead to nodes of the
-    digests it names, in this record or an earlier one. By induction every state is whole.
+    The digest of a node proves its content. Each ref of the node must lead to a node with the named digest, in the same
+    record or an earlier one. By induction, every state is whole.
 
-    A kernel looks at a whole record. Where it is not satisfied, the record is gone through node by node, to name what
-    does not hold: so what is slow is done for damage alone.
+    A kernel checks whole records. Only a record that it rejects is checked again node by node, to find the problems.
     """
 
     def __init__(self, transaction: ReadTransaction, *, deep: bool, anchor_lsn: int) -> None:
@@ -103,20 +102,20 @@ class _Verifier:
         self._index: DerivedIndex | None = DerivedIndex(transaction)
         self.last_lsn = 0
         self._chain = NO_DIGEST
-        """Empty where it cannot be known: behind what is damaged, up to a record that says it."""
+        """The chain digest; empty if unknown, because of damage, until a record that stores the digest before it."""
         self._said_lsn = 1
-        """The last record that said the chain before it: all before have been found to be in it."""
+        """The last record that stores the chain digest before it. The chain was checked up to this record."""
         self._times_us: dict[int, int] = {}
-        """Of the last version of each thread."""
+        """The time of the last version of each thread."""
 
     def check_nodes(self, batch: Batch) -> list[RecordFacts | None]:
-        """Have the kernel look at the nodes of records; in any thread, batch after batch."""
+        """Have the kernel check the nodes of records. Any OS thread may call this, for one batch after the other."""
         if self._kernel is None:
             return [None] * len(batch)
         return self._kernel.check(batch)
 
     def visit(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
-        """Check one record, whose nodes the kernel has looked at."""
+        """Check one record, after `check_nodes`."""
         if lsn != self.last_lsn + 1:
             self.report.add("L1", self.last_lsn + 1, f"record {self.last_lsn + 1} is missing: {lsn} comes next")
             self._index = None
@@ -132,7 +131,7 @@ class _Verifier:
             self._chain = b""
 
     def _check(self, lsn: int, data: memoryview, found: RecordFacts | None) -> None:
-        """Raise StatelogError where the record as such is damaged (R1); note all else."""
+        """Check a record. Report problems, but raise StatelogError if the record itself is damaged (R1)."""
         self._transaction.check_log(lsn)
         record = decode_record(data, lsn)
         facts: list[NodeFacts] | None = None
@@ -165,13 +164,13 @@ class _Verifier:
 
     def _check_node(self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]) -> None:
         type_, digest, at, content_size, total_size = row
-        if not content_size:  # vacuumed: only a record marked so has rows that lack (T3)
+        if not content_size:  # A removed node. Only records with the flag for it may have one (T3).
             return
         self.report.nodes += 1
         node = bytes(data[at : at + total_size])
         try:
             if node_digest(type_, node[:content_size]) != digest:
-                self.report.add("T3", record.lsn, f"node {number} is not what its digest says", number)
+                self.report.add("T3", record.lsn, f"node {number} does not match its digest", number)
                 return
             for child_type, child_digest, lsn, child in check_node(type_, node, content_size, record.lsn):
                 self._check_ref(record.lsn, number, child_type, child_digest, lsn, child)
@@ -179,7 +178,7 @@ class _Verifier:
             self.report.add("T4", record.lsn, f"node {number}: {error.message}", number)
 
     def _check_ref(self, lsn: int, number: int, child_type: int, digest: bytes, child_lsn: int, child: int) -> None:
-        """Look a ref up where it leads, in this record or an earlier one (T5)."""
+        """Check that a ref leads to a node in this record or an earlier one (T5)."""
         found = kernels.VACUUMED
         data = self._transaction.lend_log(child_lsn) if 0 < child_lsn <= lsn else None
         if data is not None:
@@ -188,14 +187,13 @@ class _Verifier:
             if child_lsn != lsn:
                 self._transaction.give_back(data)
         if found[1] != digest and not self._is_to_be_erased(lsn):
-            self.report.add(
-                "T5", lsn, f"node {number} refers to node {child} of record {child_lsn}, which is not it", number
-            )
+            message = f"node {number} refers to node {child} of record {child_lsn}, which is missing or another node"
+            self.report.add("T5", lsn, message, number)
         elif found[1] == digest and found[0] != child_type:
             self.report.add("T5", lsn, f"node {number} refers to a node of type {found[0]}", number)
 
     def _is_to_be_erased(self, lsn: int) -> bool:
-        """Whether a record is one of a deleted thread that says nothing any more: a copy, whose source goes its way."""
+        """Return True for a released record. If it belongs to a deleted copy, its nodes may be gone with the source."""
         view = View(self._transaction)
         with contextlib.suppress(StatelogError):
             record = view.record(lsn)
@@ -213,7 +211,7 @@ class _Verifier:
             if event is not None and kind.is_version:
                 thread = owner_of(event, record.lsn)
                 if record.time_us <= self._times_us.get(thread, 0):
-                    message = f"record {record.lsn} is not later than the version of thread {thread} before it"
+                    message = f"record {record.lsn} is not later than the version before it, of thread {thread}"
                     self.report.add("L2", record.lsn, message)
                 self._times_us[thread] = record.time_us
             for root in () if event is None else kind.roots(event):
@@ -238,7 +236,7 @@ class _Verifier:
                 self.report.add("L4", 0, f"index key {key.hex()}: {error.message}")
                 continue
             if held != wanted:
-                self.report.add("L4", 0, f"index key {key.hex()} is not what the log says")
+                self.report.add("L4", 0, f"index key {key.hex()} differs from the log")
         for key in expected:
             self.report.add("L4", 0, f"index key {key.hex()} is missing")
 
@@ -262,19 +260,19 @@ def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progre
         while verifier is None:
             with engine.store_file.read() as transaction:
                 pages = check_pages(engine.store_file.lmdb_file, transaction) if deep else []
-                if pages is None and transaction.id != seen:  # others commit faster than its meta page could be read
+                if pages is None and transaction.id != seen:  # Others have overwritten its meta page.
                     seen = transaction.id
                     continue
                 verifier = _Verifier(transaction, deep=deep, anchor_lsn=0 if expected is None else expected.lsn)
                 if pages is None:
-                    verifier.report.add("E1", 0, f"LMDB reads commit {seen}, and no meta page is of that")
+                    verifier.report.add("E1", 0, f"LMDB reads commit {seen}, but neither meta page is of this commit")
                 for problem in pages or ():
                     verifier.report.add(problem.invariant, 0, problem.message)
                 if pages is not None and not any(problem.is_in_the_way for problem in pages):
                     if expected is not None:
                         _check_history(verifier, expected, engine, transaction)
                     _visit_all(verifier, engine, transaction, progress)
-    except (StatelogError, ValueError, OverflowError) as error:  # LMDB's own pages: nothing behind can be reached
+    except (StatelogError, ValueError, OverflowError) as error:  # A damaged page of LMDB hides the rest.
         if verifier is None or _is_of_history(error):
             raise
         verifier.report.add("R1", verifier.last_lsn, str(error))
@@ -285,7 +283,7 @@ def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progre
 def _check_history(
     verifier: _Verifier, expected: ExpectedHistory, engine: Engine, transaction: ReadTransaction
 ) -> None:
-    """Compare the log with an anchor, in the transaction in which the chain up to the anchor is then checked (L3)."""
+    """Compare the log with an anchor, in the transaction that then checks the chain up to the anchor (L3)."""
     try:
         expected.check(engine, transaction)
     except (CorruptionError, FormatError) as error:
@@ -303,7 +301,7 @@ def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction
     total = transaction.log_count()
     pages = MappedPages(engine.store_file.lmdb_file)
     count = 0
-    with ThreadPoolExecutor(1) as pool:  # hashes the next records while this thread goes through what is found
+    with ThreadPoolExecutor(1) as pool:  # It hashes the next records meanwhile.
         ahead: deque[tuple[Batch, Future[list[RecordFacts | None]]]] = deque()
         for batch in chain(transaction.log_batches(_BATCH_SIZE_BYTES), [None]):
             if batch is not None:
@@ -317,7 +315,7 @@ def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction
                 if progress is not None:
                     progress(count, total)
     if count != total:
-        verifier.report.add("L1", verifier.last_lsn, f"LMDB counts {total} records, {count} are there")
+        verifier.report.add("L1", verifier.last_lsn, f"LMDB counts {total} records, but {count} were found")
     verifier.compare_index()
     verifier.check_names()
     if progress is not None:

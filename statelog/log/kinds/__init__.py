@@ -1,1 +1,1 @@
-"""Kinds of events: a file, or a part of one, for each, and the table that all who read the log know them by."""
+"""Kinds of events, and the table of kinds, which everything that reads the log uses."""

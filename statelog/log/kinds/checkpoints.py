@@ -1,4 +1,4 @@
-"""Versions of threads: checkpoints, and rollbacks, which are such that point at an old root."""
+"""Versions of threads: checkpoints, and rollbacks, which are checkpoints that point at an old root."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _check(view: View, event: CheckpointEvent, lsn: int, recent: Recent) -> None
     if key is not None and view.transaction.get_index(key) is not None:
         refuse(lsn, f"the checkpoint id {event.id!r} is taken")
     if event.target >= lsn:
-        refuse(lsn, "it rolls back to what comes later")
+        refuse(lsn, "it rolls back to a later record")
     has_parent = event.parent_branch is not None
     if (event.parent_version is not None) != has_parent or (event.parent_digest is not None) != has_parent:
         refuse(lsn, "half of its parent is missing")
@@ -94,7 +94,7 @@ def _check(view: View, event: CheckpointEvent, lsn: int, recent: Recent) -> None
         refuse(lsn, "its depth does not fit its parent")
     parent = _ancestor(view, event, (event.parent_branch, event.parent_version), event.depth - 1, "parent", recent)
     if parent is not None and parent.digest != event.parent_digest:
-        refuse(lsn, "its parent is not what the digest says")
+        refuse(lsn, "its parent has another digest")
     _ancestor(view, event, (event.jump_branch, event.jump_version), event.jump_depth, "jump", recent)
     recent[lsn] = event
 
@@ -107,12 +107,12 @@ def _ancestor(
     what: str,
     recent: Recent,
 ) -> CheckpointEvent | None:
-    """Return a parent, or where a jump leads: a checkpoint that is less deep, so that walks end; None if it expired."""
+    """Return the parent or the jump target of an event, or None if it has expired. Check that its depth is smaller."""
     branch, version = place
     if branch is None or version is None:
         return None
     if branch >= view.thread(event.thread).branch_count or depth >= event.depth:
-        refuse(event.lsn, f"its {what} is no ancestor")
+        refuse(event.lsn, f"its {what} is not an ancestor")
     if (branch, version) == (event.branch, event.version):
         refuse(event.lsn, f"it is its own {what}")
     entry = view.entry(event.thread, branch, version)
@@ -120,13 +120,13 @@ def _ancestor(
         return None
     found = recent.get(entry.lsn) or read_version(view, entry.lsn)
     if found is None or (found.branch, found.version, found.depth) != (branch, version, depth):
-        refuse(event.lsn, f"its {what} is another than it says")
+        refuse(event.lsn, f"its {what} is not the checkpoint that it names")
     recent[entry.lsn] = found
     return found
 
 
 def read_version(view: View, lsn: int) -> CheckpointEvent | None:
-    """Return the checkpoint in a record, None if there is none."""
+    """Return the checkpoint in a record, or None if it has none."""
     record = None if view.transaction.get_log(lsn) is None else view.record(lsn)
     return checkpoint_in(record) if record is not None and record.type in CHECKPOINT_TYPES else None
 

@@ -1,4 +1,4 @@
-"""A thread ends: whatever kinds of events have entered for it leaves the index."""
+"""The deletion of a thread, which removes the keys of all its events from the index."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def records_of(view: View, owner: int, kinds: Mapping[int, Kind[Any]]) -> list[i
 
 
 def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
-    """Return the kind of deletions, which know all other kinds, those to come as well."""
+    """Return the kind of deletions. `kinds` is the table of all kinds, which may grow later."""
 
     def apply(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
-        """Take everything of a thread out; its records that still say something are listed for erasure.
+        """Remove everything of a thread from the index, and release its records.
 
-        A rebuild meets the deletion behind records that were erased already: what is not there is not missed. Nor did
-        the beginning, erased, take out the policy that was set for this id before: so that is done here.
+        In a rebuild, the records may be erased already, so that keys are missing. The erased record of the thread's
+        beginning has not removed the policy for this id, so this removes it.
         """
         thread, view = event.thread, index.view
         release_records(index, thread, records_of(view, thread, kinds))
@@ -67,9 +67,9 @@ def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
 
 
 def _check(view: View, event: DeleteEvent, lsn: int, _recent: Recent) -> None:
-    """Check what is said of a thread that may be gone already where this stands: its records were redacted."""
+    """Check a deletion. The records of the thread may be redacted already, so the thread may be missing."""
     if view.is_alive(event.thread) and part_digest(view.thread(event.thread).id.encode()) != event.id_digest:
-        refuse(lsn, f"it deletes thread {event.thread} under another's name")
+        refuse(lsn, f"it deletes thread {event.thread} with the id of another thread")
     notes = view.transaction.scan_index(keys.encode_borrowed_prefix(event.thread))
     if event.returns and (view.lent_below(event.thread) or next(notes, None) is not None):
-        refuse(lsn, f"what thread {event.thread} has on loan is still in use")
+        refuse(lsn, f"nodes that thread {event.thread} has borrowed are still in use")

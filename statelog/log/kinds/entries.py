@@ -38,7 +38,7 @@ LEASES_ID = "statelog:leases"
 """Id of the thread that owns the records of leases. They have no history and no watchers."""
 
 OWN_IDS = (BOARD_ID, LEASES_ID)
-"""Ids of threads that users reach by `store.board()` alone. Policies for threads do not hold for them."""
+"""Ids of threads that users reach only through `store.board()`. Policies of threads do not apply to them."""
 
 RANK = 128
 """Rank of priority 0. Priority p has rank 128 - p."""
@@ -55,11 +55,11 @@ class Act(IntEnum):
     CLAIM = 4
     RENEW = 5
     RELEASE = 6
-    """A claim was given back. Without an agent: its time was up."""
+    """A claim was released, or (without an agent) its time was up."""
     COMPLETE = 7
     """The entry is deleted. The root is the result."""
     FAIL = 8
-    """A claim was given back after an error."""
+    """A claim was released after an error."""
     DEAD = 9
     """The entry was claimed too often and is deleted. It is set again under the key for such entries."""
 

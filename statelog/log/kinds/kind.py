@@ -51,8 +51,8 @@ class Kind(NamedTuple, Generic[E]):
     The *owner* of a record is the LSN of a thread, or 0 for nobody. It is the first field of the body. When an owner is
     deleted, its keys leave the index and its records are erased. A record keeps the nodes that its root leads to until
     the record is redacted. That happens some time after it was *released* (`index.release_records`). So each record
-    with a root that was not redacted is either among `records` or released. No function of a kind asks a clock, or what
-    other processes do. The index follows from the log alone (L4), and an event's keys from its own record.
+    with a root that was not redacted is either among `records` or released. No function of a kind depends on a clock or
+    on other processes. The index follows from the log alone (L4), and an event's keys from its own record.
     """
 
     type: int

@@ -1,4 +1,4 @@
-"""A thread has nodes of another thread's: `log.care.loans`."""
+"""Loans: a thread uses nodes of another thread. See `log.care.loans`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A retention policy, of a thread or for threads that are still to begin: `log.care.policies`."""
+"""Retention policies of a thread, or of the store for future threads: `log.care.policies`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def put_policies(index: IndexWriter, rows: Sequence[PolicyRow]) -> None:
-    """Enter the policies for threads that are still to begin."""
+    """Replace the policies for future threads."""
     held = index.get_index(keys.POLICIES_KEY)
     payload = encode_policies(rows) if rows else None
     if payload is None and held is not None:
@@ -30,7 +30,7 @@ def put_policies(index: IndexWriter, rows: Sequence[PolicyRow]) -> None:
 
 
 def forget_policy(index: IndexWriter, id_digest: bytes) -> None:
-    """Take out the policy for one thread that was still to begin."""
+    """Remove the policy for the one future thread whose id has this part digest."""
     put_policies(index, without_id(index.view.policies(), id_digest))
 
 
@@ -66,7 +66,7 @@ def _describe(_view: View, event: PolicyEvent) -> dict[str, Any]:
 
 def _check(view: View, event: PolicyEvent, lsn: int, _recent: Recent) -> None:
     rows = [] if event.pattern is None else with_policy(view.policies(), event.pattern, event.policy)
-    # Those of threads that began and were deleted since are there until the deletion: the beginning is erased.
+    # Policies for one id do not count. If the thread's beginning was erased, its policy stays until its deletion event.
     if sum(isinstance(row.pattern, str) for row in rows) > POLICIES_MAX:
         refuse(lsn, f"there are more than {POLICIES_MAX} policies")
 

@@ -1,6 +1,6 @@
-"""The table of kinds of events, and what follows from it for a record of whichever kind.
+"""The table of kinds of events, and operations on records of any kind.
 
-Commits, rebuilds, recoveries and imports bring the index up to date through here (L4).
+Commits, rebuilds, recoveries and imports all update the index through this module (L4).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 KINDS: dict[int, Kind[Any]] = {}
-"""By type."""
+"""The kinds by record type."""
 
 _BY_EVENT: dict[type[Event], Kind[Any]] = {}
 
 _GENERAL_PREFIXES = (b"d", b"e", b"o", b"r")
-"""Beginnings of keys that no kind has to itself."""
+"""First bytes of keys that several kinds use."""
 
 
 def register(kind: Kind[Any]) -> None:
@@ -85,27 +85,23 @@ def kind_of(record: Record) -> Kind[Any]:
 
 
 def kind_of_event(event: Event) -> Kind[Any]:
-    """Return the kind of an event; of a version it may be that of checkpoints or of rollbacks."""
+    """Return the kind of an event. For a rollback, this is the kind of checkpoints."""
     return _BY_EVENT[type(event)]
 
 
 def decode_event(record: Record) -> Event:
-    """Return the event of a record whose checksum holds.
-
-    Raises:
-        CorruptionError: the body is not of its type.
-    """
+    """Return the event of a record with a valid checksum. Raises CorruptionError if the body does not fit its type."""
     event: Event = decode_as(record, kind_of(record).read)
     return event
 
 
 def owner_of(event: Event | Redacted, lsn: int) -> int:
-    """Return the thread that has a record, 0 of nobody's."""
+    """Return the thread that owns a record, or 0 if no thread does."""
     return event.thread if type(event) is Redacted else _BY_EVENT[type(event)].owner(event, lsn)
 
 
 def version_in(event: Event | Redacted) -> CheckpointEvent | None:
-    """Return an event that is a version of a thread, None of another."""
+    """Return the event if it is a version of a thread; otherwise None."""
     return event if isinstance(event, CheckpointEvent) else None
 
 
@@ -125,12 +121,12 @@ def deleted_by(event: Event | Redacted) -> int | None:
 
 
 def records_of(view: View, owner: int) -> list[int]:
-    """Return the LSNs of an owner's records that were not redacted, but for those released."""
+    """Return the LSNs of an owner's records that were neither redacted nor released."""
     return deletion.records_of(view, owner, KINDS)
 
 
 def others_of(view: View, owner: int, after: int = 0) -> list[int]:
-    """Return the LSNs, above one, of an owner's records that have roots, are no versions and not redacted; in order."""
+    """Return the LSNs above `after`, ascending, of an owner's records with roots, except versions and redacted ones."""
     with_roots = [kind for kind in KINDS.values() if kind.root_field is not None and not kind.is_version]
     kinds = [kind for kind in with_roots if kind.is_owner(view, owner)]
     if not kinds:
@@ -144,7 +140,7 @@ def others_of(view: View, owner: int, after: int = 0) -> list[int]:
 
 
 def apply_event(index: IndexWriter, event: Event, lsn: int) -> None:
-    """Bring the index up to date with one event."""
+    """Update the index for one event."""
     kind = _BY_EVENT[type(event)]
     kind.apply(index, event, lsn)
     if kind.borrowed_field is not None and not kind.is_version:
@@ -152,13 +148,13 @@ def apply_event(index: IndexWriter, event: Event, lsn: int) -> None:
 
 
 def apply_record(index: IndexWriter, record: Record, event: Event | None, facts: Sequence[NodeFacts]) -> None:
-    """Bring an index up to date with one record. Of a redacted one, without event, only shared nodes are left.
+    """Update an index for one record.
 
     Args:
         index: the index.
         record: the record.
-        event: what it says; None if it was redacted.
-        facts: of its nodes; where it was not redacted, those that are widely shared will do.
+        event: its event, or None if it was redacted. Then only its nodes affect the index.
+        facts: the facts of its nodes. If it was not redacted and has no widely shared node, this may be empty.
     """
     if event is not None:
         apply_nodes(index, record.lsn, owner_of(event, record.lsn), facts)
@@ -174,7 +170,7 @@ def apply_record(index: IndexWriter, record: Record, event: Event | None, facts:
 
 
 def losing_records(view: View, owner: int) -> Iterator[int]:
-    """Yield the records of a deleted owner that are still to lose what shows why they have no event (R2).
+    """Yield the records of a deleted owner that will lose what shows why they have no event (R2).
 
     That is their event, or, of a record that never had one, the list of its nodes.
     """
@@ -193,13 +189,13 @@ def stage_names(batch: Batch, owner: int) -> None:
 
 
 def stage_event(batch: Batch, event: Event, rows: Sequence[NodeRow] = (), time_us: int | None = None) -> int:
-    """Stage the record of an event, and what it does to the index; return its LSN. Not of versions.
+    """Stage the record of an event and its index changes, and return its LSN. `operations` stages versions.
 
     Args:
-        batch: where to; as many events of as many kinds as are to be one commit.
+        batch: the batch, which may have other events already.
         event: the event.
-        rows: nodes of the record: those of a workspace of its owner's (`Batch.workspace`).
-        time_us: of the record; the clock's if left out.
+        rows: the nodes of the record, from a workspace of its owner (`Batch.workspace`).
+        time_us: the time of the record. With None, that of the clock.
     """
     kind, lsn = kind_of_event(event), batch.next_lsn()
     batch.append(kind.type, now_us() if time_us is None else time_us, kind.encode(event, lsn), pack_nodes(rows))
