@@ -223,7 +223,9 @@ class Engine:
         """Raise UsageError if many hosts share the log, because its records cannot be rewritten. Facts: path."""
         if self.is_shared:
             path = self.store_file.path
-            message = f"{path} is shared by many hosts: records are removed, rewritten and imported by a host that has it alone"
+            message = (
+                f"{path} is shared by many hosts: one host must have it alone to remove, rewrite or import records"
+            )
             raise UsageError(message, path=str(path))
 
     @property

@@ -1,13 +1,13 @@
-"""Compaction: it replaces the file of a store in use by a new file, in key order and without free pages.
+"""Compaction: replaces the file of a store in use by a new file, in key order and without free pages.
 
 The new file is filled under a temporary name from one snapshot, and flushed, while others commit. With the writer lock,
 it is then brought up to date, flushed again, and renamed over the old file. A word in the old file (`file/moved.py`)
-sends every process to the new file with its next transaction. Earlier transactions end in the old file, which is closed
-after the last of them. If a compaction is cut off, the name leads to the old file or to the new one. Both are whole and
-have the same contents.
+sends every process to the new file with its next transaction. A transaction that has begun ends in the old file, which
+is closed after the last such transaction. If a compaction is cut off, the path leads to the old file or to the new one.
+Both are whole and have the same contents.
 
 No process commits to the new file before the rename is durable, because an opening flushes the directory first
-(`LmdbFile.open`). Until then, the WAL of the old file stays, so that the old file is whole with it.
+(`LmdbFile.open`). Until then, the WAL of the old file stays, because the old file may need it.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _COPIED_SIZE_BYTES = 8 * 1024 * 1024
 """The number of bytes that one transaction copies. LMDB keeps its pages in memory."""
 
 _CREATIONS_MAX = 10
-"""How often another process may remove the new file as a leftover before it is locked."""
+"""The maximum number of attempts to create the new file. Another process may remove it before it is locked."""
 
 _FILLS_MAX = 3
-"""How often the new file is filled if others rewrite records meanwhile. The last time, nobody can commit."""
+"""The maximum number of fillings while others commit. If all fail, the file is filled while nobody can commit."""
 
 _SPARE_SIZE_BYTES = 64 * 1024 * 1024
-"""The part of the map beyond the old file's size. A transaction takes new pages before it frees old ones."""
+"""Map space in addition to the old file's size. A transaction takes new pages before it frees old ones."""
 
 _PAGE_SIZE_BYTES_MAX = 65_536
 """The largest page of LMDB. A disk without room for it has refused a page."""
@@ -73,7 +73,7 @@ _PAGE_SIZE_BYTES_MAX = 65_536
 _PROGRESS_ENTRIES = 1024
 
 _TRANSACTION_ID_AT = 16 + 24 + 2 * 48 + 8
-"""The offset in a meta page: behind page header, meta head, two database records and the last page number."""
+"""The offset in a meta page, behind the page header, the meta head, two database records and the last page number."""
 
 _TRANSACTION_ID = struct.Struct("=Q")
 
@@ -92,7 +92,7 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
     """Raise the errors of `compact_file` that can be known in advance.
 
     Raises:
-        ForkedError, ReadOnlyError, ClosedError, FencedError: as named.
+        ForkedError, ReadOnlyError, ClosedError, FencedError: the store is in this state.
         UsageError: called from within a commit, or the file has several names (hard links).
         StorageError: the system has no locks that keep others from opening the file meanwhile, or a flush has failed.
             Facts: path.
@@ -105,7 +105,7 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
     if file.is_writing():
         message = "a store cannot be compacted from within a commit"
         raise UsageError(message, path=str(path))
-    with ReadTransaction(file):  # It raises if the store is closed, and follows.
+    with ReadTransaction(file):  # Raise if the store is closed; follow an earlier compaction.
         pass
     wal.refuse_if_broken()
     if not file.locks.supported:
@@ -130,7 +130,7 @@ def compact_file(
 
     Args:
         file: the LMDB file.
-        wal: the write-ahead log, which tells whether the log was rewritten meanwhile.
+        wal: the write-ahead log. It shows whether records were rewritten meanwhile.
         check_record: called with LSN and bytes of each record. An error that it raises stops the compaction, so that
             damage is not copied.
         progress: called with (entries copied, entries in all).
@@ -140,10 +140,10 @@ def compact_file(
         ...: as `check_compactable`.
         CorruptionError: LMDB or `check_record` found damage. The old file stays.
         StoreFullError: there is no room for a second file. The old file stays.
-        StoreLockedError: another process compacts the store, or writes or opens it all the time allowed. The old file
+        StoreLockedError: another process compacts the store, or writes or opens it until the timeout. The old file
             stays. Facts: path.
-        StorageError: the operating system refuses for another reason. Facts: path. The store is whole. If the new file
-            has its name, but not durably, the next use makes it durable.
+        StorageError: the operating system refuses for another reason. Facts: path. The store is whole. If the
+            rename was made, but not flushed, the next use flushes it.
     """
     check_compactable(file, wal)
     temporary = compaction_path(file.path)
@@ -175,7 +175,7 @@ def compact_file(
 
 @contextmanager
 def temporary_file(file: LmdbFile, temporary: Path) -> Iterator[int]:
-    """Lend a temporary file, with mode and owner of the old file. At the end, remove it if it was not renamed."""
+    """Lend a temporary file with the mode and owner of the old file. Remove it at the end, unless it was renamed."""
     point("compaction.before_temporary")
     status = os.fstat(file.locks.descriptor)
     descriptor = _create(file, temporary)
@@ -201,7 +201,7 @@ def _create(file: LmdbFile, temporary: Path) -> int:
             descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
         except FileExistsError:
             break
-        with contextlib.suppress(BlockingIOError):  # Before it is locked, an opening may take it for a leftover.
+        with contextlib.suppress(BlockingIOError):  # An opening may remove the file as a leftover before it is locked.
             lock_temporary(descriptor)
             if is_same_file(temporary, descriptor):
                 return descriptor
@@ -237,7 +237,7 @@ class _Filling:
         return Compacted(self._size_before_bytes, self._size_after_bytes, *self._copied)
 
     def count_rewritten(self) -> None:
-        """Note how often the log was rewritten, while nobody commits: a commit is counted before it is made."""
+        """Note the number of rewrites so far. Nobody may commit meanwhile, because a rewrite is counted in advance."""
         self._rewritten = self._wal.shared().rewritten
 
     def fill(self) -> None:
@@ -295,7 +295,7 @@ def opened_for_filling(
     try:
         with _full_if_short(descriptor):
             yield target
-    except lmdb.MapFullError as error:  # A compaction leaves out the free pages of the old file, so it always fits.
+    except lmdb.MapFullError as error:  # It always fits, because the new file has no free pages.
         raise StorageError(f"{file.path} does not fit its own size", path=str(file.path)) from error
     finally:
         target.close()
@@ -441,7 +441,7 @@ class Appender:
     def __init__(self, target: lmdb.Environment, mapped: MappedPages) -> None:
         self._target = target
         self._mapped = mapped
-        """The pages that were touched of the files that are read and written. They are released."""
+        """Releases the pages that were touched in both files."""
         self._size_bytes = 0
         self.transaction = target.begin(write=True)
 
@@ -460,7 +460,7 @@ class Appender:
             message = f"key {bytes(key).hex()} is out of order"
             raise CorruptionError(message)
         self._size_bytes += len(key) + len(value)
-        self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # In both files.
+        self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # The old file and the new one.
 
 
 def finish_file(file: LmdbFile, temporary: Path, descriptor: int) -> None:

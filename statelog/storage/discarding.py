@@ -1,4 +1,4 @@
-"""Withdrawal of a store that was created in vain, for example by an import that was refused."""
+"""Withdrawal of an empty store, for example after a refused import."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def withdraw(file: LmdbFile, checkpointer: Checkpointer) -> None:
             with ReadTransaction(file) as transaction:
                 if transaction.last_lsn():
                     return
-            # Now, because at the closing a WAL of that name may be another store's.
+            # Remove the WAL now. When this store is closed, the path may belong to the WAL of another store.
             checkpointer.remove_wal()
             lock_path(path).unlink(missing_ok=True)
             path.unlink()

@@ -2,9 +2,8 @@
 
 LMDB takes pages before it gives any back. So in a file that cannot grow, neither retention nor deletion would work.
 Therefore a commit leaves the file longer than its last page (E5), by a reserve and a step. Retention and deletion use
-the reserve if the disk is full. The next commits grow into the step. Both are zeros that are written, so the disk has
-allocated their blocks. A flush of a page in allocated blocks has no metadata to write (12 KB written and flushed: 0.20
-ms, and 0.33 ms at the end of a file).
+the reserve if the disk is full. The next commits use the step. Zeros are written to both, so that the disk allocates
+their blocks. A flush of allocated blocks writes no metadata: 12 KB take 0.20 ms, and 0.33 ms at the end of a file.
 
 If the disk refuses a step, LMDB's map is shrunk to end before the reserve. Then commits use the pages that are free
 inside the file. A commit that finds none is refused, so commits never take what retention needs.
@@ -53,7 +52,7 @@ _META_PAGES = 2
 
 
 class UncommittedChanges(Protocol):
-    """What the disk reserve asks of a write transaction."""
+    """The part of a write transaction that the disk reserve uses."""
 
     changes: int
     size_bytes: int
@@ -72,13 +71,13 @@ class DiskReserve:
     def __init__(self, file: LmdbFile) -> None:
         self._file = file
         self._disk_size_bytes_max: int | None = None
-        """The size up to which commits may fill the file, because the disk is full. None: it is not full."""
+        """The size up to which commits may fill the file if the disk is full; None if it is not."""
         self._users = 0
         """The number of `with` blocks that use the reserve."""
         self._need = 0
         """The pages that the last transaction needed."""
         self._end_max = 0
-        """Commits may take pages up to this one before the size of the file is checked again."""
+        """The last page that commits may take before the size of the file is checked again."""
         self._halvings = 0
         """How often the size of a rewrite was halved because pages were missing."""
         self._reusable_id = -1
@@ -119,7 +118,7 @@ class DiskReserve:
         """Let write transactions use the whole quota and the whole file while the `with` block runs.
 
         Raises:
-            UsageError: a transaction of this process stays open.
+            UsageError: a transaction of this process does not end.
         """
         self._file.set_map_size(self._file.max_size_bytes)
         self._users += 1
@@ -136,7 +135,7 @@ class DiskReserve:
         self._end_max = 0
 
     def ensure(self, transaction: UncommittedChanges) -> None:
-        """Make the file long enough that the reserve is there after `transaction` commits.
+        """Make the file long enough to have the reserve after `transaction` commits.
 
         Raises:
             NoDiskReserveError: the disk is full, and the commit would use the reserve.
@@ -160,12 +159,12 @@ class DiskReserve:
     def shrink_map(self, error: BaseException, alone: AbstractContextManager[None]) -> bool:
         """Move the end of LMDB's map after a transaction failed with `error`. Return True if a retry may succeed.
 
-        On a full disk, the map ends before the reserve. When the disk has space again, the map grows.
+        On a full disk, the map ends before the reserve. When the disk has space again, the map grows. The caller holds
+        `write_lock`, and has no transaction open.
 
         Args:
-            error: of the transaction.
-            alone: keeps other processes from writing, because this may write zeros behind the end of the file. The
-                caller holds `write_lock`, and has no transaction open.
+            error: the error of the transaction.
+            alone: keeps other processes from writing, because this may write zeros behind the end of the file.
         """
         file = self._file
         was_limited = self.is_disk_full
@@ -231,7 +230,7 @@ class DiskReserve:
         return _NO_LIMIT if size >= limit else size - end - reserve
 
     def _measure(self) -> tuple[int, int, int]:
-        """Return the page size in bytes, the number of pages up to LMDB's last one, and that of the file."""
+        """Return the page size in bytes, the number of pages up to LMDB's last page, and the pages of the file."""
         raw = self._file.handles.raw
         page_size_bytes: int = raw.stat()["psize"]
         size_bytes = os.fstat(self._file.locks.descriptor).st_size

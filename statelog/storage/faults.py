@@ -100,10 +100,10 @@ def arm(name: str, *, count: int = 1, action: str | Callable[[], None] = "kill")
         action: "kill" (SIGKILL to this process), or a function, which may raise.
 
     Raises:
-        UsageError: the point, the count or the action does not exist. Facts: fault.
+        UsageError: the point, the count or the action is not valid. Facts: fault.
     """
     if name not in POINTS or count < 1 or (isinstance(action, str) and action != "kill"):
-        message = f"no such fault: {name}:{count}:{action}"
+        message = f"not a valid fault: {name}:{count}:{action}"
         raise UsageError(message, fault=name)
     armed[name] = _Fault(count, _kill if isinstance(action, str) else action)
 
@@ -119,7 +119,7 @@ def arm_from_environment() -> None:
         name, _, rest = fault.partition(":")
         count, _, action = rest.partition(":")
         if not count.isascii() or not count.isdigit():
-            message = f"{ENVIRONMENT_VARIABLE} wants name:count:action, not {fault!r}"
+            message = f"{ENVIRONMENT_VARIABLE} must be name:count:action, not {fault!r}"
             raise UsageError(message, fault=fault)
         arm(name, count=int(count), action=action)
 

@@ -49,7 +49,7 @@ _OVERLAP_SIZE_BYTES = 256 * 1024
 
 
 class NewFile:
-    """The new file, which is filled in order: the table `meta`, the log, the index."""
+    """The new file. It is filled in order: the table `meta`, the log, the index."""
 
     def __init__(self, appender: Appender, mac: StoreMac | None) -> None:
         self._appender = appender
@@ -131,9 +131,7 @@ def rewrite_file(
             file.locks.writing(timeout_s),
         ):
             file.locks.file.check()
-            spare_size_bytes = os.fstat(
-                file.locks.descriptor
-            ).st_size  # Redactions may be longer than what they replace.
+            spare_size_bytes = os.fstat(file.locks.descriptor).st_size  # A redaction may be longer than the secret.
             with (
                 ReadTransaction(file) as snapshot,
                 opened_for_filling(file, temporary, descriptor, spare_size_bytes) as target,
@@ -154,7 +152,7 @@ def rewrite_file(
             finally:
                 file.follows_purge = file.has_moved
             swapped()
-            # Before the WAL is removed: a power failure could otherwise bring the old file back without its WAL.
+            # Do this before removing the WAL. Otherwise a power failure could bring the old file back without its WAL.
             make_name_durable(file.path)
             point("purge.after_directory_sync")
             remove_journal(file.path)

@@ -24,15 +24,15 @@ PIECE_SIZE_BYTES = 1024 * 1024
 """The number of bytes of one call of `write`."""
 
 _BEGINNINGS_MAX = 100
-"""How often an image begins again because others have committed twice before its meta page was read."""
+"""The maximum number of attempts to read a meta page before others have committed twice."""
 
 
 class Image(NamedTuple):
     """A written image.
 
     Attributes:
-        lsn: of its last record.
-        size_bytes: of the image.
+        lsn: the LSN of its last record.
+        size_bytes: its size.
     """
 
     lsn: int
@@ -48,7 +48,7 @@ def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> Image:
     for _again in range(_BEGINNINGS_MAX):
         with ReadTransaction(file) as transaction:
             first = read_first_pages(transaction.handles.descriptor, file.path, transaction.id)
-            if first is not None:  # Otherwise its meta page was overwritten, which two commits do.
+            if first is not None:  # Otherwise two commits have overwritten its meta page.
                 try:
                     return _write(transaction, first, write)
                 except OSError as error:

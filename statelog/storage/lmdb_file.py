@@ -65,20 +65,20 @@ _OPENINGS_MAX = 10
 """The maximum number of attempts to open LMDB, if other threads close its lock file at the same time."""
 
 _SPARE_READS = 0
-"""The number of ended read transactions that LMDB's binding keeps for reuse. One would save 80 ns. But a forked child
-that exits would free it in the parent's reader table, and then the parent could not read."""
+"""The number of ended read transactions that LMDB's binding keeps. One would save 80 ns for each read. But an exiting
+forked child would free its slot in the parent's reader table, and then the parent could not read."""
 
 
 class Handles:
-    """What one opening of LMDB gave; replaced as a whole by a reopening.
+    """The handles of one opening of LMDB. A reopening replaces the whole object.
 
     Attributes:
-        descriptor: of the data file.
+        descriptor: a descriptor of the data file.
         lock_file: None if LMDB does not have a lock file open, because it may not write to one.
         reader_lock: one word, which is 0 unless a process takes a slot of the reader table. Then call
             `await_reader_lock` first.
-        map_address: address of LMDB's map; 0 until it is needed, because the map moves.
-        seen: pages of the index that were found in use; see `kernels.page_in_use`.
+        map_address: the address of LMDB's map; 0 until it is needed, because the map moves.
+        seen: the pages of the index that were found in use; see `kernels.page_in_use`.
         mac: computes the MACs of the records and rows. None if the store has no key.
     """
 
@@ -127,7 +127,7 @@ class Handles:
         return self.begin(None, None, False, buffers)
 
     def check_readers(self) -> int:
-        """Free the reader slots of dead processes, and return their number. Do nothing while a process takes a slot."""
+        """Free the reader slots of dead processes, and return their number. Do nothing while a process acquires one."""
         if self.reader_lock[0]:
             return 0
         cleared: int = self.raw.reader_check()
@@ -142,10 +142,10 @@ class Handles:
 
 
 class _Unopened:
-    """Stands in place of LMDB's environment while a file is being opened."""
+    """Replaces LMDB's environment while a file is being opened."""
 
     def begin(self, *_arguments: Any) -> lmdb.Transaction:
-        raise lmdb.Error("it is being opened")  # Without a code, as of a closed one: the caller waits at the gate.
+        raise lmdb.Error("it is being opened")  # Without a code, so the caller waits at the gate.
 
     def close(self) -> None:
         """Close nothing."""
@@ -154,11 +154,11 @@ class _Unopened:
 _unopened: Any = _Unopened()
 
 NO_HANDLES = Handles(_unopened, _unopened.begin, 0, -1)
-"""The handles while the successor of a file is being opened, and of a transaction that has ended."""
+"""Used while the successor of a file is being opened, and by transactions that have ended."""
 
 
 class Hooks(NamedTuple):
-    """What an LMDB file calls in the rest of the store file.
+    """The functions of the store file that an LMDB file calls.
 
     Attributes:
         follow: opens the file by which a compaction has replaced this one. See `StoreFile.follow`.
@@ -176,23 +176,23 @@ class Hooks(NamedTuple):
 
 
 class LmdbFile:
-    """The data file as LMDB has it open, and what every transaction checks before it begins.
+    """The data file that LMDB has open, and the checks before every transaction.
 
     Attributes:
         store_id: 16 bytes, from the header.
         header: the fields of the header. FORMAT.md section 2.
         key: the key of the store, or None if it has no key. `rekey` replaces it.
         locks: the locks between processes, and the descriptor of the data file. A compaction replaces them.
-        handles: what LMDB has open; None while the gate is shut after a failed reopening.
+        handles: the handles of LMDB; None while the gate is shut after a failed reopening.
         active_transactions: the transactions that are open, or about to begin.
         is_shut: no transaction may begin, because LMDB is being reopened or resized, or is closed.
-        is_forked: this is the copy that a child has of its parent's file.
+        is_forked: this is the child's copy of the parent's object.
         gate: held by a thread that shuts the gate. A thread that needs both locks takes `write_lock` first.
         write_lock: held by the thread that writes, from before it begins until its commit is accounted for.
-        writer_thread: the identity of the thread that has a write transaction open; 0: none has.
+        writer_thread: the identity of the thread that has a write transaction open, or 0.
         moved: a mapped word. It is `MOVED` if a compaction, of any process, has replaced this file or is about to.
         follows_purge: whether this process has purged the file itself, and so continues with the new one.
-        fence: the error that commits of this process raise, if it has fenced the file itself.
+        fence: the error that commits of this process raise, if this process has fenced the file.
         drain_timeout_s: how long a shut gate waits for transactions to end. Reads are short by contract.
     """
 
@@ -220,23 +220,23 @@ class LmdbFile:
         self.fence: FencedError | None = None
         self.closed = False
         self._is_name_durable = False
-        """Whether the directory was flushed since the file has its name. Nothing is written before (C4): a creation or
-        a compaction may have been killed before its flush."""
+        """Whether this process has flushed the directory. It does so before the first write (C4), because a creation
+        or compaction may have been killed before its flush."""
 
     def connect(self, hooks: Hooks) -> None:
-        """Hand in what the file calls, before it is opened."""
+        """Set the hooks. Call this before `open`."""
         self._hooks = hooks
         self.follow = hooks.follow
 
     # --- what transactions check ----------------------------------------------------
 
     def translate(self, error: lmdb.Error) -> StatelogError:
-        """Return statelog's exception for LMDB's."""
+        """Return statelog's exception for an error of LMDB."""
         return translate_lmdb(error, path=self.path, max_size_bytes=self.max_size_bytes)
 
     @contextlib.contextmanager
     def translating(self) -> Iterator[None]:
-        """Raise statelog's exceptions for those of LMDB and the operating system in the `with` block."""
+        """Translate the errors of LMDB and the operating system in the `with` block into statelog's exceptions."""
         try:
             yield
         except lmdb.Error as error:
@@ -265,20 +265,20 @@ class LmdbFile:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether the file was fenced, by whichever process."""
+        """Whether any process has fenced the file."""
         return self.moved[0] == FENCED
 
     def check_fence(self) -> None:
-        """Raise FencedError if the file was fenced."""
+        """Raise FencedError if any process has fenced the file."""
         if not self.is_fenced:
             return
-        message = f"{self.path} was fenced: another has taken this store over"
+        message = f"{self.path} was fenced: another owner has taken over this store"
         error = FencedError(message, path=str(self.path)) if self.fence is None else self.fence
         raise type(error)(error.message, **error.facts)
 
     @property
     def has_moved(self) -> bool:
-        """Whether a compaction has put another file in this one's place: `follow` it."""
+        """Whether a compaction has replaced this file, so that `follow` has to be called."""
         word = self.moved[0]
         return (word == MOVED or (word == PURGED and self.follows_purge)) and not self.locks.file.is_kept()
 
@@ -303,7 +303,8 @@ class LmdbFile:
         while True:
             active.discard(transaction)
             if self.is_shut and is_owned(self.gate):  # It would wait for itself.
-                raise UsageError(f"{self.path} cannot be used by what interrupts who shuts it", path=str(self.path))
+                message = f"{self.path} cannot be used by a signal handler that has interrupted its opening or closing"
+                raise UsageError(message, path=str(self.path))
             with self.gate:
                 self.check_open()
                 if self.handles is None:
@@ -315,7 +316,7 @@ class LmdbFile:
     def begin_again(
         self, transaction: Ending, error: lmdb.Error, begin: Callable[[], lmdb.Transaction]
     ) -> lmdb.Transaction:
-        """Begin LMDB's transaction after the first attempt failed with `error`, if there is a cure."""
+        """Begin LMDB's transaction again after `error`, if the cause can be removed. Otherwise raise `error`."""
         for _ in range(_BEGIN_ATTEMPTS):
             self.active_transactions.discard(transaction)
             if isinstance(error, lmdb.MapResizedError):
@@ -325,7 +326,7 @@ class LmdbFile:
                     self._hooks.release_dead_readers()
             elif isinstance(error, lmdb.PanicError):
                 self.reopen()
-            elif error_code(error) != 0:  # 0: a reopening has closed the handles, and the gate waits for it.
+            elif error_code(error) != 0:  # With 0, a reopening has closed the handles.
                 raise self.translate(error) from error
             self.pass_gate(transaction)
             try:
@@ -342,7 +343,7 @@ class LmdbFile:
 
         Raises:
             StoreReplacedError: the file was replaced. Facts: path.
-            StorageError: the file is another store's. Facts: path.
+            StorageError: the file belongs to another store. Facts: path.
             ...: as `StoreFile.open`.
         """
         if not self.read_only:
@@ -353,14 +354,14 @@ class LmdbFile:
         handles, header = _open_handles(self, self._hooks.map_size_bytes())
         if self.store_id not in {b"", header["store_id"]}:
             handles.close()
-            message = f"{self.path} is another store than the one that was opened"
+            message = f"{self.path} is not the store that was opened"
             raise StorageError(message, path=str(self.path))
         self.handles, self.header, self.store_id = handles, header, header["store_id"]
         self._hooks.note_opened()
         self.is_shut = False
 
     def check_key(self, key: StoreKey | None) -> None:
-        """Check the key that this process gives to open the store once more.
+        """Check the key that this process passes to another opening of the store.
 
         Raises:
             StoreKeyError, ForgeryError: as `statelog.format.header.check_key`. Facts: path.
@@ -386,9 +387,9 @@ class LmdbFile:
                 self.is_shut = self.handles is None
 
     def set_map_size(self, size_bytes: int) -> None:
-        """Let LMDB's map end at `size_bytes`, or behind the last used page, if that is later.
+        """Let LMDB's map end at `size_bytes`, or behind the last used page, whichever is later.
 
-        LMDB ends every transaction, also the pin, so the next writer makes a checkpoint (J2).
+        LMDB ends all transactions, including the pin, so the next writer makes a checkpoint (J2).
 
         Raises:
             ClosedError: the store is closed.
@@ -410,7 +411,7 @@ class LmdbFile:
         """Let no transaction begin, and wait until none is open. The caller holds `gate`.
 
         Raises:
-            UsageError: a transaction stays open.
+            UsageError: a transaction does not end.
         """
         is_drained = False
         try:
@@ -435,7 +436,7 @@ class LmdbFile:
         if self.handles is not None:
             self.handles.close()
         descriptor = self.locks.descriptor
-        if descriptor >= 0:  # Right after LMDB: an opening expects that each user has LMDB open.
+        if descriptor >= 0:  # Right after LMDB, because openings assume that a user of the file has LMDB open.
             self.locks.descriptor = -1
             os.close(descriptor)
 
@@ -443,7 +444,7 @@ class LmdbFile:
 def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[str, Any]]:
     """Check the file, open LMDB and the tables, and return them with the header. Raises as `LmdbFile.open`."""
     locks, path, read_only = file.locks, file.path, file.read_only
-    _check_path(locks, path)  # LMDB would create a file if there is none.
+    _check_path(locks, path)  # LMDB would create a missing file.
     handles = _open_lmdb(file, max_size_bytes, sync=False)
     try:
         _check_path(locks, path)  # LMDB opens a path, so it may have opened another file.
@@ -481,7 +482,7 @@ def _open_lmdb(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles:
         if handles is not None:
             break
     else:
-        message = f"{file.path}-lock is opened and closed all the time by others in this process: LMDB loses its locks"
+        message = f"{file.path}-lock is opened and closed again and again in this process: LMDB loses its locks"
         raise StorageError(message, path=str(file.path))
     try:
         # In an environment for writing, LMDB needs a write transaction even to open an existing table.
@@ -515,7 +516,7 @@ def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles 
             subdir=False,
             readonly=file.read_only,
             create=False,
-            mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # of a lock file that was just removed
+            mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # For a lock file that was just removed.
             sync=sync,  # LMDB flushes nothing by itself: see `wal/checkpointer.py`.
             max_readers=READER_SLOTS,
             max_dbs=TABLES_MAX,

@@ -1,8 +1,8 @@
-"""Mapped pages: they are released while a whole store is read.
+"""Mapped pages, which are released while a whole store is read.
 
 LMDB reads through its map, and every page that it touches counts as memory of this process until the kernel needs it.
-This does no harm, but a gigabyte looks alarming. So an operation that reads a whole store releases from time to time
-the pages that it has read. They stay in the page cache. Nothing is written through the map, so nothing is lost.
+This does no harm, but a gigabyte looks alarming. So an operation that reads a whole store sometimes releases the pages
+that it has read. They stay in the page cache. Nothing is written through the map, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 RELEASE_SIZE_BYTES = 32 * 1024 * 1024
-"""The number of bytes that are read between two releases."""
+"""The number of bytes that are read before the pages are released."""
 
 MAPPED_AROUND_BYTES = 64 * 1024
 """Linux maps up to 16 pages around one that is touched."""
@@ -51,5 +51,5 @@ def release(descriptor: int) -> None:
     with contextlib.suppress(OSError, AttributeError):
         madvise = ctypes.CDLL(None).madvise
         for each in maps_of(descriptor):
-            if each.permissions.startswith("r-"):  # never one that can be written through
+            if each.permissions.startswith("r-"):  # Never release a map that can be written.
                 madvise(ctypes.c_void_p(each.start), ctypes.c_size_t(each.stop - each.start), _DONT_NEED)

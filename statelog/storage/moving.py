@@ -1,4 +1,4 @@
-"""The sidecar files of a file that a compaction has replaced: they are removed before the new file is used."""
+"""Removes the sidecar files of a file that a compaction has replaced, before the new file is used."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def finish_move(path: Path, descriptor: int) -> None:
     """Remove the sidecar files of the former data file, if a compaction has replaced it by this one.
 
-    Other processes may still have the former file open, without its name. They find out that they have to open this
-    one. LMDB's lock file and the shared state belong to the former file. The former WAL is a leftover like any other.
-    The caller holds the lock of openings of this file for writing, and has opened nothing but the file itself.
+    Other processes may still have the former file open. They will notice that they have to open this one. LMDB's lock
+    file and the shared state belong to the former file. The former WAL is a leftover.
+    The caller holds the lock of openings of this file for writing, and has opened nothing except the file itself.
 
     Raises:
         StorageError, ...: the system refuses. Facts: path.
@@ -32,7 +32,7 @@ def finish_move(path: Path, descriptor: int) -> None:
         return
     try:
         if word == SUCCESSOR:
-            # First: otherwise a power failure would bring the former file back without its WAL.
+            # Otherwise a power failure could bring the former file back without its WAL.
             make_name_durable(path)
             point("compaction.after_directory_sync")
             _remove(path, lock_path(path), is_lock_file)
@@ -44,7 +44,7 @@ def finish_move(path: Path, descriptor: int) -> None:
 
 
 def _remove(path: Path, own: Path, is_own: Callable[[int], bool]) -> None:
-    """Remove a sidecar file if `is_own` recognises it."""
+    """Remove a sidecar file if `is_own` returns True for it."""
     try:
         descriptor = open_own(path, own)
     except FileNotFoundError:

@@ -49,17 +49,17 @@ class Options(NamedTuple):
     def check(self) -> Options:
         """Return the options. Raise UsageError if one is invalid."""
         if self.durability not in ("commit", "interval"):
-            message = f"durability is 'commit' or 'interval', not {self.durability!r}"
+            message = f"durability must be 'commit' or 'interval', not {self.durability!r}"
             raise UsageError(message, durability=self.durability)
         if not (_is_number(self.interval_ms) and INTERVAL_MIN_MS <= self.interval_ms <= INTERVAL_MAX_MS):
-            message = f"interval_ms is a number from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
+            message = f"interval_ms must be from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
             raise UsageError(message, interval_ms=self.interval_ms, limit=INTERVAL_MAX_MS)
         if type(self.max_size_bytes) is not int or not MAX_SIZE_BYTES_MIN <= self.max_size_bytes <= sys.maxsize:
-            bounds = f"of at least {MAX_SIZE_BYTES_MIN}, at most {sys.maxsize}"
-            message = f"max_size_bytes is an int {bounds}, not {self.max_size_bytes!r:.40}"
+            bounds = f"from {MAX_SIZE_BYTES_MIN} to {sys.maxsize}"
+            message = f"max_size_bytes must be an int {bounds}, not {self.max_size_bytes!r:.40}"
             raise UsageError(message, max_size_bytes=self.max_size_bytes, limit=MAX_SIZE_BYTES_MIN)
         if not (_is_number(self.lock_timeout_s) and self.lock_timeout_s >= 0):
-            message = f"lock_timeout_s is a number of seconds from 0, not {self.lock_timeout_s!r}"
+            message = f"lock_timeout_s must be a non-negative number of seconds, not {self.lock_timeout_s!r}"
             raise UsageError(message, lock_timeout_s=self.lock_timeout_s)
         return self
 
@@ -79,14 +79,14 @@ _URL = r"[A-Za-z][A-Za-z0-9+.\-]+:/"
 def check_path(path: object) -> None:
     """Raise UsageError if `path` cannot be the path of a file, or is a name of something other than a file."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        message = f"a path is a text or an os.PathLike of one, not {path!r}"
+        message = f"a path must be a text or an os.PathLike of a text, not {path!r}"
         raise UsageError(message, argument="path", value=path)
     try:
         name = os.fsencode(path)
     except UnicodeEncodeError:
         name = b""
     if not name or b"\0" in name:
-        message = f"{os.fspath(path)!r} can be no file's name"
+        message = f"{os.fspath(path)!r} cannot be the name of a file"
         raise UsageError(message, argument="path", value=path)
     text = os.fspath(path)
     advice = _advice(text)
@@ -97,13 +97,13 @@ def check_path(path: object) -> None:
 
 
 def _advice(name: str) -> str:
-    """Return advice for a name that SQLite or a fleet understands, but `open` does not; an empty text for a path."""
+    """Return advice for a name that SQLite or a fleet accepts, but `open` does not. For a path, return ''."""
     if name == ":memory:":
-        return "a store is a file. For a short while make one in a tempfile.TemporaryDirectory()"
+        return "a store is a file. Create a temporary one in a tempfile.TemporaryDirectory()"
     if name.startswith("file:"):
         return "give the path alone, and options as arguments: open('agent.state', read_only=True)"
     if name.startswith("sqlite:"):
-        return "give a path of its own to the store, and copy the database: statelog import-langgraph sqlite:PATH STORE"
+        return "give the store a path of its own, and copy the database: statelog import-langgraph sqlite:PATH STORE"
     if ":/" in name and re.match(_URL, name):
         return "statelog.fleet.connect opens a bucket, a folder or Postgres by its URL"
     return ""

@@ -10,8 +10,7 @@ E3. Every page from the third to the last is in one tree, once, or on the free l
 E4. A tree has the entries, the pages of each kind and the depth that its record says. Only the record of the free list
     has flags and the page size.
 
-LMDB reuses no page of a snapshot while a reader has it. So the walk needs only an open read transaction, and the meta
-page of that transaction.
+LMDB reuses no page of a snapshot that a reader has. So the walk needs only an open read transaction and its meta page.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ _DEPTH_MAX = 32
 _NUMBER = struct.Struct("=Q")
 _HEADER = struct.Struct("=QHHI")
 FREE_LIST, MAIN = "free list", "main"
-"""The names of the two trees in the meta page. The others have the names of their keys in the main tree."""
+"""The names of the two trees in the meta page. The other trees are tables, named by their keys in the main tree."""
 
 
 class PageProblem(NamedTuple):
-    """A violation: the invariant's number, the tree (or an empty text), the page, and the message."""
+    """A violated invariant: its number, the tree (or an empty text), the page, and the message."""
 
     invariant: str
     tree: str
@@ -61,7 +60,7 @@ class PageProblem(NamedTuple):
 
     @property
     def is_in_the_way(self) -> bool:
-        """Whether LMDB may end the process when it reads the snapshot. It does not read the free list then."""
+        """Whether LMDB may abort the process when it reads the snapshot. Reading does not use the free list."""
         return self.invariant in ("E2", "E3") and self.tree not in ("", FREE_LIST)
 
 
@@ -85,7 +84,7 @@ class LongValue(NamedTuple):
 
 @dataclass(slots=True)
 class _Found:
-    """What a walk has counted in one tree."""
+    """The counts of a walk in one tree."""
 
     depth: int = 0
     branch_pages: int = 0
@@ -96,12 +95,12 @@ class _Found:
 
 
 class PageWalk:
-    """One walk over all trees of a snapshot. It collects problems, and does not look behind a bad page.
+    """One walk over all trees of a snapshot. It collects problems, and does not follow a bad page.
 
     Args:
         file: the whole file.
         meta: the snapshot's meta page.
-        lists_all: yield every node of a leaf. Otherwise only long values, tables, and the nodes of the free list.
+        lists_all: yield every node of a leaf, not only long values, tables, and the nodes of the free list.
     """
 
     def __init__(self, file: mmap.mmap | bytes, meta: Meta, *, lists_all: bool = False) -> None:
@@ -132,7 +131,7 @@ class PageWalk:
         if not self.problems:
             lost = self._seen.find(0)
             if lost >= 0:
-                self._add("E3", "", lost, f"in no tree and not free; so are {self._seen.count(0) - 1} more")
+                self._add("E3", "", lost, f"in no tree and not free, and so are {self._seen.count(0) - 1} more")
 
     def data(self, page: int, at: int, size_bytes: int) -> bytes:
         """Return bytes of a page, or of consecutive pages."""
@@ -144,9 +143,9 @@ class PageWalk:
         self.problems.append(PageProblem(invariant, tree, page, f"page {page}: {what}"))
 
     def _take(self, tree: str, number: int, count: int) -> bool:
-        """Mark pages as met. Return False, with a problem, if they do not exist or were met before."""
+        """Mark pages as met. If they do not exist or were met before, add a problem and return False."""
         if not _META_PAGES <= number <= self._meta.last_page or count > self._meta.last_page + 1 - number:
-            self._add("E3", tree, number, f"not among the {self._meta.last_page + 1} there are")
+            self._add("E3", tree, number, f"not one of the {self._meta.last_page + 1} pages of the file")
             return False
         if self._seen.find(1, number, number + count) >= 0:
             self._add("E3", tree, number, "in use or free already")
@@ -155,7 +154,7 @@ class PageWalk:
         return True
 
     def _note_read(self) -> None:
-        """Release mapped pages from time to time. Touching a page maps those around it."""
+        """Count a read page, and sometimes release the mapped pages. Touching a page maps those around it."""
         self._read_bytes += MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES and isinstance(self._map, mmap.mmap):
             self._read_bytes = 0
@@ -177,9 +176,9 @@ class PageWalk:
                 found.is_whole = False
                 continue
             facts = read(number, low=low, high=high, has_integer_keys=has_integer_keys, lists_all=lists_all)
-            fault = facts.fault if facts.number == number else f"it says it is page {facts.number}"
+            fault = facts.fault if facts.number == number else f"it has the number of page {facts.number}"
             if not fault and facts.kind == PAGE_BRANCH and (depth >= _DEPTH_MAX or facts.node_count < 2 - reads_values):
-                fault = "a branch that parts nothing"
+                fault = "a branch with too few children"
             if fault:
                 self._add("E2", tree, number, fault)
                 found.is_whole = False
@@ -237,27 +236,27 @@ class PageWalk:
     def _note_table(self, tree: str, number: int, node: PageNode) -> None:
         name = self.data(number, node.key_at, node.key_size).decode(errors="replace")
         if tree != MAIN or name in self.trees:
-            self._add("E2", tree, number, "the record of a table where none can be")
+            self._add("E2", tree, number, "a table's record where no table can be")
             return
         self.trees[name] = decode_database(self.data(number, node.data_at, node.value))
 
     def _take_long_value(self, tree: str, leaf: int, node: PageNode) -> LongValue | None:
         (number,) = _NUMBER.unpack_from(self._map, leaf * self._size + node.data_at)
         if not _META_PAGES <= number < self._pages_present:
-            self._add("E3", tree, leaf, f"a long value on page {number}, which is not there")
+            self._add("E3", tree, leaf, f"a long value on page {number}, which does not exist")
             return None
         own, _padding, flags, pages = _HEADER.unpack_from(self._map, number * self._size)
         self._note_read()
         needed = (_HEADER_SIZE_BYTES - 1 + node.value) // self._size + 1
         if own != number or flags != _LONG_FLAG or pages < needed:
-            self._add("E2", tree, number, f"not {needed} pages of a long value")
+            self._add("E2", tree, number, f"not a long value of {needed} pages")
             return None
         if not self._take(tree, number, pages) or not self._is_present(tree, number + needed - 1):
             return None
         return LongValue(tree, number, pages, node.value)
 
     def _note_free(self, leaf: int, data: bytes) -> None:
-        """Mark the pages that one commit has freed: an entry has their count, and then their numbers, descending."""
+        """Mark the pages that one commit has freed. Their count is stored first, and then their numbers, descending."""
         count = _NUMBER.unpack_from(data)[0] if len(data) >= _NUMBER.size else -1
         if len(data) % _NUMBER.size or not 0 <= count < len(data) // _NUMBER.size:
             self._add("E3", FREE_LIST, leaf, f"{count} pages in {len(data)} bytes")
@@ -294,8 +293,7 @@ def check_pages(file: LmdbFile, transaction: ReadTransaction) -> list[PageProble
     """Check every page of the snapshot of a read transaction.
 
     Returns:
-        The violations of E1 to E4; None if two commits since the transaction began have overwritten the meta page of
-        the snapshot.
+        The violations of E1 to E4, or None if later commits have overwritten the meta page of the snapshot.
     """
     descriptor, path = transaction.handles.descriptor, file.path
     try:

@@ -1,8 +1,8 @@
 """Read transactions: a snapshot of the tables of a store, whose borrowed values end with it.
 
 A `memoryview` from LMDB points into the mapped file. After the end of its transaction, it would show whatever was
-written there since. So a transaction releases the views that it has lent at its end, and before its next write. A late
-read then raises `ValueError`. Slices of a view cannot be released, so callers copy what they keep.
+written there since. So a transaction releases the lent views when it ends, and before it writes. A later read then
+raises `ValueError`. Slices of a view cannot be released, so callers copy what they keep.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ encode_lsn = Struct(">Q").pack
 _BATCHES_LENT = 2
 
 NO_PAGE = -1
-"""Stands in place of a page number."""
+"""The value for no page number."""
 
 _ENTRIES_MAX = 1 << 48
 """More entries than any file has, because a damaged count may be any number."""
 
 _ROWS_FIRST = 4
-"""The number of rows that a scan reads first. Many scans need one row. Each further read is four times as long."""
+"""The number of rows that a scan reads first. Many scans need one row. Each further read has four times as many."""
 _ROWS_MAX = 256
 
 
 class _Ended:
-    """Stands in place of LMDB's transaction after its end."""
+    """Replaces LMDB's transaction after its end."""
 
     def __getattr__(self, name: str) -> NoReturn:
         message = "the read transaction has ended"
@@ -158,7 +158,7 @@ class ReadTransaction:
             raise self._file.translate(error) from error
 
     def abort(self) -> None:
-        """End the transaction if no `with` statement does. A second call does nothing."""
+        """End the transaction without the end of its `with` block. A second call does nothing."""
         try:
             self._take_back()
         finally:
@@ -171,17 +171,17 @@ class ReadTransaction:
 
     @property
     def handles(self) -> Handles:
-        """The handles of the file that is read: the file before a compaction, if the transaction began before it."""
+        """The handles of the file that is read. A transaction that began before a compaction reads the old file."""
         return self._handles
 
     @property
     def id(self) -> int:
-        """LMDB's number of the last commit in the snapshot; the number of a write transaction itself."""
+        """LMDB's number of the last commit in the snapshot. For a write transaction, its own number."""
         number: int = self._raw.id()
         return number
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return the record with an LSN, lent until the transaction ends or writes, or None.
+        """Lend the record with an LSN until the transaction ends or writes. Return None if there is none.
 
         Raises:
             ForgeryError: the store has a key, and the MAC of the record does not match. Facts: lsn.
@@ -262,7 +262,7 @@ class ReadTransaction:
             yield bytes(key), bytes(value)
 
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
-        """Return the joined copies of some records by their keys, and their sizes; None if one is missing.
+        """Return the joined bytes of the records with some keys, and the records' sizes. None if one is missing.
 
         Raises:
             ForgeryError: as for `get_log`.
@@ -279,10 +279,10 @@ class ReadTransaction:
         """Return the LSN of the last record, 0 in an empty log.
 
         Raises:
-            CorruptionError: the log does not have that many records. Facts: lsn.
+            CorruptionError: the number of records is not this LSN. Facts: lsn.
         """
         last = self._last_key()
-        # L1: LSNs are dense from 1. If a damaged key were believed, the next record would go behind it.
+        # L1: LSNs are dense from 1. If a damaged key were trusted, the next record would be appended behind it.
         if last != self._raw.stat(self._log)["entries"]:
             message = f"the log ends at LSN {last}, but has {self._raw.stat(self._log)['entries']} records"
             raise CorruptionError(message, lsn=last)
@@ -292,7 +292,7 @@ class ReadTransaction:
         cursor = self._raw.cursor(self._log)
         key = bytes(cursor.key()) if cursor.last() else b""
         if len(key) not in (0, 8):
-            message = f"the last record lies under a key of {len(key)} bytes"
+            message = f"the last record has a key of {len(key)} bytes"
             raise CorruptionError(message, key=key)
         return int.from_bytes(key)
 
@@ -304,7 +304,7 @@ class ReadTransaction:
     def log_batches(self, size_bytes: int) -> Iterator[list[tuple[int, memoryview]]]:
         """Yield all records as (LSN, record), in lists of `size_bytes` or a little more. `check_log` checks their MACs.
 
-        Each list is lent until the next but one is requested. No more records are yielded than LMDB counts, because
+        A list is lent until two more lists were requested. At most as many records are yielded as LMDB counts, because
         damage may chain pages in a ring.
         """
         cursor = self._raw.cursor(self._log)
@@ -314,7 +314,7 @@ class ReadTransaction:
         size = 0
         for key, record in islice(pairs, min(self._raw.stat(self._log)["entries"] + 1, _ENTRIES_MAX)):
             if len(key) != 8:
-                message = f"a record lies under a key of {len(key)} bytes"
+                message = f"a record has a key of {len(key)} bytes"
                 raise CorruptionError(message, key=bytes(key))
             if cut is not None:
                 record = record[:cut]
@@ -332,8 +332,8 @@ class ReadTransaction:
         """Yield the keys that begin with `prefix`, in order, with their payloads.
 
         Args:
-            prefix: of every yielded key.
-            start: a whole key, included, at which the scan begins. It need not exist.
+            prefix: the prefix of every yielded key.
+            start: the whole key at which the scan begins. It is included, and need not exist.
             reverse: scan downwards from the greatest key, or from `start`, which may be above all yielded keys.
 
         Raises:
@@ -376,7 +376,7 @@ class ReadTransaction:
                 return
             last = pairs[-1][0]
             if last != key and not (cursor.set_range(last) and cursor.key() == last):
-                raise _out_of_order(last)  # A page above leads elsewhere.
+                raise _out_of_order(last)  # A branch page leads elsewhere.
             bound = last if reverse else last + b"\0"
             found = cursor.prev() if reverse else cursor.next()
             count = min(4 * count, _ROWS_MAX)
@@ -390,7 +390,7 @@ class ReadTransaction:
         """
         handles = self._handles
         if not handles.map_address:
-            self._check_leaf(lent)  # It finds the address of the map.
+            self._check_leaf(lent)  # This also finds the address of the map.
         return rows_read(
             lent,
             handles.page_size_bytes,
@@ -404,10 +404,10 @@ class ReadTransaction:
         )
 
     def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
-        """Move to the least key from `bound` on. Return False if there is none.
+        """Move to the first key at or after `bound`. Return False if there is none.
 
-        LMDB's search for a damaged key ends beside it (E6). So this checks the seal, the order and the page of the
-        neighbour below. The caller checks the other neighbour.
+        LMDB's search does not find a damaged key, but a key beside it (E6). So this checks the seal, the order and the
+        page of the key below. The caller checks the key that was found.
         """
         found = cursor.set_range(bound)
         if cursor.prev() if found else cursor.last():
@@ -417,7 +417,7 @@ class ReadTransaction:
         elif found:
             cursor.first()
         elif self._raw.stat(self._index)["entries"]:
-            message = "the index has entries, and none can be found"
+            message = "the index has entries, but none can be found"
             raise CorruptionError(message, key=bound)
         return found
 
@@ -433,9 +433,9 @@ class ReadTransaction:
     def _check_leaf(self, lent: Any) -> None:
         """Check the whole page that has a key of the index.
 
-        LMDB's page heads have no checksum. A flipped bit in the number of nodes hides the nodes at the end of the page,
-        and neither a look-up nor a scan would meet anything damaged. But a page was damaged (E2) if its nodes do not
-        fill it, if it has the number of another page, or if its keys do not ascend.
+        LMDB's page headers have no checksum. A flipped bit in the number of nodes hides the nodes at the end of the
+        page, and neither a look-up nor a scan would meet damage. So this checks that the nodes fill the page, that the
+        page has its own number, and that its keys ascend (E2).
         """
         number = _find_in_use(self._handles, lent, bytes(lent), self.snapshot_id, may_be_own=self._may_own_pages)
         if number >= 0 and number != self._leaf:
@@ -452,7 +452,7 @@ class ReadTransaction:
         return [bytes(key) for key in islice(keys, min(self._raw.stat(self._index)["entries"] + 1, _ENTRIES_MAX))]
 
     def index_sizes(self, entries_max: int) -> Iterator[tuple[int, int]]:
-        """Yield the sizes of the first keys and values of the index, in order, without a check."""
+        """Yield the sizes of the key and value of the first entries of the index, in order, without a check."""
         pairs: Any = self._raw.cursor(self._index).iternext(keys=True, values=True)
         return ((len(key), len(value)) for key, value in islice(pairs, entries_max))
 
@@ -467,7 +467,7 @@ class ReadTransaction:
         return counts
 
     def _take_back(self) -> None:
-        """Release the views that were lent. A view that is still exported to C cannot be released, which is our bug."""
+        """Release the lent views. If C code still uses one, releasing it fails, which is a bug of statelog."""
         borrowed, self._borrowed = self._borrowed, []
         for view in borrowed:
             view.release()

@@ -1,4 +1,4 @@
-"""Recovery: an opening restores the durable snapshot of a store that was not closed, and replays the WAL.
+"""Recovery: the opening of a store that was not closed restores its durable snapshot, and replays the WAL.
 
 Recovery is the same after a killed process and after a power failure. Everything acknowledged is in the snapshot or in
 the WAL, and recovery uses nothing else. If recovery is cut off, the next opening begins it again, because it removes
@@ -61,7 +61,7 @@ _REPLAYED_SIZE_BYTES = 4 * 1024 * 1024
 
 
 class UnrecoveredError(Exception):
-    """A reader has found a store that was not closed, and that no process has open."""
+    """A store that was not closed and that no process has open was opened read-only."""
 
 
 def is_unclean(path: Path, descriptor: int) -> bool:
@@ -70,7 +70,7 @@ def is_unclean(path: Path, descriptor: int) -> bool:
 
 
 def check_before_recovery(path: Path, descriptor: int) -> None:
-    """Refuse a file that is not a store before any sidecar file exists. Recovery checks a store with a WAL.
+    """Refuse a file that is not a store, before sidecar files are created. Recovery checks a store with a WAL.
 
     Raises:
         FormatError, CorruptionError: as `check_file`. Facts: path.
@@ -92,8 +92,8 @@ def recover(writer: StoreWriter, replay: Replay) -> int:
 
     Raises:
         JournalMissingError: the store was not closed, and its WAL is missing. Facts: path.
-        CorruptionError: the WAL is damaged where a power failure cannot damage it, or is of an earlier moment. Both
-            files are unchanged. Facts: path, journal.
+        CorruptionError: a flushed part of the WAL is damaged, or the WAL is an earlier copy. Both files are
+            unchanged. Facts: path, journal.
         FormatError: the file with the name of the WAL is not a WAL of this store. Facts: path, journal.
         ForgeryError: the store has a key, and the MAC of a record in the WAL does not match. Both files are unchanged.
             Facts: path, lsn.
@@ -206,7 +206,7 @@ def _read_wal(path: Path, data: int) -> _Content | None:
     try:
         descriptor = open_journal(path)
     except FileNotFoundError:
-        check_file(data, path)  # A file that is not a store has other bytes there.
+        check_file(data, path)  # In a file that is not a store, the flag may be anything.
         raise missing_error(path) from None
     try:
         slot = _newest_slot(path, descriptor, session)
@@ -228,8 +228,8 @@ def _read_wal(path: Path, data: int) -> _Content | None:
 def _newest_slot(path: Path, descriptor: int, session: bytes) -> Slot:
     """Return the newest slot.
 
-    An epoch begins after the slot of the epoch before is flushed (J3). So if the WAL has a group of the epoch after a
-    slot that cannot be read, this slot was not torn but damaged. The other slot would lose acknowledged commits.
+    An epoch begins after the slot of the previous epoch was flushed (J3). So if the WAL has a group of the epoch after
+    that of an unreadable slot, this slot was damaged, not torn. The other slot would lose acknowledged commits.
     """
     slots = [slot for slot in read_slots(descriptor) if session in (slot.session, b"")]
     if not slots and is_of_older_build(descriptor):
@@ -245,8 +245,8 @@ def _newest_slot(path: Path, descriptor: int, session: bytes) -> Slot:
 def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[Group]:
     """Return the groups of the commits since the snapshot of `slot`.
 
-    A group that was not flushed may be torn. A group that was flushed, as the extent or a later group says, may not: it
-    was acknowledged, and is damaged.
+    An unflushed group may be torn. A group that the extent or a later group states as flushed was acknowledged, so if
+    it is not whole, it was damaged.
     """
     found: list[Group] = []
     behind: list[Group] = []
@@ -289,12 +289,12 @@ class _Recovery:
         self._groups = content.groups
         self._put = replay
         self._replayed = 0
-        """The number of replayed records. A failed commit counts, because it may have overwritten pages of the file."""
+        """The number of replayed records, including those of a failed commit, which may have overwritten pages."""
 
     def run(self) -> int:
         """Write the meta page of the durable snapshot into both meta pages, and replay the groups.
 
-        If the data file turns out not to be that of the WAL, put its meta pages back.
+        If the data file does not belong to the WAL, restore its meta pages.
         """
         file, slot = self._file, self._slot
         data = file.locks.descriptor
@@ -309,7 +309,7 @@ class _Recovery:
             file.set_map_size(self._writer.disk_reserve.commit_size_bytes_max)
         except BaseException as error:
             if not self._replayed and read_dirty_flag(data) is not None:
-                with contextlib.suppress(OSError):  # Nothing is lost: the flag and the WAL are there.
+                with contextlib.suppress(OSError):  # Nothing is lost, because the flag and the WAL remain.
                     put_metas_back(data, slot.meta, before)
             found = file.translate(error) if isinstance(error, lmdb.Error) else error
             if isinstance(found, ForgeryError):

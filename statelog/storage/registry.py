@@ -1,4 +1,4 @@
-"""The registry: it has one store file for each file that this process has open.
+"""The registry of store files. It has one for each file that this process has open.
 
 LMDB uses POSIX locks, which belong to the process, so opening a file twice in one process would break them. A second
 opening therefore shares the store file of the first. The keys are real paths, and device and inode: a hard link is the
@@ -32,7 +32,7 @@ _ATTEMPTS = 10
 
 
 class RegisteredFile(Protocol):
-    """What the registry asks of a store file: see `StoreFile`."""
+    """The methods of a store file that the registry calls. See `StoreFile`."""
 
     path: Path
     lmdb_file: LmdbFile
@@ -46,13 +46,13 @@ class RegisteredFile(Protocol):
         """Close the store file."""
 
     def rest_for_fork(self) -> None:
-        """Prepare for a fork."""
+        """Prepare for a fork of the process."""
 
     def go_on_after_fork(self) -> None:
-        """Continue in the parent."""
+        """Continue in the parent process."""
 
     def abandon_after_fork(self) -> bool:
-        """Close in the child what it shares with the parent. Return False if LMDB has to stay open."""
+        """Close the child's copy. Return False if LMDB has to stay open."""
 
 
 _lock = threading.RLock()
@@ -74,11 +74,11 @@ def acquire(
 
     Args:
         path: symbolic links are followed.
-        make: makes the store file of a file that is not open yet, from its real path and a
-            descriptor of it that the store file then owns.
+        make: creates the store file of a file that is not open yet. It gets the real path and a descriptor, which the
+            store file then owns.
         writable: open the descriptor for writing.
         create: create the store if there is no file.
-        key: the key of a created store, or None for a store without a key.
+        key: the key of a new store, or None for a store without a key.
     """
     with _lock:
         real = real_path(path)
@@ -129,7 +129,7 @@ def _make(
         os.close(descriptor)
         if is_replaced:
             return None
-        if isinstance(error, OSError):  # A special file that cannot be read at offset 0.
+        if isinstance(error, OSError):  # A special file may not be readable at offset 0.
             raise translate_os(error, path=real) from error
         raise
     if not is_same_file(real, descriptor):
@@ -173,8 +173,8 @@ def _find(real: Path) -> RegisteredFile | None:
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
-        StoreReplacedError: the file was moved away while it is open here, or was replaced while the former file is
-            in use. Facts: path.
+        StoreReplacedError: the file was moved away while it is open here, or was replaced while the former file is in
+            use. Facts: path.
     """
     former = _by_path.get(real)
     try:
@@ -187,7 +187,7 @@ def _find(real: Path) -> RegisteredFile | None:
         return None
     inode = (status.st_dev, status.st_ino)
     if inode in _unusable:
-        message = f"{real} cannot be opened here: this process was forked in the midst of one of its transactions"
+        message = f"{real} cannot be opened here: this process was forked during one of its transactions"
         raise ForkedError(message, path=str(real))
     opened = _by_inode.get(inode)
     if opened is None and former is not None and former.lmdb_file.has_moved:
@@ -195,7 +195,7 @@ def _find(real: Path) -> RegisteredFile | None:
         return former
     if opened is None and former is not None:
         try:
-            former.lmdb_file.locks.file.is_kept()  # Marks the former file as lost, so that its users get an error.
+            former.lmdb_file.locks.file.is_kept()  # This marks the former file as lost, so that its users get an error.
             _end(former)
         except (UsageError, StoreLockedError):
             raise replaced_error(real) from None
@@ -203,7 +203,7 @@ def _find(real: Path) -> RegisteredFile | None:
 
 
 def open_data_file(real: Path, *, writable: bool, create: bool, key: StoreKey | None = None) -> int:
-    """Open the data file, for checks and locks."""
+    """Return a descriptor of the data file, for checks and locks."""
     flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
     for attempt in range(_ATTEMPTS):
         try:
@@ -218,13 +218,13 @@ def open_data_file(real: Path, *, writable: bool, create: bool, key: StoreKey | 
         os.close(descriptor)
         message = f"{real} is not a regular file"
         raise FormatError(message, path=str(real))
-    if writable and status.st_nlink > 1:  # A creation was killed between link and unlink.
+    if writable and status.st_nlink > 1:  # A creation may have been killed between link and unlink.
         remove_leftovers(real)
     return descriptor
 
 
 def _close_at_exit() -> None:
-    """Close the open stores when the interpreter exits, so that each store is one file."""
+    """Close the open stores when the interpreter exits, so that no sidecar files remain."""
     with _lock:
         for opened in list(_by_path.values()):
             if opened.lmdb_file.process_id == os.getpid():
@@ -233,7 +233,7 @@ def _close_at_exit() -> None:
 
 
 def _before_fork() -> None:
-    """Shut every gate, so that the child can close its copy without an effect on the parent's."""
+    """Shut every gate, so that a child can close its copies without an effect on the parent."""
     _lock.acquire()
     for opened in _by_path.values():
         opened.rest_for_fork()
@@ -246,7 +246,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Close the parent's store files, which files the child may open again."""
+    """Close the child's copies of the parent's store files. The child may then open the files."""
     for opened in _by_path.values():
         if not opened.abandon_after_fork():
             _unusable.add(opened.inode)

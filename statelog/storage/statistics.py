@@ -37,9 +37,9 @@ class ReaderStatistics(NamedTuple):
     """A process that reads at this moment. LMDB reuses no page that was freed since its oldest read began.
 
     Attributes:
-        process_id: of the process, which may have died unnoticed.
-        reads: its open read transactions.
-        commits_behind: LMDB's commits since the oldest of them began. One of them may have several commits to threads.
+        process_id: the id of the process, which may be dead.
+        reads: the number of its open read transactions.
+        commits_behind: the number of LMDB's commits since the oldest one began. One may contain several commits.
     """
 
     process_id: int
@@ -51,9 +51,9 @@ class StoreFileStatistics(NamedTuple):
     """The file and its readers.
 
     `pages_used` + `pages_free` are all pages that LMDB has taken. It reuses free pages before the file grows. `readers`
-    are the open read transactions of all processes, except the one that counts and the pins of this process.
-    `readers_by_process` are the same, the oldest first. Another process that has written counts as a reader until it
-    has been idle for a second, because its pin keeps pages as a read does.
+    is the number of open read transactions of all processes, except the counting one and the pins of this process.
+    `readers_by_process` has the same by process, the oldest first. Another process that has written counts as a reader
+    until it has been idle for a second, because its pin keeps pages from reuse.
     """
 
     file_size_bytes: int
@@ -69,7 +69,7 @@ class StoreFileStatistics(NamedTuple):
 def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple) -> StoreFileStatistics:
     """Return the statistics of one commit: the last one, unless others commit without a pause.
 
-    `pins` returns the numbers of the snapshots that this process pins. They do not count as readers.
+    `pins` returns the numbers of the snapshots that this process pins, which do not count as readers.
     """
     for _ in range(_ATTEMPTS):
         with ReadTransaction(file) as transaction:
@@ -103,7 +103,7 @@ def table_statistics(stat: dict[str, Any]) -> TableStatistics:
 
 
 def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[ReaderStatistics, ...]:
-    """Return the readers, without those snapshots of this process that are not reads."""
+    """Return the readers, without the snapshots `own` of this process, which are not reads."""
     slots = slots.copy()
     for number in own:
         if (os.getpid(), number) in slots:
@@ -121,7 +121,7 @@ def numbers_read(handles: Handles) -> list[int]:
 
 
 def _slots_read(handles: Handles) -> list[tuple[int, int]]:
-    """Return process and LMDB's number of the snapshot for each read.
+    """Return the process id and the snapshot's number for each open read.
 
     LMDB lists the slots as text: a heading, and then `pid thread transaction` for each slot. The transaction is "-" if
     a slot is only reserved.

@@ -1,4 +1,4 @@
-"""The store file: it makes the parts of an open store, hands them out, and opens, follows, forks and closes them.
+"""The store file: creates the parts of an open store, and opens, follows, forks and closes them.
 
 A process must not open a file twice in LMDB, because closing one environment releases the locks of both. The registry
 keeps one `StoreFile` for each file and process.
@@ -65,15 +65,15 @@ class StoreFile:
     """An open store file. Get one by `open`, and call `close` once for each `open`. Write through `log.commit`.
 
     Attributes:
-        path: real path of the data file.
-        options: those of the first opening of this process.
+        path: the real path of the data file.
+        options: the options of the first opening in this process.
         lmdb_file: the data file, open in LMDB, with its locks and its gate.
         disk_reserve: limits how far commits may fill the file, and keeps blocks behind the limit.
         checkpointer: makes snapshots of the file durable, and pins them.
         background_flusher: the thread that flushes commits later, and makes a checkpoint when the store is idle.
-        committer: commits for all OS threads of this process; None until `log.commit.committer_of` makes it.
+        committer: commits for all OS threads of this process; None until `log.commit.committer_of` creates it.
         replayed: the number of records that the opening has replayed from the WAL.
-        inode: device and inode, the key of the registry.
+        inode: device and inode, a key of the registry.
         references: the number of openings that were not closed.
     """
 
@@ -134,11 +134,11 @@ class StoreFile:
         """Open the store at `path`, or share the open store file of this process.
 
         Args:
-            path: of the data file. Symbolic links are followed.
+            path: the path of the data file. Symbolic links are followed.
             create: create the store if there is none.
             replay: puts records of the WAL into a store that was not closed. The default puts no index rows.
-            options: those of `Options`. If a process opens a store several times, the shortest interval and the
-                time-out of the first opening count.
+            options: the fields of `Options`. If a process opens a store several times, the shortest interval and the
+                timeout of the first opening apply.
 
         Raises:
             UsageError: invalid options, or options that differ from those of the open store.
@@ -157,7 +157,7 @@ class StoreFile:
             while True:
                 if given.read_only and waits_for_recovery(real, descriptor):
                     cls._recover_first(real, given, replay)
-                with contextlib.suppress(UnrecoveredError):  # The process that was about to recover it has ended.
+                with contextlib.suppress(UnrecoveredError):  # The process that was to recover it has ended.
                     return cls(real, descriptor, given, replay)
 
         may_write = not given.read_only
@@ -172,7 +172,7 @@ class StoreFile:
             registry.release(opened)
             message = (
                 f"{opened.path} is open in this process with (read_only, durability, max_size_bytes) = "
-                f"{open_with[:3]}; it cannot be opened with {given.shared[:3]} besides"
+                f"{open_with[:3]}; it cannot be opened with {given.shared[:3]} as well"
             )
             raise UsageError(message, path=str(opened.path), open_with=open_with[:3], given=given.shared[:3])
         flusher = opened.background_flusher
@@ -187,7 +187,7 @@ class StoreFile:
         except StoreKeyError:
             raise
         except AccessError as error:
-            message = f"{path} was not closed: who may write to it must open it once before it can be read"
+            message = f"{path} was not closed: a process that may write to it must open it once before it can be read"
             raise AccessError(message, path=str(path)) from error
 
     def _enter(self) -> None:
@@ -222,7 +222,7 @@ class StoreFile:
             return transaction.id
 
     def statistics(self) -> StoreFileStatistics:
-        """Return sizes, pages of each table, free pages and readers, all of one moment."""
+        """Return sizes, pages of each table, free pages and readers, all as of one commit."""
         return collect_statistics(self.lmdb_file, self.checkpointer.pins.numbers)
 
     def flushed_lsn(self) -> int:
@@ -250,8 +250,8 @@ class StoreFile:
 
         Raises:
             StorageError: the disk refuses. Facts: path.
-            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
-            UsageError: a signal handler that has interrupted the store calls this.
+            StoreLockedError: another process wrote until the timeout. Facts: path, timeout_s.
+            UsageError: called by a signal handler that has interrupted the store.
         """
         self.writer.refuse_interrupter("a flush cannot be made")
         if self.wal.is_dirty and not self.wal.is_open:
@@ -277,13 +277,13 @@ class StoreFile:
     # --- following a compaction --------------------------------------------------------------
 
     def follow(self) -> None:
-        """Continue with the file by which a compaction has replaced this one. Do nothing if none has.
+        """Continue with the successor of a compacted file. Do nothing if the file was not compacted.
 
         Transactions that have begun end in the former file.
 
         Raises:
             ClosedError: the store is closed.
-            StoreLockedError: others open it, or this process commits, all the time allowed. Facts: path, timeout_s.
+            StoreLockedError: others open it, or this process commits, until the timeout. Facts: path, timeout_s.
             StoreReplacedError, StorageError, ...: as for an opening. The next use tries again.
         """
         file = self.lmdb_file
@@ -305,7 +305,7 @@ class StoreFile:
             file.write_lock.release()
 
     def _open_successor(self) -> None:
-        """Open the file that has the name now, and close the former one after its last transaction has ended.
+        """Open the file that the path names now, and close the former one after its last transaction has ended.
 
         Do nothing if another compaction has replaced that file meanwhile.
         """
@@ -341,16 +341,16 @@ class StoreFile:
         """Release one `open`. The last release closes the file.
 
         Raises:
-            UsageError: a transaction stays open for some seconds. Nothing was closed.
+            UsageError: a transaction does not end within some seconds. Nothing was closed.
         """
         registry.release(self)
 
     def shut(self) -> None:
-        """Close the store. The registry calls this with the last reference, and again after a refusal or an interrupt.
+        """Close the store. The registry calls this for the last reference, and again after an error or an interrupt.
 
         Raises:
             UsageError: a transaction is still open. Nothing was closed.
-            StoreLockedError: another process writes all the time, and needs a pin of this one. Nothing was closed.
+            StoreLockedError: another process writes until the timeout, and needs a pin of this one. Nothing was closed.
         """
         file = self.lmdb_file
         if not file.write_lock.acquire(timeout=file.drain_timeout_s):
@@ -420,11 +420,11 @@ class StoreFile:
         self.lmdb_file.gate.release()
 
     def abandon_after_fork(self) -> bool:
-        """After a fork, close in the child what it shares with the parent. Return False if LMDB has to stay open.
+        """After a fork, close the child's copy. Return False if LMDB has to stay open.
 
         Locks belong to the open file, and would outlive the parent. If no transaction was open, closing LMDB's
-        environment does no harm, and the child may open the file again. If one was, closing it would free the parent's
-        reader slots, even in the garbage collector at exit. So the environment is kept for ever.
+        environment does no harm, and the child may open the file again. Otherwise, closing it would free the parent's
+        reader slots, even in the garbage collector at exit. So the environment is kept forever.
         """
         file = self.lmdb_file
         file.is_forked = True

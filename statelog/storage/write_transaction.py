@@ -1,4 +1,4 @@
-"""The one write transaction of a store, and the parts of a store file that it goes through."""
+"""The only write transaction of a store, and the parts of a store file that it uses."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 class StoreWriter:
-    """The parts of a store file that a commit goes through.
+    """The parts of a store file that a commit uses.
 
     Attributes:
-        is_flushed_at_commit: a commit returns after its flush, unless its caller wants no flush.
-        is_shared: the file is a replica of a shared log. Its records are durable there: no power failure can undo them.
+        is_flushed_at_commit: whether a commit returns after its flush, unless its caller wants no flush.
+        is_shared: whether the file is a replica of a shared log, whose records a power failure cannot undo.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class StoreWriter:
         """Raise UsageError if the calling thread holds a lock of the store: a signal handler has interrupted it."""
         file = self.file
         if is_owned(file.write_lock) or is_owned(file.gate) or is_owned(self.wal.flushing):
-            message = f"{what} from within a commit, or by what interrupts who has the store alone, or flushes it"
+            message = f"{what} from within a commit, or by a signal handler that has interrupted the store"
             raise UsageError(message, path=str(file.path))
 
     @contextmanager
@@ -80,7 +80,7 @@ class StoreWriter:
         finally:
             try:
                 transaction.abort()
-            except BaseException:  # An interrupt came as the abort began.
+            except BaseException:  # An interrupt may come when the abort begins.
                 transaction.abort()
                 raise
 
@@ -88,8 +88,8 @@ class StoreWriter:
         """Make all commits durable in the data file, whatever `durability` is. Afterwards the WAL has none of them.
 
         Raises:
-            StorageError: it cannot be done. Facts: path.
-            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+            StorageError: a flush fails, or the operating system refuses. Facts: path.
+            StoreLockedError: another process wrote until the timeout. Facts: path, timeout_s.
         """
         with self.file.translating(), self.file.write_lock, self.alone():
             if self.checkpointer.needs_checkpoint:
@@ -113,15 +113,15 @@ class WriteTransaction(ReadTransaction):
     Only `log.commit`, `StoreWriter.alone` and recovery begin and end one.
 
     Attributes:
-        changes: how often it has written.
-        size_bytes: size of the records that it has written.
+        changes: the number of its writes.
+        size_bytes: the size of the records that it has written.
         number: LMDB's number of the transaction, once it has begun.
-        appended: the appended records, in order. The WAL gets them.
-        is_flushed: the commit is durable when it returns.
-        rewrites: it has written more than appended records, which the WAL cannot have.
-        wakes: the masks of the waiters that the commit concerns: see `Wake.notify`.
-        calls: called after the commit, without the writer lock. Exceptions are ignored.
-        work_error: what a work has raised after it had written.
+        appended: the appended records, in order, for the WAL.
+        is_flushed: whether the commit is durable when it returns.
+        rewrites: whether it has done more than append records, so that the WAL cannot have it.
+        wakes: the mask of the waiters to wake: see `Wake.notify`.
+        calls: functions to call after the commit, without the writer lock. Exceptions are ignored.
+        work_error: an error that a work has raised after it had written.
     """
 
     # Class attributes are the initial values, because each commit makes an instance.
@@ -134,7 +134,7 @@ class WriteTransaction(ReadTransaction):
     _leaf = NO_PAGE
     _may_own_pages = True
 
-    def __init__(self, writer: StoreWriter) -> None:  # Without a call of super(), which takes as long as all of this.
+    def __init__(self, writer: StoreWriter) -> None:  # It does not call super(), which would double its time.
         self._writer = writer
         self._file = writer.file
         self._borrowed = []
@@ -144,7 +144,7 @@ class WriteTransaction(ReadTransaction):
 
     @property
     def snapshot_id(self) -> int:  # type: ignore[override]  # It follows from the number of changes.
-        """As declared."""
+        """The commit whose free list is checked, or 0."""
         return 0 if self.changes else self.number - 1  # It may take pages that were free in the snapshot before it.
 
     @property
@@ -160,8 +160,8 @@ class WriteTransaction(ReadTransaction):
         The caller holds `write_lock`, and has checked for a fork.
 
         Raises:
-            ClosedError, ReadOnlyError: as named.
-            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+            ClosedError, ReadOnlyError: the store is closed, or open read-only.
+            StoreLockedError: another process wrote until the timeout. Facts: path, timeout_s.
         """
         file = self._file
         if file.read_only:
@@ -175,7 +175,7 @@ class WriteTransaction(ReadTransaction):
                 writer_lock.acquire(file.lock_timeout_s)
             if file.moved[0] in SUCCEEDED:
                 self._follow()
-                writer_lock = file.locks.writer  # of the successor
+                writer_lock = file.locks.writer  # The lock of the successor.
             try:
                 self._writer.checkpointer.prepare()
                 handles = file.handles
@@ -185,7 +185,7 @@ class WriteTransaction(ReadTransaction):
                 handles = file.handles
             file.writer_thread = get_ident()
             if writer_lock is not None and writer_lock.needs_repair:
-                writer_lock.mark_repaired()  # Only now, because LMDB's own lock had a dead owner, too.
+                writer_lock.mark_repaired()  # LMDB's own lock had a dead owner, too, so do this last.
         except BaseException:
             file.active_transactions.add(self)  # `begin_again` may have removed it.
             self._end()
@@ -201,7 +201,7 @@ class WriteTransaction(ReadTransaction):
         return self._file.handles.begin(None, None, True, True)
 
     def _follow(self) -> None:
-        """Continue with the file by which a compaction has replaced the locked one."""
+        """Continue with the successor of the locked file, if a compaction has replaced it."""
         file = self._file
         if file.is_purged:
             raise purged_error(file.path)
@@ -220,14 +220,14 @@ class WriteTransaction(ReadTransaction):
     def commit(self) -> None:
         """Commit, so that `Wal.flush` makes the commit durable. After a failure, the caller calls `abort`.
 
-        A commit that the WAL cannot have is followed by a checkpoint: it rewrites, or is large.
+        A checkpoint follows a commit that the WAL cannot have, because it rewrites records or is large.
 
         Raises:
             StorageError, StoreFullError: the operating system refuses the append. Nothing was committed.
             lmdb.Error: LMDB refuses the commit.
         """
         file, writer = self._file, self._writer
-        if file.is_forked:  # A work that forks continues in the child, too.
+        if file.is_forked:  # If a work forks, it continues in the child as well.
             raise file.forked_error()
         if self._borrowed:
             self._take_back()
@@ -253,7 +253,7 @@ class WriteTransaction(ReadTransaction):
         self._end()
 
     def abort(self) -> None:
-        """Drop every change. After the transaction has ended, do nothing."""
+        """Drop all changes. Do nothing if the transaction has ended."""
         try:
             self._take_back()
         finally:
@@ -270,7 +270,7 @@ class WriteTransaction(ReadTransaction):
             if writer_lock is not None and not file.closed:
                 writer_lock.release(self.stage is Stage.COMMITTED)
             file.active_transactions.discard(self)
-            self._handles = NO_HANDLES  # The committer keeps this object, perhaps longer than the file.
+            self._handles = NO_HANDLES  # The committer may keep this object longer than the file.
 
     @property
     def may_be_committed(self) -> bool:
@@ -293,9 +293,9 @@ class WriteTransaction(ReadTransaction):
         """Append records, and change the index.
 
         Args:
-            lsn: of the first record.
-            records: any number.
-            changes: payloads by key, to be stored sealed. None removes the key.
+            lsn: the LSN of the first record.
+            records: the records.
+            changes: payloads by key, which are stored sealed. None removes the key.
 
         Raises:
             StorageError: the LSN is not above the last one. Facts: lsn.
@@ -351,10 +351,10 @@ class WriteTransaction(ReadTransaction):
     def replace_logs(self, records: dict[int, bytes]) -> None:
         """Replace records.
 
-        All are removed first, because LMDB never joins pages that smaller values have half emptied.
+        All are removed first, because LMDB never merges pages that smaller values have left half empty.
 
         Raises:
-            StorageError: there is no record with one of these LSNs; nothing was replaced. Facts: lsn.
+            StorageError: one of the records does not exist. Nothing was replaced. Facts: lsn.
         """
         from statelog.storage.file.packing import packing_order
 
@@ -366,7 +366,7 @@ class WriteTransaction(ReadTransaction):
         keys = {lsn: encode_lsn(lsn) for lsn in sorted(records)}
         for lsn, key in keys.items():
             if self._raw.get(key, None, self._log) is None:
-                message = f"record {lsn} was not replaced: there is none"
+                message = f"record {lsn} was not replaced: it does not exist"
                 raise StorageError(message, lsn=lsn)
         self.changes += 1
         self.rewrites = True
@@ -377,7 +377,7 @@ class WriteTransaction(ReadTransaction):
             self._raw.put(keys[lsn], records[lsn], True, True, False, self._log)
 
     def write_header_again(self) -> None:
-        """Write the header as it is, for a commit that changes nothing but has a number."""
+        """Write the header unchanged, so that the commit gets a number."""
         self.changes += 1
         self.rewrites = True
         meta = self._handles.meta

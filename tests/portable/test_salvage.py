@@ -246,10 +246,10 @@ def test_a_missing_file_is_not_found(tmp_path):
 
 def test_a_place_where_nothing_can_be_made_is_named_as_it_was_given(source, tmp_path):
     new = tmp_path / "missing" / "new.state"
-    with pytest.raises(StoreNotFoundError, match="no store can be made at") as caught:
+    with pytest.raises(StoreNotFoundError, match="a store cannot be created at") as caught:
         salvage(tmp_path / "source.state", new)
     assert caught.value.path == str(new)
-    assert str(caught.value) == f"no store can be made at {new}: {new.parent}: No such file or directory"
+    assert str(caught.value) == f"a store cannot be created at {new}: {new.parent}: No such file or directory"
     assert source
 
 

@@ -60,7 +60,7 @@ def test_two_openings_in_one_process_are_one_store(path):
 
 
 def test_openings_that_disagree_are_refused(path):
-    with statelog.open(path), pytest.raises(UsageError, match="besides"):
+    with statelog.open(path), pytest.raises(UsageError, match="as well"):
         statelog.open(path, durability="interval")
 
 

@@ -1,4 +1,4 @@
-"""Creation of a store, which leaves a whole store or none, even if the process is killed or others create it, too.
+"""Creation of a store. It leaves a whole store or none, even if the process is killed or others create it, too.
 
 LMDB would create the file step by step under its final name, and a crash would leave a file that cannot be opened. Here
 the store is built under a temporary name, flushed, and then linked to its own name. The link fails if the name is
@@ -36,7 +36,7 @@ META_TABLE = b"meta"
 LOG_TABLE = b"log"
 INDEX_TABLE = b"index"
 TABLES_MAX = 4
-"""The three tables, and one that a later format may add."""
+"""The maximum number of tables: the three tables, and one that a later format may add."""
 
 FILE_MODE = 0o600
 """Only the owner may read the state of an agent, unless the owner changes the mode."""
@@ -47,11 +47,11 @@ _NO_LINK_ERRNOS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno
 
 
 def create_store(path: Path, store_id: bytes | None = None, *, key: StoreKey | None = None) -> None:
-    """Create an empty store at `path`, durably, unless there is a file. Without `store_id`, its id is random.
+    """Create an empty store at `path`, durably, unless a file exists there. Without `store_id`, its id is random.
 
     Raises:
-        StoreNotFoundError: there is no such directory. Facts: path.
-        AccessError: no permission to write it. Facts: path.
+        StoreNotFoundError: the directory does not exist. Facts: path.
+        AccessError: no permission to write to the directory. Facts: path.
         StoreFullError: the disk is full. Facts: path.
         FormatError: another file has the name of its WAL. Facts: path, journal.
         StorageError: the operating system refuses for another reason. Facts: path.
@@ -60,7 +60,7 @@ def create_store(path: Path, store_id: bytes | None = None, *, key: StoreKey | N
         check_before_creation(path)
         remove_leftovers(path)
         for _ in range(_ATTEMPTS):
-            # Only `remove_leftovers` of another process removes the temporary file, before it is locked.
+            # Only `remove_leftovers` of another process removes the temporary file before it is locked.
             with contextlib.suppress(FileNotFoundError), _temporary(path) as temporary:
                 _fill(temporary, store_id or os.urandom(STORE_ID_SIZE_BYTES), key)
                 _publish(temporary, path)
@@ -76,7 +76,8 @@ def create_store(path: Path, store_id: bytes | None = None, *, key: StoreKey | N
 
 def _refusal(error: OSError, path: Path) -> StatelogError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return StoreNotFoundError(f"no store can be made at {path}: {path.parent}: {error.strerror}", path=str(path))
+        message = f"a store cannot be created at {path}: {path.parent}: {error.strerror}"
+        return StoreNotFoundError(message, path=str(path))
     return translate_os(error, path=path)
 
 
@@ -170,7 +171,7 @@ def new_file(path: Path) -> Iterator[int]:
     except OSError as error:
         raise _refusal(error, path) from error
     if not is_published:
-        message = f"there is something at {path} already"
+        message = f"{path} exists already"
         raise AlreadyExistsError(message, path=str(path))
 
 

@@ -1,4 +1,4 @@
-"""Opening of files: never as a standard stream, and sidecar files with owner and mode of the store."""
+"""Opens files above the standard streams, and sidecar files with the owner and mode of the store."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def open_file(path: str | os.PathLike[str], flags: int, mode: int = 0o600) -> in
 
 
 def open_side_file(path: str | os.PathLike[str], flags: int, store: os.stat_result) -> int:
-    """Open a sidecar file. If there is none, create it with the store's owner and mode. Raises OSError.
+    """Open a sidecar file, or create it with the store's owner and mode. Raises OSError.
 
-    An existing file keeps its own, because it may be a link to another file.
+    An existing file keeps its owner and mode, because it may be a link to another file.
     """
     try:
         return open_file(path, flags)
@@ -80,13 +80,13 @@ def open_side_file(path: str | os.PathLike[str], flags: int, store: os.stat_resu
 def follow_owner(descriptor: int, store: os.stat_result, mode: int) -> None:
     """Give a new file the owner of a store, if this user may, and a mode. Raises OSError.
 
-    The mode is set last, because a change of owner may clear bits of it, and the umask has cleared some.
+    The mode is set last, because a change of owner may clear some of its bits, as the umask has done.
     """
     own = os.fstat(descriptor)
     for user, group in ((store.st_uid, store.st_gid), (-1, store.st_gid)):
         if (own.st_uid, own.st_gid) == (store.st_uid, store.st_gid):
             break
-        with contextlib.suppress(PermissionError):  # The file stays this user's.
+        with contextlib.suppress(PermissionError):  # Then the file belongs to this user.
             os.fchown(descriptor, user, group)
             break
     os.fchmod(descriptor, mode)

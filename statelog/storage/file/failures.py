@@ -31,7 +31,7 @@ _DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
-    lmdb.BadTxnError,  # The error of the calls that follow one that has met damage.
+    lmdb.BadTxnError,  # Raised by further calls after a call has met damage.
     lmdb.IncompatibleError,
     lmdb.CursorFullError,
 )
@@ -69,12 +69,12 @@ def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> Sta
     if isinstance(error, _DAMAGE):
         return CorruptionError(f"{path}: LMDB found damage: {error}", path=str(path))
     if isinstance(error, lmdb.VersionMismatchError):
-        return FormatError(f"{path} is of another LMDB format: {error}", path=str(path))
+        return FormatError(f"{path} has another LMDB format: {error}", path=str(path))
     if isinstance(error, lmdb.ReadersFullError):
         message = f"{path}: more than {READER_SLOTS} transactions read at once"
         return LimitError(message, path=str(path), limit=READER_SLOTS, actual=READER_SLOTS + 1)
     if isinstance(error, lmdb.BadValsizeError):
-        return LimitError(f"{path}: a key or value LMDB cannot take: {error}", path=str(path))
+        return LimitError(f"{path}: LMDB does not accept a key or value: {error}", path=str(path))
     if isinstance(error, lmdb.MemoryError):
         message = f"{path}: cannot reserve {max_size_bytes} bytes of address space: open with a smaller max_size_bytes"
         return StorageError(message, path=str(path), max_size_bytes=max_size_bytes)
@@ -88,9 +88,9 @@ def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> Sta
 def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFullError:
     """Return the error of a full store."""
     if disk_full:
-        message = f"{path} cannot grow: the disk is full; reading, retention and deleting go on"
+        message = f"{path} cannot grow: the disk is full; reading, retention and deletion still work"
         return StoreFullError(message, path=str(path), full="disk")
-    message = f"{path} is full: its quota of {max_size_bytes} bytes is used up; reading goes on"
+    message = f"{path} is full: its quota of {max_size_bytes} bytes is used up; reading still works"
     return StoreFullError(message, path=str(path), full="quota", max_size_bytes=max_size_bytes, limit=max_size_bytes)
 
 

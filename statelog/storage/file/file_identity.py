@@ -1,8 +1,8 @@
 """Whether a path still leads to the file that was opened there.
 
 Somebody may remove the data file of a store in use, or move a backup into its place. The process then has a file
-without a name, and nobody would find what it commits. So each commit checks the path before it is acknowledged, and
-reads check it every `LOOK_S`. A file that was overwritten in place (`cp`) is the same file, so this cannot detect it.
+without a name, and its commits would be lost. So each commit checks the path before it is acknowledged, and reads check
+it every `LOOK_S`. This cannot detect a file that was overwritten in place (`cp`), because it is the same file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ LOOK_S = 0.02
 
 
 class FileIdentity:
-    """The identity of one open data file. A file that was lost stays lost, because others may use its successor.
+    """The identity of one open data file.
 
     Attributes:
-        is_lost: the path has led to another file, or to none.
+        is_lost: the path has led to another file, or to none. This is final, because others may use that file.
         look_at_s: when a read has to check again.
     """
 
@@ -50,7 +50,7 @@ class FileIdentity:
             except OSError as error:
                 if not is_of_system(error):
                     raise
-                return True  # This process may not read the directory any more.
+                return True  # This process has lost the permission to read the directory.
         return not self.is_lost
 
     def _is_gone(self) -> bool:
@@ -63,7 +63,7 @@ class FileIdentity:
             raise replaced_error(self._path)
 
     def look_again(self, now_s: float) -> bool:
-        """Return `is_kept()`, for a read, and set when the next read has to check."""
+        """Return `is_kept()` for a read, and set the time of the next check."""
         is_kept = self.is_kept()
         if is_kept:
             self.look_at_s = now_s + LOOK_S
@@ -71,7 +71,7 @@ class FileIdentity:
 
 
 def purged_error(path: Path) -> StoreReplacedError:
-    """Return the error for a store in use whose file a purge has replaced."""
+    """Return the error of a store in use whose file a purge has replaced."""
     message = f"{path} was purged of secrets while this process had it open: open it again"
     return StoreReplacedError(message, path=str(path))
 

@@ -2,7 +2,7 @@
 
 SQLite finds both by their names. So a database is opened, created and removed under a lock of its directory: no
 process opens a new database while another removes the files of the old one. A process that has a removed database open
-finds another file, or none, under the name (`is_same`), and opens the new one.
+notices that its path leads elsewhere (`is_same`), and opens the new one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APPLICATION_ID = 0x73_74_6C_73
-"""Stands in the first page of an index, so that it is not taken for another database."""
+"""The number in the first page of an index, which distinguishes it from other databases."""
 
 _SQLITE = b"SQLite format 3\0"
 _LOCK_TIMEOUT_S = 10.0
@@ -76,7 +76,7 @@ def index_lock(path: Path) -> Iterator[None]:
 def create_index(path: Path) -> None:
     """Create the file of the index with the store's owner and mode, if there is none. The caller holds the lock.
 
-    An existing file is not opened here: to close it would release the locks that SQLite has on it in this process.
+    An existing file is not opened here, because closing it would release SQLite's locks on it in this process.
 
     Raises:
         FormatError: one of its names belongs to a link, a folder, or something else that is not a regular file.
@@ -96,7 +96,7 @@ def create_index(path: Path) -> None:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise FormatError if the file with the name of the index does not begin as one. Facts: path, journal."""
+    """Raise FormatError if the file with the index's name does not begin like an index. Facts: path, journal."""
     with index_path(path).open("rb") as file:
         start = file.read(len(_SQLITE))
     if not _SQLITE.startswith(start):
@@ -132,7 +132,7 @@ def discard_index(path: Path) -> None:
 
 
 def inode_of(path: Path) -> int:
-    """Return the inode of a file, 0 if there is none."""
+    """Return the inode of a file, or 0 if there is no file."""
     try:
         return os.stat(path).st_ino  # noqa: PTH116 - of each search
     except OSError:

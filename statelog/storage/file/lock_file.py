@@ -1,4 +1,4 @@
-"""LMDB's lock file, as this process has it open. It protects LMDB's locks from a stray `close`, and limits waits.
+"""LMDB's lock file in this process. This module protects LMDB's locks from a stray `close`, and limits waits.
 
 LMDB uses two POSIX locks in the file to find the processes that use the store. Every process has a shared lock on byte
 0, and a lock on the byte whose offset is its process id. If a process closes *any* descriptor of the file, it loses its
@@ -99,8 +99,8 @@ class LockFile:
         """Secure the locks that LMDB has just taken, until `close`.
 
         Returns:
-            False if this process has closed the file meanwhile, so that LMDB's locks are lost. Another process may have
-            initialised the reader table again. The caller must close LMDB and open it again.
+            False if this process has closed the file meanwhile, so that LMDB has lost its locks, and another process
+            may have initialised the reader table. The caller must close LMDB and open it again.
 
         Raises:
             StorageError: the operating system refuses. Facts: path.
@@ -168,6 +168,6 @@ class LockFile:
             self._map.close()
         try:
             if self._has_locks and self._process_id == os.getpid():
-                set_lock(descriptor, _ALL_FREE)  # a child forked without Python's hooks may have it open
+                set_lock(descriptor, _ALL_FREE)  # A child that was forked without Python's hooks may have it open.
         finally:
             os.close(descriptor)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from statelog.storage.file.writer_lock import WriterLock
 
 _FLOCK = struct.Struct("hhqqi")
-"""The layout of `struct flock` on Linux. Another system refuses it, and then counts as a system without OFD locks."""
+"""The layout of `struct flock` on Linux. A system that refuses it counts as a system without OFD locks."""
 
 _SET_LOCK: int = getattr(fcntl, "F_OFD_SETLK", -1)
 _GET_LOCK: int = getattr(fcntl, "F_OFD_GETLK", -1)
@@ -121,7 +121,7 @@ class FileLocks:
         try:
             self.acquire_presence(timeout_s)
             if not read_only:
-                self._acquire(_WRITABLE.shared, timeout_s)  # Then no other process ends the session of the WAL.
+                self._acquire(_WRITABLE.shared, timeout_s)  # This keeps the session of the WAL open.
             yield
         except BaseException:
             self._try(_PRESENCE.free)
@@ -135,7 +135,7 @@ class FileLocks:
         """Keep other processes from opening the file while the `with` block replaces it.
 
         Raises:
-            StoreLockedError: other processes open it all the time. Facts: path, timeout_s.
+            StoreLockedError: other processes are opening it until the timeout. Facts: path, timeout_s.
         """
         self._acquire(_OPENING.exclusive, timeout_s)
         try:
@@ -160,7 +160,7 @@ class FileLocks:
             yield is_alone
             is_left = True
         finally:
-            if self.supported:  # Before the next process asks whether it is alone.
+            if self.supported:  # Release it before the next process checks whether it is alone.
                 set_lock(self.descriptor, _WRITABLE.free if is_left else _WRITABLE.shared)
                 set_lock(self.descriptor, _OPENING.free)
 
@@ -195,7 +195,7 @@ class FileLocks:
             time.sleep(_PAUSE_S_MAX)
 
     def _may_be_open_without(self) -> bool:
-        """Return True if another process may have the data file open without having LMDB's lock file open (yet)."""
+        """Return True if another process may have the data file open, but not (yet) LMDB's lock file."""
         return is_held(self.descriptor, _OPENING.exclusive) or is_held(self.descriptor, _UNTABLED.exclusive)
 
     def note_untabled(self) -> None:
@@ -212,7 +212,7 @@ class FileLocks:
         """Acquire the writer lock.
 
         Raises:
-            StoreLockedError: another process wrote all the time allowed. Facts: path, timeout_s.
+            StoreLockedError: another process wrote until the timeout. Facts: path, timeout_s.
         """
         if self.writer is not None:
             self.writer.acquire(timeout_s)
@@ -243,7 +243,7 @@ class FileLocks:
         """Let one process finish a checkpoint while its `with` block runs. Yield True if it is this one.
 
         Raises:
-            StoreLockedError: another process does not end, and `is_awaited` is True. Facts: path, timeout_s.
+            StoreLockedError: with `is_awaited`, another process did not finish it in time. Facts: path, timeout_s.
         """
         if is_awaited:
             self._acquire(_FINISHING.exclusive, timeout_s)
@@ -268,7 +268,7 @@ class FileLocks:
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
     def _try_file(self) -> bool:
-        """Take the lock of the whole file, which shows this process to others on a system without OFD locks.
+        """Take the lock of the whole file. On a system without OFD locks, it shows others that the store is in use.
 
         Returns:
             False if another process has a conflicting lock. True also if the file system has no such locks.
@@ -282,7 +282,7 @@ class FileLocks:
         return True
 
     def _flock(self, kind: int) -> bool:
-        """Change the kind of the lock of the whole file. If others have a conflicting lock, return False."""
+        """Change the kind of the lock of the whole file. Return False if others have a conflicting lock."""
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -344,5 +344,4 @@ def _raise_foreign(error: OSError) -> None:
 
 
 is_owned = methodcaller("_is_owned")
-"""Called with a lock that a thread may acquire again: return True if this thread has it. `threading.Condition` asks the
-same question."""
+"""Return True if this thread has acquired a re-entrant lock. `threading.Condition` calls the same method."""

@@ -1,4 +1,4 @@
-"""A word in the data file, which tells every process that the file has a successor, is a successor, or is fenced.
+"""A word in the data file, which shows every process that the file has a successor, is a successor, or is fenced.
 
 The word is in the first page, before the dirty flag, where LMDB never writes. Every process that has the store open
 maps it. A compaction writes `MOVED` with the writer lock, just before it renames the new file. A process that finds
@@ -32,7 +32,7 @@ NOT_MOVED = memoryview(bytes(8)).cast("Q")
 
 
 def map_word(descriptor: int) -> memoryview:
-    """Map the word of a file, read-only. If the file is not a store, it may have any value. Raises OSError."""
+    """Map the word of a file, read-only. In a file that is not a store, it may have any value. Raises OSError."""
     if os.fstat(descriptor).st_size < _AT + 8:
         return NOT_MOVED
     page = mmap.mmap(descriptor, _AT + 8, prot=mmap.PROT_READ)

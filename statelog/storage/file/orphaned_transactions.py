@@ -1,8 +1,8 @@
-"""Orphaned transactions: an interrupt came as their `with` block was about to end them.
+"""Orphaned transactions: an interrupt came just before the end of their `with` blocks.
 
-A signal handler may raise where `__exit__` begins, and nobody calls `__exit__` again. After the frames that the
-interrupt went through are gone, only the set of active transactions refers to the transaction. A thread that waits for
-all transactions to end ends the orphaned ones.
+A signal handler may raise where `__exit__` begins, and nobody calls `__exit__` again. When the frames that the
+interrupt passed are gone, only the set of active transactions refers to the transaction. A thread that waits until all
+transactions have ended ends the orphaned ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How entries fill LMDB's pages: the best order for putting records, and the number of pages of an ordered copy.
+"""The filling of LMDB's pages: the best order for putting records, and the number of pages of an ordered copy.
 
 If a page overflows at its end, LMDB moves its last node to a new page, with the new node. So records that are put in
 ascending order leave space for one node in each page. If two records fit into a page, this is half of the space.

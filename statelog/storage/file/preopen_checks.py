@@ -1,7 +1,7 @@
 """Checks of the raw file before LMDB maps it.
 
-LMDB trusts its file. A missing end causes a SIGBUS, and a wrong meta page an abort, without an exception. So the two
-meta pages are read and checked here. A file without the pages that they name is never mapped.
+LMDB trusts its file. A missing end causes a SIGBUS, and a wrong meta page an abort, without an exception. So this
+module reads and checks the two meta pages. A file that lacks the pages they name is never mapped.
 
 Layout of LMDB 0.9 on 64-bit machines, in native byte order: page header (16 bytes), magic u32, version u32,
 address u64, map size u64, two database records of 48 bytes (free list, main), last page u64, transaction id u64.
@@ -81,8 +81,8 @@ class Meta(NamedTuple):
 def check_file(descriptor: int, path: Path) -> Meta:
     """Return the live meta page of a file that is safe to map.
 
-    If another process commits, the bytes that are read may be of two moments. So only a failure of every attempt is
-    reported.
+    While another process commits, the bytes may be a mixture of two states. So an error is raised only if every attempt
+    fails.
 
     Raises:
         FormatError: the file is not an LMDB file, or is one of another version or machine. Facts: path.
@@ -160,9 +160,9 @@ class FirstPages(NamedTuple):
 
     Attributes:
         data: both meta pages, padded with zeros.
-        page_size_bytes: of one page.
-        last_page: number of the last page.
-        free: numbers of the free pages.
+        page_size_bytes: the size of a page.
+        last_page: the number of the last page.
+        free: the numbers of the free pages.
     """
 
     data: bytes
@@ -172,7 +172,7 @@ class FirstPages(NamedTuple):
 
 
 def read_first_pages(descriptor: int, path: Path, transaction_id: int) -> FirstPages | None:
-    """Return the first pages at a commit whose snapshot a reader has, or None if its meta page was overwritten.
+    """Return the first pages at a commit. A reader must have its snapshot. None if its meta page was overwritten.
 
     Raises:
         CorruptionError: the free list is damaged. Facts: path.
@@ -227,7 +227,7 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
     stale_key = None
     with contextlib.suppress(CorruptionError):
         stale_key = _last_free_key(descriptor, path, stale)
-    if live_key is None:  # A new file, in which nothing was freed yet.
+    if live_key is None:  # A new file, which has no freed pages yet.
         if stale_key is not None or second - first > 1:
             raise _damaged(path, facts)
     elif live_key != live.transaction_id:

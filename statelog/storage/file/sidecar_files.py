@@ -1,6 +1,6 @@
 """The sidecar files of a data file: the write-ahead log (WAL), the shared state, and LMDB's lock file.
 
-A file of somebody else that has one of their names is neither read nor overwritten nor removed.
+A foreign file with one of their names is neither read nor overwritten nor removed.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
     """Open the WAL of the store at `path` for reading and writing.
 
     Args:
-        path: of the data file.
-        store: status of the data file. With it, create a WAL if there is none.
+        path: the path of the data file.
+        store: the status of the data file. With it, create a WAL if there is none.
 
     Raises:
         FileNotFoundError: there is no WAL, and `store` was not given.
@@ -80,7 +80,7 @@ def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> i
 
 def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:
     """Return the error of a store whose sidecar file needs the name of another file."""
-    message = f"{other} {what}, and stands where {path} needs a file of its own: move it elsewhere"
+    message = f"{other} {what}, and {path} needs this name for a file of its own: move it elsewhere"
     return FormatError(message, path=str(path), journal=str(other))
 
 
@@ -159,8 +159,8 @@ def open_lock_file(path: Path, locks: FileLocks, *, read_only: bool) -> int | No
     Raises:
         FormatError: a store, a symbolic link, or something other than a regular file has its name. LMDB would overwrite
             it, or the target of the link. Facts: path, journal.
-        StoreReplacedError: it belongs to an earlier data file of this path, which is still in use; or others use
-            another lock file. Facts: path.
+        StoreReplacedError: it belongs to an earlier data file of this path, which is still in use, or other processes
+            use another lock file. Facts: path.
         AccessError, StoreFullError, StorageError: the operating system refuses. Facts: path, of the lock file.
     """
     lock_file = lock_path(path)

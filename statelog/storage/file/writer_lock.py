@@ -1,4 +1,4 @@
-"""The writer lock, which one process owns at a time. It is fair, has a time-out, and survives the death of its owner.
+"""The writer lock, which one process owns at a time. It is fair, has a timeout, and survives the death of its owner.
 
 The lock is a robust mutex in a small file that all processes map (native/writer_lock.c). Waiting processes get it in
 order of arrival. If its owner dies, the next process gets it, and learns that it has to repair.
@@ -48,7 +48,7 @@ _HELD_AT: Final = 0
 _ABANDONED_AT: Final = 1
 
 _pages_kept: list[WriterPage] = []
-"""Pages that stay mapped, because another thread than the owner of the lock dropped it."""
+"""Pages that stay mapped, because the lock was dropped by a thread that did not own it."""
 
 
 class WriterLock:
@@ -66,11 +66,11 @@ class WriterLock:
             lock.release()
 
     Args:
-        descriptor: of the lock's file, open for reading and writing while the lock is used.
-        path: of the data file, for messages.
-        is_first: initialise the lock. The process has to know that no other process uses the file. It must do so,
-            because a file from before a reboot may name an owner that no longer exists.
-        at: offset of the lock in the file, a multiple of `mmap.ALLOCATIONGRANULARITY`.
+        descriptor: a descriptor of the lock's file, open for reading and writing while the lock is used.
+        path: the path of the data file, for messages.
+        is_first: initialise the lock, because no other process uses the file. This is needed after a reboot, when the
+            file may name an owner that no longer exists.
+        at: the offset of the lock in the file, a multiple of `mmap.ALLOCATIONGRANULARITY`.
 
     Raises:
         FormatError: the file is not a lock that this build can use. Facts: path.
@@ -85,7 +85,7 @@ class WriterLock:
         self._pid = os.getpid()
         self._place: WriterPage | _LockedByte | None = None
         self.needs_repair = False
-        """Whether an owner had died before the last acquisition, and no process has repaired what it left."""
+        """Whether an owner has died, and no process has repaired the store since."""
         try:
             if is_first:
                 os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), at)  # A full disk could not fill a hole.
@@ -95,7 +95,7 @@ class WriterLock:
             raise StorageError(message, path=str(path)) from error
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
-        """Abandon a lock that is still owned before its page is unmapped. Afterwards, the kernel could not do so."""
+        """Abandon a lock that is still owned, while its page is mapped. Later, the kernel could not do so."""
         place = self._place
         if isinstance(place, WriterPage) and self._pid == getpid() and not place.abandon():
             _pages_kept.append(place)
@@ -109,7 +109,7 @@ class WriterLock:
         """Acquire the lock, and return `needs_repair`. Signal handlers run while it waits.
 
         Raises:
-            StoreLockedError: another process held the lock all the time. Facts: path, timeout_s.
+            StoreLockedError: another process held the lock until the timeout. Facts: path, timeout_s.
             ForkedError: this process was forked since the lock was opened.
             StorageError: the lock is damaged, so no process can own it.
         """
@@ -130,7 +130,7 @@ class WriterLock:
         return self.needs_repair
 
     def try_acquire(self) -> bool:
-        """Acquire the lock if it is free, even before waiting processes. Return False if it is not free.
+        """Acquire the lock if it is free, even if processes wait for it. Return False if it is not free.
 
         Raises:
             ForkedError, StorageError: as `acquire` does.
@@ -147,7 +147,7 @@ class WriterLock:
         return status != LOCK_BUSY
 
     def mark_repaired(self) -> None:
-        """Record, as the owner, that what a dead owner left was repaired. Until then, each owner has to repair."""
+        """Record that this owner has repaired the store after a dead owner. Until then, each owner has to repair it."""
         self._usable_place().mark_repaired()
         self.needs_repair = False
 
@@ -155,9 +155,8 @@ class WriterLock:
         """Release the lock. Do nothing if it is not held.
 
         Args:
-            goes_on: keep the turn of this process, because a change of process costs as much as a commit, if the
-                process came back within 200 us the last time. The next process writes 2 ms after the turn began, or
-                after this process has not written for 200 us.
+            goes_on: keep the turn of this process if it came back within 200 us the last time, because a change of
+                process costs as much as a commit. The turn ends after 2 ms, or after 200 us without a write.
 
         Raises:
             UsageError: another thread has acquired the lock.
@@ -185,7 +184,7 @@ class WriterLock:
             message = "the system has no robust mutexes"
             raise OSError(message)
         if not page.is_valid():
-            message = f"{self._path} is no writer lock of this build: close the store in all processes first"
+            message = f"{self._path} is not a writer lock of this build: close the store in all processes first"
             raise FormatError(message, path=str(self._path))
         return page
 
@@ -251,7 +250,7 @@ class _LockedByte:
         if self.is_held:
             os.pwrite(self._descriptor, b"\0", self._at + _HELD_AT)
         self.is_held = False
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)  # Also if an interrupt came before it was recorded.
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)  # The owner may not be recorded yet.
         return LOCK_OWNED
 
     def mark_repaired(self) -> None:

@@ -1,8 +1,8 @@
 """The slot file: the wake-up file beside a store, in which waiters have their slots. The first waiter creates it.
 
-It is not LMDB's lock file, because LMDB initialises that at will, and closing it would release LMDB's locks. Beside the
-store, the file is shared by every process that has the store's directory, in any container. Still, some processes may
-not share it. So `SlotFile` compares the records that commits have counted in the file with the growth of the log.
+The slots are not in LMDB's lock file, because LMDB may initialise that file at any time, and closing it would release
+LMDB's locks. All processes that have the store's directory share the slot file, in any container. Still, some processes
+may not share it. So `SlotFile` compares the records that commits have counted in the file with the growth of the log.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 SLICE_S = 0.05
-"""The longest sleep on a slot, and the time between two looks of a committing process for a file that is missing."""
+"""The longest sleep on a slot, and the time after which a committing process looks again for a missing file."""
 
 _LOOK_S = 0.5
-"""The time between two looks of a process that has the file, whether the file is still there."""
+"""The time after which a process that has the file checks again whether it is still there."""
 
 _COUNT_S = 0.25
-"""A commit that is not counted in the file for this time has not reached it: by then, all processes have found it."""
+"""A commit that is not counted in the file after this time never will be: by then, its process has found the file."""
 
 _COUNTS = 1 << 64
 
@@ -104,7 +104,7 @@ class SlotFile:
 
     Attributes:
         file: the mapped file, or None.
-        look_at_s: when to look again whether the file is there and the same.
+        look_at_s: when to check again whether the file is there and the same.
     """
 
     def __init__(self, file: LmdbFile) -> None:
@@ -114,7 +114,7 @@ class SlotFile:
         self._path = str(wake_path(file.path))
         self._mapped_at_s = 0.0
         self._suspect: tuple[int, float] | None = None
-        """The number of uncounted records before a commit that was not counted, and when that commit was seen."""
+        """A commit that is not counted yet: the number of uncounted records before it, and when it was seen."""
         self._is_unreached = False
 
     def slots(self, *, create: bool) -> kernels.WakeSlots | None:
@@ -139,19 +139,19 @@ class SlotFile:
         return self.file
 
     def close(self) -> None:
-        """Use no file any more."""
+        """Stop using the file."""
         self.file = None
         self.look_at_s = float("inf")
 
     # --- commits that do not reach the file -----------------------------------------------
 
     def note_no_file(self) -> None:
-        """Record that a commit was made while there was no file."""
+        """Record that a commit was made without a file."""
         self._is_unreached = True
 
     @property
     def unreached(self) -> bool:
-        """Whether a process has committed that does not share the file with this one."""
+        """Whether a process that does not share the file has committed."""
         with contextlib.suppress(StatelogError):
             self.settle_suspicion(None)
         return self._is_unreached
@@ -163,7 +163,7 @@ class SlotFile:
         return gap - _COUNTS if gap >= _COUNTS // 2 else gap
 
     def commit_number(self) -> int | None:
-        """Return LMDB's number of the last commit, at little cost, or None if it is not known now."""
+        """Return LMDB's number of the last commit, which costs little, or None if it is not known now."""
         file = self._file
         with contextlib.suppress(lmdb.Error, AttributeError):  # The store is closed, or is being opened again.
             if not file.has_moved:
@@ -179,7 +179,7 @@ class SlotFile:
         """Decide whether a commit has not reached the file. A commit has some time to be counted.
 
         Args:
-            gap: the number of uncounted records before a commit that was not counted; None: there is no such commit.
+            gap: the number of uncounted records before a commit that is not counted; None if there is no such commit.
         """
         now_s = time.monotonic()
         if gap is not None and now_s >= self._mapped_at_s + _COUNT_S and self._suspect is None:
@@ -199,7 +199,7 @@ def _is_own(descriptor: int) -> bool:
 
 
 def _lengthen(descriptor: int, size_bytes: int) -> None:
-    """Allocate the whole file. If a full disk could not fill a hole, a process that writes there would be killed."""
+    """Allocate the whole file. If the disk is full, a process that writes into a hole would be killed."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, kernels.WAKE_FILE_SIZE_BYTES)
     else:

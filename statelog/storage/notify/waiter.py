@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _DOUBT_SLICE_S = 0.005
 _DOUBT_S = 0.05
-"""The time in which a commit has to count its records. Meanwhile, the waiter looks every `_DOUBT_SLICE_S`."""
+"""The time that a commit has to count its records. Meanwhile, the waiter looks every `_DOUBT_SLICE_S`."""
 
 STALE_MS = 1000
 """Wake-ups skip a waiter that has not renewed its slot for this time."""
@@ -53,7 +53,7 @@ class Waiter:
 
     @property
     def position(self) -> int:
-        """The record up to which the waiter has read: see `Wake.positions`. 0: it does not matter."""
+        """The LSN up to which the waiter has read, for `Wake.positions`, or 0."""
         return self._position
 
     @position.setter
@@ -94,7 +94,7 @@ class Waiter:
             slots.call(place)
 
     def was_called(self) -> bool:
-        """Renew the slot, and return at once whether the waiter was notified. For a waiter that has a bell."""
+        """Renew the slot, and return True if the waiter was notified. A waiter with a bell calls this to poll."""
         slots, place = self._slots, self._place
         if slots is None or place is None or self._slot_file.slots(create=True) is not slots:
             return self.pass_slice(0.0)
@@ -130,7 +130,7 @@ class Waiter:
     def wait(self, timeout_s: float) -> bool:
         """Wait until notified. Return False if the time is up.
 
-        A notification since the waiter entered, or since this returned last, counts. A wake-up may be spurious.
+        Notifications count since the waiter entered, or since this method returned last. A wake-up may be spurious.
 
         Raises:
             ClosedError, ForkedError: the store cannot be used.
@@ -144,7 +144,7 @@ class Waiter:
                 return False
 
     def pass_slice(self, timeout_s: float, longest_s: float = SLICE_S) -> bool:
-        """Wait as `wait` does, but for `longest_s` at most."""
+        """Wait as `wait` does, but for at most `longest_s`."""
         timeout_s = min(timeout_s, _DOUBT_SLICE_S if self._doubt_at_s else longest_s)
         slots, place = self._slots, self._place
         if slots is None or place is None:

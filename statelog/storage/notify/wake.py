@@ -74,19 +74,19 @@ class Wake:
             slots.call_mask(mask | ANY)
 
     def defer(self, mask: int, lsn: int) -> None:
-        """Let `tell_flushed` notify waiters after the record `lsn` is flushed."""
+        """Let `tell_flushed` notify the waiters of `mask` after the record `lsn` is flushed."""
         with self._lock:
             if len(self._pending) >= _PENDING_MAX:
                 mask |= self._pending.pop()[1]
             self._pending.append((lsn, mask))
 
     def tell_flushed(self, lsn: int) -> None:
-        """Notify the waiters that `defer` has left. The log is flushed up to `lsn`."""
+        """Notify the deferred waiters. The log is flushed up to `lsn`."""
         if self._pending and self._pending[0][0] <= lsn:
             self.notify(0, lsn)
 
     def notify_all(self) -> None:
-        """Wake all waiters: the process that has committed has died, so its masks are not known."""
+        """Wake all waiters, because a process has died after a commit, and its masks are not known."""
         self.notify(EVERYBODY, 0)
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Wake:
         return Waiter(self.slot_file, mask, subject, bell)
 
     def positions(self, *, within_s: float) -> int | None:
-        """Return the lowest position of waiters that wait now, or did so within the time; None if none has one."""
+        """Return the lowest position of waiters that wait now or did so recently, or None if there is none."""
         slots = self.slot_file.slots(create=False)
         return None if slots is None else slots.lowest_position(within_ms=int(within_s * 1000))
 

@@ -1,6 +1,6 @@
 """The background flusher: a thread that flushes commits later, and makes a checkpoint when the store is idle.
 
-No promise depends on it. Without the thread, closing the store flushes its commits, and an idle store has no
+No guarantee depends on this thread. Without it, closing the store flushes its commits, and an idle store has no
 checkpoint. The thread starts with the first commit, and sleeps while it has nothing to do.
 """
 
@@ -28,13 +28,13 @@ _PATIENCE_S = 0.1
 """How long the thread waits for the writer lock."""
 
 _LOOK_S = 0.02
-"""How long the thread sleeps between two looks, at most."""
+"""The longest sleep of the thread between two looks."""
 
 
 class Alarm:
     """Wakes the one thread that waits for it. A signal handler that raises in `set` leaves it usable.
 
-    `threading.Event` does not: it takes a lock of its own, and an interrupt can come before it releases the lock.
+    `threading.Event` would not stay usable, because an interrupt can come before it releases its own lock.
     """
 
     __slots__ = ("_lock",)
@@ -59,10 +59,10 @@ class BackgroundFlusher:
 
     Attributes:
         interval_s: the time between two flushes, the shortest of all openings of the store.
-        flushes: commits have left their flush to the thread.
-        is_at_work: the thread looks at intervals. Otherwise it sleeps until a commit wakes it.
-        has_thread: the thread has started.
-        commits: number of commits. A write transaction adds 1, and calls `commit_made` if the thread has to know.
+        flushes: whether commits have left their flush to the thread.
+        is_at_work: whether the thread looks at intervals. Otherwise it sleeps until a commit wakes it.
+        has_thread: whether the thread has started.
+        commits: the number of commits. A write transaction adds 1, and calls `commit_made` if the thread has to act.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class BackgroundFlusher:
         self.has_thread = False
         self.commits = 0
         self._alarm = Alarm()
-        """Wakes the thread. A thread whose alarm is no longer this one ends."""
+        """Wakes the thread. A thread with another alarm ends."""
 
     def commit_made(self, *, is_flushed: bool) -> None:
         """Start or wake the thread for a commit that is about to be made. The caller holds `write_lock`.
 
-        `is_flushed`: the commit does not leave its flush to the thread.
+        `is_flushed`: whether the commit flushes itself.
         """
         if self._wal.is_off:
             return
@@ -124,9 +124,9 @@ class BackgroundFlusher:
                 unflushed = self._flush_for_others(alarm, unflushed)
 
     def _flush_for_others(self, alarm: Alarm, before: int) -> int:
-        """Flush commits of other processes that have been unflushed since the last call: those processes have died.
+        """Flush commits that have been unflushed since the last call, because the processes that made them have died.
 
-        Return the LSN of the last unflushed record, which the next call compares with its own.
+        Return the LSN of the last unflushed record, which is `before` in the next call.
         """
         file, now = self._file, self._wal.unflushed_to()
         if now and now == before:
@@ -134,7 +134,7 @@ class BackgroundFlusher:
                 with file.write_lock, file.locks.writing(min(file.lock_timeout_s, _PATIENCE_S)):
                     if self._alarm is not alarm:
                         return 0
-                    self._checkpointer.prepare()  # Opens the WAL if this process has not written yet.
+                    self._checkpointer.prepare()  # This opens the WAL if this process has not written yet.
                     self.start()
                 self._wal.flush()
                 self._wake.notify_all()
@@ -151,7 +151,7 @@ class BackgroundFlusher:
             alarm.wait(max(min(left_s, _LOOK_S), 0.0) if self.flushes else _LOOK_S)
             if self._alarm is not alarm:
                 return
-            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # The next writer meets it, too.
+            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # The next writer gets it, too.
                 now_s = time.monotonic()
                 if self.flushes and now_s >= flushed_s + interval_s:
                     flushed_s = now_s

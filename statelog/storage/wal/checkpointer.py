@@ -1,4 +1,4 @@
-"""Checkpoints of the write-ahead log (WAL): they make a later snapshot of the data file durable. DESIGN.md section 6.
+"""Checkpoints of the write-ahead log (WAL), which make a later snapshot of the data file durable. DESIGN.md section 6.
 
 LMDB flushes nothing by itself here. Only the *durable snapshot* is certainly on the disk: the WAL has a copy of its
 meta page, and a read transaction of some process, the *snapshot pin*, keeps LMDB from reusing its pages. Later commits
@@ -78,7 +78,7 @@ class Checkpointer:
         self._finishing = threading.RLock()
         """Held by a thread that finishes a checkpoint, and while the WAL is closed or replaced."""
         self._adopted = 0
-        """A durable epoch. This process has no pins of epochs before it."""
+        """A durable epoch. This process has no pins of earlier epochs."""
 
     @property
     def needs_checkpoint(self) -> bool:
@@ -113,7 +113,7 @@ class Checkpointer:
         assert shared is not None
         words = shared.words
         epoch = words[EPOCH]
-        # Nearly every commit finds the durable snapshot pinned, and nothing broken, under way or due.
+        # Nearly always, the durable snapshot is pinned, no flush has failed, and no checkpoint is under way or due.
         self.is_plain = (
             epoch == words[DURABLE] == words[DONE] == words[PINS + (epoch & 1)] == self._adopted
             and words[TAKEN] <= words[TAKEN_MAX]
@@ -169,8 +169,8 @@ class Checkpointer:
         """Make the snapshot of the last commit the durable one, and pin it. No other process writes meanwhile.
 
         Raises:
-            StorageError: a flush failed. The durable snapshot is as before, and nothing is written before the store was
-                closed and opened. Facts: path.
+            StorageError: a flush failed. The durable snapshot is as before, and nothing can be written until the store
+                was closed and opened again. Facts: path.
             JournalMissingError: somebody removed the WAL of a store in use. Facts: path, journal.
             lmdb.Error: LMDB cannot begin a read transaction.
         """
@@ -178,7 +178,7 @@ class Checkpointer:
         wal.look_for_file()
         if wal.is_gone:
             wal.refuse_if_broken()
-        if shared.epoch > shared.durable_epoch:  # The half of the epoch before is needed until this has ended.
+        if shared.epoch > shared.durable_epoch:  # The half of the previous epoch is needed until its checkpoint ends.
             self._finish_and_adopt()
         self._begin()
         self._finish_and_adopt()
@@ -206,9 +206,9 @@ class Checkpointer:
         self._schedule()
 
     def _schedule(self) -> None:
-        """Set when the next checkpoint is due: after a number of pages, or half of the free pages if they are more.
+        """Set when the next checkpoint is due: after a number of pages, or half of the free pages if these are more.
 
-        The pages that one epoch takes are reused in the next epoch but one. So the file grows by no more than that.
+        The pages that one epoch takes are reused two epochs later. So the file grows by no more than that.
         """
         shared, found = self._wal.shared(), collect_statistics(self._file)
         held_max = INTERVAL_HELD_PAGES_MAX if self._is_interval else HELD_PAGES_MAX
@@ -219,7 +219,7 @@ class Checkpointer:
         """Flush the data file and the slot of a checkpoint that any process has begun (J3). Needs no lock.
 
         Args:
-            is_awaited: wait for a process that is finishing it. Without it, leave the checkpoint to that process.
+            is_awaited: wait for another process that is finishing it. Otherwise, leave it to that process.
 
         Raises:
             StorageError: a flush failed. Nothing is written any more.
@@ -246,7 +246,7 @@ class Checkpointer:
                     raise
                 raise wal.fail() from error
             shared.size_bytes = size_bytes
-            if slot.epoch in self.pins:  # Before `done` is set: until then no other checkpoint can begin, and die.
+            if slot.epoch in self.pins:  # Check this before `done` is set, because then another checkpoint may begin.
                 file.handles.check_readers()
             shared.done = slot.epoch
             if slot.lsn > shared.flushed:
@@ -286,7 +286,7 @@ class Checkpointer:
     def checkpoint_when_idle(self) -> bool:
         """Make all commits durable in the data file, and release the pins.
 
-        Return False if another process is about to do so: the caller does not wait for it.
+        Return False, without waiting, if another process is about to do so.
         """
         wal, shared = self._wal, self._wal.shared_state
         if shared is None or not shared.epoch or not wal.is_open or wal.is_broken or shared.is_broken:
@@ -317,7 +317,7 @@ class Checkpointer:
         return True
 
     def release_pins(self) -> None:
-        """End all pins of this process, and record it. The next writer pins again, or makes a checkpoint (J2)."""
+        """End all pins of this process, and record that. The next writer pins again, or makes a checkpoint (J2)."""
         shared = self._wal.shared_state
         if shared is not None:
             for epoch in self.pins.epochs:
@@ -328,7 +328,7 @@ class Checkpointer:
         """Acquire the writer lock, and end all pins of this process, because LMDB is about to end them.
 
         Raises:
-            StoreLockedError: another process writes all the time.
+            StoreLockedError: another process writes until the timeout.
         """
         if self.pins:
             with self._file.locks.writing(timeout_s):
@@ -341,9 +341,9 @@ class Checkpointer:
             self.pins.drop_before(shared.durable_epoch)
 
     def look_for_pins(self) -> None:
-        """Clear the words of pins that LMDB has forgotten (J2). The caller has opened LMDB, and written nothing.
+        """Clear the words of pins that LMDB has dropped (J2). The caller has opened LMDB, and written nothing.
 
-        LMDB forgets all readers when it is opened and no other process has it open, because their process has died.
+        LMDB drops all readers when it is opened while no other process has it open, because their processes have died.
         """
         shared = self._wal.shared_state
         if shared is None or not shared.epoch:
@@ -355,7 +355,7 @@ class Checkpointer:
                 shared.note_pin(epoch, is_held=False)
 
     def may_check_readers(self) -> bool:
-        """Return True if LMDB may forget dead processes, because none of their pins is needed (J2)."""
+        """Return True if LMDB may drop dead readers, because none of their pins is needed (J2)."""
         shared = self._wal.shared_state
         if shared is None:
             return not self._file.locks.is_open_for_writing()
@@ -368,11 +368,11 @@ class Checkpointer:
     def _join(self) -> None:
         """Open the WAL that other processes use, or create one."""
         file, wal, shared = self._file, self._wal, self._wal.shared()
-        file.locks.file.check()  # Otherwise the WAL may be that of a file that has taken the place of ours.
+        file.locks.file.check()  # The WAL may belong to a file that has replaced ours.
         flagged = read_dirty_flag(file.locks.descriptor)
         try:
             epoch = wal.open(flagged)
-            if flagged is None:  # Processes of a session that has ended may have left their words.
+            if flagged is None:  # A session that has ended may have left its words.
                 shared.reset()
             if not shared.epoch:
                 self._begin_session(epoch)
@@ -418,7 +418,7 @@ class Checkpointer:
         """Flush everything and remove the WAL, so that one file is left. No other process has the store open.
 
         Raises:
-            OSError, lmdb.Error, StorageError: it failed. The WAL stays, and the next opening reads it.
+            OSError, lmdb.Error, StorageError: the removal failed. The WAL stays, and the next opening reads it.
         """
         file, wal, shared = self._file, self._wal, self._wal.shared_state
         if wal.is_off or shared is None or (wal.is_broken and not wal.is_gone) or shared.is_broken:
@@ -437,14 +437,14 @@ class Checkpointer:
                 flush_file(data)
                 if armed:
                     point("checkpoint.before_unlink")
-                if not wal.is_open or wal.is_kept():  # Otherwise the WAL at the path is that of another file.
+                if not wal.is_open or wal.is_kept():  # Otherwise the path names the WAL of another file.
                     remove_journal(file.path)
                 if armed:
                     point("checkpoint.after_unlink")
             except BaseException:
                 if not wal.is_open or wal.is_kept():
                     self._set_flag_again(session)
-                else:  # An interrupt came after the removal: nothing may be appended to the removed file.
+                else:  # After an interrupt, nothing may be appended to the removed file.
                     self._end_session()
                 raise
             self._end_session()
@@ -465,28 +465,28 @@ class Checkpointer:
             raise self._wal.fail() from error
 
     def leave(self) -> None:
-        """Close the WAL. What is committed stays in it. Needs no lock.
+        """Close the WAL, which keeps the commits. Needs no lock.
 
         Raises:
             StoreLockedError: this process has a pin that others rely on, and cannot get the lock to release it.
         """
         with contextlib.suppress(StatelogError):
-            self._wal.flush()  # Otherwise nothing would be flushed before another process commits.
+            self._wal.flush()  # Otherwise, nothing is flushed until another process commits.
         with self._finishing:  # A thread that finishes a checkpoint needs the WAL.
             self.release_pins_within(self._file.lock_timeout_s)
             self._wal.close()
 
     def leave_after_fork(self) -> None:
-        """Close the WAL in a forked child, and touch nothing else of the parent's."""
-        self._wal.flushing = threading.RLock()  # A thread of the parent may have held them.
+        """Close the WAL in a forked child, without an effect on the parent."""
+        self._wal.flushing = threading.RLock()  # A thread of the parent may hold the copied locks.
         self._finishing = threading.RLock()
         self._wal.close()
 
     @contextlib.contextmanager
     def moving(self) -> Iterator[None]:
-        """Be in no session while the `with` block opens the successor of the data file.
+        """Leave the session while the `with` block opens the successor of the data file.
 
-        At the end, close what this process had open of the former file. If the block raises, use it again.
+        At the end, close the former WAL and shared state. If the block raises, use them again.
         """
         wal = self._wal
         with self._finishing, wal.flushing:

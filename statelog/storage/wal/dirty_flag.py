@@ -1,4 +1,4 @@
-"""The dirty flag: it marks a store that is in use, or was not closed. FORMAT.md section 8.
+"""The dirty flag marks a store that is in use, or was not closed. FORMAT.md section 8.
 
 The flag is in the data file, behind the first meta page, where LMDB never writes. A process sets it before it
 acknowledges its first commit, and clears it after everything is flushed. If the flag is set and the WAL is missing,
@@ -24,12 +24,12 @@ _EXTENT_SIZE_BYTES = 32
 
 
 class FlushedExtent(NamedTuple):
-    """How much of a session's WAL is on the disk. The WAL never has less.
+    """The part of a session's WAL that is on the disk. The WAL never has less.
 
     Attributes:
-        epoch: of the newest flushed slot.
-        size_bytes: of the file.
-        lsn: of a record. All commits up to this record were flushed.
+        epoch: the epoch of the newest flushed slot.
+        size_bytes: the size of the file.
+        lsn: the LSN up to which all commits were flushed.
     """
 
     epoch: int
@@ -41,7 +41,7 @@ NO_EXTENT = FlushedExtent(0, 0, 0)
 
 
 def read_dirty_flag(descriptor: int) -> bytes | None:
-    """Return the session that was not closed. None: the flag is not set. Empty bytes: the flag is damaged."""
+    """Return the session that was not closed, None if the flag is not set, or empty bytes if it is damaged."""
     stored = os.pread(descriptor, _SIZE_BYTES, _AT)
     if stored == bytes(_SIZE_BYTES) or len(stored) < _SIZE_BYTES:
         return None

@@ -1,4 +1,4 @@
-"""Reader slots: the slots of LMDB's reader table. Snapshot pins, snapshots and short reads of all processes share them.
+"""The slots of LMDB's reader table, which the snapshot pins, snapshots and short reads of all processes share.
 
 A snapshot pin keeps LMDB from reusing the pages of the durable snapshot (invariant J2).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 _CHECK_TIMEOUT_S = 0.1
-"""How long a search for dead readers waits for the writer lock. Another search will follow."""
+"""How long a search for dead readers waits for the writer lock. It is repeated later."""
 
 
 class SnapshotPins:
@@ -127,7 +127,7 @@ class ReaderSlots:
         """Release the slots of dead processes, whose snapshots keep pages from reuse. Return their number.
 
         Raises:
-            StoreLockedError: another process writes, so one of the slots may be a pin that it needs.
+            StoreLockedError: another process writes, and may need a pin in one of the slots.
         """
         file = self._file
         with file.write_lock, file.locks.writing(min(file.lock_timeout_s, _CHECK_TIMEOUT_S)):

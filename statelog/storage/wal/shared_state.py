@@ -3,9 +3,9 @@
 The first page has the writer lock, and the second the lock of the process that flushes the WAL. Words of 64 bits
 follow. The owner of the writer lock writes them, with three exceptions: `flushed` is written by any process that has
 flushed, `done` by the owner of the lock of the checkpoint, and `is_broken` by any process. The file is not durable: the
-first process that opens a store for writing initialises it, and the last one removes it. A failed flush is an
-exception: it is remembered until the store was recovered, which waits until all processes that use the file have ended.
-DESIGN.md section 6.
+first process that opens a store for writing initialises it, and the last one removes it. Only a failed flush
+(`is_broken`) is remembered until recovery, which waits until all processes that use the file have ended. DESIGN.md
+section 6.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNKNOWN: Final = 2**64 - 1
-"""Stands in place of an LSN while a commit whose append has begun has not ended, or after it has failed."""
+"""The value of an LSN while a commit appends, and after the append or the commit has failed."""
 
 _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
@@ -58,7 +58,7 @@ _MAGIC: Final = int.from_bytes(b"stlgctl1")
 
 
 class _Word:
-    """A word of the file, as an attribute. The processor stores it with one instruction."""
+    """A word of the file, as an attribute. The processor writes it with one instruction."""
 
     __slots__ = ("_number",)
 
@@ -117,35 +117,35 @@ class SharedState:
     """The shared state of one store, as one process maps it.
 
     Args:
-        path: of the data file.
-        store: status of the data file. A new file gets its owner and mode.
+        path: the path of the data file.
+        store: the status of the data file. A new file gets its owner and mode.
         is_first: initialise the file, because no other process has the store open for writing.
 
     Raises:
-        FormatError: a store, or something other than a regular file, has the name of the shared state; or another
+        FormatError: a store, or something other than a regular file, has the name of the shared state, or another
             build has written it. Facts: path.
         AccessError, StoreFullError, StorageError: the operating system refuses, or the file was removed while other
             processes use it. Facts: path.
 
     Attributes:
-        words: all words, by number. A commit reads and writes some of them without the frame of an attribute.
-        epoch: of the groups that commits append; 0 before the first process has joined.
-        at: offset of the next group.
-        lsn: of the record before the next group, or UNKNOWN.
-        lsn_before: of the last record before the first record of the epoch.
+        words: all words, by number. A commit uses some of them directly, which is faster than an attribute.
+        epoch: the epoch of the groups that commits append; 0 before the first process has joined.
+        at: the offset of the next group.
+        lsn: the LSN of the record before the next group, or UNKNOWN.
+        lsn_before: the LSN of the last record before the epoch.
         durable_epoch: the epoch of the durable snapshot, as all processes know it.
         durable_number: LMDB's transaction number of the durable snapshot.
         done: the newest epoch whose slot is flushed: `durable_epoch`, or the next.
         prepared_number: LMDB's transaction number of the snapshot in the prepared slot.
-        written: LSN up to which groups are written and committed.
-        flushed: LSN up to which groups are on the disk. More may be there if two processes flushed at once.
-        taken: number of pages that commits took in this epoch.
-        taken_before: number of pages that commits took in the epoch before.
-        taken_max: number of pages after which a checkpoint is due.
-        path_pages: number of pages that a commit takes in addition to the leaves that it changes.
-        size_bytes: of the part of the WAL that is on the disk.
-        rewritten: number of commits that did more than append records.
-        is_broken: a flush has failed in some process. Nothing is written before the store was recovered.
+        written: the LSN up to which groups are written and committed.
+        flushed: the LSN up to which groups are on the disk, or a lower one if two processes flushed at once.
+        taken: the number of pages that commits took in this epoch.
+        taken_before: the number of pages that commits took in the previous epoch.
+        taken_max: the number of pages after which a checkpoint is due.
+        path_pages: the number of pages that a commit takes in addition to the leaves that it changes.
+        size_bytes: the size of the part of the WAL that is on the disk.
+        rewritten: the number of commits that did more than append records.
+        is_broken: whether a flush has failed in any process. Nothing is written until the store was recovered.
     """
 
     _magic = _Word(0)
@@ -173,9 +173,9 @@ class SharedState:
         try:
             self.descriptor = self._open_first(path, store) if is_first else open_own(path, self.path)
         except FileNotFoundError as error:
-            message = f"{path} has lost {self.path.name}, removed while the store is in use: close it everywhere"
+            message = f"{self.path} was removed while the store is in use: close the store in all processes"
             if is_first:
-                message = f"{self.path} cannot be made: {error.strerror}"
+                message = f"{self.path} cannot be created: {error.strerror}"
             raise StorageError(message, path=str(path)) from None
         try:
             self._map(path, is_first=is_first)
@@ -184,7 +184,7 @@ class SharedState:
             raise
 
     def _open_first(self, path: Path, store: os.stat_result) -> int:
-        """Open or create the file. A file of somebody else that has its name is renamed."""
+        """Open or create the file. Rename a foreign file that has its name."""
         descriptor, is_own = open_own(path, self.path, store=store), False
         try:
             is_own = is_leftover(descriptor)
@@ -202,7 +202,7 @@ class SharedState:
         try:
             if is_first:
                 before = os.pread(self.descriptor, _SIZE_BYTES, 0).ljust(_SIZE_BYTES, b"\0")
-                page = bytearray(_SIZE_BYTES)  # Written, because a full disk could not fill a hole later.
+                page = bytearray(_SIZE_BYTES)  # Zeros are written, because a full disk could not fill a hole later.
                 page[_WORDS_AT : _WORDS_AT + 8] = _MAGIC.to_bytes(8, sys.byteorder)
                 write_all(self.descriptor, bytes(page), 0)
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
@@ -249,7 +249,7 @@ class SharedState:
     def begin_epoch(self, epoch: int, lsn: int) -> None:
         """Begin a new epoch after the record `lsn`.
 
-        The LSN is stored last. Until then it is UNKNOWN, so no commit appends after an interrupt in here.
+        The LSN is stored last. Until then it is UNKNOWN, so after an interrupt no commit appends.
         """
         self.lsn = UNKNOWN
         self.at, self.lsn_before = HALVES_AT[epoch & 1], lsn

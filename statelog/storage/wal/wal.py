@@ -55,11 +55,11 @@ _PAGE_SIZE_BYTES = 4096
 _SESSION_SIZE_BYTES = 16
 _FLUSH_SLICE_S = 0.05
 _SLICES_MAX = 5
-"""How many slices a flush waits for the flush of another process, which may have been stopped."""
+"""The number of slices that a flush waits for the flush of another process, which may have been stopped."""
 
 
 class DetachedWal(NamedTuple):
-    """What a process had open of a WAL from which it turned away. See `Wal.detach`."""
+    """The open files of a WAL that a process no longer uses. See `Wal.detach`."""
 
     shared_state: SharedState | None
     descriptor: int
@@ -77,16 +77,16 @@ class Wal:
     """The WAL of one store. The owner of the writer lock calls it, unless a method says that it needs no lock.
 
     Attributes:
-        shared_state: what the writing processes share; None if the store is open for reading only.
-        flushing: held during a flush, so that threads that come later wait for this flush. It is also held while the
-            WAL or the data file is replaced.
-        descriptor: of the WAL; -1 while it is not open.
+        shared_state: the state that writing processes share; None if the store is open for reading only.
+        flushing: held during a flush, so that other threads wait for this flush. It is also held while the WAL or the
+            data file is replaced.
+        descriptor: the descriptor of the WAL; -1 while it is not open.
         session: 16 bytes that name the session of the WAL.
-        end: offset after the group that was appended last.
-        is_off: nothing is appended or flushed: for measurements, and while recovery replays the WAL.
-        is_flagged: the data file has the dirty flag of this session.
-        is_broken: nothing may be written, because a flush has failed and the page cache cannot be trusted.
-        is_gone: nothing may be written, because the WAL or the data file was removed. The page cache has everything.
+        end: the offset after the last appended group.
+        is_off: whether nothing is appended or flushed, for measurements and while recovery replays the WAL.
+        is_flagged: whether the data file has the dirty flag of this session.
+        is_broken: a flush has failed, so the page cache cannot be trusted, and nothing may be written.
+        is_gone: the WAL or the data file was removed, so nothing may be written. The page cache has everything.
     """
 
     def __init__(self, file: LmdbFile, *, is_off: bool) -> None:
@@ -162,7 +162,7 @@ class Wal:
         return True
 
     def note_committed(self, last_lsn: int, changes: int, size_bytes: int) -> None:
-        """Record that LMDB has committed what was appended last."""
+        """Record that LMDB has committed the group that was appended last."""
         shared = self.shared_state
         assert shared is not None
         words = shared.words
@@ -171,7 +171,7 @@ class Wal:
         words[TAKEN] += words[PATH_PAGES] + changes + size_bytes // _PAGE_SIZE_BYTES
 
     def note_unappended(self, *, rewrites: bool) -> None:
-        """Record that LMDB is about to commit what the WAL does not have. A checkpoint has to follow.
+        """Record that LMDB is about to commit without a group in the WAL. A checkpoint has to follow.
 
         `rewrites`: the commit does more than append records.
         """
@@ -197,12 +197,12 @@ class Wal:
             sequence = shared.flush_sequence()
             with self.flushing:
                 if shared.flushed >= lsn or self.descriptor < 0 or shared is not self.shared_state:
-                    break  # The WAL was removed, or is that of the file before a compaction: the data file has all.
+                    break  # The WAL was removed, or belongs to a compacted file. The data file has all.
                 try:
-                    # If the owner of the lock was stopped, flush without it: one more flush does no harm.
+                    # If the owner of the lock was stopped, flush without it. A second flush does no harm.
                     if shared.flush_lock.try_acquire() or slices >= _SLICES_MAX:
                         self.refuse_if_broken()  # After a flush has failed, the next one may succeed without writing.
-                        written = shared.written  # Read before the flush, which may miss later commits (J7).
+                        written = shared.written  # Read this before the flush, which may miss later commits (J7).
                         self.sync()
                         if written > shared.flushed:
                             shared.note_flushed(written)
@@ -243,7 +243,7 @@ class Wal:
         return shared.written if shared is not None and shared.written > shared.flushed else 0
 
     def flushed_to(self) -> int:
-        """Return the LSN up to which the log is on the disk, as far as processes that write know. `UNKNOWN`: all."""
+        """Return the LSN up to which the log is flushed, as the writing processes know it, or `UNKNOWN` for all."""
         shared = self.shared_state
         if self.is_off or shared is None or not shared.words[EPOCH]:
             return UNKNOWN
@@ -260,7 +260,7 @@ class Wal:
             self.note_extent(FlushedExtent(shared.done, shared.size_bytes, shared.flushed))
 
     def note_extent(self, extent: FlushedExtent) -> None:
-        """Record an extent in the data file. It is only a help for recovery, so a refusal raises nothing."""
+        """Record an extent in the data file. It only helps recovery, so an error of the system is ignored."""
         with self.flushing, contextlib.suppress(OSError):
             if self.is_flagged and self.descriptor >= 0:
                 write_extent(self._file.locks.descriptor, self.session, extent)
@@ -306,8 +306,8 @@ class Wal:
     def fill_first_half(self) -> int:
         """Fill the beginning of a new WAL's first half, and return the end of it. On a full disk, fill nothing.
 
-        The first extent that the data file records then includes space for groups. So a WAL that was cut off before its
-        first group is detected.
+        Then the first extent in the data file includes space for groups, so recovery detects a WAL that was cut off
+        before its first group.
         """
         start = HALVES_AT[1]
         try:
@@ -323,7 +323,7 @@ class Wal:
         return is_same_file(journal_path(self._file.path), self.descriptor)
 
     def look_for_file(self) -> None:
-        """Let this process write no more if the WAL was removed: no recovery could read it. Needs no lock."""
+        """Stop writing if the WAL was removed, because no recovery could read it. Needs no lock."""
         with self.flushing:
             if self.descriptor >= 0 and not self.is_broken and self._is_removed():
                 self.is_broken = self.is_gone = not self._file.has_moved
@@ -335,7 +335,7 @@ class Wal:
             return True
         if self.is_kept():
             return False
-        # If the directory was renamed, the path leads to neither file, and both files are still beside each other.
+        # If the directory was renamed, the paths lead to neither file, but both files are still in one directory.
         return not os.fstat(self.descriptor).st_nlink or is_same_file(file.path, file.locks.descriptor)
 
     def check_file(self) -> None:
@@ -346,7 +346,7 @@ class Wal:
                 raise self._broken_error()
 
     def close(self) -> None:
-        """Close the WAL. After a removal, another WAL may be created, unless the dirty flag asks for the former."""
+        """Close the WAL. If it was removed, another one may be created, unless the dirty flag names the former."""
         with self.flushing:
             descriptor, self.descriptor = self.descriptor, -1
             if descriptor >= 0:
@@ -357,7 +357,7 @@ class Wal:
             self.is_broken = self.is_gone = False
 
     def detach(self) -> DetachedWal:
-        """Turn away from the WAL of this data file, and return it. The caller holds `flushing`."""
+        """Stop using the WAL of this data file, and return its open files. The caller holds `flushing`."""
         former = DetachedWal(self.shared_state, self.descriptor, self.is_flagged)
         self.shared_state, self.descriptor, self.is_flagged = None, -1, False
         return former
@@ -367,26 +367,26 @@ class Wal:
         self.shared_state, self.descriptor, self.is_flagged = former
 
     def begin_anew(self) -> None:
-        """Forget failures and the extent of the WAL that was detached."""
+        """Reset the failures and the extent, after the WAL was detached."""
         self.is_broken = self.is_gone = False
         self._extent = NO_EXTENT
 
     # --- failures -------------------------------------------------------------------
 
     def fail(self) -> StorageError | JournalMissingError:
-        """Let no process write any more after a failed flush, and return the error. The next flush may hide it."""
+        """Stop all processes from writing after a failed flush, which the next flush might hide. Return the error."""
         self.is_broken, self.is_gone = True, False
         if self.shared_state is not None:
             self.shared_state.is_broken = 1
         return self._broken_error()
 
     def clear_failure(self) -> None:
-        """Forget a failed flush. The store was recovered or closed, so the file is as the disk has it."""
+        """Clear a failed flush. The store was recovered or closed, so the page cache equals the disk."""
         if self.shared_state is not None:
             self.shared_state.is_broken = 0
 
     def refuse_if_broken(self) -> None:
-        """Raise if nothing may be written. Needs no lock."""
+        """Raise the error if nothing may be written. Needs no lock."""
         if self.is_broken or self.shared().is_broken:
             raise self._broken_error()
 

@@ -25,11 +25,11 @@ _MAGIC = b"stlgjrn2"
 _MAGIC_BEFORE = b"stlgjrn1"
 _PAGE_SIZE_BYTES = 4096
 RECORDS_AT = 2 * _PAGE_SIZE_BYTES
-"""Each slot has a page of its own, so that a torn slot leaves the other one whole."""
+"""The end of the two slots. Each has its own page, so that a torn slot leaves the other one whole."""
 
 HALF_SIZE_BYTES = 3 * 1024 * 1024
-"""Part of the format. An epoch longer than JOURNAL_SIZE_BYTES_MAX ends as soon as the epoch before it is not needed.
-Until then, the half has space for that size again, and for the largest commit."""
+"""Part of the format. An epoch of more than JOURNAL_SIZE_BYTES_MAX ends as soon as the previous epoch is not needed.
+Until then, the half has space for the same size again, and for the largest commit."""
 
 HALVES_AT = (RECORDS_AT, RECORDS_AT + HALF_SIZE_BYTES)
 """The offsets at which the groups of even and of odd epochs begin."""
@@ -46,21 +46,21 @@ _READ_SIZE_BYTES = 16 * 1024
 """The number of bytes of one read, unless a group is larger."""
 
 _ZEROS = bytes(64 * 1024)
-"""One block of the search for the end of a half. Its size divides that of a half. Comparing is faster than `strip`."""
+"""A block for the search for the end of a half, whose size it divides. Comparing it is faster than `strip`."""
 
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
-"""Zeros are written in advance: the minimum at first; then as many as the half has already, up to the maximum."""
+"""Zeros are written in advance: the minimum first, and then as many as the half has already, up to the maximum."""
 
 
 class Slot(NamedTuple):
     """A slot, which names a durable snapshot.
 
     Attributes:
-        store_id: of the data file.
+        store_id: the id of the store.
         session: 16 random bytes of the WAL. The dirty flag of the data file has them, too, until the store is closed.
-        epoch: number of the snapshot in its session. A reader skips groups of other epochs.
-        lsn: of the last record that the snapshot contains.
+        epoch: the number of the snapshot in its session. A reader skips groups of other epochs.
+        lsn: the LSN of the last record in the snapshot.
         meta: the beginning of LMDB's meta page of the snapshot.
     """
 
@@ -139,10 +139,10 @@ def fill(descriptor: int, start: int, end: int, filled: int) -> int:
     Nothing is written behind the half, because the bytes there are of another epoch, and may be needed.
 
     Args:
-        descriptor: of the WAL.
-        start: offset of the half.
-        end: offset that the zeros have to reach.
-        filled: offset that they reach already.
+        descriptor: a descriptor of the WAL.
+        start: the offset of the half.
+        end: the offset that the zeros have to reach.
+        filled: the offset that they reach already.
 
     Raises:
         OSError: the operating system refuses.
@@ -171,10 +171,10 @@ class Group(NamedTuple):
     """The records of one commit.
 
     Attributes:
-        lsn: of the first record.
-        records: one or more.
-        flushed: LSN up to which all commits had been flushed when the group was written.
-        size_bytes: of the group.
+        lsn: the LSN of the first record.
+        records: at least one record.
+        flushed: the LSN up to which all commits had been flushed when the group was written.
+        size_bytes: the size of the group.
     """
 
     lsn: int
@@ -187,8 +187,8 @@ class Groups:
     """Iterates over the groups of an epoch, in order, up to a group that is torn or does not continue the log.
 
     Attributes:
-        at: offset of the next group.
-        lsn: of the last record so far.
+        at: the offset of the next group.
+        lsn: the LSN of the last record so far.
     """
 
     def __init__(self, descriptor: int, session: bytes, epoch: int, lsn: int) -> None:
@@ -253,7 +253,7 @@ def find_records(descriptor: int, slot: Slot) -> dict[int, bytes]:
     records: dict[int, bytes] = {}
     for epoch in (slot.epoch, slot.epoch + 1):
         for group in find_groups(descriptor, slot.session, epoch):
-            if group.lsn > slot.lsn:  # Of two groups with one LSN, the later one has the larger offset.
+            if group.lsn > slot.lsn:  # If two groups have the same LSN, the later one has the larger offset.
                 records.update(enumerate(group.records, group.lsn))
     return records
 

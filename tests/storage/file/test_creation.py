@@ -174,7 +174,7 @@ def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):
 def test_a_place_where_there_is_no_directory_is_named(tmp_path, parent):
     (tmp_path / "file").write_text("no directory")
     with pytest.raises(
-        StoreNotFoundError, match=f"no store can be made at {tmp_path / parent / 'a.state'}: "
+        StoreNotFoundError, match=f"a store cannot be created at {tmp_path / parent / 'a.state'}: "
     ) as caught:
         create_store(tmp_path / parent / "a.state")
     assert caught.value.path == str(tmp_path / parent / "a.state")

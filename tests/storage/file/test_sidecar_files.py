@@ -93,7 +93,7 @@ def test_a_closed_store_is_not_opened_for_writing(open_store_file, append, check
 def test_a_store_is_not_made_where_its_journal_would_have_no_name(open_store_file, path, place):
     place(journal_path(path))
     before = look(journal_path(path))
-    with pytest.raises(FormatError, match="stands where"):
+    with pytest.raises(FormatError, match="needs this name"):
         open_store_file()
     assert look(journal_path(path)) == before
     assert not path.exists()
@@ -105,7 +105,7 @@ def test_it_is_not_written_over_by_a_first_commit_either(open_store_file, append
     before = look(journal_path(path))
     descriptor = next_descriptor()
     for _ in range(3):
-        with pytest.raises(FormatError, match="stands where"):
+        with pytest.raises(FormatError, match="needs this name"):
             store_file.committer.submit(append)
     assert next_descriptor() == descriptor
     assert look(journal_path(path)) == before
@@ -195,7 +195,7 @@ def test_what_is_no_lock_file_is_not_written_over(open_store_file, path, place):
     place(lock_path(path))
     before = look(lock_path(path))
     for read_only in (False, True):
-        with pytest.raises(FormatError, match="stands where"):
+        with pytest.raises(FormatError, match="needs this name"):
             open_store_file(read_only=read_only)
     assert look(lock_path(path)) == before
 
@@ -235,7 +235,7 @@ def test_who_only_reads_refuses_the_links_that_it_would_write_to(open_store_file
     name(path).unlink(missing_ok=True)
     (tmp_path / "notes").write_bytes(b"my diary\n")
     name(path).symlink_to(tmp_path / "notes")
-    with pytest.raises(FormatError, match="stands where"):
+    with pytest.raises(FormatError, match="needs this name"):
         open_store_file(read_only=True)
     assert (tmp_path / "notes").read_bytes() == b"my diary\n"
 
