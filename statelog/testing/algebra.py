@@ -74,7 +74,6 @@ def check_reducer(
     Raises:
         AssertionError: there is a counterexample. The message has the smallest one found.
         UsageError: `reducer` is not a reducer, or its values are unknown.
-
     """
     known = reducers.from_annotation(reducer)
     if known is None:
@@ -107,7 +106,6 @@ def domains(reducer: Reducer) -> tuple[SearchStrategy[Any], ...]:
 
     Raises:
         UsageError: a function has no annotation.
-
     """
     if reducer.name == "upsert":
         key = reducer.parameter

@@ -22,7 +22,6 @@ def assert_matches(store: Store, model: StoreModel) -> None:
 
     Raises:
         AssertionError: the contents differ. The message has the first difference.
-
     """
     _same("records in the log", store.last_lsn, model.last_lsn)
     threads = list(store.threads())

@@ -48,7 +48,6 @@ class CrashResult:
         recovered: the number of operations found in the store: the same, or one more.
         killed: True if SIGKILL ended the child. False if it finished, because it passed the
             fault point less often than requested.
-
     """
 
     acknowledged: int
@@ -68,7 +67,6 @@ class Child:
         acknowledges_early: acknowledge operations before doing them. This is a negative
             control, which the harness must notice.
         key: the key of the store, or None if it has no key.
-
     """
 
     def __init__(
@@ -113,7 +111,6 @@ class Child:
 
         Raises:
             RuntimeError: the process failed in another way. The message has the end of its output.
-
         """
         rest, words = self._process.communicate(_TIMEOUT_S)
         self.acknowledged += len(rest)
@@ -149,7 +146,6 @@ def crash_at(
 
     Raises:
         AssertionError: an acknowledged operation is lost, or the store has other contents.
-
     """
     if point not in POINTS:
         message = f"no fault point {point!r}; the fault points are {', '.join(POINTS)}"
@@ -185,7 +181,6 @@ def assert_recovered(
 
     Raises:
         AssertionError: the check fails.
-
     """
     if acknowledged and not Path(path).exists():
         message = f"{acknowledged} operations were acknowledged, but there is no file"

@@ -37,7 +37,6 @@ class CrashTestReport:
         power_loss: the result of the power cuts.
         killed: the result of the kills.
         left_out: tests that this machine cannot run.
-
     """
 
     controls: dict[str, bool] = field(default_factory=dict)
@@ -107,7 +106,6 @@ def crashtest_steps(
         seconds: the duration of the kills.
         directory: a directory on the disk to test. By default, the directory of temporary files.
         evidence: a directory for bad images.
-
     """
     where = directory or Path(tempfile.gettempdir())
 

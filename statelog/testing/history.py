@@ -1,4 +1,4 @@
-"""Histories as data: what was done to a store, so that it can be done again to another, or to a model."""
+"""Histories: operations on a store as data, so that they can be repeated on another store or a model."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Do several operations in one transaction; `abandoned`: raise at its end, so that nothing happens."""
+    """Do several operations in one transaction. If `abandoned`, raise at its end, so that it has no effect."""
 
     operations: tuple[Commit | Rollback | Fork | Tag | Untag | Copy, ...]
     abandoned: bool = False
@@ -110,23 +110,22 @@ class _Threads(Protocol):
 
 
 class Target(_Threads, Protocol):
-    """What a history can be done to: a `Store`, or a `StoreModel`."""
+    """A `Store` or a `StoreModel`, on which a history is performed."""
 
     def transaction(self) -> AbstractContextManager[_Threads]:
         """Begin a transaction."""
 
 
 def perform(operation: Operation, target: Target, *, schema: object = None) -> type[StatelogError] | None:
-    """Do one operation to a store or a model.
+    """Do one operation on a store or a model.
 
     Args:
-        operation: what to do.
-        target: to what.
-        schema: of every thread.
+        operation: the operation.
+        target: the store or the model.
+        schema: the schema of every thread.
 
     Returns:
-        The class of the exception that refused it, None if it was done.
-
+        The class of the exception that refused the operation, or None.
     """
     try:
         if isinstance(operation, Together):
@@ -139,7 +138,7 @@ def perform(operation: Operation, target: Target, *, schema: object = None) -> t
 
 
 def perform_all(history: Iterable[Operation], target: Target, *, schema: object = None) -> None:
-    """Do a whole history; what is refused is passed over."""
+    """Do a whole history. Skip refused operations."""
     for operation in history:
         perform(operation, target, schema=schema)
 

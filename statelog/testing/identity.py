@@ -1,4 +1,4 @@
-"""Whether two values are the same in all that a store promises to keep."""
+"""Compares two values in everything that a store promises to keep."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def identical(first: object, second: object) -> bool:
-    """Whether two values are equal and of equal types throughout.
+    """Return True if two values are equal, and all their parts have equal types.
 
-    Python finds 1, 1.0 and True equal, and a NaN different from itself; a store keeps the
-    former apart and brings the latter back. Views count as the lists and dicts they show.
+    For Python, 1, 1.0 and True are equal, and a NaN differs from itself. A store distinguishes the former, and returns
+    the latter. Views count as the lists and dicts they show.
     """
     return exact_form(first) == exact_form(second)
 
 
 def exact_form(value: Any) -> Hashable:
-    """Return something hashable that two values have in common if, and only if, they are identical."""
+    """Return a hashable form, which is equal for two values if and only if they are identical."""
     value = value.to_python() if hasattr(value, "to_python") else value
     form: Hashable = value
     if isinstance(value, float):

@@ -1,7 +1,7 @@
-"""Several processes on one store, one of them killed with SIGKILL every second, at random: what was acknowledged stays.
+"""Kills random processes that use one store together, one every second, and checks that no acknowledged commit is lost.
 
-Writers commit to threads of their own, and say so after each commit. Readers check that no head is half a commit, that
-the log is whole. One process lets old versions go. At the end every acknowledged commit is there, once.
+Each writer commits to its own threads, and acknowledges each commit. Readers check that no head is half a commit, and
+that the log is whole. A keeper removes old versions. At the end, the store must have every acknowledged commit once.
 """
 
 from __future__ import annotations
@@ -37,35 +37,34 @@ killing_roles.run(sys.argv[1:])
 _ROLES = ("writer", "writer", "writer", "writer", "reader", "reader", "reader", "keeper")
 _WRITERS = _ROLES.count("writer")
 _STUCK_S = 20.0
-"""Longer without any commit than this is a lock that nobody gave back; a busy machine takes a second or two."""
+"""After this time without a commit, a lock was not released. A busy machine takes a second or two."""
 
 _START_S = 60.0
 _OPEN_S_MAX = 10.0
 
 _READERS_MAX = 4 * len(_ROLES)
-"""Each process has a slot or two, and those of the dead are taken back when the next one opens the store."""
+"""Each process has a slot or two. The slots of the dead are freed when the next process opens the store."""
 
 _BAD_MAX = 50
 
 
 @dataclass(slots=True)
 class KillReport:
-    """What the kills came to.
+    """The results of the kills.
 
     Attributes:
-        kills: processes killed, those at the end not counted.
-        commits: acknowledged.
-        unacknowledged: commits that are there, and whose writer was killed before it could say so.
-        reads: rounds of the readers over all threads and the log.
-        expired: versions let go.
-        readers_max: slots of LMDB's reader table ever in use at one time, those of the dead included.
-        readers_left: of them after all were killed, and the store was opened again.
-        records: in the log at the end.
-        lost: acknowledged commits that are not there.
-        wrong: what else was wrong.
-        bad: words on that.
-        duration_s: of it all.
-
+        kills: the number of killed processes, without those killed at the end.
+        commits: the number of acknowledged commits.
+        unacknowledged: the number of commits in the store whose writers were killed before they acknowledged them.
+        reads: the number of times that a reader has read all threads and the log.
+        expired: the number of removed versions.
+        readers_max: the most slots of LMDB's reader table in use at one time, including those of the dead.
+        readers_left: the slots in use after all processes were killed and the store was opened again.
+        records: the number of records in the log at the end.
+        lost: the number of acknowledged commits that are missing.
+        wrong: the number of other faults.
+        bad: descriptions of the faults.
+        duration_s: the duration of the test.
     """
 
     kills: int = 0
@@ -83,11 +82,11 @@ class KillReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was lost, and nothing wrong."""
+        """Whether nothing was lost, and no fault was found."""
         return not (self.lost or self.wrong)
 
     def blame(self, words: str, *, lost: int = 0) -> None:
-        """Note something wrong, or so many commits lost."""
+        """Record a fault, or the number of lost commits."""
         self.lost += lost
         self.wrong += not lost
         if len(self.bad) < _BAD_MAX:
@@ -120,7 +119,7 @@ class _Process:
                     killing.hear(self, line.decode(errors="replace").strip())
 
     def kill(self) -> None:
-        """Kill it, and hear its last words."""
+        """Kill the process, and read the rest of its output."""
         self.process.kill()
         self.process.wait()
         self._listener.join()
@@ -135,7 +134,7 @@ class _Killing:
         self._lock = threading.Lock()
 
     def hear(self, process: _Process, line: str) -> None:
-        """Take what a process said."""
+        """Process a line of a process's output."""
         word, _, rest = line.partition(" ")
         with self._lock:
             if word == "w":
@@ -166,17 +165,16 @@ def check_kills(
     acknowledges_early: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> KillReport:
-    """Let eight processes work on one store, kill one of them now and then, and look at the end.
+    """Let eight processes work on one store, kill one of them from time to time, and check the store at the end.
 
     Args:
-        seconds: how long, from when all have begun.
-        directory: on the disk to be tried; a temporary one if left out.
-        kill_interval_s: between two kills.
-        seed: of which is killed.
-        acknowledges_early: writers say that a commit is done before doing it. Wrong, and meant to be: a harness that
-            does not notice finds nothing.
-        progress: called with tenths of seconds done and in all.
-
+        seconds: the duration, after all processes have begun.
+        directory: a directory on the disk to test. By default, a temporary one.
+        kill_interval_s: the time between two kills.
+        seed: the seed that selects the killed processes.
+        acknowledges_early: writers acknowledge a commit before doing it. This is a negative control, which the harness
+            must notice.
+        progress: called with (tenths of seconds done, tenths in all).
     """
     started = time.monotonic()
     report = KillReport()
@@ -215,7 +213,7 @@ def _kill_now_and_then(
         if progress is not None:
             progress(int(10 * (now - begun)), int(10 * seconds))
         if now - killing.heard_at_s > _STUCK_S:
-            report.blame(f"no commit for {_STUCK_S:g} s: a lock that nobody gave back")
+            report.blame(f"no commit for {_STUCK_S:g} s: a lock was not released")
             return
         if now >= next_kill:
             next_kill += kill_interval_s
@@ -223,14 +221,14 @@ def _kill_now_and_then(
             _replace(killing, processes, place)
             report.kills += 1
         for place, process in enumerate(processes):
-            if process.process.poll() is not None:  # it said why
+            if process.process.poll() is not None:  # It has reported the reason.
                 report.blame(f"{process.role} {process.number} ended with {process.process.returncode}")
                 _replace(killing, processes, place)
         time.sleep(min(0.05, kill_interval_s / 4))
 
 
 def _await_writers(killing: _Killing) -> bool:
-    """Wait until every writer has committed: to start takes longer than to commit."""
+    """Wait until every writer has committed. Starting a process takes longer than a commit."""
     deadline = time.monotonic() + _START_S
     while min(killing.acknowledged) < 0 and not killing.report.wrong:
         if time.monotonic() > deadline:
@@ -247,7 +245,7 @@ def _replace(killing: _Killing, processes: list[_Process], place: int) -> None:
 
 
 def _count_readers(path: Path) -> tuple[int, int]:
-    """Return how many reader slots are in use, and how many ever were at one time; 0 while there is no store."""
+    """Return the number of used reader slots, and the most that were used at one time. 0 if there is no store."""
     try:
         store_file = open_engine(path, read_only=True).store_file
     except StoreNotFoundError:
@@ -265,7 +263,7 @@ def _look_at_end(killing: _Killing) -> None:
     with statelog.open(killing.path) as store:
         store.thread("after the kills").commit({"works": True})
         if time.monotonic() - begun > _OPEN_S_MAX:
-            report.blame("a lock of the dead was waited for")
+            report.blame("opening the store had to wait for a lock of a dead process")
         if report.readers_left:
             report.blame(f"{report.readers_left} reader slots are still taken by the dead")
         if report.readers_max > _READERS_MAX:
@@ -281,7 +279,7 @@ def _look_at_end(killing: _Killing) -> None:
 
 
 def _look_at_writer(store: Store, number: int, acknowledged: int, report: KillReport) -> None:
-    """Check that versions 0 to the last acknowledged one are there, each once, and at most one more."""
+    """Check that a thread has versions 0 to the last acknowledged one, each once, and at most one more."""
     thread = store.thread(thread_of(number), schema=SCHEMA)
     found = [(each.version, each.id, each.metadata["n"]) for each in thread.history()]
     versions = [version for version, _id, _n in found]

@@ -1,9 +1,9 @@
-"""What the processes of `killing` do, until they are killed. Each says on stdout what it did, a line at a time.
+"""The roles of the processes of `killing`. Each process reports its actions on stdout, one per line.
 
 w K LSN     the writer committed its version K
-r N         the reader has looked N times
-k N         the keeper has let N versions go
-! WORDS     something is wrong
+r N         the reader has read N times
+k N         the keeper has removed N versions
+! WORDS     a fault was found
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ PAIR_KEEPS = 20
 _PAUSE_S_MAX = 0.004
 _READS_PER_LINE = 50
 _TOGETHER_OF = 5
-"""One commit in so many also commits to the writer's second thread, in one transaction."""
+"""Each commit of this number also commits to the writer's second thread, in one transaction."""
 
 
 def thread_of(number: int) -> str:
-    """Return the thread of a writer; all its versions stay."""
+    """Return the thread of a writer that keeps all versions."""
     return f"writer {number}"
 
 
 def pair_of(number: int) -> str:
-    """Return the second thread of a writer; its old versions go."""
+    """Return the second thread of a writer, whose old versions are removed."""
     return f"pair {number}"
 
 
 def write_of(n: int) -> dict[str, object]:
-    """Return what a writer writes as version `n`."""
+    """Return the update that a writer commits as version `n`."""
     return {"n": n, "twice": 2 * n, "sum": 1, "recent": {f"k{n % 10}": f"{n}" * (n % 50)}}
 
 
@@ -59,7 +59,7 @@ def _say(line: str) -> None:
 
 
 def _write(store: Store, number: int, *, acknowledges_early: bool = False) -> None:
-    """Commit without end: version n holds n, so that every commit can be told."""
+    """Commit forever. Version n contains n, so that every commit is identified."""
     generator = random.Random()  # noqa: S311 - no two runs alike
     thread = store.thread(thread_of(number), schema=SCHEMA)
     while True:
@@ -84,7 +84,7 @@ def _commit(thread: Thread, number: int, n: int) -> Checkpoint:
 
 
 def _read(store: Store, writers: int) -> None:
-    """Look without end: no head is half a commit or goes back, the log is whole and in order."""
+    """Check forever that no head is half a commit or goes back, and that the log is whole and in order."""
     seen: dict[str, int] = {}
     after, count = max(store.last_lsn - 100, 0), 0
     while True:
@@ -130,7 +130,7 @@ def _look_at_log(store: Store, after: int) -> int:
 
 
 def _keep(store: Store) -> Iterator[int]:
-    """Let old versions of the second threads go, without end."""
+    """Remove old versions of the second threads, forever."""
     while True:
         yield store.prune(keep_last=PAIR_KEEPS, threads="pair *").expired_versions
         time.sleep(0.1)
@@ -140,10 +140,9 @@ def main(role: str, path: Path, number: int) -> None:
     """Play a role.
 
     Args:
-        role: "writer", "reader" or "keeper"; "early writer", who says that a commit is done before doing it.
-        path: of the store.
-        number: of the writer; of a reader, how many writers there are.
-
+        role: "writer", "reader", "keeper", or "early writer", which acknowledges a commit before doing it.
+        path: the path of the store.
+        number: for a writer, its number; for a reader, the number of writers.
     """
     with statelog.open(path) as store:
         if role in {"writer", "early writer"}:
@@ -156,7 +155,7 @@ def main(role: str, path: Path, number: int) -> None:
 
 
 def run(arguments: list[str]) -> None:
-    """Play the role that the command line names; whatever goes wrong is said, too."""
+    """Play the role that the command line names, and report any exception."""
     role, path, number = arguments
     try:
         main(role, Path(path), int(number))

@@ -1,4 +1,4 @@
-"""A state machine for Hypothesis that takes a schema of yours through kills and power cuts."""
+"""A state machine for Hypothesis that tests your schema with kills and power cuts."""
 
 from __future__ import annotations
 
@@ -42,25 +42,24 @@ def crash_machine(
     writes: SearchStrategy[Mapping[str, Any]] | None = None,
     durability: Literal["commit", "interval"] = "commit",
 ) -> type[RuleBasedStateMachine]:
-    """Return a state machine that does things to stores of a schema, kills those who do them, and cuts the power.
+    """Return a state machine that performs operations on stores with a schema, kills processes, and cuts the power.
 
-    Each run makes up a history of commits, forks, rollbacks, tags and transactions. Now and then a process does all of
-    it to a new store and is killed with SIGKILL at a named point; and the power is cut at every point of it.
-    What was acknowledged must be there each time, as a model of the schema has it, and nothing else.
+    Each run draws a history of commits, forks, rollbacks, tags and transactions. From time to time, a process performs
+    the history on a new store and is killed with SIGKILL at a named point, or the power is cut at every point of the
+    history. Each time, the store must have exactly the acknowledged contents, as a model of the schema has them.
 
         TestMyState = crash_machine(MyState).TestCase   # or: run_state_machine_as_test(crash_machine(MyState))
 
-    Power cuts need a 64-bit Linux and a C compiler; elsewhere there are only kills. A run takes some seconds.
+    Power cuts need a 64-bit Linux and a C compiler. Elsewhere, there are only kills. A run takes some seconds.
 
     Args:
         schema: a TypedDict, dataclass, pydantic model or dict of reducers. It must be importable, as for pickle.
-        writes: what is written under it; what its types and reducers say, if left out.
-        durability: of the stores.
+        writes: a strategy for updates. By default, updates of the types that the schema and its reducers declare.
+        durability: the durability of the stores.
 
     Raises:
-        UsageError: a reducer does not say what it merges, and `writes` is left out.
-        SchemaError: it is no schema.
-
+        UsageError: `writes` is left out, and a reducer does not declare its types.
+        SchemaError: `schema` is not a schema.
     """
     updates = _writes_of(schema) if writes is None else writes
     supersteps = st.lists(updates, min_size=1, max_size=3).map(tuple)
@@ -105,7 +104,7 @@ def crash_machine(
 
 
 def _writes_of(schema: object) -> SearchStrategy[dict[str, Any]]:
-    """Return updates of some channels, of the types that the schema or its reducers say."""
+    """Return a strategy for updates of some channels, of the types that the schema or its reducers declare."""
     parsed = Schema.of(schema)
     hints: dict[str, Any] = {}
     if not isinstance(schema, Mapping):

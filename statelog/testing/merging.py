@@ -1,4 +1,4 @@
-"""What a write does to a channel, in plain Python."""
+"""Merges writes with channels, in plain Python."""
 
 from __future__ import annotations
 
@@ -28,12 +28,7 @@ _CURRENTS: dict[str, tuple[type, ...]] = {
 
 
 def check_write(reducer: Reducer, channel: str, write: Any) -> None:
-    """Refuse a write whose type its reducer never takes, whatever the value there is.
-
-    Raises:
-        ReducerTypeError: so it is.
-
-    """
+    """Raise ReducerTypeError for a write of a type that the reducer never accepts, whatever the present value."""
     if isinstance(write, Overwrite):
         return
     if reducer.name == "upsert":
@@ -45,12 +40,11 @@ def check_write(reducer: Reducer, channel: str, write: Any) -> None:
 
 
 def merge_write(reducer: Reducer, state: Mapping[str, Any], channel: str, write: Any) -> Any:
-    """Return the channel's new value; the first write of most reducers is the value.
+    """Return the channel's new value. With most reducers, the first write is the value.
 
     Raises:
-        ReducerTypeError: the two do not merge. SchemaError: a user's function is not at hand.
-        What a user's function raises comes through as it is.
-
+        ReducerTypeError: the write does not merge with the value.
+        SchemaError: a user's function is not available. Exceptions of a user's function propagate.
     """
     if isinstance(write, Overwrite):
         return write.value

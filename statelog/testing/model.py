@@ -1,11 +1,10 @@
-"""A store in plain Python: what any store must look like from outside.
+"""A model of a store in plain Python, to compare stores with.
 
-The model has the surface of a store as far as contents go: threads, branches, versions, tags,
-reducers, rollback, fork, transactions. Nothing in it is encoded, shared, cached or written, so
-what it says can be read off the code. It raises the exceptions the store raises.
+The model has a store's API for contents: threads, branches, versions, tags, reducers, rollback, fork, transactions. It
+encodes, shares, caches and writes nothing, so its code is easy to verify. It raises the same exceptions as a store.
 
-It knows no time, and no ids but those that callers give; items of `upsert` channels need
-their key, since the one a store would make up is random.
+The model has no times, and only the ids that callers give. Items of `upsert` channels need their keys, because a store
+would give them random ones.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckpointModel:
-    """A checkpoint; the same one is the same object."""
+    """A checkpoint. Equal checkpoints are the same object."""
 
     thread_id: str
     branch: str
@@ -78,7 +77,7 @@ class _Thread:
         return _Thread(dict(self.specs), branches, dict(self.tags), dict(self.ids), self.policy)
 
     def owner(self, name: str, version: int) -> str:
-        """The branch that a version of a branch was committed on."""
+        """Return the branch that a version of a branch was committed on."""
         branch = self.branches[name]
         while version <= branch.base_version and branch.parent is not None:
             branch = self.branches[branch.parent]
@@ -91,13 +90,12 @@ class _Thread:
 
 
 class StoreModel:
-    """A whole store.
+    """The model of a whole store.
 
     Attributes:
-        last_lsn: records in the log: one for each thread begun, schema extended, checkpoint,
-            rollback, fork, change of a tag and policy, and one for each copy of a thread.
-        threads: what each holds, by id, in order of creation (internal).
-
+        last_lsn: the number of records in the log. Each of these has one: the beginning of a thread, an extension of a
+            schema, a checkpoint, a rollback, a fork, a change of a tag or a policy, a copy of a thread.
+        threads: the contents of threads by id, in order of creation (internal).
     """
 
     def __init__(self) -> None:
@@ -105,10 +103,10 @@ class StoreModel:
         self.threads: dict[str, _Thread] = {}
         self._policies: list[tuple[str, dict[str, Any]]] = []
         self._rows: list[PolicyRow] = []
-        """What a store keeps of them: it tells which calls write a record."""
+        """The policies as a store keeps them. They show which calls write a record."""
 
     def thread(self, id: str, *, schema: object = None, branch: str = MAIN) -> ThreadModel:
-        """Return a thread, as `Store.thread`."""
+        """Return a thread, like `Store.thread`."""
         return ThreadModel(self, id, schema, branch)
 
     def thread_ids(self) -> list[str]:
@@ -116,25 +114,24 @@ class StoreModel:
         return list(self.threads)
 
     def copy(self) -> StoreModel:
-        """Return a model that goes its own way from here."""
+        """Return an independent copy of the model."""
         copied = StoreModel()
         copied.become(self)
         return copied
 
     def become(self, other: StoreModel) -> None:
-        """Hold what another model holds."""
+        """Take over the contents of another model."""
         self.last_lsn = other.last_lsn
         self.threads = {thread_id: thread.copy() for thread_id, thread in other.threads.items()}
         self._policies = list(other._policies)
         self._rows = list(other._rows)
 
     def set_policy(self, pattern: str, policy: dict[str, Any]) -> None:
-        """Set the retention policy of all threads whose id fits, and of those to come, as `Store.set_retention` does.
+        """Set the retention policy of existing and future threads with matching ids, like `Store.set_retention`.
 
         Args:
-            pattern: as for file names.
-            policy: as `ThreadInfo.policy`. The model lets no version go.
-
+            pattern: a pattern as for file names.
+            policy: a policy as in `ThreadInfo.policy`. The model does not remove versions.
         """
         self._policies.append((pattern, policy))
         is_known = is_one_thread(pattern) and pattern in self.threads
@@ -147,7 +144,7 @@ class StoreModel:
                 self.last_lsn += 1
 
     def begin(self, thread_id: str, specs: dict[str, str]) -> _Thread:
-        """Begin a thread, under the last policy that fits (internal)."""
+        """Begin a thread, with the last policy that matches (internal)."""
         fitting = [policy for pattern, policy in self._policies if fnmatchcase(thread_id, pattern)]
         thread = self.threads[thread_id] = _Thread(specs, policy=fitting[-1] if fitting else {})
         self._rows = without_thread(self._rows, thread_id)
@@ -177,7 +174,7 @@ class StoreModel:
 
     @contextmanager
     def transaction(self) -> Iterator[StoreModel]:
-        """Undo everything in the `with` block if it raises, as `Store.transaction`."""
+        """Undo everything in the `with` block if it raises, like `Store.transaction`."""
         before = self.copy()
         try:
             yield self
@@ -187,7 +184,7 @@ class StoreModel:
 
 
 class _Copied:
-    """Checkpoints of one thread as those of another: of each there is one."""
+    """Copies checkpoints of one thread to another, each one once."""
 
     def __init__(self, thread_id: str) -> None:
         self._thread_id = thread_id
@@ -205,7 +202,7 @@ class _Copied:
 
 
 class ThreadModel:
-    """One branch of one thread of a model, as `Thread`."""
+    """One branch of a thread of a model, like `Thread`."""
 
     def __init__(self, model: StoreModel, thread_id: str, schema: object, branch: str) -> None:
         self.id = thread_id
@@ -253,7 +250,7 @@ class ThreadModel:
         return {} if head is None else head.state
 
     def at(self, target: int | str | CheckpointModel) -> CheckpointModel:
-        """Return a checkpoint by version (below 0 from the head, -1), tag or a caller's id, or itself."""
+        """Return a checkpoint by version (negative ones count from the head, -1), tag, caller's id, or checkpoint."""
         data = self._require()
         found: CheckpointModel | None
         if isinstance(target, CheckpointModel):
@@ -286,12 +283,12 @@ class ThreadModel:
         return {} if data is None else dict(data.tags)
 
     def specs(self) -> dict[str, str]:
-        """Return the reducers the thread remembers, by channel."""
+        """Return the reducers of the thread by channel."""
         data = self._data()
         return {} if data is None else dict(data.specs)
 
     def policy(self) -> dict[str, Any]:
-        """Return the thread's retention policy, empty for none."""
+        """Return the thread's retention policy, or an empty one."""
         data = self._data()
         return {} if data is None else data.policy
 
@@ -357,7 +354,7 @@ class ThreadModel:
             raise ConflictError(message, thread=self.id, expected_version=expected, actual_version=self.version)
 
     def _ensure(self) -> _Thread:
-        """Return the thread's data, begun or its schema extended if need be."""
+        """Return the thread's data. Begin the thread or extend its schema if necessary."""
         data = self._data()
         specs = self._schema.specs()
         if data is None:
@@ -381,7 +378,7 @@ class ThreadModel:
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
     ) -> CheckpointModel:
-        """Append a checkpoint with the state of an earlier one, whose child it is."""
+        """Append a checkpoint with the state of an earlier one. The earlier one is its parent."""
         data = self._require()
         found = self.at(target)
         self._check_version(expected_version)
@@ -398,7 +395,7 @@ class ThreadModel:
         update: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> ThreadModel:
-        """Begin a branch, with a first commit if there is an update: both or none."""
+        """Begin a branch, and commit an update to it, if there is one. If the commit is refused, so is the branch."""
         if update is not None:
             self._checked_pairs((update,))
         data = self._require()

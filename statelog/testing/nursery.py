@@ -1,7 +1,7 @@
-"""Processes made by forking one that has imported everything: in a tenth of the time that Python takes to start.
+"""Starts processes by forking one that has imported everything, in a tenth of the time that Python takes to start.
 
-A process of the nursery's own waits for calls. For each it forks, and what it forked forks again: the child, which
-does its job, and beside it a monitor that tells by which pid it went and how it ended.
+The process of the nursery waits for calls. For each call, it forks a monitor, which forks the child. The child does its
+job, and the monitor reports the child's pid and exit status.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from functools import cache
 _SIZE = struct.Struct("<q")
 _SERVE = "from statelog.testing import crash; crash._run_child()"
 _PASSING = ("PYTEST_CURRENT_TEST",)
-"""Variables that say nothing to statelog, and change all the time."""
+"""Environment variables that do not affect statelog, and change all the time."""
 
 
 class Born:
-    """A child, as its parent knows it.
+    """A child process.
 
     Args:
-        job: what `serve` returns in it.
-        environment: its variables.
-
+        job: the job that `serve` returns in the child.
+        environment: the child's environment variables.
     """
 
     def __init__(self, job: bytes, environment: dict[str, str]) -> None:
@@ -61,18 +60,13 @@ class Born:
         return number
 
     def kill(self) -> None:
-        """Send it SIGKILL, if it still runs."""
+        """Send SIGKILL to the child, if it still runs."""
         if self.returncode is None and not select.select([self._status], [], [], 0)[0]:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
     def communicate(self, timeout_s: float) -> tuple[bytes, bytes]:
-        """Wait for its end; return what it wrote to stdout and stderr.
-
-        Raises:
-            TimeoutExpired: it runs on.
-
-        """
+        """Wait for the child's end, and return its output on stdout and stderr. Raises TimeoutExpired."""
         parts = []
         until = time.monotonic() + timeout_s
         while True:
@@ -91,7 +85,7 @@ class Born:
             self.returncode = self._read_status()
 
     def close(self) -> None:
-        """Kill it, and let go of everything."""
+        """Kill the child, and close everything."""
         self.kill()
         self._end()
         self._let_go()
@@ -103,7 +97,7 @@ class Born:
 
 
 class _Nursery:
-    """The process that forks, for this one; it ends when this one does."""
+    """The process that forks for this process. It ends when this process does."""
 
     def __init__(self) -> None:
         self._calls: socket.socket | None = None
@@ -112,7 +106,7 @@ class _Nursery:
         self._lock = threading.Lock()
 
     def send(self, job: bytes, environment: dict[str, str], descriptors: tuple[int, ...]) -> None:
-        """Have a child made. What is read when statelog is imported must be as it was then."""
+        """Start a child. If environment variables have changed, restart the nursery, which imports statelog again."""
         variables = {name: value for name, value in os.environ.items() if name not in _PASSING}
         message = pickle.dumps((job, environment, os.getcwd()))  # noqa: PTH109 - as text
         with self._lock:
@@ -120,7 +114,7 @@ class _Nursery:
                 self._start(variables)
             try:
                 self._send(message, descriptors)
-            except OSError:  # it has died
+            except OSError:  # The nursery has died.
                 self._start(variables)
                 self._send(message, descriptors)
 
@@ -139,11 +133,11 @@ class _Nursery:
             self._pid = os.posix_spawn(sys.executable, arguments, variables)
 
     def end(self) -> None:
-        """End the process; children that run go on."""
+        """End the process. Running children continue."""
         if self._calls is None:
             return
         with suppress(OSError):
-            self._calls.shutdown(socket.SHUT_RDWR)  # whoever else holds this end, forked from here
+            self._calls.shutdown(socket.SHUT_RDWR)  # Forked processes may have this end open, too.
         self._calls.close()
         self._calls = None
         with suppress(ChildProcessError):
@@ -158,7 +152,7 @@ def _nursery_of(_pid: int) -> _Nursery:
 
 
 def _nursery() -> _Nursery:
-    """Return the nursery of this process, not that of one that it was forked from."""
+    """Return the nursery of this process. A forked process does not use that of its parent."""
     return _nursery_of(os.getpid())
 
 
@@ -166,7 +160,7 @@ def _nursery() -> _Nursery:
 
 
 def serve(descriptor: int) -> bytes:
-    """Fork for every call. Returns in the children alone, with their jobs; ends with the parent."""
+    """Fork for every call. Return only in the children, with their jobs. End with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as calls:
         while True:
@@ -201,7 +195,7 @@ def serve(descriptor: int) -> bytes:
 
 
 def _watch(child: int, status: int) -> None:
-    """Tell of a child's pid and of its end."""
+    """Report a child's pid, and its exit status when it ends."""
     with suppress(BrokenPipeError):
         os.write(status, _SIZE.pack(child))
         os.write(status, _SIZE.pack(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))

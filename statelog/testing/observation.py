@@ -65,7 +65,6 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
     Raises:
         CorruptionError: the store is damaged.
         UsageError: this is not an open store. Facts: argument, value.
-
     """
     if not isinstance(store, Store):
         message = f"observe takes an open Store, not a {type(store).__name__}"
@@ -270,7 +269,6 @@ def is_deleted(held: Any, id: str) -> bool:
     Args:
         held: a store, a snapshot or a transaction.
         id: the id of the thread.
-
     """
     try:
         held.thread(id).at(0)

@@ -1,6 +1,6 @@
-"""Names of `statelog.testing` that need Hypothesis: imported when they are asked for.
+"""Imports the names of `statelog.testing` that need Hypothesis when they are first used.
 
-The crash harness does without it, so that `statelog crashtest` runs wherever statelog is installed.
+The crash harness does not need Hypothesis, so `statelog crashtest` runs wherever statelog is installed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ if TYPE_CHECKING:
 
 
 def on_demand(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Return a module's `__getattr__` that imports names when they are first asked for.
+    """Return a module's `__getattr__` that imports names when they are first used.
 
     Args:
-        package: whose `__getattr__` it is.
-        modules: names, by the module of the package that has them.
+        package: the package that gets the `__getattr__`.
+        modules: the names by the module of the package that has them.
 
     Returns:
-        A function of a name that raises AttributeError for any other, and ModuleNotFoundError, which says
-        what to install, where there is no Hypothesis.
-
+        A function of a name. It raises AttributeError for other names. Without Hypothesis, it raises
+        ModuleNotFoundError, which names the extra to install.
     """
     module_of = {name: module for module, names in modules.items() for name in names}
 

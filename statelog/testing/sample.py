@@ -1,4 +1,4 @@
-"""A schema to try things with. Processes that crash are sent it, and need no Hypothesis for it."""
+"""A schema for tests. It does not need Hypothesis, so it can be sent to the processes that crash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def keep_longer(current: str, write: str) -> str:
-    """Merge as a user's reducer would: the longer text stays, the current one if equally long."""
+    """Return the longer text, or the current one if both are equally long. An example of a user's reducer."""
     return write if len(write) > len(current) else current
 
 
@@ -30,4 +30,4 @@ SCHEMA: Mapping[str, reducers.Reducer] = {
     "messages": reducers.upsert("id"),
     "longest": reducers.custom(keep_longer),
 }
-"""A schema with every reducer; `writes` and `histories` fit it."""
+"""A schema with every reducer, for `writes` and `histories`."""

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what goes into a store: values, states, writes, whole histories."""
+"""Hypothesis strategies for values, states, writes and whole histories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hypothesis.strategies import DrawFn, SearchStrategy
 
 THRESHOLDS_BYTES = (INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX, 8192, BLOB_SIZE_BYTES_MIN)
-"""Encoded sizes at which a value changes the way it is stored."""
+"""Encoded sizes at which values begin to be stored in another way."""
 
 _EDGE_BITS = (3, 5, 8, 16, 24, 32, 53, 63, 64, 65, 512)
 _EDGE_INTEGERS = tuple(sign * (2**bits + near) for bits in _EDGE_BITS for near in (-1, 0, 1) for sign in (1, -1))
@@ -35,24 +35,24 @@ _EDGE_DECIMALS = tuple(map(Decimal, ("0", "-0", "1E+5", "1.10", "-1.1", "Infinit
 
 
 def integers() -> SearchStrategy[int]:
-    """Ints of any size, often at a boundary of an encoding."""
+    """Return ints of any size, often at a boundary of an encoding."""
     return st.one_of(st.integers(-100, 1100), st.sampled_from(_EDGE_INTEGERS), st.integers())
 
 
 def floats(*, allow_nan: bool = True) -> SearchStrategy[float]:
-    """Floats, often those that half or single precision just can, or cannot, hold."""
+    """Return floats, often ones that half or single precision can just represent, or just not."""
     edges = st.sampled_from((*_EDGE_FLOATS, math.nan) if allow_nan else _EDGE_FLOATS)
     halves = st.floats(width=16, allow_nan=allow_nan)
     return st.one_of(edges, halves, st.floats(allow_nan=allow_nan))
 
 
 def texts() -> SearchStrategy[str]:
-    """Text that can be stored: without surrogates."""
+    """Return texts that can be stored, which have no surrogates."""
     return st.text(max_size=80)
 
 
 def strings_near_thresholds() -> SearchStrategy[str | bytes]:
-    """A str or bytes whose encoding is within a few bytes of one of `THRESHOLDS_BYTES`."""
+    """Return texts and bytes whose encodings are within a few bytes of one of `THRESHOLDS_BYTES`."""
     return st.builds(
         _string_of, st.sampled_from(THRESHOLDS_BYTES), st.integers(-6, 3), st.sampled_from(("x", "é", b"\x00"))
     )
@@ -65,7 +65,7 @@ def _string_of(size_bytes: int, more: int, unit: str | bytes) -> str | bytes:
 
 
 def scalars() -> SearchStrategy[Any]:
-    """Storable values that hold no others."""
+    """Return storable values that do not contain other values."""
     return _SCALARS
 
 
@@ -89,7 +89,7 @@ _SCALARS = st.deferred(_scalars)
 
 
 def elements() -> SearchStrategy[Hashable]:
-    """What a set can hold: hashable, and equal to itself."""
+    """Return possible elements of a set: hashable values that equal themselves."""
     return _ELEMENTS
 
 
@@ -105,7 +105,7 @@ _ELEMENTS = st.deferred(_elements)
 
 
 def values(*, max_leaves: int = 20) -> SearchStrategy[Any]:
-    """Any storable value, nested."""
+    """Return any storable values, nested."""
     return st.recursive(
         scalars(),
         lambda inside: st.one_of(
@@ -120,7 +120,7 @@ def values(*, max_leaves: int = 20) -> SearchStrategy[Any]:
 
 
 def large_values() -> SearchStrategy[Any]:
-    """Values that are stored in several nodes, at the cost of a few choices to Hypothesis."""
+    """Return values that are stored in several nodes. Each takes only a few choices of Hypothesis."""
     return _LARGE
 
 
@@ -164,7 +164,7 @@ _SMALL: SearchStrategy[Any] = st.one_of(st.sampled_from(_POOL), st.integers(-10,
 
 
 def small_values() -> SearchStrategy[Any]:
-    """Small values of every kind, at little cost to Hypothesis."""
+    """Return small values of every kind. Each takes only a few choices of Hypothesis."""
     return _SMALL
 
 
@@ -183,7 +183,7 @@ def _message(identity: object, rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def messages() -> SearchStrategy[dict[str, Any]]:
-    """Items of an `upsert` channel; few identities, so that they meet."""
+    """Return items of an `upsert` channel, with few identities, so that items replace each other."""
     return st.builds(_message, _IDENTITIES, st.dictionaries(_KEYS, _SMALL, max_size=2))
 
 
@@ -213,7 +213,7 @@ _WRITES: dict[str, SearchStrategy[Any]] = {
 _OVERWRITES = {"messages": st.lists(messages(), max_size=6, unique_by=lambda item: repr(item["id"]))}
 
 _REFUSED = st.sampled_from((None, 1, 1.5, "x", b"x", [1], (1,), {"id": 1}, {1}))
-"""One of each kind: what most reducers refuse to merge with most values."""
+"""One value of each kind. Most reducers refuse to merge these with most values."""
 
 
 def _now_and_then(channel: str) -> SearchStrategy[Any]:
@@ -226,18 +226,18 @@ _MIXED = {name: _WRITES[name] if name == "longest" else _now_and_then(name) for 
 
 
 def writes_to(channel: str) -> SearchStrategy[Any]:
-    """Writes to one channel of `SCHEMA` that its reducer merges."""
+    """Return writes to one channel of `SCHEMA` that its reducer merges."""
     return _WRITES[channel]
 
 
 def writes(*, channels: Sequence[str] = tuple(SCHEMA), max_size: int = 4) -> SearchStrategy[dict[str, Any]]:
-    """Writes to some channels of `SCHEMA`; now and then one that its reducer refuses."""
+    """Return writes to some channels of `SCHEMA`. Sometimes a reducer refuses one of them."""
     pairs = st.deferred(lambda: st.one_of(*(st.tuples(st.just(name), _MIXED[name]) for name in channels)))
     return st.lists(pairs, max_size=max_size, unique_by=lambda pair: pair[0]).map(dict)
 
 
 def states() -> SearchStrategy[dict[str, Any]]:
-    """States of a thread without schema."""
+    """Return states of a thread without a schema."""
     names = st.text(min_size=1, max_size=20)
     return st.dictionaries(names, st.one_of(values(), large_values()), max_size=5)
 
@@ -256,15 +256,14 @@ def histories(
     min_size: int = 1,
     max_size: int = 12,
 ) -> SearchStrategy[History]:
-    """What may happen to a store: operations that refer to each other's threads, branches, versions and tags.
+    """Return histories: operations that refer to each other's threads, branches, versions and tags.
 
     Args:
-        schema: of every thread.
-        writes: what may be written under it; to `SCHEMA`, if left out.
-        threads: their ids.
-        min_size: operations, at least.
-        max_size: operations, at most.
-
+        schema: the schema of every thread.
+        writes: a strategy for updates. By default, updates for `SCHEMA`.
+        threads: the ids of the threads.
+        min_size: the minimum number of operations.
+        max_size: the maximum number of operations.
     """
     chosen = _WRITES_TO_ALL if writes is None else writes
     supersteps = st.lists(chosen, min_size=1, max_size=3).map(tuple)
@@ -290,7 +289,7 @@ def _histories(
 
 _KINDS = st.sampled_from((Commit, Commit, Commit, Commit, Rollback, Fork, Tag, Untag, Copy))
 _COPY = "copy"
-"""Id of a thread that is only ever a copy, unless a test has it among its own."""
+"""The id of a thread that is only created as a copy, unless a test uses it otherwise."""
 _NAMES = st.sampled_from("pqr")
 _METADATA = st.dictionaries(texts(), scalars(), max_size=2)
 _DICE = st.integers(0, 4)
@@ -303,7 +302,7 @@ def draw_operation(
     supersteps: SearchStrategy[tuple[Mapping[str, Any], ...]],
     threads: Sequence[str],
 ) -> Operation:
-    """Draw what may happen next to a store that is as `model`."""
+    """Draw the next operation for a store that equals `model`."""
 
     def single() -> Any:
         known = [*threads, *(each for each in model.thread_ids() if each not in threads)]

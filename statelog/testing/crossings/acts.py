@@ -38,7 +38,6 @@ class Actor:
         name: the name of the process.
         held: claims, leases and other objects, by kind. A process that is killed loses them.
         objects: other objects that the process uses again, by name.
-
     """
 
     def __init__(self, store: Store, clock: Clock, folder: Path, name: str) -> None:
@@ -84,7 +83,6 @@ class Family:
 
     Args:
         name: the prefix of the names of its acts.
-
     """
 
     def __init__(self, name: str) -> None:

@@ -38,7 +38,6 @@ class Disagreement(NamedTuple):
         road: the name of the check, which is the way in which the copy was made: "imported", "restored", ...
         lines: the differences, or the error.
         error: the class name of the error that was raised; empty if the copy differs.
-
     """
 
     road: str
@@ -67,7 +66,6 @@ class Agreements:
         deleted: ids of threads that may have been deleted; see `observe`.
         spoil: a function that damages each copy before it is compared. The checks must then report a disagreement.
         clock: the clock of the processes. A copy as of an earlier moment is compared at the time of that moment.
-
     """
 
     def __init__(
@@ -112,7 +110,6 @@ class Agreements:
         Args:
             store: the store. No process may write to it meanwhile.
             roads: names of checks, from `ROADS`. If it is left out, all checks run.
-
         """
         store.flush()
         observed = self.observed = self._observe(store)

@@ -35,7 +35,6 @@ class Failure:
         kinds: the kinds of the failure; see `Disagreement.kind`.
         text: the differences, or the traceback.
         plan: the plan.
-
     """
 
     at: int
@@ -57,7 +56,6 @@ class Driver:
     Args:
         folder: the folder of the stores. A file system in memory is best, and is the default.
         roads: names of the checks to run, from `ROADS`.
-
     """
 
     def __init__(self, folder: Path | None = None, *, roads: Sequence[str] = ROADS) -> None:

@@ -79,7 +79,6 @@ def crossing_machine(driver: Driver, *, examples: int = 10, steps: int = 50) -> 
         driver: the driver, which provides the processes and selects the checks.
         examples: the number of stores.
         steps: the number of steps on each store.
-
     """
 
     class CrossingMachine(_CrossingMachine):

@@ -45,7 +45,6 @@ class Step(NamedTuple):
         seed: the seed of the act's random arguments.
         fault: as for `Call`. ("kill", N) kills the process from outside, N microseconds after the act has begun.
         beside: acts that other processes do at the same time.
-
     """
 
     what: str
@@ -89,7 +88,6 @@ def draw_plan(
         check_every: the maximum number of acts between two checks.
         only: names of families. If it is left out, all families may be drawn.
         omit: names of acts to leave out.
-
     """
     rng = random.Random(seed)  # noqa: S311 - no secret
     known = [family for name, family in families().items() if not only or name in only]

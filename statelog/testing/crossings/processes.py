@@ -40,7 +40,6 @@ class Call(NamedTuple):
         moment: the time at which the act begins.
         fault: a named point, and at which pass of that point the process kills itself. Or `KILL`, and the number of
             microseconds after which the process is killed. None if it is not killed.
-
     """
 
     act: str
@@ -57,7 +56,6 @@ class Answer(NamedTuple):
         moment: the time at which the act ended.
         trace: the traceback of an exception that acts may not raise; empty if there was none.
         end: LSN and chain digest of the last record at the end of the act. This record was acknowledged.
-
     """
 
     outcome: str

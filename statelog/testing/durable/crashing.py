@@ -70,7 +70,6 @@ def crash_everywhere(
     Raises:
         AssertionError: a result differs. The message has the difference and the boundary.
         UsageError: an argument is not valid.
-
     """
     chosen = tuple(how)
     for each in chosen:

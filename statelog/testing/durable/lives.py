@@ -65,7 +65,6 @@ class Life:
         then: the event.
         before: let the event happen before a commit. If the boundary is after a commit, it happens before the next
             one. Concurrent code passes boundaries in varying order.
-
     """
 
     def __init__(

@@ -46,7 +46,6 @@ class SkippingClock:
 
         Raises:
             UsageError: `seconds` is not a non-negative number.
-
         """
         self._skip(check_number("seconds", seconds, least=0))
         now_us = self.now_us()
@@ -79,7 +78,6 @@ def skipping_clock(store: Store, *, suspends: bool = False, stands_at_us: int | 
         suspends: also suspend runs for sleeps and retries, as for long waits in production.
         stands_at_us: stop the clock at these microseconds since the epoch, plus the skipped time. By default, the clock
             runs.
-
     """
     clock = SkippingClock(store, suspends=suspends, stands_at_us=stands_at_us)
     before = set_clock(clock)

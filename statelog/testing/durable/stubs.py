@@ -31,7 +31,6 @@ class Stubs:
 
         Raises:
             UsageError: the step is not stubbed.
-
         """
         name = _name(step)
         if name not in self._calls:
@@ -72,7 +71,6 @@ def stub_steps(replacements: Mapping[str | Callable[..., Any], Callable[..., Any
 
     Raises:
         UsageError: a replacement is not a function, or a key is neither a name nor a function.
-
     """
     stubs = Stubs()
     made: dict[object, Callable[..., Any]] = {}

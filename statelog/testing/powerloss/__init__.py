@@ -1,11 +1,11 @@
-"""Cut the power at every point of what a store writes, and look at everything the disk may then hold.
+"""Simulates power cuts at every point of a store's writes, and examines everything that the disk may then have.
 
     report = check_power_loss(images=5000)
     assert report.ok, report.bad[0]
 
-A workload is done in a child process whose writes, flushes and names are recorded (`shim.c`, `recorder.py`); `disk.py`
-tells what a disk may hold at any point of that; `examine.py` builds those images and opens each (`oracle.py`).
-`controls.py` has disks that break their promise, each of which must be found out. It needs a 64-bit Linux, and a C
+A child process does a workload, and its writes, flushes and file names are recorded (`shim.c`, `recorder.py`).
+`disk.py` knows what a disk may have at any point of the recording. `examine.py` builds these images, and opens each one
+(`oracle.py`). `controls.py` has faulty disks, each of which must be detected. This needs a 64-bit Linux and a C
 compiler.
 """
 

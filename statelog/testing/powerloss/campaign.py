@@ -1,4 +1,4 @@
-"""Record workloads, and look at so many images of them: in parallel, each one once, until there are enough."""
+"""Records workloads, and examines distinct images of them in parallel until there are enough."""
 
 from __future__ import annotations
 
@@ -25,34 +25,33 @@ if TYPE_CHECKING:
 _RUN = "statelog.testing.powerloss.examine:run_task"
 _TASK_TIMEOUT_S = 300.0
 _TASK_IMAGES = 400
-"""About how many images one task has: seconds of work, so that an end is soon seen."""
+"""The approximate number of images of a task: some seconds of work, so that a campaign can end soon."""
 
 _UNITS_MAX = 12
 _SECOND_OF = 50
 _FEW_UNITS = 3
 _WORKER_LOG_BYTES = 1 << 28
 _STALE = 0.02
-"""When so small a part of the images of a pass is new, all there are have been seen."""
+"""If a smaller share of the images of a pass is new, practically all images have been examined."""
 
 
 @dataclass(slots=True)
 class PowerLossReport:
-    """What power cuts came to.
+    """The results of power cuts.
 
     Attributes:
-        cuts: points of the recordings at which the power was cut.
-        cuts_all: points that there are.
-        images: distinct images looked at.
-        built: images made, equal ones counted.
-        second_cuts: points of recoveries at which it was cut again.
-        second_images: distinct images of those.
-        lost: images in which something acknowledged is not there.
-        wrong: images in which something is there that was not, or that cannot be opened, or killed or hung who did.
-        bad: some of those.
-        by_workload: distinct images of each workload.
-        bad_by_workload: lost and wrong ones of each.
-        duration_s: of it all.
-
+        cuts: the number of points of the recordings at which the power was cut.
+        cuts_all: the number of all points of the recordings.
+        images: the number of distinct images that were examined.
+        built: the number of images, including equal ones.
+        second_cuts: the number of points of recoveries at which the power was cut again.
+        second_images: the number of distinct images of second cuts.
+        lost: the number of images that lack something acknowledged.
+        wrong: the number of images that have wrong contents, cannot be opened, or kill or hang the process.
+        bad: some of the lost and wrong images.
+        by_workload: the number of distinct images of each workload.
+        bad_by_workload: the number of lost and wrong images of each workload.
+        duration_s: the duration of the campaign.
     """
 
     cuts: int = 0
@@ -70,12 +69,12 @@ class PowerLossReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing acknowledged was lost, and nothing wrong found."""
+        """Whether nothing acknowledged was lost, and no other fault was found."""
         return not (self.lost or self.wrong)
 
 
 class _Campaign:
-    """The recordings, and what of them has been looked at."""
+    """The recordings, and the results so far."""
 
     def __init__(
         self,
@@ -108,11 +107,11 @@ class _Campaign:
 
     @property
     def images(self) -> int:
-        """Distinct images so far, those of second cuts not counted; what two recordings share counts once."""
+        """The number of distinct images so far, of all recordings together, without those of second cuts."""
         return len(self._distinct)
 
     def tasks(self, wanted: int) -> list[Task]:
-        """Return the work of one pass: first everything systematic, then about `wanted` random images."""
+        """Return the tasks of one pass: in the first pass the systematic images, later about `wanted` random ones."""
         self.passes += 1
         is_first = self.passes == 1
         chosen = list(zip(self._units, self._is_cut, strict=True))
@@ -137,23 +136,23 @@ class _Campaign:
         return Task(path, start, stop, seed, units_max, rounds, self._second_of, self._evidence, self._until_bad)
 
     def is_wanted(self, task: Task) -> bool:
-        """Whether a task is still to be done: not of a recording found out, where no more is asked."""
+        """Return False if the task's recording has a bad image, and one is enough (`until_bad`)."""
         return not (self._until_bad and self.tallies[self._paths.index(task.recording)].bad)
 
     def take(self, task: Task, result: Tally | Died) -> None:
-        """Add what came of a task."""
+        """Add the result of a task."""
         number = self._paths.index(task.recording)
         if isinstance(result, Died):
             name = self._recordings[number].workload.name
             bad = BadImage(name, task.start, "", f"cuts {task.start} to {task.stop}", False, result.reason, None)  # noqa: FBT003
             result = Tally(wrong=1, bad=[bad])
         if self.passes > 1:
-            result.cuts = 0  # all of them were counted in the first pass
+            result.cuts = 0  # The first pass has counted them.
         self.tallies[number].add(result)
         self._distinct |= result.digests
 
     def report(self, duration_s: float) -> PowerLossReport:
-        """Return what it came to so far."""
+        """Return the results so far."""
         whole = Tally()
         names = [recording.workload.name for recording in self._recordings]
         for tally in self.tallies:
@@ -175,7 +174,7 @@ class _Campaign:
 
 
 def spread(count: int, share: float) -> list[bool]:
-    """Return which of so many things are chosen, if it is to be a share of them: evenly, and one at least."""
+    """Choose a share of `count` things, evenly spread, and at least one. Return for each whether it is chosen."""
     return [math.ceil((number + 1) * share) > math.ceil(number * share) for number in range(count)]
 
 
@@ -202,22 +201,21 @@ def examine_recordings(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PowerLossReport:
-    """Look at images of recordings.
+    """Examine images of recordings.
 
     Args:
-        recordings: at least one.
-        images: distinct images wanted; everything systematic is looked at in any case, and it ends sooner when
-            there are no more.
-        share: cut at so many of the points only, evenly spread.
-        thorough: single out up to 12 units at each cut, and cut recoveries again; else 3, and not.
-        until_bad: look no further at a recording that a bad image of was found.
-        seconds: end after so long.
-        seed: of what is chosen at random.
-        directory: where images are written; in memory if left out.
-        evidence: where bad images are kept.
-        workers: processes; as many as there are processors if left out.
-        progress: called with images done and wanted.
-
+        recordings: at least one recording.
+        images: the number of distinct images. The systematic images are examined in any case. The campaign ends early
+            if there are no more images.
+        share: the share of the points at which the power is cut, evenly spread.
+        thorough: single out up to 12 units at each cut, and cut recoveries again. Otherwise, single out up to 3 units.
+        until_bad: stop examining a recording after its first bad image.
+        seconds: the maximum duration.
+        seed: the seed of all random choices.
+        directory: the directory of the images. By default, they are in memory.
+        evidence: a directory for bad images.
+        workers: the number of processes. By default, one for each processor.
+        progress: called with (images done, images wanted).
     """
     started = time.monotonic()
     with ExitStack() as stack:
@@ -244,7 +242,7 @@ def examine_recordings(
 def _passes(
     campaign: _Campaign, pool: WorkerPool, images: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[None]:
-    """Run passes until there are enough images; yield after each task."""
+    """Run passes until there are enough images. Yield after each task."""
     while True:
         before = campaign.images
         tasks = campaign.tasks(images - before)
@@ -273,23 +271,22 @@ def check_power_loss(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PowerLossReport:
-    """Record workloads, cut the power at every point of them, and look at what is left.
+    """Record workloads, cut the power at every point of them, and examine what is left.
 
     Args:
-        workloads: the standard ones if left out.
-        images: see `examine_recordings`, as the rest.
-        share: of the points.
-        seconds: end after so long.
-        seed: of what is chosen at random.
-        directory: on the disk to be tried: the workloads are done there and the images written there. In memory
-            if left out: what is written and flushed is the same.
-        evidence: where bad images are kept.
-        workers: processes.
-        progress: called with images done and wanted.
+        workloads: the workloads. By default, the standard ones.
+        images: the number of distinct images; see `examine_recordings`.
+        share: the share of the points at which the power is cut.
+        seconds: the maximum duration.
+        seed: the seed of all random choices.
+        directory: a directory on the disk to test, for the workloads and the images. By default, they are in memory,
+            with the same writes and flushes.
+        evidence: a directory for bad images.
+        workers: the number of processes. By default, one for each processor.
+        progress: called with (images done, images wanted).
 
     Raises:
         UsageError: this machine cannot record.
-
     """
     where = log_directory() if directory is None else Path(directory)
     recordings = []

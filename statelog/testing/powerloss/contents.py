@@ -1,7 +1,7 @@
-"""What a store holds, in a form that can be kept, sent and compared: facts by name.
+"""The contents of a store as facts by name, which can be kept, sent and compared.
 
-A fact is a digest of something a user can read. Two stores with equal facts are equal to their users, times and ids
-included; and of two moments of one store the facts tell which came when.
+A fact is a digest of something that a user can read. Two stores with equal facts are equal to their users, including
+times and ids. The facts also distinguish two states of one store.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ def read_contents(store: Store, *, threads: Collection[str] | None = None) -> Co
     """Return the facts of a store.
 
     Args:
-        store: to read.
-        threads: ids of those to look at; all if left out.
-
+        store: the store.
+        threads: the ids of the threads to read. By default, all threads.
     """
     facts: Contents = {}
     for info in store.threads():
@@ -64,7 +63,7 @@ def _branch_facts(thread: Thread, here: str) -> Iterator[tuple[str, bytes]]:
             parent = None
         if parent is not None:
             yield f"{version} parent", _digest(parent.id)
-        if is_head:  # decoded, and its digest not just believed
+        if is_head:  # Decode it, and check its digest.
             yield f"{here} state", _digest(_ordered(exact_form(each.state)))
         is_head = False
 
@@ -74,7 +73,7 @@ def _digest(*values: object) -> bytes:
 
 
 def _ordered(form: object) -> object:
-    """Return an exact form with its sets in order, so that its text is always the same."""
+    """Return an exact form with sorted sets, so that its text is always the same."""
     if isinstance(form, frozenset):
         return ["set", *sorted((_ordered(each) for each in form), key=repr)]
     if isinstance(form, tuple):
@@ -83,10 +82,10 @@ def _ordered(form: object) -> object:
 
 
 def raw_digest(store: Store) -> bytes:
-    """Return a digest of every record and every entry of the index, as they lie in the file.
+    """Return a digest of every record and every entry of the index, as stored in the file.
 
-    What `verify` finds and what a store's contents are follows from these alone, so that of stores
-    with equal ones a single one need be looked at closely.
+    The result of `verify` and the contents of a store follow from these alone. So of several stores with equal digests,
+    only one has to be examined closely.
     """
     state = xxhash.xxh3_128()
     with session_of(store).read() as view:
@@ -107,7 +106,7 @@ def raw_digest(store: Store) -> bytes:
 
 
 def is_between(found: Mapping[str, bytes], before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bool:
-    """Tell whether a store was on its way from `before` to `after`: every version is one of theirs, and whole."""
+    """Return True if a store was between `before` and `after`: each of its versions is a whole version of one."""
     names = before.keys() | after.keys()
     versions = {(name, fact) for name, fact in found.items() if " version " in name}
     return (

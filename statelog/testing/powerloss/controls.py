@@ -1,7 +1,7 @@
-"""Disks that break their promise on purpose: a harness that passes them finds nothing.
+"""Negative controls: disks that break their promise on purpose. The harness must detect each of them.
 
-Each control is a recording whose disk forgets flushes. `run_controls` tells which were caught. What a store or a
-recovery may do wrong is in `tests/shared/broken_stores.py`.
+Each control is a recording whose disk forgets flushes. `run_controls` returns which ones were detected. Faulty stores
+and recoveries are in `tests/shared/broken_stores.py`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ if TYPE_CHECKING:
 
 
 def forget(recording: Recording, forgotten: Callable[[Event], bool]) -> Recording:
-    """Return the same recording on a disk that does not do what it says it did.
+    """Return the same recording on a disk that reports flushes which it has not done.
 
     Args:
-        recording: of a good store.
-        forgotten: picks the ends of flushes (`FlushEnd`, `WriteFlushed`, `DirectoryFlushEnd`) that are lies.
-
+        recording: the recording of a good store.
+        forgotten: returns True for an end of a flush (`FlushEnd`, `WriteFlushed`, `DirectoryFlushEnd`) to forget.
     """
     trace = recording.trace
     events = tuple(Mark(b"") if forgotten(event) else event for event in trace.events)
@@ -48,7 +47,7 @@ def forget(recording: Recording, forgotten: Callable[[Event], bool]) -> Recordin
 
 
 def flushes_of(recording: Recording, *, of_journal: bool) -> list[Event]:
-    """Return the flushes of the data file, or those of the journal."""
+    """Return the flushes of the data file, or those of the WAL."""
     journals = {
         event.file
         for event in recording.trace.events
@@ -59,19 +58,19 @@ def flushes_of(recording: Recording, *, of_journal: bool) -> list[Event]:
 
 
 def forget_flushes(recording: Recording, *, of_journal: bool) -> Recording:
-    """Return the recording without flushes of the data file, or of the journal."""
+    """Return the recording without flushes of the data file, or of the WAL."""
     flushes = {id(event) for event in flushes_of(recording, of_journal=of_journal)}
     return forget(recording, lambda event: id(event) in flushes)
 
 
 def forget_one_flush(recording: Recording, nth: int) -> Recording:
-    """Return the recording without the `nth` flush of the journal; 1 is the first."""
+    """Return the recording without the `nth` flush of the WAL. 1 is the first."""
     flush = flushes_of(recording, of_journal=True)[nth - 1]
     return forget(recording, lambda event: event is flush)
 
 
 def forget_compaction_flush(recording: Recording) -> Recording:
-    """Return the recording without the flushes of a compaction's new file before it takes the store's name."""
+    """Return the recording without the flushes of a compaction's new file before its rename."""
     made: set[int] = set()
     flushes: list[Event] = []
     for event in recording.trace.events:
@@ -85,7 +84,7 @@ def forget_compaction_flush(recording: Recording) -> Recording:
 
 
 def named_workload(name: str) -> Workload:
-    """Return the standard workload of that name."""
+    """Return the standard workload with a name."""
     return next(workload for workload in standard_workloads() if workload.name == name)
 
 
@@ -98,7 +97,7 @@ def _is_directory_flush(event: Event) -> bool:
 
 
 def control_recordings(directory: Path, names: Collection[str] = ()) -> dict[str, Recording]:
-    """Record the controls of these names, all if none is given; each must be found out."""
+    """Record the controls with some names, by default all. Each of them must be detected."""
 
     @cache
     def recorded(name: str) -> Recording:
@@ -128,12 +127,11 @@ def renamed(recording: Recording, name: str) -> Recording:
 def run_controls(
     directory: Path | None = None, *, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, bool]:
-    """Return for each control whether it was caught.
+    """Return for each control whether it was detected.
 
     Args:
-        directory: on the disk to be tried; in memory if left out.
-        progress: called with images done and wanted.
-
+        directory: a directory on the disk to test. By default, the images are in memory.
+        progress: called with (images done, images wanted).
     """
     where = directory or log_directory()
     recordings = control_recordings(where or Path(tempfile.gettempdir()))

@@ -1,16 +1,16 @@
-"""What a disk may hold after a power cut, given what was written and flushed before it.
+"""The possible contents of a disk after a power cut, given what was written and flushed before it.
 
-The rules, which are those of POSIX and no more than a file system on a disk with a volatile cache keeps:
+The rules are those of POSIX. A file system on a disk with a volatile cache guarantees no more:
 
-- Of a file, everything is there that was written before the beginning of its last completed flush.
-- Of what was written since, each page of 4 KiB is there or not, independently of all others, of any file. A page
-  written several times has one of its contents: that before, or that after the first n writes to it. A page that was
-  being written may be torn: each of its sectors of 512 bytes is the old or the new one.
-- An O_DSYNC write, once it has returned, is there with its pages, and nothing else is flushed by it.
-- A file may already be as long as it was made, with zeros for the pages that are not there.
-- Names (created, linked, renamed, removed) are there once the directory was flushed; before that each is or is not.
-- After a flush that failed, what it should have flushed may never get to the disk, whatever later flushes say, except
-  with its page when that is written again.
+- A file has everything that was written before its last completed flush began.
+- Of later writes, each page of 4 KiB is on the disk or not, independently of all other pages of any file. A page that
+  was written several times has its content before these writes, or after the first n of them. A page that was being
+  written may be torn: each of its sectors of 512 bytes is the old or the new one.
+- The pages of an O_DSYNC write are on the disk when it has returned. It flushes nothing else.
+- A file may already have its new length, with zeros for missing pages.
+- A change of a name (create, link, rename, remove) is on the disk after a flush of the directory. Before, it may be.
+- After a failed flush, the unflushed pages may never get to the disk, whatever later flushes report, unless they are
+  written again.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ ALL_SECTORS = (1 << SECTORS) - 1
 
 @dataclass(slots=True)
 class _Fragment:
-    """The part of a write that falls into one page."""
+    """The part of a write that is in one page."""
 
     at: int
     offset: int
     data: bytes
     is_doomed: bool = False
-    """A flush of it failed: no later one makes it safe."""
+    """A flush of it has failed, so no later flush makes it safe."""
 
 
 @dataclass(slots=True)
@@ -65,11 +65,11 @@ class _Resize:
 @dataclass(slots=True)
 class _File:
     content: bytearray = field(default_factory=bytearray)
-    """What is surely on the disk."""
+    """The content that is certainly on the disk."""
     pages: dict[int, list[_Fragment]] = field(default_factory=dict)
     resizes: list[_Resize] = field(default_factory=list)
     frozen: bytes | None = None
-    """`content` as bytes, made when asked for."""
+    """`content` as bytes, when it is first needed."""
 
     @property
     def is_pending(self) -> bool:
@@ -92,14 +92,13 @@ class _Naming:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Something that may or may not have got to the disk.
+    """A change that may or may not have got to the disk.
 
     Attributes:
-        levels: how far: 0 not at all, `levels` all of it; more than 1 for a page written several times.
-        file: whose; None for a name.
-        page: which page; None for a length or a name.
-        at: event number of a length or a name.
-
+        levels: the number of writes. More than 1 for a page that was written several times, which may have only some.
+        file: the file's number; None for a name.
+        page: the page's number; None for a length or a name.
+        at: the event number of a length or a name.
     """
 
     levels: int
@@ -108,7 +107,7 @@ class Unit:
     at: int = -1
 
     def __str__(self) -> str:
-        """Return it in a few words, for reports."""
+        """Return a short description for reports."""
         if self.page is not None:
             return f"page {self.page} of file {self.file}"
         if self.file is None:
@@ -118,7 +117,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What got to the disk: a level for each unit; of torn pages, which sectors of the write after that level."""
+    """The changes that got to the disk: a level for each unit, and the sectors of the next write for torn pages."""
 
     levels: tuple[int, ...]
     torn: Mapping[int, int] = field(default_factory=dict)
@@ -126,13 +125,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The files of a directory after a power cut: contents, each with all its names."""
+    """The files of a directory after a power cut: each content with all its names."""
 
     files: tuple[tuple[tuple[str, ...], bytes], ...]
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that tell images apart."""
+        """16 bytes that identify the image."""
         state = xxhash.xxh3_128()
         for names, content in self.files:
             state.update(f"{len(content)} {names!r}".encode("utf-8", "surrogateescape"))
@@ -155,11 +154,10 @@ class Image:
 
 
 class Disk:
-    """The state of a disk at one point of a trace: what is surely there, and what may be.
+    """The state of a disk at one point of a trace: the certain and the possible contents.
 
     Args:
-        trace: whose base it begins with.
-
+        trace: the trace. The disk begins with its base.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -170,7 +168,7 @@ class Disk:
         self._writes: dict[int, Write] = {}
 
     def apply(self, at: int, event: Event) -> None:
-        """Go on by event number `at`."""
+        """Apply the event with the number `at`."""
         match event:
             case Write():
                 self._write(at, event)
@@ -215,7 +213,7 @@ class Disk:
         self._settle(file, list(file.pages), begin)
 
     def _settle(self, file: _File, pages: Iterable[int], before: int) -> None:
-        """Make the pages' contents certain, as of event `before`; lengths with them."""
+        """Make the contents and lengths of pages certain, as of event `before`."""
         settled: list[_Fragment | _Resize] = [resize for resize in file.resizes if resize.at < before]
         file.resizes = [resize for resize in file.resizes if resize.at >= before]
         for page in pages:
@@ -250,7 +248,7 @@ class Disk:
     # --- images -------------------------------------------------------------------
 
     def units(self) -> tuple[Unit, ...]:
-        """Return what is not certain; a `Choice` has a level for each, in this order."""
+        """Return the uncertain changes. A `Choice` has a level for each, in this order."""
         units: list[Unit] = []
         for number, file in self._files.items():
             units += [Unit(len(fragments), number, page) for page, fragments in file.pages.items()]
@@ -261,7 +259,7 @@ class Disk:
         return tuple(units)
 
     def image(self, units: Sequence[Unit], choice: Choice) -> Image:
-        """Return what is on the disk if of `units` those of `choice` got there."""
+        """Return the contents of the disk if the changes of `choice` among `units` got there."""
         changes: dict[int, list[_Fragment | _Resize]] = {}
         lengths: dict[int, int] = {}
         names = dict(self._names)
@@ -322,7 +320,7 @@ def _change(content: bytearray, change: _Fragment | _Resize) -> None:
 
 
 def _torn(fragment: _Fragment, sectors: int) -> list[_Fragment]:
-    """Return the parts of a fragment that fall into chosen sectors of its page."""
+    """Return the parts of a fragment that are in the chosen sectors of its page."""
     parts = []
     end = fragment.offset + len(fragment.data)
     at = fragment.offset

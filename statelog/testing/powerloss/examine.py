@@ -1,7 +1,7 @@
-"""Build the images of some cuts of a recording, and look at each: the work of a worker process.
+"""Builds the images of some cuts of a recording, and examines each one. This is the work of a worker process.
 
-The worker is recorded itself. So what it does when it recovers an image can be cut again: the images of that are
-looked at in the same way ("second cut").
+The worker is recorded, too. So its recovery of an image can be cut again, and the images of this "second cut" are
+examined in the same way.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from statelog.testing.powerloss.oracle import Finding
 
 _BAD_MAX = 20
-"""Bad images described; the rest of them are counted."""
+"""The maximum number of bad images that are described. Further ones are only counted."""
 
 _EVENT_LENGTH_MAX = 120
 
 _SECOND = (4, 1, 0)
-"""Of the images of a second cut: units singled out, random ones per cut, no third cut."""
+"""For a second cut: the units to single out, the random images for each cut, and no third cut."""
 
 _REOPENED_OF = 8
 _GARBAGE_OF = 16
-"""One image in so many is opened once more after its first commit, or has garbage for files written through memory."""
+"""One of so many images is opened again after its first commit, or has garbage in files that were written as maps."""
 
 _GARBAGE_SIZE_BYTES_MAX = 3 * 65536
 
@@ -51,16 +51,15 @@ class Task:
     """Some cuts of one recording.
 
     Attributes:
-        recording: the file it is in, pickled.
-        start: the first cut; cut n is after n events.
-        stop: the first one not.
-        seed: of what is chosen.
-        units_max: how many units are singled out at a cut; 0: only random images.
-        rounds: random images per cut with something uncertain.
-        second_of: one image in so many is cut again while it is recovered; 0: none.
-        evidence: where bad images are kept.
-        until_bad: end with the first cut that has a bad image.
-
+        recording: the file with the pickled recording.
+        start: the first cut. Cut n is after n events.
+        stop: the cut after the last one.
+        seed: the seed of all random choices.
+        units_max: the maximum number of units to single out at a cut. 0 means only random images.
+        rounds: the number of random images for each cut with uncertain changes.
+        second_of: one of so many images is cut again during its recovery. 0 means none.
+        evidence: a directory for bad images.
+        until_bad: end after the first cut with a bad image.
     """
 
     recording: Path
@@ -76,17 +75,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class BadImage:
-    """An image that is not what was promised.
+    """An image that breaks the guarantees.
 
     Attributes:
-        workload: whose.
-        cut: after so many events.
-        event: the one before the cut.
-        how: what got to the disk.
-        lost: something acknowledged is not there; else something wrong is.
-        message: what.
-        evidence: where the image is kept, if it is.
-
+        workload: the name of the workload.
+        cut: the number of events before the cut.
+        event: the last event before the cut.
+        how: the changes that got to the disk.
+        lost: True if something acknowledged is missing, False for another fault.
+        message: a description of the fault.
+        evidence: the directory of the image, if it is kept.
     """
 
     workload: str
@@ -100,7 +98,7 @@ class BadImage:
 
 @dataclass(slots=True)
 class Tally:
-    """What was looked at, and what was bad. `digests` tell images apart; `images` counts equal ones, too."""
+    """Counts of examined and bad images. `images` also counts equal images, which have one digest in `digests`."""
 
     cuts: int = 0
     images: int = 0
@@ -113,7 +111,7 @@ class Tally:
     bad: list[BadImage] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Add up."""
+        """Add the counts of another tally."""
         self.cuts += other.cuts
         self.images += other.images
         self.digests |= other.digests
@@ -123,7 +121,7 @@ class Tally:
         self._add_bad(other)
 
     def add_second(self, other: Tally) -> None:
-        """Add what was found by cutting a recovery again."""
+        """Add the counts of a second cut."""
         self.second_cuts += other.cuts
         self.second_images += other.images
         self.second_digests |= other.digests
@@ -136,7 +134,7 @@ class Tally:
 
 
 class Examiner:
-    """Looks at images of one recording, in the directory that this process is recorded in."""
+    """Examines images of one recording, in the recorded directory of this process."""
 
     def __init__(self, recording: Recording, *, depth: int = 0) -> None:
         self._recording = recording
@@ -149,7 +147,7 @@ class Examiner:
             find_function(recording.workload.setup)()
 
     def run(self, task: Task) -> Tally:
-        """Look at the cuts of a task."""
+        """Examine the cuts of a task."""
         tally = Tally()
         generator = random.Random(f"{task.seed} {task.start} {self._depth}")  # noqa: S311 - the same every time
         disk = Disk(self._recording.trace)
@@ -203,7 +201,7 @@ class Examiner:
             )
 
     def _finish(self, step: int) -> None:
-        """Do a step of the workload's only lane again."""
+        """Repeat a step of the workload's only lane."""
         workload = self._recording.workload
         session = Session(self._directory / STORE_NAME, {"key": workload.key}, workload.schema)
         refused = session.do(workload.lanes[0][step - 1])
@@ -219,7 +217,7 @@ class Examiner:
                 (self._directory / name).write_bytes(garbage)
 
     def _look_twice(self, tally: Tally, task: Task, image: Image, generator: random.Random) -> Finding:
-        """Look at an image, recorded, and at images of that recording."""
+        """Examine an image while recording, and then images of that recording."""
         log = own_log()
         with log.paused():
             remove_all(self._directory)
@@ -256,7 +254,7 @@ class Examiner:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """How an image was made, for reports."""
+    """Describes for reports how an image was made."""
 
     units: tuple[Unit, ...]
     mode: Mode
@@ -307,9 +305,9 @@ _known: list[tuple[Workload, Expectation, frozenset[str], dict[bytes, Finding]]]
 
 
 def _findings_of(recording: Recording) -> dict[bytes, Finding]:
-    """Return what was found in images by digest: one dict for all recordings that differ in their events alone.
+    """Return the findings by the images' digests: one dict for all recordings that differ only in their events.
 
-    Such are those of a disk that forgets a flush: most of their images are those of the disk that does not.
+    A disk that forgets a flush has such a recording. Most of its images are also images of the good disk.
     """
     workload, expectation = replace(recording.workload, name=""), recording.expectation
     for *same, findings in _known:
@@ -326,5 +324,5 @@ def _examiner(recording: Path) -> Examiner:
 
 
 def run_task(task: Task) -> Tally:
-    """Look at the cuts of a task, in this process."""
+    """Examine the cuts of a task in this process."""
     return _examiner(task.recording).run(task)

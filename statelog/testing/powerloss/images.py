@@ -18,9 +18,9 @@ class Mode(Enum):
     """How an image is chosen."""
 
     NONE = "none"
-    """Nothing got to the disk that was not flushed."""
+    """Only flushed changes got to the disk."""
     ALL = "all"
-    """Everything did: what a killed process leaves."""
+    """All changes got to the disk, as after a killed process."""
     ONE_DROPPED = "one dropped"
     ONE_APPLIED = "one applied"
     RANDOM = "random"
@@ -33,13 +33,12 @@ _CHANCES = (0.5, 0.5, 0.1, 0.9)
 def systematic_choices(
     units: Sequence[Unit], generator: random.Random, *, units_max: int
 ) -> Iterator[tuple[Mode, Choice]]:
-    """Yield nothing, everything, all but one, only one.
+    """Yield these choices: no change, all changes, all except one, only one.
 
     Args:
-        units: what is uncertain.
-        generator: picks the single ones if there are too many.
-        units_max: how many are singled out.
-
+        units: the uncertain changes.
+        generator: selects units if there are too many.
+        units_max: the maximum number of units to single out.
     """
     none, full = [0] * len(units), [unit.levels for unit in units]
     yield Mode.NONE, Choice(tuple(none))
@@ -55,7 +54,7 @@ def systematic_choices(
 
 
 def random_choice(units: Sequence[Unit], generator: random.Random) -> tuple[Mode, Choice]:
-    """Return any choice; half of them with torn pages."""
+    """Return a random choice. Half of them have torn pages."""
     chance = generator.choice(_CHANCES)
     levels = []
     for unit in units:

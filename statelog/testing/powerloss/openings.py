@@ -1,6 +1,6 @@
-"""Other ways to open a store than `statelog.open`: salvage, upgrade of a format, small limits, a process that dies.
+"""Special ways to open a store: salvage, the upgrade of a format, small limits, a process that dies.
 
-They are called by name in the processes that are recorded.
+The recorded processes call these functions by name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _META_PAGES_SIZE_BYTES = 8192
 
 
 def made_by(fill: Callable[[Path], None]) -> bytes:
-    """Return the file of a store that `fill` makes at a path."""
+    """Return the bytes of the file of a store that `fill` creates at a path."""
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "made.state"
         fill(path)
@@ -46,12 +46,12 @@ def made_by(fill: Callable[[Path], None]) -> bytes:
 
 
 def damaged(store: bytes) -> bytes:
-    """Return the file of a store without its meta pages: nothing opens it but salvage."""
+    """Return the file of a store without its meta pages, which only salvage can read."""
     return bytes(_META_PAGES_SIZE_BYTES) + store[_META_PAGES_SIZE_BYTES:]
 
 
 def open_salvaged(path: Path, **options: Any) -> Store:
-    """Open a store; one that is not there yet is salvaged from the damaged one beside it."""
+    """Open a store. If it does not exist, salvage it from the damaged one beside it."""
     if not path.exists():
         salvage(path.with_name(DAMAGED_NAME), path)
     return statelog.open(path, **options)
@@ -61,19 +61,19 @@ def open_salvaged(path: Path, **options: Any) -> Store:
 
 
 KILLED = "killed"
-"""Thread of a process that is killed: what it committed last may be there or not."""
+"""The thread of a process that is killed. Its last commit may exist or not."""
 
 _REST_S = 0.02
 _NEVER_S = 3600.0
 
 
 def open_unhurried(path: Path, **options: Any) -> Store:
-    """Open a store that leaves what is committed without a flush alone for as long as it may."""
+    """Open a store that leaves commits unflushed for as long as possible."""
     return statelog.open(path, **options, interval_ms=INTERVAL_MAX_MS)
 
 
 def be_small() -> None:
-    """Let this process, a worker, make a checkpoint every few commits, and soon after the last one."""
+    """Let this worker process make a checkpoint every few commits, and soon after the last one."""
     _set(
         (checkpointer, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
         (checkpointer, "HELD_PAGES_MAX", 24),
@@ -83,19 +83,19 @@ def be_small() -> None:
 
 
 def rest_soon() -> None:
-    """Let this process, a worker, come to rest between two steps, and hold no pin any more."""
+    """Let the store in this worker process become idle between two steps, so that it has no pin."""
     _set((background_flusher, "IDLE_S", _REST_S))
 
 
 def be_slow() -> None:
-    """Let this process, a worker, finish a checkpoint only when it has to, because no more pages may be held."""
+    """Let this worker process finish a checkpoint only when it must, because no more pages may be pinned."""
     be_small()
     leave_checkpoints()
     _set((checkpointer, "HELD_PAGES_BOUND", 100))
 
 
 def leave_checkpoints() -> None:
-    """Let this process, a worker, leave checkpoints to the process that began them, which has to meet its fault."""
+    """Let this worker process leave checkpoints to the process that began them, which dies at its fault point."""
     _set((background_flusher, "IDLE_S", _NEVER_S), (checkpointer.Checkpointer, "finish_if_begun", lambda _self: None))
 
 
@@ -106,12 +106,12 @@ def _set(*values: tuple[ModuleType | type, str, object]) -> None:
 
 
 def rest() -> None:
-    """Wait until a store that is idle has come to rest."""
+    """Wait until an idle store has made its checkpoint."""
     time.sleep(10 * _REST_S)
 
 
 def run_killed(path: Path, fault: str, durability: str) -> None:
-    """Let another process commit to a store until it is killed at a fault point; with it goes its pin."""
+    """Let another process commit to a store until it is killed at a fault point, which also ends its pin."""
     commits = tuple(Commit(KILLED, ({"findings": ["x" * 300], "total": number},)) for number in range(5))
     with Child(path, commits, durability=durability, fault=fault) as child:
         assert child.wait(), fault
@@ -121,7 +121,7 @@ def run_killed(path: Path, fault: str, durability: str) -> None:
 
 
 def make_older(path: Path) -> None:
-    """Make a store one of a format that never was: the one before the first, with other keys in the index."""
+    """Convert a store to an imaginary format before the first, with other keys in the index."""
     store_file = open_engine(path).store_file
     handles = store_file.lmdb_file.handles
     with handles.begin(write=True) as transaction:
@@ -137,7 +137,7 @@ def make_older(path: Path) -> None:
 
 
 def know_older() -> None:
-    """Let this process, a worker, know the way from there."""
+    """Let this worker process upgrade from that format."""
     upgrades.UPGRADES[_OLDER] = _upgrade
 
 

@@ -1,4 +1,4 @@
-"""Whether what a power cut left is what was promised."""
+"""Judges whether the state after a power cut keeps the guarantees."""
 
 from __future__ import annotations
 
@@ -23,19 +23,18 @@ if TYPE_CHECKING:
     from statelog.testing.powerloss.workloads import Durability
 
 AFTER = "after the cut"
-"""Id of the thread that is committed to when a store has been recovered."""
+"""The id of the thread that gets a commit after the recovery."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What is known of some threads of a store.
+    """The expected contents of some threads of a store.
 
     Attributes:
-        threads: their ids; None: all there are.
-        steps: their contents when opened, and after each step.
-        gradual: numbers of the steps that may be found half done.
-        refused: numbers of the steps in the midst of which a commit may be found that is refused at their end.
-
+        threads: the ids of the threads, or None for all threads.
+        steps: the contents when the store was opened, and after each step.
+        gradual: the numbers of steps that may be found half done.
+        refused: the numbers of steps whose commit is refused at the end, but may be found before.
     """
 
     threads: frozenset[str] | None
@@ -44,7 +43,7 @@ class Lane:
     refused: frozenset[int] = frozenset()
 
     def find(self, found: Contents) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the steps after which the threads looked so, and those in the middle of which."""
+        """Return the steps after which the threads had these contents, and the steps during which they had them."""
         after = frozenset(number for number, contents in enumerate(self.steps) if contents == found)
         amid = frozenset(
             number for number in self.gradual if is_between(found, self.steps[number - 1], self.steps[number])
@@ -54,13 +53,12 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What may be found in images of one recording.
+    """The contents that images of one recording may have.
 
     Attributes:
-        lanes: of the recording.
-        chain: digest of the chain of records by LSN, from the end of the recording; None if it is not known.
-        ignored: threads that may be there or not.
-
+        lanes: the lanes of the recording.
+        chain: the chain digests by LSN, from the end of the recording; None if unknown.
+        ignored: threads that may exist or not.
     """
 
     lanes: tuple[Lane, ...]
@@ -70,15 +68,14 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one image came to, whatever was acknowledged.
+    """The result of examining one image, whatever was acknowledged.
 
     Attributes:
-        problem: what is wrong with it in any case; empty if nothing is.
-        exists: whether there was a store.
-        after: by lane, the steps after which it was like that.
-        amid: by lane, the steps in the middle of which it was like that.
-        difference: how the first lane that is like no step differs from the last step.
-
+        problem: a fault in any case; empty if there is none.
+        exists: whether the store exists.
+        after: for each lane, the steps after which it had these contents.
+        amid: for each lane, the steps during which it had these contents.
+        difference: the difference between the last step and the first lane that equals no step.
     """
 
     problem: str
@@ -90,13 +87,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far each lane was when the power went; -1: not open yet.
+    """The progress of each lane when the power was cut. -1 means that the store was not open yet.
 
     Attributes:
-        done: the last step done.
-        begun: the last step begun.
-        durable: the last step that must be there: the last one done, or done before a flush if they are not flushed.
-
+        done: the last step that was done.
+        begun: the last step that was begun.
+        durable: the last durable step: the last step done, or for unflushed steps, the last one before a flush.
     """
 
     done: tuple[int, ...]
@@ -106,14 +102,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with an image: `lost`: something acknowledged is not there; else something is that was not."""
+    """A fault of an image. If `lost`, something acknowledged is missing; otherwise, the contents are wrong."""
 
     lost: bool
     message: str
 
 
 def judge(finding: Finding, progress: Progress, expectation: Expectation) -> Verdict | None:
-    """Return what is wrong with an image at one cut, None if nothing is."""
+    """Return the fault of an image at one cut, or None."""
     if not finding.exists and max(progress.durable) >= 0:
         return Verdict(lost=True, message=f"{max(progress.durable)} steps were acknowledged, and there is no store")
     if finding.problem:
@@ -144,17 +140,16 @@ def look(
     on_step: Callable[[int, Contents], None] | None = None,
     finish: Callable[[int], None] | None = None,
 ) -> Finding:
-    """Open what a power cut left, read it, and commit to it. Never raises for what it finds.
+    """Open the store after a power cut, read it, and commit to it. Faults are returned, never raised.
 
     Args:
-        path: of the store.
-        durability: of the store.
-        expectation: what may be found.
+        path: the path of the store.
+        durability: the durability of the store.
+        expectation: the expected contents.
         key: the key of the store, or None if it has no key.
-        on_step: called with 0 and the contents when it is open, with 1 and the contents after the commit.
-        finish: look at everything after the commit, too, when it was opened once more; and if that was in the
-            midst of a step, do it again, by this function.
-
+        on_step: called with 0 and the contents when the store is open, and with 1 and the contents after the commit.
+        finish: if given, also check everything after the commit, and again after a reopening. If the power was cut
+            during a step, call this function to repeat the step.
     """
     exists = path.exists()
     try:
@@ -176,7 +171,7 @@ def _look_inside(
     *,
     exists: bool,
 ) -> tuple[Finding, Contents]:
-    """Return what there is to find, and the contents before the commit."""
+    """Return the finding, and the contents before the commit."""
     problem, contents = _inspect(store)
     if problem:
         return Finding(problem, exists), contents
@@ -197,7 +192,7 @@ def _look_inside(
 
 _MEMORY_MAX = 4096
 _memory: dict[bytes, tuple[str, Contents]] = {}
-"""What close inspection found, by `raw_digest`: many images hold the same store on different pages."""
+"""The results of `_inspect` by `raw_digest`. Many images have the same store on different pages."""
 
 
 def _inspect(store: Store) -> tuple[str, Contents]:
@@ -215,7 +210,7 @@ def _inspect(store: Store) -> tuple[str, Contents]:
 
 
 def _look_again(store: Store, before: Contents, key: str | None) -> str:
-    """Check all of a store, and once more when it has been opened anew, after a commit to `before`."""
+    """Check the whole store after a commit to `before`, and again after reopening it."""
     contents = read_contents(store)
     problem = _check_commit(before, contents)
     store.close()
@@ -228,7 +223,7 @@ def _look_again(store: Store, before: Contents, key: str | None) -> str:
 def _finish(
     path: Path, finding: Finding, expectation: Expectation, finish: Callable[[int], None], key: str | None
 ) -> str:
-    """Do a step again that was cut short: then the store is as after it."""
+    """Repeat a step that was cut short, and check that the store is then as after the step."""
     steps = [step for after, amid in zip(finding.after, finding.amid, strict=True) if not after for step in amid]
     for step in steps[:1]:
         finish(step)
@@ -291,7 +286,7 @@ def without_threads(contents: Contents, threads: frozenset[str]) -> Contents:
 
 
 def remove_all(directory: Path) -> None:
-    """Remove what is in a directory."""
+    """Remove the files in a directory."""
     for entry in directory.iterdir():
         with contextlib.suppress(FileNotFoundError):
             entry.unlink()

@@ -1,8 +1,8 @@
-"""Do a workload in a child process whose writes are recorded, and keep what it wrote and what it was told.
+"""Does a workload in a child process, and records its writes and acknowledgements.
 
-The child puts a mark into the log before and after every step, so that at each point of the log it is known what was
-acknowledged; and it reads the store after every step, and compares it with the model: so an image of the disk is good
-if the store in it has the contents that were read there.
+The child puts a mark into the log before and after every step, so the log shows at each point what was acknowledged.
+The child also reads the store after every step, and compares it with the model. So an image of the disk is good if its
+store has the contents that were read at that point.
 """
 
 from __future__ import annotations
@@ -40,13 +40,12 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A workload with what it wrote.
+    """A workload with its recorded writes.
 
     Attributes:
-        workload: that was done.
-        trace: of its directory.
-        expectation: what may be found in an image of it.
-
+        workload: the workload.
+        trace: the trace of its directory.
+        expectation: the contents that an image may have.
     """
 
     workload: Workload
@@ -54,7 +53,7 @@ class Recording:
     expectation: Expectation
 
     def progress(self) -> Iterator[Progress]:
-        """Yield how far the lanes were before the first event and after each one."""
+        """Yield the progress of the lanes before the first event and after each event."""
         start = 0 if STORE_NAME in self.trace.base else -1
         lanes = range(len(self.expectation.lanes))
         done, begun, durable = ([start for _ in lanes] for _ in range(3))
@@ -71,13 +70,13 @@ class Recording:
                     done[lane] = step
                     if word == b"done" and self._flushes(lane, step):
                         durable[lane] = step
-                        if not self.workload.processes:  # what was done before by others in this process, too
+                        if not self.workload.processes:  # It also flushes earlier steps of other lanes.
                             durable = list(map(max, durable, before[lane]))
                 current = Progress(tuple(done), tuple(begun), tuple(durable))
             yield current
 
     def _flushes(self, lane: int, step: int) -> bool:
-        """Tell whether a step, once done, is durable; 0 is the opening of the store."""
+        """Return True if a step is durable when it is done. Step 0 is the opening of the store."""
         steps = self.workload.lanes[lane]
         taken = steps[step - 1] if 0 < step <= len(steps) else None
         if isinstance(taken, Commit) and taken.durable is not None:
@@ -86,7 +85,7 @@ class Recording:
 
 
 def log_directory() -> Path | None:
-    """Return where logs are best kept: in memory, if there is such a place."""
+    """Return the best directory for logs: one in memory, if there is one."""
     return LOG_DIRECTORY if os.access(LOG_DIRECTORY, os.W_OK) else None
 
 
@@ -96,17 +95,16 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 
 def record(workload: Workload, directory: Path, *, opener: str = "") -> Recording:
-    """Do a workload, recorded.
+    """Do a workload, and return its recording.
 
     Args:
-        workload: to do.
-        directory: for the store; new, or empty.
-        opener: "module:function" that opens the store; the workload's if left out. For negative controls.
+        workload: the workload.
+        directory: a new or empty directory for the store.
+        opener: the "module:function" that opens the store, for negative controls. By default, that of the workload.
 
     Raises:
-        AssertionError: the store was not as its model while nothing failed; or the child died.
+        AssertionError: the store differed from its model although nothing failed, or the child died.
         UsageError: this machine cannot record.
-
     """
     path = directory / STORE_NAME
     if workload.before is not None:
@@ -128,7 +126,7 @@ def record(workload: Workload, directory: Path, *, opener: str = "") -> Recordin
     lanes, chain = answer
     steps = [step for lane in workload.lanes for step in lane]
     ignored = frozenset({KILLED} if any(isinstance(step, Killed) for step in steps) else ())
-    is_known = not any(isinstance(step, Killed | Refused) for step in steps)  # else a record may have been another
+    is_known = not any(isinstance(step, Killed | Refused) for step in steps)  # Otherwise records may differ.
     return Recording(workload, trace, Expectation(lanes, chain if is_known else None, ignored))
 
 
@@ -144,7 +142,7 @@ def _prepare(workload: Workload, path: Path) -> None:
 
 
 def run_recorded(path: Path, workload: Workload, opener: str) -> tuple[tuple[Lane, ...], dict[int, str]]:
-    """Do a workload in this process; return what it was like after each step, and the digests of its records."""
+    """Do a workload in this process. Return the contents after each step, and the digests of the records."""
     if workload.setup:
         find_function(workload.setup)()
     opens = find_function(opener)
@@ -171,7 +169,7 @@ def _mark_all(workload: Workload, word: str, step: int) -> None:
 
 
 def _model(workload: Workload) -> StoreModel | None:
-    """Return the model at the beginning of the recording; None if the workload does what models cannot."""
+    """Return the model at the beginning of the recording, or None if no model can do the workload's steps."""
     steps = (*(workload.before or ()), *workload.lanes[0])
     if workload.files or any(isinstance(step, (*GRADUAL, Killed)) for step in steps):
         return None
@@ -185,7 +183,7 @@ def _model(workload: Workload) -> StoreModel | None:
 def _do_lane(
     session: Session, workload: Workload, number: int, threads: frozenset[str] | None, model: StoreModel | None
 ) -> Lane:
-    """Do the steps of one lane, and return what the store was like after each."""
+    """Do the steps of one lane, and return the store's contents after each."""
     steps = workload.lanes[number]
     ignored = frozenset({KILLED})
 
@@ -211,12 +209,12 @@ def _do_to_model(step: Step, model: StoreModel, workload: Workload) -> StoreMode
     if isinstance(step, Operation):
         perform(step, model, schema=workload.schema)
     elif isinstance(step, DeleteThread):
-        return None  # models do not delete
+        return None  # Models cannot delete.
     return model
 
 
 def _lane_threads(workload: Workload) -> list[frozenset[str]]:
-    """Return the threads of each lane; those of nobody belong to the first."""
+    """Return the threads of each lane. The first lane also gets threads that belong to no lane."""
     owned = [frozenset(thread_ids(lane)) for lane in workload.lanes]
     others = frozenset(thread_ids(workload.before or ())).difference(*owned)
     return [owned[0] | others, *owned[1:]]
@@ -245,7 +243,7 @@ def _do_in_threads(session: Session, workload: Workload) -> list[Lane]:
 
 
 def _do_in_processes(session: Session, workload: Workload, path: Path, opener: str) -> list[Lane]:
-    """Do each lane in a process of its own; they are recorded in the same log."""
+    """Do each lane in its own process. All processes are recorded in one log."""
     lanes = []
     with ExitStack() as stack:
         workers = [stack.enter_context(Worker(dict(os.environ))) for _lane in workload.lanes]
@@ -279,7 +277,7 @@ def run_lane(path: Path, workload: Workload, number: int, opener: str) -> Lane:
 
 
 def _compare_lanes(store: Store, workload: Workload) -> None:
-    """Check the threads of every lane against a model of that lane alone."""
+    """Compare the threads of each lane with a model of that lane alone."""
     for steps in workload.lanes:
         model = StoreModel()
         for step in (*(workload.before or ()), *steps):

@@ -1,7 +1,7 @@
-"""The library that logs what a process does to its files, and makes calls fail: built, preloaded, read, controlled.
+"""Builds, preloads, reads and controls the library that logs a process's file operations, and makes calls fail.
 
-`shim.c` tells what is logged. The log is a sparse file mapped by everybody concerned; the layouts here are those of
-`struct head` and `struct record` there.
+`shim.c` describes what is logged. The log is a sparse file that all these processes map. The layouts here are those of
+`struct head` and `struct record` in `shim.c`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOG_VARIABLE = "STATELOG_SHIM_LOG"
 DIRECTORY_VARIABLE = "STATELOG_SHIM_DIRECTORY"
 
 LOG_CAPACITY_BYTES = 1 << 30
-"""Address space and length of a sparse file; a recording takes as much as was written."""
+"""The address space and length of the sparse file. A recording takes as much space as was written."""
 
 _WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wvla")
 _MAGIC = 0x314D494853474C53
@@ -49,38 +49,38 @@ UNFINISHED = -(2**63)
 
 
 class Call(IntFlag):
-    """Calls that can be made to fail."""
+    """System calls that can be made to fail."""
 
     WRITE = 1
     FLUSH = 2
     TRUNCATE = 4
     OPEN = 8
     RENAME = 16
-    """Rename and link: what publishes a file."""
+    """Rename and link, which publish a file."""
     UNLINK = 32
     GROW = 64
-    """A write or truncation beyond the end of the file: what a full disk refuses."""
+    """A write or truncation beyond the end of the file, which a full disk refuses."""
 
 
 class Action(IntEnum):
-    """What becomes of a call that is struck."""
+    """The effect of a fault on a call."""
 
     NONE = 0
     FAIL = 1
-    """It fails, without effect."""
+    """The call fails without effect."""
     FAIL_AFTER = 2
-    """It takes effect, and a failure is reported."""
+    """The call takes effect, and reports a failure."""
     SHORT = 3
-    """Half of a write is made, and its size reported; other calls fail."""
+    """Half of a write is made, and its size is reported. Other calls fail."""
     IGNORE = 4
-    """Success is reported, without effect."""
+    """The call has no effect, and reports success."""
     KILL = 5
     KILL_AFTER = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A call that is to fail: the `nth` of those named by `calls`, and with `persistent` all after it."""
+    """A fault of the `nth` call among those named by `calls`. If `persistent`, all later ones fail, too."""
 
     calls: Call
     action: Action = Action.FAIL
@@ -89,14 +89,14 @@ class Fault:
     persistent: bool = False
 
     def __str__(self) -> str:
-        """Return it in a few words, for reports."""
+        """Return a short description for reports."""
         how = " and all after it" if self.persistent else ""
         return f"{self.calls.name} {self.nth}{how}: {self.action.name} {errno.errorcode.get(self.error, self.error)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of the log, as `shim.c` wrote it; `at` is where it stands."""
+    """One record of the log, as `shim.c` wrote it. `at` is its offset."""
 
     at: int
     kind: int
@@ -110,24 +110,23 @@ class Record:
 
 
 def is_supported() -> bool:
-    """Tell whether this machine can record: a 64-bit Linux with a C compiler."""
+    """Return True if this machine can record: a 64-bit Linux with a C compiler."""
     return sys.platform == "linux" and sys.maxsize > 2**32 and find_compiler() is not None and SOURCE.exists()
 
 
 def find_compiler() -> str | None:
-    """Return the C compiler, None if there is none."""
+    """Return the C compiler, or None if there is none."""
     named = os.environ.get("CC")
     return shutil.which(named) if named else next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 
 
 @functools.cache
 def build_shim() -> Path:
-    """Compile the library, once per process, and return where it is.
+    """Compile the library once per process, and return its path.
 
     Raises:
-        UsageError: this is no 64-bit Linux, or there is no C compiler.
-        StorageError: the compiler failed; its words are in the message.
-
+        UsageError: this is not a 64-bit Linux, or there is no C compiler.
+        StorageError: the compiler failed. The message has its output.
     """
     compiler = find_compiler()
     if not is_supported() or compiler is None:
@@ -151,11 +150,10 @@ def _lasting_directory() -> tempfile.TemporaryDirectory[str]:
 
 
 class ShimLog:
-    """The log of some recorded processes, and the switch of their faults.
+    """The log of recorded processes, which also controls their faults.
 
     Args:
-        path: of the log; `create` makes it.
-
+        path: the path of the log, which `create` has created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -168,7 +166,7 @@ class ShimLog:
 
     @classmethod
     def create(cls, path: Path, *, capacity_bytes: int = LOG_CAPACITY_BYTES) -> Self:
-        """Make an empty log. It takes up as much as is logged."""
+        """Create an empty log. It takes as much space as is logged."""
         with path.open("xb") as file:
             file.write(_HEAD.pack(_MAGIC, 0, 0, 0, 0, 0, 0))
             file.truncate(capacity_bytes)
@@ -176,7 +174,7 @@ class ShimLog:
 
     @classmethod
     def attached(cls) -> Self | None:
-        """Return the log of this very process, if it is recorded."""
+        """Return the log of this process, or None if the process is not recorded."""
         path = os.environ.get(LOG_VARIABLE)
         return None if path is None else cls(Path(path))
 
@@ -189,12 +187,12 @@ class ShimLog:
         self.close()
 
     def close(self) -> None:
-        """Let go of the log, and remove its file."""
+        """Close the log, and remove its file."""
         self._map.close()
         self.path.unlink(missing_ok=True)
 
     def environment(self, directory: Path) -> dict[str, str]:
-        """Return the environment variables by which a child process is recorded: what it does below `directory`."""
+        """Return environment variables for a child process. They make the library record its calls in `directory`."""
         preloaded = os.environ.get("LD_PRELOAD", "")
         library = str(build_shim())
         return {
@@ -207,27 +205,27 @@ class ShimLog:
     # --- faults -------------------------------------------------------------------
 
     def arm(self, fault: Fault) -> None:
-        """Have a call fail. At most one fault is armed; a new one takes the place of the old."""
+        """Make a call fail. At most one fault is armed, and a new one replaces it."""
         _FAULT.pack_into(self._map, _FAULT_AT, fault.calls, fault.action, fault.error, fault.persistent, fault.nth, 0)
 
     def disarm(self) -> None:
-        """Have no call fail."""
+        """Let no call fail."""
         _FAULT.pack_into(self._map, _FAULT_AT, 0, 0, 0, 0, 0, self.strikes)
 
     @property
     def strikes(self) -> int:
-        """How often the fault struck since it was armed."""
+        """The number of calls that the fault has hit since it was armed."""
         strikes: int = _FAULT.unpack_from(self._map, _FAULT_AT)[-1]
         return strikes
 
     def calls(self) -> dict[Call, int]:
-        """Return how many calls of each kind were made since the log was last reset."""
+        """Return the number of calls of each kind since the last reset."""
         counts = struct.unpack_from(f"<{len(Call)}Q", self._map, _CALLS_AT)
         return dict(zip(Call, counts, strict=True))
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Log nothing, and have nothing fail, while the block runs."""
+        """Log nothing, and let nothing fail, in the `with` block."""
         struct.pack_into("<I", self._map, _PAUSED_AT, 1)
         try:
             yield
@@ -237,17 +235,16 @@ class ShimLog:
     # --- records ------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Forget all records and counts. Nobody may be writing to the log."""
+        """Remove all records and counts. No process may write to the log meanwhile."""
         struct.pack_into("<Q", self._map, 16, 0)
         struct.pack_into("<I", self._map, _OVERFLOW_AT, 0)
         struct.pack_into(f"<{len(Call)}Q", self._map, _CALLS_AT, *[0] * len(Call))
 
     def records(self) -> Iterator[Record]:
-        """Yield what was logged, in order.
+        """Yield the records of the log, in order.
 
         Raises:
-            StorageError: there was more than the log holds.
-
+            StorageError: more was written than the log can hold.
         """
         if struct.unpack_from("<I", self._map, _OVERFLOW_AT)[0]:
             message = f"more was written than the log holds ({len(self._map)} bytes)"
@@ -276,7 +273,6 @@ def mark(data: bytes) -> None:
 
     Raises:
         StorageError: this process is not recorded, or its log is full.
-
     """
     try:
         result: int = _mark_function()(data, len(data))

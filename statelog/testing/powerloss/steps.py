@@ -1,4 +1,4 @@
-"""What a workload may do to a store, one thing after another."""
+"""The steps of workloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Reopen:
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """Let old versions go."""
+    """Remove old versions."""
 
     keep_last: int
     threads: str = "*"
@@ -46,60 +46,59 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """Take in an export of another store.
+    """Import an export of another store.
 
     Attributes:
         stream: the export.
-        threads: that are in it.
-
+        threads: the ids of its threads.
     """
 
     stream: bytes
     threads: frozenset[str]
 
     def __repr__(self) -> str:
-        """Return it without the stream."""
+        """Return the repr without the stream."""
         return f"Import({len(self.stream)} bytes, {sorted(self.threads)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Make durable what was committed without a flush."""
+    """Flush the unflushed commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Do nothing for so long that the store comes to rest."""
+    """Do nothing until the store has made its idle checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """Have another process commit, and be killed at a fault point ("name:count")."""
+    """Let another process commit until it is killed at a fault point ("name:count")."""
 
     fault: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A commit that the journal refuses after it was written there: not flushed, for all that is known."""
+    """Commit, but let the flush of the WAL fail after the append. The commit is refused."""
 
     commit: Commit
 
 
 Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex | Compact | Import | Flush | Rest | Killed | Refused
-"""One thing done. All but those of `GRADUAL` are there whole or not at all."""
+"""A step of a workload. After a power cut, it was done whole or not at all, except the steps of `GRADUAL`."""
 
 GRADUAL = (Retain, Import)
-"""Steps in several transactions; cut short, they are done again, and then there whole."""
+"""Steps with several transactions. After a power cut, they may be half done, and are whole when they are repeated."""
 
 
 def gradual_steps(steps: Iterable[Step]) -> frozenset[int]:
-    """Return the numbers, from one, of those that may be found half done."""
+    """Return the numbers, from 1, of the steps that may be found half done."""
     return frozenset(number for number, step in enumerate(steps, 1) if isinstance(step, GRADUAL))
 
 
 FLUSHED = (Flush, Reopen, Compact)
-"""Steps after which all that was committed before is durable, whatever the durability."""
+"""Steps after which all earlier commits are durable, whatever the durability."""
 
 MAINTENANCE = (Retain, DeleteThread, RebuildIndex, Compact, Import)
-"""Steps that come to the same whenever they are done to equal stores."""
+"""Steps that always have the same result on equal stores."""

@@ -1,4 +1,4 @@
-"""What was done to some files, in order, as values: a log of the shim, read and made sense of."""
+"""Traces: the logged file operations of a process as values, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes written to a file; `refused`: they may be there, but the writer was told of a failure."""
+    """Bytes were written to a file. If `refused`, they may be there, but the call reported a failure."""
 
     file: int
     offset: int
@@ -31,7 +31,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A file cut off, or made longer with zeros."""
+    """A file was cut off, or extended with zeros."""
 
     file: int
     size: int
@@ -63,7 +63,7 @@ class FlushEnd:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new file under a name."""
+    """A new file got a name."""
 
     file: int
     name: str
@@ -71,7 +71,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A second name for a file; `old` is empty if it came from elsewhere."""
+    """A file got a second name. `old` is empty if the file came from another directory."""
 
     file: int
     old: str
@@ -80,7 +80,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Another name for a file, in place of whatever had it."""
+    """A file got another name, which may have belonged to another file."""
 
     file: int
     old: str
@@ -89,7 +89,7 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Unlink:
-    """A name taken away."""
+    """A name was removed."""
 
     name: str
 
@@ -112,7 +112,7 @@ class DirectoryFlushEnd:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the recorded process said of itself."""
+    """A mark of the recorded process."""
 
     data: bytes
 
@@ -138,12 +138,10 @@ class Trace:
     """A recording of one directory.
 
     Attributes:
-        base: names and contents of the files there were at its beginning, all of it on the disk.
-        files: number in `events` of each file in `base`.
-        events: what happened.
-        unspecified: names of files written through memory, of which nothing is known: a power cut
-            may leave anything of them.
-
+        base: the names and contents of the files on the disk at the beginning.
+        files: the number in `events` of each file in `base`.
+        events: the events.
+        unspecified: the names of files that were written as maps. After a power cut, they may contain anything.
     """
 
     base: Mapping[str, bytes]
@@ -175,7 +173,7 @@ _NO_EVENT = {_Kind.MAPPED, _Kind.MSYNC, _Kind.OPEN}
 
 
 class _Reader:
-    """Turns records into events: inodes into numbers of files, places in the log into places among the events."""
+    """Turns records into events, inodes into file numbers, and offsets in the log into event numbers."""
 
     def __init__(self, base: Mapping[str, bytes]) -> None:
         self.files = {name: number for number, name in enumerate(base)}
@@ -260,12 +258,11 @@ def read_trace(records: Iterable[Record], base: Mapping[str, bytes] | None = Non
     """Read a log.
 
     Args:
-        records: of the log.
-        base: names and contents of the files that were there when it began.
+        records: the records of the log.
+        base: the names and contents of the files at the beginning of the log.
 
     Raises:
-        UsageError: something was done that the log cannot tell, or the base lacks a file.
-
+        UsageError: an operation cannot be logged, or the base lacks a file.
     """
     known = dict(base or {})
     reader = _Reader(known)

@@ -1,7 +1,7 @@
-"""Processes that do dangerous work: what they look at may kill them, and they may hang. Then they are replaced.
+"""Worker processes for dangerous work. A damaged image may kill a worker or make it hang, and then it is replaced.
 
-A worker is a Python process that calls functions of modules by name, one after the other, and sends back what they
-return. It keeps what the modules remember between calls.
+A worker is a Python process that calls functions by name, one after the other, and sends back their results. The state
+of modules is kept between calls.
 """
 
 from __future__ import annotations
@@ -45,12 +45,11 @@ workers.serve()
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """What comes back instead of a result when the worker does not.
+    """The result of a call whose worker has died.
 
     Attributes:
-        reason: the signal it died of, or what it said, or that it hung.
-        hung: it was killed because it did not answer in time.
-
+        reason: the signal that ended the worker, its output, or that it hung.
+        hung: True if the worker was killed because it did not answer in time.
     """
 
     reason: str
@@ -59,21 +58,20 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A function raised; not a finding, but a bug of the harness."""
+    """A function has raised an exception. This is a bug of the harness."""
 
     words: str
 
 
 class WorkerError(RuntimeError):
-    """A function of a worker raised, and was not meant to."""
+    """A function of a worker has raised an exception."""
 
 
 class Worker:
     """A process that serves calls.
 
     Args:
-        environment: its environment variables; this process's if left out.
-
+        environment: its environment variables. By default, those of this process.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -90,11 +88,10 @@ class Worker:
         self.close()
 
     def call(self, function: str, *arguments: Any, timeout_s: float) -> Any:
-        """Call `function`, a name of the form "module:function", and return its result, or `Died`.
+        """Call `function`, named "module:function", and return its result, or `Died`.
 
         Raises:
             WorkerError: the function raised.
-
         """
         process = self._process = self._process or self._start()
         assert process.stdin is not None
@@ -108,20 +105,20 @@ class Worker:
         return result
 
     def kill(self) -> None:
-        """Kill the process; whoever is calling it gets `Died`."""
+        """Kill the process. A pending call returns `Died`."""
         process = self._process
         if process is not None:
             process.kill()
 
     def close(self) -> None:
-        """End the process. Nobody may be calling it."""
+        """End the process. No call may be pending."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             self._end(process)
 
     def _end(self, process: subprocess.Popen[bytes]) -> bytes:
-        """Take leave of a process that is dead or dying; return what it wrote to stderr."""
+        """Wait for a dead or dying process, and return its output on stderr."""
         process.wait()
         for pipe in (process.stdin, process.stdout):
             assert pipe is not None
@@ -172,8 +169,7 @@ class WorkerPool:
     """Several workers, for many calls.
 
     Args:
-        environments: of the workers, one each.
-
+        environments: the environment of each worker.
     """
 
     def __init__(self, environments: Iterable[Mapping[str, str] | None]) -> None:
@@ -192,7 +188,7 @@ class WorkerPool:
     ) -> None:
         self._stop.set()
         for worker in self._workers:
-            worker.kill()  # whoever waits for its answer gets `Died`, and ends
+            worker.kill()  # A pending call returns `Died`.
         self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
@@ -205,13 +201,12 @@ class WorkerPool:
         timeout_s: float,
         is_wanted: Callable[[Any], bool] = lambda _task: True,
     ) -> Iterator[tuple[Any, Any]]:
-        """Call `function` with every task, and yield task and result (or `Died`) as they come.
+        """Call `function` with every task, and yield each task and its result (or `Died`) when it is done.
 
-        A task that is not wanted any more when its turn comes is left out; its result is None.
+        A task for which `is_wanted` is False at its turn is not done. Its result is None.
 
         Raises:
             WorkerError: the function raised.
-
         """
 
         def run(task: Any) -> tuple[Any, Any]:
@@ -233,7 +228,7 @@ class WorkerPool:
 
 
 def worker_count() -> int:
-    """Return how many workers this machine can keep busy."""
+    """Return the number of workers that this machine can keep busy."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -241,13 +236,13 @@ def worker_count() -> int:
 
 
 def serve() -> None:
-    """Answer calls until the parent is gone."""
+    """Answer calls until the parent has ended."""
     import resource
 
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # dying is expected here: no core dump
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # No core dumps, because deaths are expected.
     out = os.dup(1)
-    os.dup2(2, 1)  # what a function prints is no answer
+    os.dup2(2, 1)  # The output of a function is not an answer.
     while True:
         try:
             function, arguments = _receive(0)
@@ -266,7 +261,7 @@ def _answer(name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """Return the function that is called "module:function"."""
+    """Return the function with a name of the form "module:function"."""
     module, _, function = name.partition(":")
     found: Callable[..., Any] = getattr(import_module(module), function)
     return found

@@ -1,4 +1,4 @@
-"""What is done to a store while its writes are recorded."""
+"""Workloads: steps on a store whose writes are recorded."""
 
 from __future__ import annotations
 
@@ -70,21 +70,20 @@ SCHEMA: Mapping[str, reducers.Reducer] = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Steps done to a store under one name.
+    """Steps on a store, with a name.
 
     Attributes:
-        name: for reports.
-        lanes: each is done by an OS thread, or a process, of its own, on threads of its own.
-        before: done beforehand, unrecorded; it begins with a new store if it is None.
-        processes: lanes are processes.
-        durability: of the store.
-        max_size_bytes: of the store.
-        schema: of every thread.
-        files: in the directory beforehand, by name; for stores that no step can make.
-        opener: "module:function" that opens the store, and may make it of those files.
-        setup: "module:function" to be called first in every process that opens it; empty for none.
+        name: the name for reports.
+        lanes: the steps of each lane. Each lane has its own OS thread or process, and its own threads of the store.
+        before: steps that are done first and not recorded. With None, the recording begins without a store.
+        processes: whether lanes are processes.
+        durability: the durability of the store.
+        max_size_bytes: the quota of the store.
+        schema: the schema of every thread.
+        files: the files in the directory at the beginning, by name, for stores that no step can create.
+        opener: the "module:function" that opens the store, and may create it from these files.
+        setup: the "module:function" that each process calls before it opens the store; empty for none.
         key: the key of the store, or None for a store without a key.
-
     """
 
     name: str
@@ -101,19 +100,18 @@ class Workload:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the store is opened with."""
+        """The options of `statelog.open` for the store."""
         return {"durability": self.durability, "max_size_bytes": self.max_size_bytes, "key": self.key}
 
 
 class Session:
-    """A store that steps are done to.
+    """An open store on which steps are done.
 
     Args:
-        path: of the store; it is created if need be.
-        options: of `statelog.open`.
-        schema: of every thread.
-        opener: opens it; `statelog.open` but for negative controls.
-
+        path: the path of the store. If the store does not exist, it is created.
+        options: options of `statelog.open`.
+        schema: the schema of every thread.
+        opener: opens the store. It is `statelog.open`, except for negative controls.
     """
 
     def __init__(
@@ -130,7 +128,7 @@ class Session:
         self.store = opener(path, **self._options)
 
     def do(self, step: Step) -> type[StatelogError] | None:
-        """Do one step; return the class of the exception that refused it, None if it was done."""
+        """Do one step. Return the class of the exception that refused it, or None."""
         if isinstance(step, Operation):
             return perform(step, self.store, schema=self._schema)
         try:
@@ -183,7 +181,7 @@ def _fail() -> None:
 
 
 def thread_ids(steps: tuple[Step, ...]) -> set[str]:
-    """Return the ids of the threads that steps are about."""
+    """Return the ids of the threads that steps use."""
     ids: set[str] = set()
     for step in steps:
         if isinstance(step, Together):
@@ -216,7 +214,7 @@ def _commits(thread: str, count: int, *, start: int = 0, size: int = 80) -> tupl
 
 
 def _copies() -> tuple[Step, ...]:
-    """Return copies that outlive what they were made of, and whose own are taken."""
+    """Return steps with copies of threads: some sources are deleted, and some copies."""
     return (
         Copy("a", "c"),
         _commit("c", 40),
@@ -233,7 +231,7 @@ def _copies() -> tuple[Step, ...]:
 
 @cache
 def standard_workloads() -> tuple[Workload, ...]:
-    """Return a workload for every way in which a store writes."""
+    """Return workloads that cover every way in which a store writes."""
     old = (*_commits("a", 12), *_commits("b", 8, size=900))
     forks = (
         Fork("a", "try", at=3, update={"total": 7}),
@@ -272,7 +270,7 @@ def standard_workloads() -> tuple[Workload, ...]:
 
 
 def _interval(old: tuple[Step, ...], forks: tuple[Step, ...]) -> Iterator[Workload]:
-    """Commits without a flush, and flushes now and then."""
+    """Yield workloads with unflushed commits, and some flushes."""
     steps: tuple[Step, ...] = (
         *_commits("a", 4, start=200),
         Flush(),
@@ -304,7 +302,7 @@ def _interval(old: tuple[Step, ...], forks: tuple[Step, ...]) -> Iterator[Worklo
 
 
 def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
-    """Yield workloads for the journal: epochs, growth, idle stores, large commits, kills, refused commits."""
+    """Yield workloads for the WAL: epochs, growth, idle stores, large commits, kills, refused commits."""
     yield Workload("epochs", ((*_commits("a", 14, start=500, size=900), Rollback("b", 3)),), before, setup=_SMALL)
     lanes = tuple(_commits(f"p{n}", 12, start=20 * n, size=900) for n in range(2))
     yield Workload("epochs of two processes", lanes, before, processes=True, setup=_SMALL)
@@ -331,7 +329,7 @@ def _journal(before: tuple[Step, ...]) -> Iterator[Workload]:
 
 
 def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
-    """Checkpoints that stay under way, in one process and several; processes killed with the pin or the lock."""
+    """Yield workloads with slow checkpoints, in one process or several, and with killed owners of pin or lock."""
     lane = _commits("a", 40, start=720, size=900)
     yield Workload("checkpoints under way", ((*lane, Rollback("b", 3)),), before, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 14, start=20 * n, size=900) for n in range(2))
@@ -339,14 +337,14 @@ def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
     lanes = tuple(_commits(f"p{n}", 5, start=20 * n) for n in range(3))
     yield Workload("three processes", lanes, before, processes=True)
     killed: list[Step] = [Killed("checkpoint.before_flag_flush:1")]
-    # One process dies with the lock. The next one therefore makes a checkpoint, and dies in the middle of it.
+    # One process dies with the lock. So the next process makes a checkpoint, and dies during it.
     for n, point in enumerate(("after_sync", "before_slot_flush", "after_slot", "after_pin")):
         killed += (_commit("a", 550 + n), Killed("commit.after_begin:1"), Killed(f"checkpoint.{point}:1"))
     others = ("journal.after_append:2", "journal.after_flush:3", "commit.after_lmdb_commit:2")
     for n, death in enumerate((*others, "commit.after_delivery:4")):
         killed += (_commit("a", 560 + n), Killed(death))
     yield Workload("killed processes", (tuple(killed),), before, setup=_LEAVING)
-    # At rest nobody holds the pin: who commits next does, and dies with it. The next ones rely on what it left.
+    # An idle store has no pin. The next committing process pins, and dies. Later commits use what it left.
     pins: list[Step] = []
     for n, death in enumerate(("journal.before_append:2", "journal.after_flush:2", "commit.after_delivery:3")):
         pins += (_commit("a", 740 + 20 * n), Rest(), Killed(death), *_commits("a", 14, start=741 + 20 * n))
@@ -354,7 +352,7 @@ def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
 
 
 def export_of(steps: Sequence[Step], *, threads: Sequence[str] | None = None) -> Import:
-    """Return the import of a store to which some steps were done; of all of it, or of threads."""
+    """Return an import of a store after some steps, of all its threads or some."""
     with tempfile.TemporaryDirectory() as temporary:
         session = Session(Path(temporary) / "exported.state", {}, SCHEMA)
         for step in steps:
@@ -370,7 +368,7 @@ def _imported_threads() -> Import:
 
 
 def _salvage(steps: Sequence[Step]) -> Workload:
-    """The new store that salvage makes, under its name whole or not at all."""
+    """Return a workload that salvages a store. The new store must be whole, or not exist."""
     files = {openings.DAMAGED_NAME: openings.damaged(openings.made_by(lambda path: _fill(path, steps)))}
     return Workload(
         "salvage", ((_commit("a", 85),),), files=files, opener=f"{openings.__name__}:{openings.open_salvaged.__name__}"
@@ -378,7 +376,7 @@ def _salvage(steps: Sequence[Step]) -> Workload:
 
 
 def _upgrade(steps: Sequence[Step]) -> Workload:
-    """A store of an older format, upgraded where it lies as it is opened."""
+    """Return a workload that opens a store of an older format, which upgrades it in place."""
 
     def make(path: Path) -> None:
         _fill(path, steps)
@@ -396,7 +394,7 @@ def _fill(path: Path, steps: Sequence[Step]) -> None:
 
 
 def _growth() -> tuple[Step, ...]:
-    """Values of many pages, and a larger quota."""
+    """Return steps with values of many pages, and a larger quota."""
     large = [Commit("a", ({"notes": {f"file {n}": _text(60_000 + 20_000 * n, n)}},)) for n in range(4)]
     return (*large[:2], Reopen(16 * MIB), *large[2:], _commit("a", 9), Reopen(), _commit("a", 10))
 

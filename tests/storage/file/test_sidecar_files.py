@@ -221,7 +221,7 @@ def test_a_symbolic_link_of_a_side_files_name_is_refused(open_store_file, path, 
     if is_there:
         target.write_bytes(b"my diary\n" * 1000)
     own.symlink_to(target)
-    with pytest.raises(FormatError, match="needs a file of its own") as caught:
+    with pytest.raises(FormatError, match="needs this name for a file of its own") as caught:
         open_store_file()
     assert caught.value.facts == {"path": str(path), "journal": str(own)}
     assert (target.read_bytes() if target.exists() else None) == (b"my diary\n" * 1000 if is_there else None)
@@ -262,7 +262,6 @@ def await_refusal(store_file, append):
 
     Returns:
         How many commits were made, how many more there may be, and the error.
-
     """
     done, deadline = 0, time.monotonic() + 60
     while time.monotonic() < deadline:
