@@ -51,7 +51,6 @@ class _Shape:
         take: one turn, given a message.
         grows: whether the live bytes grow with every turn; if not, the log's envelopes are most of the file.
         threads: how many take turns.
-
     """
 
     name: str

@@ -23,7 +23,6 @@ def late_names(
     Args:
         package: the name of the package.
         names: for each module, the names that the package exports from it; nothing for the module itself.
-
     """
     module_of = {name: module for module, defined in names.items() for name in defined}
     modules = {module.rpartition(".")[2]: module for module, defined in names.items() if not defined}

@@ -35,7 +35,6 @@ class Runner:
 
     Args:
         path: the path of the store. After `close`, calls raise ClosedError. Without a path, they start a new pool.
-
     """
 
     def __init__(self, path: str | None = None) -> None:
@@ -53,7 +52,6 @@ class Runner:
 
         Raises:
             ClosedError: the store is closed.
-
         """
         return self._begin(self._executor, partial(function, *args, **kwargs))
 
@@ -106,7 +104,6 @@ class Runner:
         Args:
             take: a function that takes a claim or a lease and returns it, or returns None.
             give_back: a function that is called with the result if the task is cancelled. Its errors are ignored.
-
         """
         future = asyncio.wrap_future(self.submit(take))
         try:

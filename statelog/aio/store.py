@@ -409,7 +409,6 @@ class Opening:
     Args:
         name: what is shown of it until then.
         make: opens it, on a thread of the pool.
-
     """
 
     def __init__(self, name: str, make: Callable[[], statelog.Store]) -> None:

@@ -30,7 +30,6 @@ class Turn:
 
     Raises:
         ClosedError, ForkedError: the store is not usable. `woken` raises them, too, if the store is closed meanwhile.
-
     """
 
     def __init__(self, session: StoreSession, condition: Condition) -> None:
@@ -62,7 +61,6 @@ class Turn:
         Args:
             timeout_s: how long to wait.
             after_s: delay of the first check, in seconds. A commit causes a check earlier.
-
         """
         future = self._future = self._loop.create_future()
         timer = self._loop.call_later(min(timeout_s, FOREVER_S), _settle, future, False)  # noqa: FBT003 - a result

@@ -119,7 +119,6 @@ def interleave(operations: Mapping[str, Operation], *, count: int) -> dict[str, 
     Args:
         operations: by name of the side.
         count: how often to run each; rounded up to whole turns.
-
     """
     samples = {name: Samples() for name in operations}
     for operation in operations.values():

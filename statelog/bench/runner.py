@@ -64,7 +64,6 @@ def run(
 
     Raises:
         UsageError: an unknown name or row, or a scale or number of repeats or keys that is not above 0.
-
     """
     selected = _select(names, workloads)
     _check_rows(rows, selected)

@@ -104,7 +104,6 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock, row: ReadRow | 
         wanted: the entries that the claimer accepts.
         clock: the clock that deadlines are compared with.
         row: a function that reads index rows. A commit passes `Writer.row`, which remembers them.
-
     """
     row = row or partial(last_row, view, board)
     now_us = clock.wall_us()
@@ -257,7 +256,6 @@ def check_held(view: View, key: str, token: int) -> Found:
 
     Raises:
         LeaseLostError: the claim or lease has ended. Facts: key or name, token.
-
     """
     board = view.thread_lsn(LEASES_ID if is_lease(key) else BOARD_ID)
     row = NO_ROW if board is None else last_row(view, board, key)[0]

@@ -172,7 +172,6 @@ def stage(
         value: the write to merge with the value at `place`.
         agent: the agent of the record; empty for the writer's agent.
         error: the reason for the act, if there is one.
-
     """
     batch, board, _agent, now_us = writer
     if batch.guard is not None:

@@ -37,7 +37,6 @@ def read_events(view: View, board: int, after: int, until: int, count: int) -> t
 
     Raises:
         CursorExpiredError: one of them was let go. Facts: cursor, oldest.
-
     """
     commits: list[list[int]] = [[]]
     taken = 0
@@ -107,7 +106,6 @@ def check_cursor(view: View, cursor: object) -> int:
     Raises:
         CursorError: it is none, of another store, or of a history that a loss of power took back or a purge rewrote.
             Facts: cursor.
-
     """
     last = view.transaction.last_lsn()
     if isinstance(cursor, int) and not isinstance(cursor, bool):

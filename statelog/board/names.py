@@ -42,7 +42,6 @@ def check_key(key: str) -> None:
         UsageError: the key is not a str, is not in normal form (NFC), has an empty segment, `.` or `..`, or contains
             one of `*?[]` or a backslash. Facts: argument, value.
         LimitError: the key is longer than 400 bytes.
-
     """
     if type(key) is str:
         _check_text(key)
@@ -97,7 +96,6 @@ def compile_pattern(pattern: str) -> Pattern:
     Raises:
         UsageError: it is no text, or cannot fit a key. Facts: argument, value.
         LimitError: it is longer than a key may be.
-
     """
     if type(pattern) is not str:
         check_name("pattern", pattern, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)

@@ -67,7 +67,6 @@ def read_entry(view: View, lsn: int) -> Found:
 
     Raises:
         ExpiredError: retention has removed the record. Facts: lsn.
-
     """
     record = view.record(lsn)
     if record.flags & FLAG_REDACTED:
@@ -87,7 +86,6 @@ def find_at(view: View, board: int, key: str, *, lsn: int | None = None, time_us
 
     Raises:
         ExpiredError: retention has removed a record that is needed.
-
     """
     moment_us = view.record(lsn).time_us if time_us is None and lsn else time_us or 0
     for found in records(view, board, key):

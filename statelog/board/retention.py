@@ -78,7 +78,6 @@ def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int
         rules: the rules.
         lsns: the records to look at, ascending.
         until: later records stay; see `Rule.lets_go`.
-
     """
     time_us = now_us()
     chosen: dict[int, None] = {}

@@ -51,7 +51,6 @@ class Rights:
         Raises:
             AccessError: no rule allows it. Facts: rule, key, agent.
             UsageError: the key is reserved.
-
         """
         if verb not in _READING:
             self.check_reserved("key", key)
@@ -134,7 +133,6 @@ class Rules:
 
     Raises:
         UsageError: a verb is none, or a pattern. Facts: argument, value.
-
     """
 
     def __init__(self, rules: Mapping[str, Mapping[str, Sequence[str]]]) -> None:

@@ -71,7 +71,6 @@ def open_store(path: Path, *, max_size_bytes: int | None = None, **options: Any)
 
     Raises:
         StatelogError: as `statelog.open`.
-
     """
     if "key" not in options:
         options["key"] = read_variable(key_variable())

@@ -55,7 +55,6 @@ class Output:
     Args:
         as_json: write only JSON to stdout.
         absolute: show exact times instead of ages. By default, exact times unless stdout is a terminal.
-
     """
 
     def __init__(self, *, as_json: bool, absolute: bool | None = None) -> None:
@@ -139,7 +138,6 @@ class Output:
             whole: headings of other columns that are never cut.
             name: heading of the column that is cut last.
             wrap: wrap the last column instead of cutting it.
-
         """
         lines = [list(columns), *([escape(cell) for cell in row] for row in rows)]
         widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
@@ -168,7 +166,6 @@ class Output:
         Yields:
             A function to call with (steps done, total steps). Before its first call the
             bar has no percentage.
-
         """
         from rich.progress import Progress
 

@@ -30,7 +30,6 @@ def parse_path(text: str) -> list[Step]:
 
     Raises:
         UsageError: `text` is not a path. The message has the position of the error.
-
     """
     steps: list[Step] = []
     at = 0
@@ -79,7 +78,6 @@ def follow_path(state: Mapping[str, Any], text: str) -> Any:
     Raises:
         NotFoundError: there is no value at the path. The message shows the nearest existing value.
         UsageError: `text` is not a path.
-
     """
     value: Any = state
     done: tuple[str | int, ...] = ()

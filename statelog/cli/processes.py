@@ -28,7 +28,6 @@ def start_module(module: str, *arguments: str, errors: IO[bytes]) -> subprocess.
         module: the module to run.
         arguments: the command line of the module.
         errors: a file for the child's stderr.
-
     """
     root = str(Path(statelog.__file__).resolve().parents[1])
     return subprocess.Popen(

@@ -35,7 +35,6 @@ def refuse_files_of(store: Path, target: Path) -> None:
 
     Raises:
         UsageError: `target` is one of these files, by any name.
-
     """
     real, resolved = real_path(store), str(real_path(target))
     for own in (real, lock_path(real), journal_path(real), shared_state_path(real), wake_path(real)):
@@ -63,7 +62,6 @@ def opened_for_replacing(target: Path, *, like: Path) -> Iterator[IO[bytes]]:
 
     Raises:
         OSError: with the name of `target`.
-
     """
     real = real_path(target)
     shortened = real.with_name(real.name[:_NAME_LENGTH_MAX])

@@ -41,7 +41,6 @@ def report_of_child(
     Raises:
         CorruptionError: the file killed the process.
         StatelogError: the process failed; with the exit code of the error there.
-
     """
     with tempfile.TemporaryFile() as errors:
         child = start_module(module, *arguments, errors=errors)

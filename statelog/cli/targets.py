@@ -47,7 +47,6 @@ def find_thread(
         ThreadNotFoundError: the thread does not exist. The message has the most similar id.
         ThreadDeletedError: the thread was deleted.
         BranchNotFoundError: the branch does not exist. The message has the most similar name, or all names.
-
     """
     thread = store.thread(thread_id, include_quarantined=include_quarantined)
     if branches := thread.branches():
@@ -89,7 +88,6 @@ def find_checkpoint(thread: Thread, text: str | None) -> Checkpoint:
     Raises:
         CheckpointNotFoundError: there is no such checkpoint. The message has the most similar tag.
         UsageError: the time or version is not valid.
-
     """
     if text is None:
         head = thread.head
@@ -154,7 +152,6 @@ def parse_object(text: str | None, what: str) -> dict[str, Any] | None:
 
     Raises:
         UsageError: the text is not a JSON object. StatelogError: the file cannot be read.
-
     """
     if text is None:
         return None

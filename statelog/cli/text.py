@@ -28,7 +28,6 @@ def escape(text: str, *, keep_lines: bool = False) -> str:
     Args:
         text: any text, possibly untrusted.
         keep_lines: keep line breaks and tabs.
-
     """
     pattern = _SUSPECT_BUT_LINES if keep_lines else _SUSPECT
     return text if text.isprintable() else pattern.sub(_escape_one, text)

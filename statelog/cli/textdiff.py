@@ -24,7 +24,6 @@ def compare_texts(old: str, new: str, width: int | None) -> Iterator[tuple[str, 
         old: the text before.
         new: the text after.
         width: cut lines to this many characters around their difference. None means no limit.
-
     """
     before, after = old.splitlines(), new.splitlines()
     if before == after:  # The texts differ only in their line breaks.

@@ -143,7 +143,6 @@ def from_json(document: Any) -> Any:
 
     Raises:
         UsageError: an object has an unknown `$` key, or content that does not fit the key.
-
     """
     if isinstance(document, list):
         return [from_json(item) for item in document]

@@ -45,7 +45,6 @@ def verify_in_child(
     Raises:
         CorruptionError: the file killed the process.
         StatelogError: the store could not be opened or read. The error has the exit code of the child's error.
-
     """
     started = time.perf_counter()
     anchor = "" if expect is None else expect.hex()

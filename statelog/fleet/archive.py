@@ -41,7 +41,6 @@ class Archive(ABC):
         Args:
             folder: the prefix, which is the folder of a store.
             path: the path of the store's file on this machine. The file need not exist yet.
-
         """
 
     @abstractmethod

@@ -53,7 +53,6 @@ class Log(NamedTuple):
         name: name of its object.
         since: the LSN before its first record.
         size_bytes: size of the object.
-
     """
 
     name: str
@@ -71,7 +70,6 @@ class Listed(NamedTuple):
             states.
         time_us: time at which the base was made.
         logs: merged segments from the image up to the base's LSN.
-
     """
 
     size_bytes: int
@@ -167,7 +165,6 @@ def join(listed: Listed, descriptor: int, read_all: Callable[[list[str]], list[b
 
     Raises:
         CorruptionError: a piece is missing, or does not match its digest. Facts: object.
-
     """
     pieces = iter(enumerate(listed.pieces))
     with ThreadPoolExecutor(_WRITERS, "statelog-fleet-write") as writers:

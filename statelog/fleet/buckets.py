@@ -85,7 +85,6 @@ class BucketArchive(Archive):
 
     Raises:
         UsageError: the URL is invalid, or an option is unknown. Facts: argument, value.
-
     """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:

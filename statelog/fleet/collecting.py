@@ -60,7 +60,6 @@ def collect(
         keep_s: see `Fleet.open`.
         grace_s: see `Fleet.open`.
         lists: known lists of bases by name, which are not read again. New ones are added.
-
     """
     named = named_by(performer, head, keep_s=keep_s, lists={} if lists is None else lists)
     ages = performer.ages()

@@ -36,7 +36,6 @@ def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, 
         AccessError: credentials are missing or refused, or the cache is not writable.
         UnsafeStorageError: the storage ignores conditions.
         RemoteError: the storage is unavailable.
-
     """
     given = None if key is None else as_store_key(key)
     return Fleet(*prepare(url, cache, **options), given)

@@ -69,7 +69,6 @@ class StoreStatus:
         owner: the current or last owner.
         epoch: number of owners so far.
         lsn: the last LSN recorded in the head; None while an owner continues the log.
-
     """
 
     name: str
@@ -96,7 +95,6 @@ class Stranded:
     Attributes:
         name: name of the store.
         path: path of the file.
-
     """
 
     name: str
@@ -128,7 +126,6 @@ class Fleet:
 
         Raises:
             As `Store.close`. All stores are closed even then.
-
         """
         self._is_closed = True
         with ExitStack() as closing:
@@ -189,7 +186,6 @@ class Fleet:
             CorruptionError: the storage's copy is damaged or incomplete. Facts: object.
             RemoteError: the storage is unavailable.
             UsageError: an argument is invalid, or the store is open in this process already.
-
         """
         if takeover not in ("wait", "now"):
             message = f"takeover must be 'wait' or 'now', not {takeover!r}"
@@ -277,7 +273,6 @@ class Fleet:
             AlreadyExistsError: a file exists at `path`.
             ExpiredError: `at` is older than the kept states. Facts: oldest.
             CorruptionError: see `open`.
-
         """
         check_path(path)
         performer = self._performer(name)
@@ -296,7 +291,6 @@ class Fleet:
         Raises:
             StoreNotFoundError: the store does not exist.
             CorruptionError, RemoteError: see `open`.
-
         """
         check_period("poll_s", poll_s)
         performer = self._performer(name)
@@ -349,7 +343,6 @@ class Fleet:
 
         Raises:
             StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
-
         """
         performer = self._performer(name)
         head = _head_of(performer, name)
@@ -406,7 +399,6 @@ class Fleet:
 
         Returns:
             The id in the export of each thread, by the thread's id.
-
         """
         if not isinstance(stranded, Stranded):
             message = f"stranded must be an element of Fleet.stranded(), not {stranded!r}"
@@ -440,7 +432,6 @@ class Fleet:
         Args:
             name: name of the store.
             how: options of `open`.
-
         """
         _head_of(self._performer(name), name)
         with self.open(name, **how) as store:
@@ -456,7 +447,6 @@ class Fleet:
         Args:
             name: name of the store.
             how: options of `open`.
-
         """
         performer = self._performer(name)
         _head_of(performer, name)

@@ -62,7 +62,6 @@ class FolderArchive(Archive):
     Raises:
         NotFoundError: the folder does not exist. Facts: path.
         AccessError: the folder is not writable. Facts: path.
-
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

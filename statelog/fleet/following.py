@@ -45,7 +45,6 @@ class Follower:
             StoreNotFoundError: the store was deleted.
             ExpiredError: this copy is too old to continue. Follow again.
             CorruptionError: the storage's copy is damaged. Facts: object.
-
         """
         if timeout_s is not None:
             check_number("timeout_s", timeout_s)

@@ -33,7 +33,6 @@ class Stretch(NamedTuple):
         last: number of the last segment, below `first` if there is none; None while the epoch
             continues.
         cut: position in the log at its end; None while it continues, or if it has no segment.
-
     """
 
     epoch: int
@@ -68,7 +67,6 @@ class Head:
         tail: oldest first. Only the last stretch may continue.
         store_id: id of the store, 16 bytes.
         gone: ids of deleted stores that had this name.
-
     """
 
     epoch: int
@@ -144,7 +142,6 @@ def decode(name: str, data: bytes) -> Head:
     Raises:
         CorruptionError: the bytes are not a head.
         NewerFormatError: a later release has written it. Facts: object.
-
     """
     try:
         fields = cbor.decode(data)

@@ -24,7 +24,6 @@ def folder(store: str) -> str:
 
     Raises:
         UsageError: the name is empty, too long, or not text. Facts: argument, value.
-
     """
     if not isinstance(store, str) or not store or store in {".", ".."}:
         message = f"the name of a store must be a non-empty str, not {store!r}"

@@ -37,7 +37,6 @@ def open_archive(url: str, **options: Any) -> Archive:
         UsageError: the URL has another scheme, its package is not installed, or an option is
             unknown. Facts: argument, value.
         NotFoundError: the folder does not exist. Facts: path.
-
     """
     scheme = url.partition("://")[0] if isinstance(url, str) and "://" in url else None
     if scheme in {"s3", "gs", "az"}:
@@ -90,7 +89,6 @@ def probe(archive: Archive) -> None:
     Raises:
         UnsafeStorageError: a condition was ignored. Facts: probe (the condition).
         RemoteError, AccessError, NotFoundError: as the storage reports.
-
     """
     folder = f"{_PROBES}{secrets.token_hex(16)}/"
     try:
@@ -168,7 +166,6 @@ def set_up(url: str) -> None:
     Raises:
         UsageError: psycopg is not installed.
         AccessError, RemoteError: as the database reports.
-
     """
     try:
         from statelog.fleet.postgres import setup

@@ -131,7 +131,6 @@ class Owner:
         Raises:
             FencedError: another owner has taken over the store.
             RemoteError: this owner was closed.
-
         """
         self._check_process()
         if lsn is not None:
@@ -219,7 +218,6 @@ class Owner:
         Raises:
             FencedError: another owner has taken it over.
             RemoteError: the storage is unavailable. The remaining records are only on this machine.
-
         """
         if self.is_forked:
             return

@@ -35,7 +35,6 @@ class Performer:
     Attributes:
         requests: number of requests so far.
         key: the key of the store, or None if it has no key.
-
     """
 
     def __init__(self, archive: Archive, folder: str, key: StoreKey | None = None) -> None:
@@ -50,7 +49,6 @@ class Performer:
         Raises:
             RemoteError: the storage is unavailable. Other errors are those of the storage and of
                 the protocol.
-
         """
         unknown = 0
         answer: Any = None

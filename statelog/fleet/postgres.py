@@ -92,7 +92,6 @@ class PostgresArchive(Archive):
 
     Raises:
         UsageError: the URL is invalid. Facts: argument, value.
-
     """
 
     def __init__(self, url: str) -> None:
@@ -137,7 +136,6 @@ class PostgresArchive(Archive):
         Returns:
             The object's token. `REFUSED` if the object exists or the head has changed; the caller
             must check which.
-
         """
         return self._written(_APPEND.format(OBJECTS, HEADS), (name, data, head_name, head_token))
 
@@ -251,7 +249,6 @@ def setup(url: str) -> None:
         AccessError: the user has no permission.
         RemoteError: the database does not answer.
         UsageError: the URL is invalid.
-
     """
     shown = redacted_url(url)
     try:
@@ -271,7 +268,6 @@ def connecting(url: str) -> dict[str, Any]:
     Raises:
         UsageError: the URL is not an address of a database, or its password is not percent-encoded.
             Facts: argument, value.
-
     """
     shown = redacted_url(url)
     given: dict[str, Any] | None = None

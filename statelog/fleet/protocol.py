@@ -85,7 +85,6 @@ def put(name: str, data: bytes) -> Asking[str]:
 
     Raises:
         FencedError: another writer has put a different object.
-
     """
     while True:
         answer = yield Create(name, data)
@@ -138,7 +137,6 @@ def take(
 
     Returns:
         None if the store does not exist; `Held` if it may not be taken.
-
     """
     while True:
         found: Found | None = yield Read(names.HEAD)
@@ -210,7 +208,6 @@ def append(owned: Owned, number: int, data: bytes) -> Asking[None]:
 
     Raises:
         FencedError: the store has another owner.
-
     """
     yield from put(names.segment(owned.head.epoch, number), data)
     yield from check(owned)

@@ -37,7 +37,6 @@ class RemoteStatus:
         epoch: epoch of this owner.
         parked: whether the store is released because nothing was committed for a while.
         requests: number of requests to the storage so far.
-
     """
 
     shipped_lsn: int

@@ -78,7 +78,6 @@ def head_to_read(performer: Performer, *, is_earlier: bool = False) -> Head | No
     Raises:
         RemoteError: the takeover did not end.
         CorruptionError: the head is damaged. Facts: object.
-
     """
     head = None
     for _again in range(_LOOKS_MAX):
@@ -154,7 +153,6 @@ def catch_up(performer: Performer, head: Head, store: Store) -> None:
     Raises:
         ConflictError: the store is not an earlier state of the shipped store.
         CorruptionError: a segment is missing or damaged. Facts: object.
-
     """
     if head.cut is not None and head.cut == cut_here(store):
         return
@@ -190,7 +188,6 @@ def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
     Raises:
         ExpiredError: the records between are not kept any more. Facts: oldest. Other errors are
             those of `catch_up`.
-
     """
     heads = [head]
     while (base := heads[-1].base) is not None and base.lsn > store.last_lsn:
@@ -220,7 +217,6 @@ def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime 
         ForgeryError: the pieces and segments have another history than the head names. Facts:
             object.
         AlreadyExistsError: a file exists at that path.
-
     """
     if os.path.lexists(path):
         raise AlreadyExistsError(f"a file or folder exists at {path}", path=str(path))
@@ -384,7 +380,6 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
 
     Raises:
         As `restore`.
-
     """
     if not path.exists():
         restore(performer, head, path)
@@ -418,7 +413,6 @@ def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
 
     Raises:
         As `restore`.
-
     """
     with statelog.open(path, read_only=True, key=performer.key) as store:
         here = cut_here(store)

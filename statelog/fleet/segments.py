@@ -52,7 +52,6 @@ class About(NamedTuple):
         chain: chain digest of the last record.
         first_us: time of its first record, in microseconds since 1970.
         last_us: greatest time of its records.
-
     """
 
     since: int
@@ -114,7 +113,6 @@ def open_segment(name: str, data: bytes, key: StoreKey | None) -> bytes:
         KeyMissingError: the object has a MAC, and there is no key. Facts: object.
         ForgeryError: the MAC is missing or does not match, because the object is damaged or forged, or was shipped with
             another key. Facts: object.
-
     """
     is_keyed = data.startswith(_MAGIC_KEYED)
     if key is None:
@@ -135,7 +133,6 @@ def about(name: str, data: bytes) -> About:
 
     Raises:
         CorruptionError: the data is not a segment. Facts: object.
-
     """
     try:
         size = _SIZE.unpack_from(data, len(_MAGIC))[0]
@@ -168,7 +165,6 @@ def inflate(name: str, compressed: bytes, *, size_bytes_max: int = EXPANDED_SIZE
 
     Raises:
         CorruptionError: the data is damaged, or its size exceeds the maximum. Facts: object.
-
     """
     found = io.BytesIO()
     try:

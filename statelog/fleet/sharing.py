@@ -287,7 +287,6 @@ class Sharer(Follower):
 
         Args:
             due: the epoch that must end. If another host has ended it, that host makes the base.
-
         """
         held = self._listed()
         self._base_bytes = held.size_bytes  # The base may be another host's.
@@ -364,7 +363,6 @@ def share(
         StoreLockedError: the store has a sole owner.
         NotFoundError, AccessError, RemoteError: as `connect`.
         ConflictError: this machine has another store at that path.
-
     """
     if not isinstance(url, str) or url.partition("://")[0] not in {"postgresql", "postgres"}:
         shown = redacted_url(url)

@@ -32,7 +32,6 @@ def export_lost(
 
     Returns:
         The id in the export of each thread, by the thread's id.
-
     """
     with scratch(stranded.parent) as folder:
         path = folder / "copy.state"

@@ -39,7 +39,6 @@ def share_file(path: Path, deadline: float | None) -> tuple[int, bool]:
 
     Returns:
         The descriptor, and True if no other process shares the file yet.
-
     """
     descriptor, kind = _held(path, deadline, (fcntl.LOCK_EX, fcntl.LOCK_SH))
     return descriptor, kind == fcntl.LOCK_EX
@@ -125,7 +124,6 @@ class Watched:
         former: nonces of earlier openings of the local file, which have ended.
         takeover: see `Fleet.open`; None to share the store with other hosts.
         ttl_s: the time after which an owner counts as dead.
-
     """
 
     def __init__(self, former: bytes, takeover: Takeover | None, ttl_s: float) -> None:
@@ -148,7 +146,6 @@ class Watched:
 
         Raises:
             UsageError: many hosts share the store, and they show no sign of life.
-
         """
         now_s = time.monotonic()
         if held.head.is_shared and self._takeover != "now":

@@ -108,7 +108,6 @@ class Turns:
         Raises:
             StoreLockedError: other hosts had the turn until the timeout.
             RemoteError: Postgres is unavailable.
-
         """
         try:
             return self._lock(known)
@@ -144,7 +143,6 @@ class Turns:
         Raises:
             CommitOutcomeUnknownError: the outcome cannot be determined. After any other error, the
                 segment is not in the log.
-
         """
         try:
             self._commit(_APPEND, (self._folder + name, data, version, self._folder + name))
@@ -159,7 +157,6 @@ class Turns:
 
         Raises:
             RemoteError: it is unknown whether the head was replaced.
-
         """
         self._commit(_CHANGE, (head, self._folder + names.HEAD))
 
@@ -188,7 +185,6 @@ class Turns:
 
         Raises:
             CommitOutcomeUnknownError: the outcome cannot be determined.
-
         """
         deadline, pause_s = time.monotonic() + _LOOKS_S, 0.05
         try:
@@ -219,7 +215,6 @@ class Turns:
 
         Raises:
             RemoteError: Postgres is unavailable.
-
         """
         try:
             if self._ear is None:

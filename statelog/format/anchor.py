@@ -24,7 +24,6 @@ class Anchor(NamedTuple):
         store_id: the id of the store that the anchor was taken of.
         lsn: the last record of the history; 0 if the store was empty.
         chain: the chain digest of that record, which covers all records up to it.
-
     """
 
     store_id: bytes
@@ -44,7 +43,6 @@ def decode_anchor(data: object) -> Anchor:
     Raises:
         AnchorError: `data` is not the bytes of an anchor. Facts: argument, value.
         NewerFormatError: a later release has made the anchor. Facts: needed, supported.
-
     """
     if not isinstance(data, bytes):
         raise _not_an_anchor(data, "expect takes the bytes that store.anchor() has returned")

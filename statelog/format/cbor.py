@@ -322,7 +322,6 @@ def encode(value: object, *, path: str = "value", depth: int = 0, around: int = 
     Raises:
         ValueTypeError: another type, a NaN in a set or as a key, a lone surrogate.
         LimitError: nested deeper than `DEPTH_MAX` (a cycle is), or too large.
-
     """
     try:
         data = encode_plain(value, depth + around) or _encoders[type(value)](value, depth + around)
@@ -364,7 +363,6 @@ def _decoded(name: str, decoder: Callable[[Any], Any], payload: Any) -> object:
     Raises:
         UsageError: the user's function fails, for example because its class has changed since. Facts: codec.
         CorruptionError: the payload does not fit its built-in codec. Facts: codec.
-
     """
     try:
         return decoder(payload)
@@ -450,7 +448,6 @@ def decode(data: bytes | memoryview, *, loosely: bool = False, as_stored: bool =
     Raises:
         CorruptionError: the bytes are not an item of the profile.
         UsageError: a codec of the value is not registered, or its function fails. Facts: codec.
-
     """
     decoders = _STORED_DECODERS if as_stored else _LOOSE_DECODERS if loosely else _DECODERS
     try:
@@ -481,7 +478,6 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
 
     Raises:
         UsageError: the type is one that CBOR has, or the type or the name is taken by another codec, or by statelog.
-
     """
     for argument, value, what, fits in (
         ("kind", kind, "a class", isinstance(kind, type)),

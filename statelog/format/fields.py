@@ -61,7 +61,6 @@ def children(item: bytes, major: int, count_max: int) -> list[bytes]:
         item: checked CBOR.
         major: `LIST` or `DICT`, which it has to be.
         count_max: of elements, or of pairs.
-
     """
     if _head(item)[0] != major or _head(item)[1] > count_max:
         raise WrongFieldError
@@ -230,7 +229,6 @@ def split_array(item: bytes) -> list[bytes]:
 
     Raises:
         CorruptionError: the bytes are malformed, or something else.
-
     """
     kernels.cbor_check(item)
     try:
@@ -245,7 +243,6 @@ def read_fields(parts: Sequence[bytes], fields: Sequence[Field]) -> list[Any]:
 
     Raises:
         CorruptionError: they are more or fewer, or one is not what it has to be.
-
     """
     if len(parts) != len(fields):
         message = f"{len(parts)} fields instead of {len(fields)}"

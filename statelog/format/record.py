@@ -225,7 +225,6 @@ def redact_record(
         alive: numbers of the nodes to keep; None keeps all that are there.
         rows: its nodes, as `kernels.record_rows` gives them, if at hand.
         borrowed_field: where borrowed digests stand in the body, None for nowhere.
-
     """
     record = decode_record(data, lsn)
     rows = kernels.record_rows(data) if rows is None else rows
@@ -276,7 +275,6 @@ def encode_short_record(
         previous_chain: chain digest of the record before; may be empty where a short record does not say it.
         body: as of a redacted record.
         nodes: that are left, by number, ascending.
-
     """
     type_ = stored_type(type_, flags)
     flags = flags & FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
@@ -383,7 +381,6 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
 
     Raises:
         CorruptionError: checksum, LSN or sizes are wrong. NewerFormatError: written by a newer statelog.
-
     """
     size = len(data)
     if size > FLAGS_AT and data[FLAGS_AT] & FLAG_VACUUMED:
@@ -454,7 +451,6 @@ def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes 
         data: the record.
         record: the same, decoded.
         before: chain digest of the record before, for a short record that does not say it.
-
     """
     previous = record.previous_chain or before
     assert len(previous) == DIGEST_SIZE_BYTES
@@ -473,7 +469,6 @@ def _digests(record: Record, rows: Rows) -> tuple[bytes, bytes]:
     Args:
         record: the record.
         rows: its nodes, as `kernels.record_rows` gives them; not used where nodes were vacuumed.
-
     """
     if record.flags & FLAG_REDACTED:
         digest = record.redacted().digest

@@ -91,7 +91,6 @@ def upgrade(tables: Tables, version: int, mac: StoreMac | None = None) -> None:
 
     Raises:
         FormatError: there is no way from that version; nothing was changed. Facts: needed, supported.
-
     """
     steps = range(version, FORMAT_VERSION)
     if any(step not in UPGRADES for step in steps):

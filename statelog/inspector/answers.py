@@ -118,7 +118,6 @@ def whole_number(request: Request, name: str, default: int, *, maximum: int = 2*
 
     Raises:
         UsageError: it is not. Facts: argument, value.
-
     """
     text = request.query_params.get(name)
     if text is None:
@@ -171,7 +170,6 @@ def json_of(body: Mapping[str, Any], name: str) -> Any:
 
     Raises:
         UsageError: the text is not JSON. Facts: argument.
-
     """
     text = body.get(name)
     if text is None or text == "":

@@ -88,7 +88,6 @@ def list_entries(board: Board, *, prefix: str, after: str, limit: int) -> dict[s
 
     Raises:
         UsageError: `prefix` or `after` cannot be part of a key.
-
     """
     try:
         rows = [_row(each) for each in _entries(board, prefix, after, limit + 1)]
@@ -155,7 +154,6 @@ def show_entry(board: Board, key: str, *, offset: int, limit: int) -> dict[str, 
 
     Raises:
         UsageError: `key` is not a valid key.
-
     """
     answer: dict[str, Any] = {"key": key, "entry": None, "history": [], "next": None, "problems": [], "now": now()}
     try:

@@ -48,7 +48,6 @@ def export_html(store: Store, thread: Thread, *, versions: int = VERSIONS_DEFAUL
         thread: on the branch that the file shows first.
         versions: how many versions the file has of the branch that it shows first, from the head back. Of other
             branches it has their own versions, up to as many of each.
-
     """
     return cbor.decoded_loosely(partial(_export, store, versions=versions), thread)
 

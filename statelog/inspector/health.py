@@ -203,7 +203,6 @@ def measure_channels(store: Store, thread: str, branch: str) -> dict[str, Any]:
 
     Raises:
         ThreadNotFoundError, BranchNotFoundError: there is no such thread, or no such branch.
-
     """
     held = store.thread(thread, branch=branch)
     if not held.branches():
@@ -225,7 +224,6 @@ def list_due(store: Store, *, offset: int, limit: int) -> dict[str, Any]:
         store: the store.
         offset: how many threads to pass over: `next` of the page before.
         limit: how many threads one answer looks at.
-
     """
     found = list(islice(store.threads(), offset, offset + limit + 1))
     rows = [_due_row(store, info) for info in found[:limit] if info.policy]

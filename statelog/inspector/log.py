@@ -64,7 +64,6 @@ def list_records(
         type_: only records of this type; empty for all.
         thread: only records whose thread id, or key of the board, has this text; empty for all.
         limit: how many records a page has.
-
     """
     last = store.last_lsn
     top = min(high or last, before - 1 if before else last, last)

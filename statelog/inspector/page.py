@@ -77,7 +77,6 @@ def data(answers: Answers, parts: list[Any], *, is_whole: bool) -> str:
         answers: what the page need not ask for.
         parts: what `{"$part": number}` in answers stands for.
         is_whole: whether there is no server to ask for the rest.
-
     """
     document = {"parts": parts, "answers": answers, "is_whole": is_whole}
     return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
@@ -90,7 +89,6 @@ def html(head: str, script: str, answers: str) -> str:
         head: elements for its head.
         script: the element of its script.
         answers: what `data` has returned.
-
     """
     text = read("index.html")
     for mark, content in (("<!-- head -->", head), ("<!-- script -->", script), ("<!-- answers -->", answers)):

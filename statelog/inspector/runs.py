@@ -168,7 +168,6 @@ def list_runs(store: Store, places_of: Places, wanted: Wanted, *, after: str, li
 
     Raises:
         UsageError: there is no such status, or `after` is not a cursor of this list.
-
     """
     if wanted.status and wanted.status not in STATUSES:
         message = f"status is one of {', '.join(STATUSES)}, not {wanted.status[:40]!r}"
@@ -282,7 +281,6 @@ def show_run(store: Store, id: str, *, offset: int, limit: int) -> dict[str, Any
 
     Raises:
         RunNotFoundError: there is no such run.
-
     """
     info = durable.get(store, id)
     answer: dict[str, Any] = {
@@ -363,7 +361,6 @@ def list_part(store: Store, id: str, of: str, after: str) -> dict[str, Any]:
     Raises:
         RunNotFoundError: there is no such run.
         UsageError: `of` is something else, or `after` is not a cursor of this list.
-
     """
     if of not in _LISTINGS:
         message = f"of is one of {', '.join(_LISTINGS)}, not {of[:40]!r}"
@@ -412,7 +409,6 @@ def part_of(store: Store, id: str, part: str) -> Any:
     Raises:
         RunNotFoundError, GateNotFoundError: there is no such run, or no such gate.
         NotFoundError: the run has no such part. Facts: part.
-
     """
     kind, _, name = part.partition(" ")
     if kind in ("args", "kwargs", "value"):
@@ -468,7 +464,6 @@ def fork_run(store: Store, body: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises:
         UsageError: a text is not JSON, or `args`, `kwargs` or `replace` has another type.
-
     """
     replace = body.get("replace") or {}
     if not isinstance(replace, Mapping):
@@ -515,7 +510,6 @@ def compare_runs(store: Store, left: str, right: str, *, offset: int, limit: int
 
     Raises:
         RunNotFoundError: there is no such run.
-
     """
     infos = [durable.get(store, left), durable.get(store, right)]
     differences = durable.compare(store, left, right)

@@ -39,7 +39,6 @@ class Gate:
             token: the secret of the address that was printed.
             host: where the server listens: address, colon, port.
             allow_writes: whether requests other than GET and HEAD are let through.
-
         """
         self._app = app
         self._token = token.encode()

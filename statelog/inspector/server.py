@@ -48,7 +48,6 @@ def make_app(
         host: where the server listens: address, colon, port. Requests for another `Host` are refused.
         is_stopping: returns True once the server is about to end.
         ask_fleet: see `Inspected`.
-
     """
     inspected = Inspected(store, is_stopping, ask_fleet)
 
@@ -74,7 +73,6 @@ def _page_routes(first: Callable[[], page.Answers]) -> list[Route]:
 
     Args:
         first: returns answers that the HTML brings along, so that the first screen asks for nothing.
-
     """
     script, style = page.bundle("main.js"), page.read("style.css")
     script_path, style_path = f"page/{_name_of(script)}.js", f"page/{_name_of(style)}.css"
@@ -125,7 +123,6 @@ def serve(
 
     Raises:
         StorageError: the address is taken, or is not one of this machine.
-
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

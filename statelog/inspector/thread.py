@@ -237,7 +237,6 @@ def describe_part(
         part: "state", "messages" or "changes".
         room: of the state.
         against: the version that changes lead from; by default the parent.
-
     """
     answer = {**describe_head(checkpoint), "python": python_of(store, checkpoint)}
     if part == "state":

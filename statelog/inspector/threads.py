@@ -57,7 +57,6 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
 
     Raises:
         UsageError: `after` is not a cursor of this list.
-
     """
     if not after and not containing:
         top = store.last_lsn

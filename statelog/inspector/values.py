@@ -50,7 +50,6 @@ class Room:
         items: items of one list or dict.
         characters: characters of one text, bytes of one bytes.
         depth: levels of lists and dicts that are opened.
-
     """
 
     nodes: int = 1000
@@ -151,7 +150,6 @@ def descend(value: Any, path: Sequence[int]) -> Any:
 
     Raises:
         NotFoundError: the value has no such part. Facts: path.
-
     """
     for step in path:
         opened = _opened(value)
@@ -167,7 +165,6 @@ def keys_to(value: Any, path: Sequence[int]) -> list[Any]:
 
     Raises:
         NotFoundError: the value has no such part. UsageError: the path leads into a value that is stored whole.
-
     """
     keys: list[Any] = []
     for step in path:
@@ -189,7 +186,6 @@ def rest(value: Any, path: Sequence[int], start: int, room: Room) -> Node:
 
     Raises:
         NotFoundError: the value has no such part.
-
     """
     part = _opened(descend(value, path))
     if isinstance(part, str | bytes):
@@ -208,7 +204,6 @@ def path_of(request: Request) -> list[int]:
 
     Raises:
         UsageError: it is something else. Facts: argument, value.
-
     """
     text = request.query_params.get("path", "")
     parts = text.split(".") if text else []

@@ -41,7 +41,6 @@ class EntryFacts(NamedTuple):
         lsn: LSN of the record.
         root_lsn: LSN of the record that has the entry's root; 0 if the bytes have the encoded value.
         root_node: node number of the root in that record.
-
     """
 
     is_plain: int

@@ -22,7 +22,6 @@ def cbor_check(data: bytes) -> None:
 
     Raises:
         CorruptionError: it is not. ``offset`` is the beginning of the innermost invalid item.
-
     """
     offset = new("size_t *")
     if _cbor_check(data, len(data), offset) != OK:
@@ -40,7 +39,6 @@ def cbor_split(data: bytes) -> tuple[int, int, list[int]]:
 
     Raises:
         CorruptionError: ``data`` is not one item of the profile.
-
     """
     scratch = take()
     status = _cbor_children(data, len(data), scratch.kind, scratch.numbers, scratch.count)
@@ -67,7 +65,6 @@ def cbor_map_get(data: bytes, key_item: bytes) -> tuple[int, int] | None:
 
     Returns:
         Start and end of the value; None if the key is absent or ``data`` is not a dict.
-
     """
     scratch = take()
     status = _cbor_map_get(data, len(data), key_item, len(key_item), scratch.numbers)

@@ -26,7 +26,6 @@ def boundaries(kind: int, level: int, entries: bytes, locators: bytes, count: in
     Returns:
         A flat list of three numbers for each closed chunk: the end of its entries as a count, as an
         offset in bytes, and as an offset in the locators.
-
     """
     # A closed chunk has at least 8 entries or 8192 bytes.
     capacity = min(count, len(entries)) // 8 + len(entries) // 8192 + 1

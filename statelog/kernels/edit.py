@@ -62,7 +62,6 @@ def chunk_replace(
     Returns:
         The new chunk (data, content_size), with the old locators relocated. None if the chunk
         closes anywhere except, with ``is_closed``, at its end.
-
     """
     size_bytes_max = relocated_size_max(data, content_size) + len(entries) + len(locators)
     scratch = take(size_bytes_max)
@@ -101,7 +100,6 @@ def tail_append(
     Returns:
         The new root node (data, content_size), with the old locators relocated; None if a chunk
         would close.
-
     """
     # Inlined relocated_size_max: this function is called often.
     size_bytes_max = content_size + 6 * (len(data) - content_size) + len(entries) + len(locators) + 64
@@ -131,7 +129,6 @@ def tail_merge(
     Returns:
         The new root node (data, content_size), with the old locators relocated. None if a chunk
         would close, or if the root has levels and the batch begins before the tail.
-
     """
     # Inlined relocated_size_max: this function is called often.
     size_bytes_max = content_size + 6 * (len(data) - content_size) + len(entries) + len(locators) + 64

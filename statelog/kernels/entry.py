@@ -76,7 +76,6 @@ def make_entry(
         The record and the index changes. `Wanted` if the kernel needs a node that `held` does not have. None if the
         caller must take the general path: the value is cut into pieces, closes a chunk, may be stored already, or does
         not fit the change.
-
     """
     try:
         room = idle_rooms.pop()

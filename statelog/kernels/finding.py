@@ -27,7 +27,6 @@ def find_position(
 
     Raises:
         CorruptionError: the node is damaged, or the position is outside.
-
     """
     scratch = take()
     status = _find_position(data, len(data), content_size, home_lsn, is_root, kind, position, scratch.position_hit)
@@ -49,7 +48,6 @@ def find_key(
         would begin. At level >= 1, index is the first entry whose last key is not below the key,
         and slot_at is the offset of its digest; if there is none, found is False and index is the
         number of entries. covered_before is the number of level-0 entries before index.
-
     """
     scratch = take()
     status = _find_key(data, len(data), content_size, home_lsn, is_root, kind, key_item, len(key_item), scratch.key_hit)
@@ -65,7 +63,6 @@ def fingerprint_find(data: bytes, content_size: int, *, is_root: bool, fingerpri
 
     Returns:
         The smallest level-0 position >= start with the fingerprint, relative to this node, or -1.
-
     """
     scratch = take()
     status = _fingerprint_find(data, len(data), content_size, is_root, fingerprint, start, scratch.count)

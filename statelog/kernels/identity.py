@@ -73,7 +73,6 @@ def checkpoint_encode(
         metadata: the metadata, encoded.
         written: the channels written, encoded.
         borrowed: the borrowed digests, encoded.
-
     """
     size_bytes_max = _NUMBERS_SIZE_BYTES + len(id_item) + len(metadata) + len(written) + len(borrowed)
     scratch = take(size_bytes_max)
@@ -117,7 +116,6 @@ def checkpoint_decode(body: bytes, *, is_rollback: bool) -> list[int]:
 
     Raises:
         CorruptionError: a field has the wrong type, or an item is not in the profile.
-
     """
     scratch = take()
     status = _checkpoint_decode(body, len(body), is_rollback, scratch.checkpoint)
@@ -138,7 +136,6 @@ def checkpoint_read(record: bytes | memoryview, lsn: int) -> tuple[list[int], by
     Returns:
         The result of `checkpoint_decode`, with offsets in the record, followed by the time in
         microseconds; and the digest. None if the record is of another type, redacted or damaged.
-
     """
     scratch = take()
     pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
@@ -165,7 +162,6 @@ def record_next(record: bytes, lsn: int, chain: bytes) -> tuple[int, int, int, i
         Type, thread, branch and time of the record, and its chain digest. Thread and branch are the
         first two fields of the body, or 0 if these are not numbers. None if the record does not
         continue the chain, or is redacted, damaged or newer.
-
     """
     scratch = take()
     found = None

@@ -76,7 +76,6 @@ class PageReader:
     Args:
         file: the whole file, mapped or in memory. Call `close` before releasing it.
         page_size_bytes: the page size in the meta pages.
-
     """
 
     __slots__ = ("_capacity", "_facts", "_file", "_nodes", "_numbers", "_page_size")
@@ -110,7 +109,6 @@ class PageReader:
             high: the upper bound of the keys, exclusive; None for no bound.
             has_integer_keys: True if keys are 64-bit integers in native byte order (the free list).
             lists_all: True to return all nodes. Otherwise a leaf page returns only its nodes with flags.
-
         """
         facts = self._facts
         status = _lmdb_page(
@@ -178,7 +176,6 @@ def check_leaf_at(lent: memoryview, page_size_bytes: int, number: int) -> str:
         lent: the key that LMDB has lent.
         page_size_bytes: the size of a page.
         number: the number that the header of the page should have.
-
     """
     return _FAULTS[_leaf_at(from_buffer("uint8_t[]", lent), page_size_bytes, number)]
 
@@ -211,7 +208,6 @@ def rows_read(
     Returns:
         (key, payload) of each row, and True if the next row on the page does not have the prefix. None if the address
         is not known, the page is damaged or free, or the first row is damaged or large. Then read the rows one by one.
-
     """
     scratch = take()
     numbers = scratch.numbers

@@ -32,7 +32,6 @@ def split_array(data: bytes) -> list[bytes] | None:
     Returns:
         The items, in order. None if ``data`` is not an array, is cut off or malformed, has extra
         bytes at the end, or has a head that is not the shortest for its count.
-
     """
     scratch = take()
     status = _msgpack_array(data, len(data), scratch.numbers, scratch.count)
@@ -52,7 +51,6 @@ def array_head(count: int) -> bytes:
 
     Raises:
         LimitError: the count is 2**32 or more.
-
     """
     if count <= _FIXARRAY_COUNT_MAX:
         return bytes([0x90 | count])
@@ -72,6 +70,5 @@ def join_array(items: Sequence[bytes]) -> bytes:
 
     Raises:
         LimitError: there are 2**32 items or more.
-
     """
     return b"".join((array_head(len(items)), *items))

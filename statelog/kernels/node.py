@@ -82,7 +82,6 @@ def entries_table(data: bytes, content_size: int, home_lsn: int, *, is_root: boo
     Returns:
         A flat list of six numbers for each entry: at, slot_at (at level >= 1 the offset of the
         digest; in a set the end), end, covered (1 at level 0), lsn, node (0, 0 without a ref).
-
     """
     scratch = take()
     status = _entries_table(
@@ -102,7 +101,6 @@ def entries_copy(
 
     Raises:
         CorruptionError: the node is damaged, or has fewer than ``stop`` entries.
-
     """
     size_bytes_max = relocated_size_max(data, content_size)
     scratch = take(size_bytes_max)
@@ -124,7 +122,6 @@ def chunk_summary(data: bytes, content_size: int, kind: int, digest: bytes) -> b
         content_size: see the package.
         kind: kind of the tree.
         digest: digest of the node, 20 bytes.
-
     """
     if len(digest) != 20:
         fail(USAGE, "digest")

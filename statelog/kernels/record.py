@@ -38,7 +38,6 @@ class RecordParts(NamedTuple):
         node_count: number of nodes up to the last remaining one, including vacuumed nodes.
         row_count: number of remaining nodes.
         size: size of the record.
-
     """
 
     body_at: int
@@ -53,7 +52,6 @@ def record_open(record: bytes | memoryview) -> RecordParts:
 
     Raises:
         CorruptionError: the sizes in its envelope and node table exceed the data.
-
     """
     scratch = take()
     pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
@@ -76,7 +74,6 @@ def record_node(record: bytes | memoryview, number: int) -> tuple[int, bytes, in
 
     Raises:
         CorruptionError: the node does not exist, or its location is invalid.
-
     """
     scratch = take()
     pointer = record if type(record) is bytes else from_buffer("uint8_t[]", record)
@@ -105,7 +102,6 @@ def record_find(
     Returns:
         (content_at, content_size, total_size) of each node, up to the first that does not match the
         record.
-
     """
     count = len(numbers)
     scratch = take()
@@ -126,7 +122,6 @@ def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, 
 
     Raises:
         CorruptionError: the nodes and the table do not fill the record.
-
     """
     whole = bytes(record)
     capacity = record_open(whole).row_count

@@ -41,7 +41,6 @@ def add(a: bytes, b: bytes) -> bytes | None:
 
     Raises:
         ReducerTypeError: the types cannot be added (str and int, list and tuple, two dicts, ...).
-
     """
     return _reduce(_add, "add", a, b)
 
@@ -51,7 +50,6 @@ def compare(a: bytes, b: bytes) -> int | None:
 
     Raises:
         ReducerTypeError: the types have no common order, such as number and str.
-
     """
     scratch = take()
     status = _compare(a, len(a), b, len(b), scratch.order)
@@ -67,7 +65,6 @@ def merge_maps(a: bytes, b: bytes, *, deep: bool) -> bytes:
 
     Raises:
         ReducerTypeError: a value is not a dict.
-
     """
     merged = _reduce(_merge_maps, "deep_merge" if deep else "merge", a, b, deep)
     assert merged is not None
@@ -79,7 +76,6 @@ def union(a: bytes, b: bytes) -> bytes:
 
     Raises:
         ReducerTypeError: the values are not sets of the same kind.
-
     """
     merged = _reduce(_union, "union", a, b)
     assert merged is not None

@@ -31,7 +31,6 @@ class RecordFacts(NamedTuple):
         shared_count: number of them that are deduplicated across the store.
         chain_digest: chain digest of the record; zeros if it is redacted.
         refs: refs that the caller must look up.
-
     """
 
     node_count: int
@@ -78,7 +77,6 @@ class RecordVerifier:
         Returns:
             The facts of each record. None if a check failed, or the record is too large: then check
             it node by node.
-
         """
         lsns = [lsn for lsn, _data in records]
         views = [data for _lsn, data in records]

@@ -33,7 +33,6 @@ def page_append(payload: bytes, version: int, lsn: int, time_us: int) -> bytes:
 
     Raises:
         UsageError: ``version`` is not above the page's last version, or belongs on another page.
-
     """
     scratch = take()
     output = scratch.output
@@ -50,7 +49,6 @@ def page_read(payload: bytes, version: int) -> VersionEntry:
 
     Raises:
         CorruptionError: the page does not have the version.
-
     """
     entry = page_find(payload, version)
     if entry is None:

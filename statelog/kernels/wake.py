@@ -134,7 +134,6 @@ class WakeSlots:
     Raises:
         CorruptionError: the file has another magic.
         UsageError: the file is too small, or not aligned.
-
     """
 
     __slots__ = ("_file", "_size")
@@ -220,7 +219,6 @@ class WakeSlots:
         Args:
             fits: a function that is called with a subject.
             stale_ms: the age after which a slot that was not renewed is skipped.
-
         """
         place = new("sl_wake_place *")
         room = new("char[]", WAKE_SUBJECT_SIZE_BYTES_MAX)

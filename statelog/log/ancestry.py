@@ -29,7 +29,6 @@ def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Plac
 
     Raises:
         CorruptionError: its depth is not smaller than that of `below`, so a walk might not end.
-
     """
     event = _event(view, thread, place)
     if event is not None and event.depth >= below.depth:

@@ -27,7 +27,6 @@ def read_chained(get_log: GetLog, lsn: int) -> tuple[Record, bytes] | None:
 
     Raises:
         CorruptionError, FormatError: a needed record is damaged, or its format is newer.
-
     """
     pending: list[tuple[Record, bytes]] = []
     at = lsn

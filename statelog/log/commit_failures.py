@@ -135,7 +135,6 @@ class CommitFailures:
 
         Raises:
             StoreFullError: the reserve is used up, too.
-
         """
         disk_reserve = self._writer.disk_reserve
         with disk_reserve.in_use():

@@ -223,7 +223,6 @@ def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
 
     Raises:
         CorruptionError: the body does not fit the type.
-
     """
     try:
         return decode(record)

@@ -125,7 +125,6 @@ def read_node(transaction: Log, cache: NodeCache, type_: int, digest: bytes, lsn
         CorruptionError: the record or node does not exist, or the content does not match the
             digest.
         ExpiredError: the node was vacuumed.
-
     """
     node = cache.get(digest, lsn, number)
     return _read_record(transaction, cache, type_, lsn, (digest,), (number,))[0] if node is None else node

@@ -31,7 +31,6 @@ class SharedLog(Protocol):
 
         Raises:
             StatelogError: the turn is not available now. Nothing was run.
-
         """
 
     def append(self, transaction: WriteTransaction) -> BaseException | None:
@@ -46,7 +45,6 @@ class SharedLog(Protocol):
         Raises:
             CommitOutcomeUnknownError: the outcome is unknown. After any other error, the records
                 are not in the log.
-
         """
 
 

@@ -66,7 +66,6 @@ class View:
             transaction: the transaction.
             events: a cache of checkpoints of large records, by LSN and time. Their checksums are
                 slow to compute.
-
         """
         self.transaction = transaction
         self._events = events

@@ -24,7 +24,6 @@ class Embedder:
         dims: the size of the vectors.
         embed: the user's function.
         is_async: whether the function is async, so that only `statelog.aio` can call it.
-
     """
 
     def __init__(self, store: Store, embed: Any, dims: int | None) -> None:
@@ -39,7 +38,6 @@ class Embedder:
         Raises:
             UsageError: an argument is not valid.
             ModuleNotFoundError: numpy is missing.
-
         """
         embed = getattr(embed, "embed_documents", embed)
         if not callable(embed):
@@ -60,7 +58,6 @@ class Embedder:
         Raises:
             EmbeddingError: the function raised an exception, or returned something other than one vector.
             UsageError: the function is async.
-
         """
         if self.is_async:
             message = "embed is async: use statelog.aio.Memory"

@@ -50,7 +50,6 @@ class Memory:
         Raises:
             UsageError: an argument is not valid, such as a scope with a pattern or an empty part.
             ModuleNotFoundError: `embed` is given, and numpy is missing.
-
         """
         if not isinstance(store, Store):
             message = f"store must be a store that statelog.open has returned, not {type(store).__name__}"
@@ -109,7 +108,6 @@ class Memory:
             SecretError, CheckError: the guard of the store refuses the fact.
 
         If an error is raised, nothing is stored.
-
         """
         place, stored = self._prepared(
             text,
@@ -151,7 +149,6 @@ class Memory:
         Raises:
             UsageError: an argument is not valid.
             CheckError: a check of the guard refuses the read.
-
         """
         facts = self._read(key)
         at_us, known_us = _moments(at, known_at)
@@ -205,7 +202,6 @@ class Memory:
         Raises:
             UsageError: an argument is not valid, such as an empty query.
             EmbeddingError: as for `remember`.
-
         """
         question = self._question(query, limit=limit, source=source, metadata=metadata, at=at, known_at=known_at)
         return self._recall_question(question, None if self._embedder is None else self._embedder.vector(query))
@@ -251,7 +247,6 @@ class Memory:
 
         Raises:
             UsageError: `key` is not a valid key.
-
         """
         return bool(self._board.erase(fact_key(self._scope, key)))
 
@@ -264,7 +259,6 @@ class Memory:
 
         Raises:
             UsageError: `scope` is not a valid scope.
-
         """
         return forget_scope(store, check_scope(scope))
 
@@ -279,7 +273,6 @@ class Memory:
 
         Raises:
             UsageError: an argument is not valid.
-
         """
         return Session(self._store, self._scope, id, ttl_s)
 
@@ -303,7 +296,6 @@ class Memory:
         Raises:
             UsageError: an argument is not valid.
             ModuleNotFoundError: the framework is not installed.
-
         """
         return make_tool(self, action, framework)
 

@@ -30,7 +30,6 @@ def stored_message(message: Any) -> dict[str, Any]:
 
     Raises:
         UsageError: it is none of these.
-
     """
     core = sys.modules.get("langchain_core.messages")
     if core is not None and isinstance(message, core.BaseMessage):

@@ -133,7 +133,6 @@ class FactCache:
 
         Args:
             query: the vector of the question, of length 1; or None.
-
         """
         with self._lock:
             self._update()

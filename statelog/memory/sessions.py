@@ -85,7 +85,6 @@ class Session:
 
         Raises:
             UsageError: `event_id` is not a text.
-
         """
         if not isinstance(event_id, str) or not event_id:
             message = f"event_id must be a text of at least one character, not {event_id!r}"
@@ -170,7 +169,6 @@ class Session:
 
         Raises:
             UsageError: an argument is not valid.
-
         """
         if type(tokens) is not int or tokens < 1:
             message = f"tokens must be an int above 0, not {tokens!r}"
@@ -205,7 +203,6 @@ class Session:
             UsageError: an argument is not valid, or the model returned something other than a text.
             ConflictError: another process has summarized the session meanwhile, rolled it back, or forgotten it.
                 Nothing was changed. Facts: thread.
-
         """
         part = self._to_summarize(keep_last)
         return None if part is None else self._store_summary(part, model(part.messages))
@@ -351,7 +348,6 @@ class Turn:
         Raises:
             UsageError: it is not a message, or the turn is not open.
             ValueTypeError, LimitError: it cannot be stored.
-
         """
         if self._state != "open":
             message = f"the turn of event {self.event_id!r} is not open: add messages within its `with` block"

@@ -52,7 +52,6 @@ def check_moment(argument: str, moment: object) -> int:
 
     Raises:
         UsageError: it is not a date or an aware datetime. A naive datetime would be another moment on another machine.
-
     """
     if type(moment) is date:
         moment = datetime(moment.year, moment.month, moment.day, tzinfo=UTC)

@@ -69,7 +69,6 @@ class MemoryTool:
         name: `search_memory` or `manage_memory`.
         description: what the tool does, for the model.
         parameters: the JSON schema of the arguments. It is strict: each property is required, and no other is allowed.
-
     """
 
     def __init__(self, memory: _Remembers, action: Action) -> None:

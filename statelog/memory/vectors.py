@@ -33,7 +33,6 @@ def check_vectors(np: Any, vectors: object, texts: Sequence[str], dims: int) -> 
 
     Raises:
         EmbeddingError: there is not one vector of `dims` finite numbers for each text.
-
     """
     if isinstance(vectors, str | bytes | dict) or not hasattr(vectors, "__iter__"):
         message = f"embed gave {vectors!r:.{SHOWN_MAX}} for {len(texts)} texts, not a list of vectors"
@@ -118,7 +117,6 @@ class Matrix:
 
         Raises:
             EmbeddingError: a stored vector has another size.
-
         """
         np = self._np
         for row in self._rows_of.pop(owner, ()):

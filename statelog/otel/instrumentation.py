@@ -54,7 +54,6 @@ def instrument(
     Raises:
         UsageError: `store` is not a store.
         ClosedError: the store is closed.
-
     """
     global _every  # noqa: PLW0603 - one switch for the process
     held = None if store is None else _store_of(store)
@@ -78,7 +77,6 @@ def uninstrument(store: Any = None) -> None:
 
     Raises:
         UsageError: `store` is not a store.
-
     """
     global _every  # noqa: PLW0603 - as above
     held = None if store is None else _store_of(store)

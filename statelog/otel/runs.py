@@ -38,7 +38,6 @@ class _Segment:
         waited: labels of the waits at which the run was suspended before.
         checkpoint: id of the checkpoint from which it continues, or None.
         has_progress: whether anything was recorded in the segment.
-
     """
 
     def __init__(self, watch: Watch, execution: Execution, span: Span, checkpoint: str | None) -> None:

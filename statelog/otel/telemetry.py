@@ -36,7 +36,6 @@ class Telemetry:
         tracer_provider: makes spans, or None for the global provider.
         meter_provider: makes metrics, or None for the global provider.
         logger_provider: makes events, or None for the global provider.
-
     """
 
     def __init__(

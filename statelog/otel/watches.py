@@ -42,7 +42,6 @@ class Watch:
         engine: the engine of the store.
         telemetry: what makes spans, events and measurements.
         is_on: False from `uninstrument` on. Threads that were handed out before look at it.
-
     """
 
     def __init__(self, store: Store, telemetry: Telemetry) -> None:

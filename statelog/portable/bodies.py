@@ -31,7 +31,6 @@ def read_event(record: Record) -> Event | Redacted:
 
     Raises:
         CorruptionError: FORMAT.md does not allow the type, the flags or the body. Facts: lsn.
-
     """
     bodies = kind_of(record).bodies
     if record.flags & ~_FLAGS or (record.flags & FLAG_VACUUMED and not record.flags & FLAG_REDACTED):

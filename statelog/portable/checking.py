@@ -62,7 +62,6 @@ class RecordChecker:
 
     Attributes:
         unsound: numbers of the nodes of the current record that failed a check.
-
     """
 
     def __init__(self, get_log: GetLog, checked: Checked) -> None:
@@ -89,7 +88,6 @@ class RecordChecker:
 
         Raises:
             CorruptionError: a check failed. Later refs to this node fail, too. Facts: lsn, node.
-
         """
         node = self._data[row.at : row.at + row.total_size]
         try:

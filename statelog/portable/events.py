@@ -33,7 +33,6 @@ def check_event(view: View, event: Event, lsn: int, recent: Recent) -> None:
 
     Raises:
         CorruptionError: the event is not possible at this position. Facts: lsn.
-
     """
     kind = kind_of_event(event)
     owner = kind.owner(event, lsn)
@@ -47,7 +46,6 @@ def check_roots(event: Event, lsn: int, *, identity: Identity, read: Read) -> No
 
     Raises:
         CorruptionError: a root is missing or of the wrong kind. Facts: lsn.
-
     """
     kind = kind_of_event(event)
     for type_, digest, root_lsn, number in kind.roots(event):

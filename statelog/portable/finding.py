@@ -91,7 +91,6 @@ class Finder:
     Attributes:
         committed_last: the last committed LSN, or None if the file does not show it.
         mac: computes the MACs of the records; None if the store has no key.
-
     """
 
     def __init__(self, pages: PageFile, mac: StoreMac | None = None) -> None:
@@ -111,7 +110,6 @@ class Finder:
         Raises:
             NewerFormatError: the header shows a newer format, which this release cannot read.
                 Facts: needed, supported.
-
         """
         for _is_newest, table in self._pages.tables(META_TABLE):
             self._has_header |= any(_read_header(self._pages, entry) for entry in self._pages.entries(table.root))
@@ -287,7 +285,6 @@ def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> Sto
         StoreKeyError: the key is missing, or is not that of the store.
         HeaderLostError: a key is given, but there is no header and no anchor.
         NewerFormatError: as for `Finder.find`.
-
     """
     for header in _headers(pages):
         try:

@@ -88,7 +88,6 @@ class Header(NamedTuple):
         since: the LSN before the first record; 0 except in an incremental export.
         chain: chain digest of the record at `since`.
         last: the store's last LSN at the start of the export, for progress only.
-
     """
 
     kind: str
@@ -137,7 +136,6 @@ class FrameWriter:
 
         Raises:
             UsageError: bytes cannot be written to the target.
-
         """
         check_target(target)
         self.size_bytes = 0
@@ -176,7 +174,6 @@ class FrameWriter:
         Args:
             last: LSN of the last record that was exported or examined.
             chain: chain digest of that record.
-
         """
         fields = {"frames": self._frames, "last": last, "chain": chain, "digest": self._digest.digest()}
         self.put(TRAILER, cbor.encode(fields))
@@ -194,7 +191,6 @@ class FrameReader:
         header: the header of the export.
         offset: number of bytes read so far.
         trailer: the trailer, once it has been read.
-
     """
 
     def __init__(self, source: Source, *, offset: int = 0, behind: bytes = b"") -> None:
@@ -210,7 +206,6 @@ class FrameReader:
                 supported.
             CorruptionError: the header is damaged. Facts: offset.
             UsageError: the source returns text, or cannot be read.
-
         """
         if not _is_open(source, "read"):
             raise _source_error(source)
@@ -239,7 +234,6 @@ class FrameReader:
 
         Raises:
             CorruptionError: a frame is damaged, or the stream ends early. Facts: offset.
-
         """
         digest = self._digest.copy()
         frame = self._read_frame()
@@ -261,7 +255,6 @@ class FrameReader:
         Raises:
             CorruptionError: the following bytes are not an export. Facts: offset. Other errors are
                 those of a reader.
-
         """
         behind = self._source.read(1)
         return FrameReader(self._source, offset=self.offset, behind=behind) if behind else None

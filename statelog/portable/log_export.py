@@ -32,7 +32,6 @@ def export_log(
     Raises:
         UsageError: the log ends before `since`.
         CorruptionError: a record is damaged. The export ends before this record.
-
     """
     with engine.read() as view:
         last = view.transaction.last_lsn()

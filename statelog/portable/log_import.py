@@ -107,7 +107,6 @@ class LogImporter:
                 erased nodes to which later records refer.
             CorruptionError, FormatError: the export is damaged, or its format is newer. Facts: offset, lsn (the last
                 record that was imported). All earlier records are in the store.
-
         """
         following: FrameReader | None = self._reader
         is_cut = False
@@ -222,7 +221,6 @@ class LogImporter:
 
         Args:
             whole_only: leave out a transaction of the source whose last record has not been read.
-
         """
         self._mapped.read(self._batch_size_bytes + len(self._batch) * _TOUCHED_SIZE_BYTES)
         batch, self._batch, self._batch_size_bytes, self._batch_removed = self._batch, [], 0, 0

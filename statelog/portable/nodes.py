@@ -66,7 +66,6 @@ def read_rows(data: bytes | memoryview, record: Record) -> dict[int, Row]:
 
     Raises:
         CorruptionError: the node table and the nodes do not fill the record exactly.
-
     """
     try:
         return {number: Row(*row) for number, row in kernels.record_rows(data).items()}
@@ -112,7 +111,6 @@ def check_content(type_: int, digest: bytes, node: bytes, content_size: int) -> 
 
     Raises:
         CorruptionError: a check failed.
-
     """
     if type_ not in _TYPES or not 0 < content_size <= len(node):
         message = f"a node of type {type_} with {content_size} bytes of content"
@@ -141,7 +139,6 @@ def check_refs(
 
     Raises:
         CorruptionError: a check failed.
-
     """
     refs = [Ref(*child) for child in check_node(type_, node, content_size, lsn)]
     for ref in refs:

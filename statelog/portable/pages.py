@@ -63,7 +63,6 @@ class PageFile:
     Attributes:
         page_size_bytes: page size according to a meta page, or else the most common size.
         page_count: number of pages in the file, including a partial one.
-
     """
 
     def __init__(self, descriptor: int, unflushed: Unflushed = NOTHING) -> None:

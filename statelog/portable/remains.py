@@ -35,7 +35,6 @@ class Remains:
         branches: branches by thread and number.
         versions: thread, branch and version by the LSN of a lost record.
         loans: thread and lender by the LSN of a lost record.
-
     """
 
     threads: dict[int, ThreadRow] = field(default_factory=dict)

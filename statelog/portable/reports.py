@@ -16,7 +16,6 @@ class ExportReport:
         since: the LSN before its first record.
         last_lsn: LSN of its last record.
         size_bytes: size of the stream.
-
     """
 
     kind: str
@@ -37,7 +36,6 @@ class ImportReport:
         records_added: number of them that were not in the store yet.
         threads: ids of the threads of a "threads" export, in its order.
         last_lsn: last LSN of the store now.
-
     """
 
     kind: str
@@ -55,7 +53,6 @@ class ImageReport:
     Attributes:
         last_lsn: last LSN of the image.
         size_bytes: size of the image.
-
     """
 
     last_lsn: int

@@ -121,7 +121,6 @@ def salvage(
         HeaderLostError: a key is given, but there is no header and no `anchor`. Facts: path.
         StoreNotFoundError, AccessError, StoreFullError, StorageError: an operation of the system
         failed.
-
     """
     damaged, new = Path(damaged), Path(new)
     if os.path.lexists(new):

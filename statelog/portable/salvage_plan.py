@@ -29,7 +29,6 @@ class Plan:
         remains: facts about lost records from the index.
         stand_ins: beginnings of threads and branches, and loans, by their LSN.
         names_made_up: new names of threads and branches whose name is lost.
-
     """
 
     last: int

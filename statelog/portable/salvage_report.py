@@ -53,7 +53,6 @@ class LostVersion:
         version: its version, if it is known to have been a checkpoint.
         id: the id that the caller gave it, if its record was found.
         why: the missing part.
-
     """
 
     lsn: int
@@ -80,7 +79,6 @@ class SalvageReport:
         names_made_up: threads, or branches as "thread/branch", whose names are lost.
         end_is_known: whether the file shows where its log ended. If not, later records may be lost,
             too.
-
     """
 
     path: str

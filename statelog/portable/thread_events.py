@@ -47,7 +47,6 @@ class Exported(NamedTuple):
         time_us: time of that record.
         continues: whether the next event of the stream belongs to the same transaction.
         fields: fields by type.
-
     """
 
     type: int
@@ -136,7 +135,6 @@ def take_out(kind: Kind[Any], event: Event, number_of: Callable[[Field, int, int
         event: the event.
         number_of: returns the number in the stream for the LSN (and node number) that a field
             refers to.
-
     """
     values: list[Any] = []
     for index, field in _carried(kind):
@@ -157,7 +155,6 @@ def take_in(kind: Kind[Any], exported: Exported, thread: int, refer: Callable[[F
         exported: the exported event.
         thread: LSN of the thread in this store.
         refer: returns the fields of the event that replace a number in the stream.
-
     """
     values: list[Any] = [None] * len(kind.event._fields)
     values[0] = thread
@@ -197,7 +194,6 @@ def decode_event(payload: bytes) -> Exported:
 
     Raises:
         CorruptionError: EXPORT.md does not allow the payload.
-
     """
     items = split_array(payload)
     fields = stream_fields(read_fields(items[:1], _HEAD[:1])[0]) if items else None
@@ -215,7 +211,6 @@ def encode_node(type_: int, content: bytes, children: Iterable[int]) -> bytes:
         type_: type of the node.
         content: content of the node, which determines its digest.
         children: number of each child in the stream, in the order of the refs.
-
     """
     return bytes((type_,)) + varint(len(content)) + content + b"".join([b"\0" + varint(child) for child in children])
 
@@ -227,7 +222,6 @@ def decode_node(payload: bytes) -> tuple[int, bytes, int]:
 
     Raises:
         CorruptionError: the payload is shorter than the content size it states.
-
     """
     if len(payload) < 2:
         message = "a node without content"

@@ -91,7 +91,6 @@ def export_threads(
     Raises:
         ThreadNotFoundError: a thread does not exist. Nothing has been written. Facts: thread.
         CorruptionError: a record or node is damaged.
-
     """
     with engine.read() as view:
         last = view.transaction.last_lsn()
@@ -198,7 +197,6 @@ class _Exporter:
         Args:
             found: the record.
             is_followed: whether the next record is exported, too.
-
         """
         record, event, nodes = found
         lsn = record.lsn

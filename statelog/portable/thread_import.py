@@ -102,7 +102,6 @@ class ThreadImporter:
             ThreadDeletedError: a thread of this id was deleted from the store. Facts: thread.
             CorruptionError, FormatError: the export is damaged, or newer. The events before the
             damage are in the store. Facts: offset.
-
         """
         with ExitStack() as closing:
             self._places = closing.enter_context(Table(PLACE_SIZE_BYTES))

@@ -21,7 +21,6 @@ class Lookups:
         places: locations of the nodes that came in this transaction, by number in the stream.
         events: events of this transaction, by number in the stream.
         threads: LSNs of threads of this transaction, by number in the stream.
-
     """
 
     def __init__(self, transaction: Transaction, remembered: Remembered, guard: Redactor | None = None) -> None:

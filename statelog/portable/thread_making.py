@@ -37,7 +37,6 @@ def make_event(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: i
 
     Raises:
         CorruptionError: the event has an invalid reference.
-
     """
     exported = group.event
     if exported.type == TYPE_CARRIER:

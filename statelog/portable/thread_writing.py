@@ -66,7 +66,6 @@ class Writing(Lookups):
 
         Raises:
             CorruptionError: the event is not possible at its position.
-
         """
         exported = group.event
         lsn = self._end.lsn + 1
@@ -226,7 +225,6 @@ class Writing(Lookups):
             lsn: LSN of its record.
             thread: thread of the record.
             here: numbers of the record's nodes by digest.
-
         """
         elsewhere = self._known_elsewhere(group, thread, [])
         for node in group.nodes:

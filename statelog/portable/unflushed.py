@@ -24,7 +24,6 @@ class Unflushed(NamedTuple):
         records: records by LSN.
         is_whole: whether the write-ahead log has all records that the data file lists. If not, the
             data file may lead to more.
-
     """
 
     meta: bytes

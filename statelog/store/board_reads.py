@@ -64,7 +64,6 @@ class ReadBoard:
         Raises:
             UsageError: `key` is not a valid key, or `at` is not an LSN of the store.
             ExpiredError: retention has removed the earlier version of the entry.
-
         """
         check_key(key)
         if self._rights.is_bound:
@@ -110,7 +109,6 @@ class ReadBoard:
 
         Raises:
             UsageError: `key` is not a valid key, or `limit` is not a non-negative int.
-
         """
         check_key(key)
         _check_count("limit", limit)
@@ -145,7 +143,6 @@ class ReadBoard:
 
         Raises:
             UsageError: an argument is not valid.
-
         """
         compiled = compile_pattern(pattern)
         _check_count("limit", limit)
@@ -180,7 +177,6 @@ class ReadBoard:
 
         Raises:
             UsageError: `prefix` is not empty and does not end in `/`, or no key can begin with it.
-
         """
         check_prefix(prefix)
         if prefix and not prefix.endswith("/"):
@@ -198,7 +194,6 @@ class ReadBoard:
 
         Raises:
             UsageError: `pattern` is not a valid pattern.
-
         """
         compiled = compile_pattern(pattern)
         self._rights.check_any("read", pattern)

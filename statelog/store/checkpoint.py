@@ -224,7 +224,6 @@ class Checkpoint(Typed[S]):
 
         Raises:
             UsageError: the checkpoints belong to different threads.
-
         """
         from statelog.log.ancestry import common_ancestor
 

@@ -73,7 +73,6 @@ class Claim(Fence):
         value: the value of the entry at the time of the claim.
         attempt: the number of this claim of the entry, from 1.
         token: see `Fence`.
-
     """
 
     def __init__(self, session: StoreSession, agent: str | None, rights: Rights, wanted: Wanted, found: Found) -> None:
@@ -95,7 +94,6 @@ class Claim(Fence):
         Raises:
             LeaseLostError: the claim has ended. Facts: key, token.
             UsageError: this object has already completed, failed or released the claim.
-
         """
         if lease_s is not None:
             check_seconds("lease_s", lease_s)
@@ -114,7 +112,6 @@ class Claim(Fence):
             LeaseLostError: as for `renew`.
             UsageError: as for `renew`, or `to` is not a valid prefix that ends in a slash. The claim goes on.
             ValueTypeError, LimitError: the result cannot be stored, or the new key is too long. The claim goes on.
-
         """
         target = None
         if to is not None:
@@ -136,7 +133,6 @@ class Claim(Fence):
 
         Raises:
             LeaseLostError, UsageError: as for `renew`.
-
         """
         check_seconds("retry_in_s", retry_in_s, is_zero_allowed=True)
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
@@ -155,7 +151,6 @@ class Claim(Fence):
 
         Args:
             counts: False to leave this claim out of the number of attempts.
-
         """
         check_flag("counts", counts)
         self._act(lambda writer, found: claiming.end(writer, found, Act.RELEASE, counts=counts), ends="released")
@@ -175,7 +170,6 @@ class Lease(Fence):
     Attributes:
         name: the name of the lease.
         token: see `Fence`.
-
     """
 
     def __init__(self, session: StoreSession, agent: str | None, name: str, ttl_s: float, found: Found) -> None:
@@ -195,7 +189,6 @@ class Lease(Fence):
         Raises:
             LeaseLostError: another process has taken the lease. Facts: name, token.
             UsageError: the lease was released.
-
         """
         self._check()
         self._act(lambda writer, found: claiming.renew(writer, found, to_us(self._ttl_s), CLOCK))

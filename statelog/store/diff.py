@@ -36,7 +36,6 @@ class Change:
         kind: "added", "removed" or "changed".
         old: the value before (None if added).
         new: the value after (None if removed).
-
     """
 
     path: tuple[str | int, ...]
@@ -101,7 +100,6 @@ def diff(a: Checkpoint | None, b: Checkpoint | None) -> Diff:
 
     Raises:
         UsageError: an argument is not a checkpoint.
-
     """
     return Diff(_state_of(a), _state_of(b))
 

@@ -119,7 +119,6 @@ class Dispatcher:
 
         Returns:
             The number of seconds after which to call again without a commit, because an entry expires; or None.
-
         """
         while self.pump():
             pass
@@ -147,7 +146,6 @@ class Dispatcher:
 
         Raises:
             CursorExpiredError: retention has removed events that the watcher has not seen.
-
         """
         until = self._at if until is None else until
         with self._engine.read() as view:

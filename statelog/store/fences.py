@@ -21,7 +21,6 @@ class Fence:
 
     Attributes:
         token: the LSN of its first record. A later holder of the same entry or name has a greater token.
-
     """
 
     def __init__(self, session: StoreSession, place: str, token: int) -> None:
@@ -36,7 +35,6 @@ def fence_check(session: Session, fence: Fence | None) -> Callable[[Batch], None
 
     Raises:
         UsageError: `fence` is not a fence, or belongs to another store. Facts: argument, value.
-
     """
     if fence is None:
         return None

@@ -35,7 +35,6 @@ def iterate_history(
         limit: the maximum number of checkpoints.
         before: return only versions below this one.
         is_shown: returns False for a checkpoint that is left out; None if there are no such checkpoints.
-
     """
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         message = f"limit must be a non-negative int, not {limit!r}"

@@ -307,7 +307,6 @@ def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | 
     Raises:
         ConflictError: another commit has written a changed channel. Facts: thread, channel, expected_version
             (at which the mount began), actual_version.
-
     """
     writes = writes_of(thread, mount)
     try:

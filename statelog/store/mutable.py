@@ -37,7 +37,6 @@ class Loaded:
         item: its stored bytes, or None for a new value or a tree.
         position: its position in the stored list, or None for a new value.
         final: the bytes to store, set by `encode`.
-
     """
 
     value: Any

@@ -28,7 +28,6 @@ class RecoveryReport:
         last_lsn: the last LSN of the log.
         journal_aside: the path to which an unused journal was moved, or None.
         dropped: the number of valid records in that journal that the store lacks.
-
     """
 
     path: str
@@ -60,7 +59,6 @@ def recover(
         JournalMissingError: the journal is missing, and `without_journal` is False.
         StoreLockedError: `without_journal` is True, and another process has the store open.
         StoreNotFoundError, FormatError, CorruptionError, AccessError, StorageError: as for `open`.
-
     """
     abandoned = abandon_journal(Path(path)) if without_journal else None
     aside = abandoned.aside if abandoned is not None else None

@@ -134,7 +134,6 @@ class StoreSession:
         Args:
             name: the name of the adapter. A later registration replaces an earlier one.
             sweep: see `log.engine.Sweep`.
-
         """
         self.engine.sweepers[name] = sweep
 

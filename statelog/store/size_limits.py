@@ -67,7 +67,6 @@ class SizeLimits:
 
         Raises:
             UsageError: an argument is not valid.
-
         """
         for name, value in (("size_bytes_max", limit.size_bytes_max), ("items_max", limit.items_max)):
             if value is not None and (type(value) is not int or value < 0):
@@ -89,7 +88,6 @@ class SizeLimits:
 
         Raises:
             SizeLimitError: it passes a limit, and is larger than its parent.
-
         """
         limits = [each for each in self._limits.values() if each.fits(thread_id)]
         if not limits:

@@ -21,7 +21,6 @@ class ChannelSize:
         size_bytes: the bytes of the value, as one CBOR item.
         shared_size_bytes: the part of `size_bytes` in records of other branches and threads. This branch does not
             store that part again.
-
     """
 
     items: int
@@ -37,7 +36,6 @@ class StateSize:
         channels: the size of each channel, the largest first.
         size_bytes: the bytes of all channels with their names, as one CBOR item.
         shared_size_bytes: the part of `size_bytes` in records of other branches and threads.
-
     """
 
     channels: dict[str, ChannelSize]

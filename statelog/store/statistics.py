@@ -68,7 +68,6 @@ class ThreadStatistics:
         records_size_bytes: of these, with the nodes in them: also those that only other threads still lead to.
         lent_size_bytes: of the state at the head of some branch of another thread, what stands in records of this one;
             of the branch that has most. So much at least stays in the file if this thread is deleted.
-
     """
 
     id: str
@@ -87,7 +86,6 @@ class StoredPolicy:
         pattern: of their ids; None if it is for one thread.
         id_digest: then, hex: that of its id, which is not stored before the thread is there.
         policy: as `ThreadInfo.policy`; empty: none, whatever patterns set before say.
-
     """
 
     pattern: str | None
@@ -132,7 +130,6 @@ class StoreStatistics:
             compaction lengthen the file again by a reserve (a quarter of a small store, 1/128 of a large one).
         wakes_reach: False if one who waits here has seen a commit of a process whose wake-ups do not reach it. Then it
             looks at the log, at intervals.
-
     """
 
     file_size_bytes: int
@@ -200,7 +197,6 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
 
     Raises:
         CorruptionError: what had to be read is damaged. Most checksums are not looked at: see `verify`.
-
     """
     tick = _Ticks(progress)
     file = engine.store_file.statistics()

@@ -122,7 +122,6 @@ class Store(Threads, OldStoreNames):
             StoreLockedError: another process was stopped during a write, and needs a page that this process holds.
 
         After either error, or an interrupt, the file stays open: close the store again later.
-
         """
         remote = self._engine.remote
         try:
@@ -156,7 +155,6 @@ class Store(Threads, OldStoreNames):
 
         Args:
             containing: only ids that have this text.
-
         """
         if not isinstance(containing, str):
             message = f"containing must be a str, not {containing!r}"
@@ -181,7 +179,6 @@ class Store(Threads, OldStoreNames):
         Raises:
             ThreadNotFoundError: the source does not exist. AlreadyExistsError: the target exists.
             ThreadDeletedError: the source was deleted, or the target was deleted and `recreate` is False.
-
         """
         from statelog.store.copies import copy_thread
 
@@ -219,7 +216,6 @@ class Store(Threads, OldStoreNames):
             rules: the rights of agents. This handle has only the rights of `agent`.
             include_quarantined: whether `get`, `list`, `history` and `claims` return values that a check of a guard has
                 quarantined. If False, they return a `guard.Quarantined` in place of such a value.
-
         """
         from statelog.store.board import Board
 
@@ -264,7 +260,6 @@ class Store(Threads, OldStoreNames):
             timeout_s: with `follow`, stop after this time without a record.
 
         No transaction is held while the caller works.
-
         """
         from statelog.log.reader import read_log
 
@@ -332,7 +327,6 @@ class Store(Threads, OldStoreNames):
             UsageError: an argument is not valid. Facts: argument, value.
             FormatError: a file that is not an index has the name of the index. Facts: path, journal.
             StoreLockedError: another process writes the index all the time allowed. StoreFullError: the disk is full.
-
         """
         from statelog.store.search import search
 
@@ -370,7 +364,6 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             UsageError: a pattern or the tokenizer is not valid. Facts: argument, value. ReadOnlyError.
-
         """
         from statelog.search.configuration import Configuration
         from statelog.store.search import configure
@@ -407,7 +400,6 @@ class Store(Threads, OldStoreNames):
         Raises:
             UsageError: a rule is not valid, or there is neither a given nor a stored rule.
             CheckpointNotFoundError: a pinned checkpoint does not exist. Nothing was removed.
-
         """
         from statelog.store.retain import make_policy, prune_threads
 
@@ -443,7 +435,6 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             UsageError: a rule is not valid. LimitError: there are too many policies with different patterns.
-
         """
         from statelog.store.retain import make_policy, set_policies
 
@@ -477,7 +468,6 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             UsageError: an argument is not valid.
-
         """
         from statelog.store.size_limits import Limit, SizeLimits
 
@@ -499,7 +489,6 @@ class Store(Threads, OldStoreNames):
         Raises:
             ReadOnlyError: the store is open read-only.
             UsageError: an item is not a checkpoint. Nothing was removed.
-
         """
         from statelog.store.retain import expire_checkpoints
 
@@ -514,7 +503,6 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             ThreadNotFoundError: the thread does not exist. ThreadDeletedError: the thread is already deleted.
-
         """
         from statelog.store.retain import delete_thread
 
@@ -529,7 +517,6 @@ class Store(Threads, OldStoreNames):
         Raises:
             StorageError: the flush failed. Commits since the last flush may be lost in a power failure. Close the store
                 and open it again.
-
         """
         self._engine.flush()
 
@@ -562,7 +549,6 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             RollbackError, ForgeryError, AnchorError: as for `open`.
-
         """
         from statelog.log.care import verify
 
@@ -579,7 +565,6 @@ class Store(Threads, OldStoreNames):
 
         Raises:
             StorageError: as for `flush`. CorruptionError: the last record is damaged.
-
         """
         from statelog.log.anchors import take_anchor
 
@@ -609,7 +594,6 @@ class Store(Threads, OldStoreNames):
         Raises:
             UsageError: an argument is not valid.
             StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. What was migrated so far stays.
-
         """
         from statelog.store.migrations import migrate_threads
 
@@ -630,7 +614,6 @@ class Store(Threads, OldStoreNames):
         Raises:
             StoreLockedError: another process or OS thread compacts the store, or holds the lock for too long.
             StoreFullError: the disk has no room for a second file. The old file stays.
-
         """
         from statelog.log.care import compact as compaction
         from statelog.store.retain import erase_leftovers
@@ -658,7 +641,6 @@ class Store(Threads, OldStoreNames):
             KeyArgumentError: `key` is not a valid key. UsageError: the store belongs to a fleet.
             CorruptionError: a record or a row is damaged. Nothing was changed.
             StoreLockedError, StoreFullError: as for `compact`.
-
         """
         from statelog.format.mac import as_store_key
         from statelog.log.care import compact as compaction
@@ -684,7 +666,6 @@ class Store(Threads, OldStoreNames):
             ThreadNotFoundError: a thread does not exist. Facts: thread.
             GuardError: google-re2 is missing.
             UsageError: `guard` is not a Guard, or `threads` is not a list of ids. Facts: argument.
-
         """
         from statelog.store import guarded
 
@@ -718,7 +699,6 @@ class Store(Threads, OldStoreNames):
             ReadOnlyError, StoreLockedError, StoreFullError, StorageError: as for `compact`.
 
         If it raises, the store is not changed.
-
         """
         from statelog.store import guarded
         from statelog.store.retain import erase_leftovers
@@ -748,7 +728,6 @@ class Store(Threads, OldStoreNames):
             UsageError: `target` does not accept bytes, `since` is not an LSN or is given with `threads`, or
                 `threads` are not ids.
             ThreadNotFoundError: a thread does not exist.
-
         """
         from statelog.portable import streams
 
@@ -771,7 +750,6 @@ class Store(Threads, OldStoreNames):
             UsageError: `source` does not return bytes, `upto` is not an LSN, or the export is of threads.
             FormatError, CorruptionError: `source` is not an export or is damaged. Data verified before stays imported.
             ConflictError: the store has other data under the same LSNs or names.
-
         """
         from statelog.portable import streams
 
@@ -790,7 +768,6 @@ class Store(Threads, OldStoreNames):
         Raises:
             UsageError: `target` does not accept bytes. AlreadyExistsError: the path exists.
             CorruptionError: the file is damaged. StorageError, AccessError: the operating system refused.
-
         """
         from statelog.portable.images import write_image_of
 
@@ -805,7 +782,6 @@ class Store(Threads, OldStoreNames):
         Raises:
             UsageError: `error` is not a FencedError.
             StorageError, StoreLockedError: the mark in the file cannot be written.
-
         """
         if not isinstance(error, FencedError):
             message = f"a store is shut off with a FencedError, not {error!r}"
@@ -875,7 +851,6 @@ def open(
             AnchorError: `expect` is not an anchor; the file was not opened.
         StoreReplacedError: the file has replaced one that another process has open.
         StoreLockedError, StorageError, AccessError: the operating system refused.
-
     """
     if guard is not None:
         from statelog.store.guarded import check_guard

@@ -44,7 +44,6 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
     Raises:
         CheckpointNotFoundError: the checkpoint does not exist or was removed.
         UsageError: the target has another type.
-
     """
     found: Head | None = None
     if isinstance(target, int) and not isinstance(target, bool):

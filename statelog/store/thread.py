@@ -276,7 +276,6 @@ class Thread(Written[S, W]):
 
         Raises:
             StorageError: the flush failed. The commit is visible, but may be lost in a power failure.
-
         """
         if durable is not None:
             check_durable(durable, self._session.owner.remote)
@@ -473,7 +472,6 @@ class Thread(Written[S, W]):
             ConflictError: the head is another than `expected_version`.
             UsageError: LangGraph keeps the thread, and the target is not one of its root checkpoints, or cannot be
                 copied. The message says how to go back.
-
         """
         if self._is_langgraphs():
             from statelog.store import frameworks
@@ -526,7 +524,6 @@ class Thread(Written[S, W]):
             CheckpointNotFoundError, ExpiredError: the version does not exist or was removed.
 
         It also raises the errors of `commit` for `update`. After an error, nothing was written.
-
         """
         if (shown := self._shown()) is not None:
             base = shown if at is None else self.at(at)
@@ -609,7 +606,6 @@ class Thread(Written[S, W]):
 
         Raises:
             CheckpointNotFoundError: the checkpoint does not exist.
-
         """
         if (shown := self._shown()) is not None:
             return self._at_or_below(shown, target)
@@ -647,7 +643,6 @@ class Thread(Written[S, W]):
             before: return only versions below this one.
 
         No transaction is open while the caller works. Commits during the iteration do not change its result.
-
         """
         from statelog.store.history import iterate_history
 
@@ -758,7 +753,6 @@ class Thread(Written[S, W]):
             lazy: return large lists and dicts as `MutableSequence` and `MutableMapping`, which read on access. Use it
                 for values of many megabytes of which little is read.
             fence: as for `commit`, checked at the end of the block.
-
         """
         from statelog.store.mount import Mounted
 
@@ -796,7 +790,6 @@ class Thread(Written[S, W]):
         Raises:
             UsageError: `change` is an async function, or returned a dict that looks like an update, which would be
                 lost. Nothing was written.
-
         """
         from statelog.store.mount import edit
 

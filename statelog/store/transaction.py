@@ -316,7 +316,6 @@ class Transaction(Threads):
 
         Raises:
             ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.
-
         """
         check_thread_id(id)
         engine = self._session.owner

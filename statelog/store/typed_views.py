@@ -25,7 +25,6 @@ def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
 
     Raises:
         ValidationError: it was written under another declaration. Facts: channel, path, reason.
-
     """
     if shape is None or shape.load is None:
         return value

@@ -56,7 +56,6 @@ class Condition:
         patterns: patterns of entries. A change of a matching entry causes a check.
         subject: the subject of the line's slot in the wake-up file. A line with a slot does not use `patterns`.
         is_any: True if every record causes a check.
-
     """
 
     look: Callable[[Waiter | None], tuple[bool, float | None]]
@@ -72,7 +71,6 @@ class Sleeper:
     Args:
         condition: the condition that the task waits for.
         wake: a function that wakes the task from another OS thread. It returns False if the task can never continue.
-
     """
 
     __slots__ = ("condition", "error", "has_failed", "is_awake", "line", "ticket", "wake", "was_looked_for")
@@ -149,7 +147,6 @@ class WaiterThread:
 
         Raises:
             ClosedError, ForkedError: the store is not usable.
-
         """
         self._session.engine.check_usable()
         condition = sleeper.condition

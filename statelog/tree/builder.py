@@ -123,7 +123,6 @@ def assemble_root(
         key: key of a keyed list, or empty.
         spine: (covered, digest, LSN, number) of each open level, highest level first.
         tail: (count, entries, locators) of the tail.
-
     """
     tail_count, entries, tail_locators = tail
     parts = [bytes((kind,))]

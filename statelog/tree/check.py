@@ -32,7 +32,6 @@ def check_node(type_: int, data: bytes, content_size: int, lsn: int) -> Iterator
     Raises:
         CorruptionError: the content is malformed, or the number of locators is not the number of
             children.
-
     """
     if type_ == PIECE or (type_ == LEAF and content_size == len(data)):
         if type_ == LEAF:

@@ -178,7 +178,6 @@ def upsert(
 
     Raises:
         ReducerTypeError: the identity to remove does not exist.
-
     """
     key_item = text_item(key)
     if not is_tree(slot):

@@ -20,7 +20,6 @@ def splice(tree: Tree, edits: list[Edit]) -> Node:
     Args:
         tree: a tree of entries, not a string. It does not change.
         edits: ascending and without overlap; positions are those before any edit.
-
     """
     if len(edits) == 1:
         patched = patch(tree, edits[0])

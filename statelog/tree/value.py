@@ -77,7 +77,6 @@ def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: by
         item: canonical CBOR of the value.
         top: whether the value is that of a channel.
         key: UTF-8 text of the key, for a channel with `upsert`.
-
     """
     size = len(item)
     if size <= INLINE_SIZE_BYTES_MAX:

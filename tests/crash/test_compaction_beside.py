@@ -103,7 +103,6 @@ def run(path, seed, kills, prelude=""):
 
     Returns:
         The writers, what they died of, and how many files there were.
-
     """
     rng = random.Random(seed)
     statelog.open(path).close()

@@ -20,7 +20,6 @@ class Ledger:
         tried: all tokens that somebody tried to commit.
         acknowledged: those that survive their machine, in their order.
         served: what somebody was shown who had taken the store over, or follows it.
-
     """
 
     tried: list[str] = field(default_factory=list)
@@ -73,7 +72,6 @@ class Hosts:
         name: of the store.
         ledger: is written to.
         seed: of what they do.
-
     """
 
     def __init__(self, fleets, name, ledger, seed):

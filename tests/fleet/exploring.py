@@ -186,7 +186,6 @@ class Explorer:
         faults: how many there may be on the way to a world.
         clones: the same, of clones.
         cloned: names of those that are cloned; all if there is none.
-
     """
 
     def __init__(self, programs, *, faults=0, clones=0, cloned=()):

@@ -59,7 +59,6 @@ class Host:
         cache: its folder.
         strike: where it strikes itself.
         is_wrong: whether it does not look whether it still owns the store (against F2).
-
     """
 
     def __init__(self, storage, cache, strike=None, *, is_wrong=False):

@@ -72,7 +72,6 @@ class Proxy:
         plan: may be changed at any time.
         count: of requests.
         done: how often each fault was.
-
     """
 
     def __init__(self):
@@ -100,7 +99,6 @@ class HttpProxy(Proxy):
 
     Attributes:
         url: of the proxy.
-
     """
 
     def __init__(self, upstream):
@@ -204,7 +202,6 @@ class MessageProxy(Proxy):
 
     Attributes:
         port: of the proxy.
-
     """
 
     def __init__(self, host, port):

@@ -54,7 +54,6 @@ class Struck:
     Attributes:
         faults: as words.
         is_struck: whether the host came to the request that was meant.
-
     """
 
     def __init__(self, storage, folder, strike, *, is_wrong=False):

@@ -96,7 +96,6 @@ def attempt(data, directory):
     Raises:
         AssertionError: the import did what it must not: another error, one without its place, a
             store that does not verify, or one that cannot be read.
-
     """
     path = directory / "fuzzed.state"
     for leftover in directory.glob("fuzzed.state*"):

@@ -64,7 +64,6 @@ class Damage:
         kind: "flip", "byte", "zero", "cut", "swap", "copy".
         place: for flips and bytes, what the byte was for; else the kind.
         patches: the bytes.
-
     """
 
     kind: str
@@ -84,7 +83,6 @@ class DamageCounts:
         harmless: nothing changed for any reader.
         missed: something changed for a reader, and neither opening nor `verify` noticed.
         spread: it was harmless until the store was committed to.
-
     """
 
     done: int = 0
@@ -147,7 +145,6 @@ class CorruptionReport:
         unexplained: places of harmless flips that `HARMLESS` does not explain.
         bad: some of all that.
         duration_s: of it all.
-
     """
 
     by_kind: dict[str, DamageCounts] = field(default_factory=dict)
@@ -291,7 +288,6 @@ def flips(data: bytes, count: int, generator: random.Random, *, even: bool) -> I
         count: how many.
         generator: picks them.
         even: every kind of place as often as any other, however few bytes it has; else every byte.
-
     """
     pages = PageMap(data)
     places = list(pages.offsets().values())
@@ -363,7 +359,6 @@ def check_corruption(
         directory: for the files; in memory if left out.
         workers: processes; as many as there are processors if left out.
         progress: called with damage done and in all.
-
     """
     started = time.monotonic()
     report = CorruptionReport()

@@ -66,7 +66,6 @@ class Look:
         wrong: reads that gave something else.
         misnamed: reads that raised another error of statelog's.
         leaked: reads that raised anything else.
-
     """
 
     end: str = "done"
@@ -90,7 +89,6 @@ class DamageResult:
         verifying: opening and `verify`.
         reading: opening and reading everything.
         later: of damage that neither noticed: `verify` and reads after some commits; None if it was noticed.
-
     """
 
     verifying: Look
@@ -135,7 +133,6 @@ def _reads(store: Store, truth: Truth | None) -> Iterator[tuple[str, Callable[[]
     Args:
         store: to read.
         truth: of a damaged store, what is true of it: by that the reads go. None: what they go by is yielded, too.
-
     """
     known = truth if truth is not None else {_OUTLINE: _outline(store)}
     if truth is None:

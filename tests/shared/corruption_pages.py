@@ -63,7 +63,6 @@ class PageMap:
 
     Args:
         data: the file.
-
     """
 
     def __init__(self, data: bytes) -> None:

@@ -79,7 +79,6 @@ class FaultReport:
         wrong: cases in which something else was wrong: a hang, a dead process, another exception.
         bad: some of those.
         duration_s: of it all.
-
     """
 
     cases: int = 0
@@ -180,7 +179,6 @@ def check_faults(
 
     Raises:
         UsageError: this machine cannot make calls fail.
-
     """
     started = time.monotonic()
     report = FaultReport()

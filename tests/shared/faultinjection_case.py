@@ -60,7 +60,6 @@ class Case:
         base: names and contents of the files to begin with.
         fault: what fails; None to count the calls there are.
         rounds: random images for each point at which the power is cut afterwards; 0: it is not.
-
     """
 
     workload: Workload
@@ -82,7 +81,6 @@ class CaseResult:
         images: looked at after power cuts.
         lost: something acknowledged was not there.
         problem: what was wrong; empty if nothing was.
-
     """
 
     calls: dict[Call, int] = field(default_factory=dict)

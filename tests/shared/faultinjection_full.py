@@ -49,7 +49,6 @@ def check_full(kind: Kind, *, directory: str | os.PathLike[str] | None = None) -
 
     Raises:
         UsageError: this machine cannot make calls fail.
-
     """
     with ExitStack() as stack:
         temporary = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=log_directory())))

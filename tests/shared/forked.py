@@ -36,7 +36,6 @@ class Death:
         where: the fault point, and at which of its passes.
         path: of the store that the process had open.
         is_acknowledged: whether the work was done and told before.
-
     """
 
     where: str
@@ -49,7 +48,6 @@ class Nursery:
 
     Args:
         file: of the module.
-
     """
 
     def __init__(self, file):
@@ -69,7 +67,6 @@ class Nursery:
 
         Args:
             calls: of each the function's name and its arguments, which JSON has.
-
         """
         print(json.dumps(calls), file=self._process.stdin, flush=True)
         told = self._process.stdout.readline()
@@ -91,7 +88,6 @@ class Nursery:
             folder: where to make the stores.
             before: the name of one that makes the store.
             arguments: of the function.
-
         """
         made = Path(folder) / BEFORE
         made.mkdir()
@@ -115,7 +111,6 @@ class Nursery:
 
         Returns:
             How many deaths left what was before, and how many what is after.
-
         """
         lost = kept = 0
         was = done = None
@@ -154,7 +149,6 @@ def meet(path, mine, others):
         path: of the store; the files that tell stand beside it.
         mine: a name of this process and this meeting.
         others: the names that the others give.
-
     """
     _met_at(path, mine).touch()
     until = time.monotonic() + _MEETING_S_MAX

@@ -141,7 +141,6 @@ def commands(folder, *options):
     Args:
         folder: a new one.
         options: of Python, as `-W`, `error`.
-
     """
     address = str(folder / "calls")
     with socket.socket(socket.AF_UNIX) as listening:

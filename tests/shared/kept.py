@@ -15,7 +15,6 @@ class Kept:
         keep_tags: whether a tag keeps its version.
         pinned: versions to keep besides.
         only: if given, all others are kept.
-
     """
 
     def __init__(self, data, there, *, keep_last=None, keep_tags=True, pinned=(), only=None):

@@ -44,7 +44,6 @@ class StatelogCheckpointStorage:
         store: an open store.
         allowed_checkpoint_types: your own types in checkpoints, each as "module:qualified.name". Python's plain types
             and the framework's types are always allowed.
-
     """
 
     def __init__(self, store: Store, allowed_checkpoint_types: Iterable[str] = ()) -> None:
@@ -57,7 +56,6 @@ class StatelogCheckpointStorage:
         Raises:
             WorkflowCheckpointException: the checkpoint cannot be encoded or has a type that is not allowed, or an id
                 or a name is not a text. Nothing was written.
-
         """
         channels = self._encoded(checkpoint)  # in the loop, before another task changes it
         index = partial(point, checkpoint.checkpoint_id, checkpoint.workflow_name, checkpoint.timestamp)
@@ -69,7 +67,6 @@ class StatelogCheckpointStorage:
 
         Raises:
             WorkflowCheckpointException: the checkpoint does not exist, or has a type that is not allowed.
-
         """
         return await run(self._load, checkpoint_id)
 

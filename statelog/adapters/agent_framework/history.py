@@ -40,7 +40,6 @@ class StatelogHistoryProvider(HistoryProvider):
         store: an open store.
         source_id: the provider's name. Providers with different names have separate histories.
         options: options of `HistoryProvider`, such as `store_inputs=False`.
-
     """
 
     def __init__(self, store: Store, source_id: str = "statelog", **options: Any) -> None:
@@ -75,7 +74,6 @@ class StatelogHistoryProvider(HistoryProvider):
 
         Raises:
             ValueTypeError: a message has a value that JSON lacks, such as bytes or a NaN. Nothing was written.
-
         """
         thread, session = self._thread_of(session_id), _session.get()
         labels = [] if session is None else labels_of(session)

@@ -35,7 +35,6 @@ def opened(path: Path) -> Iterator[_Folder]:
 
     Raises:
         FormatError: the folder has no readable checkpoint.
-
     """
     folder = _Folder(path)
     if not folder.names():

@@ -31,7 +31,6 @@ with warnings.catch_warnings():
 
         Args:
             store: an open store.
-
         """
 
         def __init__(self, store: Store) -> None:
@@ -51,7 +50,6 @@ with warnings.catch_warnings():
                 ValueError: the id is empty or not a text.
                 TypeError: the session is of a subclass of AgentSession, which `get` could not create.
                 ValueTypeError: the state has a value that is not JSON. Nothing was written.
-
             """
             thread = self._thread_of(session_id)
             if type(session) is not AgentSession:

@@ -34,7 +34,6 @@ class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
 
     Args:
         store: an open store.
-
     """
 
     component_provider_override = "statelog.adapters.autogen.StatelogCacheStore"
@@ -53,7 +52,6 @@ class StatelogCacheStore(CacheStore[T], Component[StatelogCacheConfig]):
 
         Raises:
             ValueTypeError: the value is neither JSON nor a pydantic model. Nothing was written.
-
         """
         kept = Json.of(value, default=_dumped)
         write(self.store, _thread_of(key), None, lambda thread: thread.commit({_VALUE: kept}))

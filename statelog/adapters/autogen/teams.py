@@ -30,7 +30,6 @@ async def save_team(store: Store, id: str, team: Any) -> int:
 
     Raises:
         ValueTypeError: the state is not JSON. Nothing was written.
-
     """
     thread = _thread_of(id)
     try:
@@ -58,7 +57,6 @@ async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> 
     Raises:
         NotFoundError: no state was saved under this id, or the version does not exist.
         Exception: what the team's `load_state` raises. It has a note if the former state could not be restored.
-
     """
     thread = _thread_of(id)
 

@@ -40,7 +40,6 @@ def opened(path: Path) -> Iterator[_Projects]:
 
     Raises:
         FormatError: the folder has no session.
-
     """
     files = sorted(_sessions_in(path), key=lambda file: file.stat().st_mtime)
     if not files:
@@ -122,7 +121,6 @@ class _Transcript(NamedTuple):
     Attributes:
         entries: the entries except metadata, as a JSON array.
         metadata: the last metadata entry, as a JSON array.
-
     """
 
     entries: str
@@ -185,7 +183,6 @@ def _cut_files(file: Path) -> dict[Path, bytes]:
 
     Raises:
         FormatError: another line is not a JSON object, or the session has no complete line. It names file and line.
-
     """
     cut = {}
     for each in (file, *sorted((file.parent / file.stem / "subagents").rglob(f"*{_SUFFIX}"))):

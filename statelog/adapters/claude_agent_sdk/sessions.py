@@ -53,7 +53,6 @@ class StatelogSessionStore(SessionStore):
 
     Args:
         store: an open store. The caller closes it. `StatelogSessionStore.open(path)` opens a store itself.
-
     """
 
     def __init__(self, store: Store) -> None:

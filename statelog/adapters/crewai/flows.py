@@ -39,7 +39,6 @@ class StatelogFlowPersistence(FlowPersistence):
 
     Args:
         store: an open store, or a path. A path is opened once in a process and stays open.
-
     """
 
     persistence_type: str = Field(default="StatelogFlowPersistence")
@@ -70,7 +69,6 @@ class StatelogFlowPersistence(FlowPersistence):
         Raises:
             ValueError: the state is neither a dict nor a model.
             ValueTypeError: the state contains itself. Nothing was written.
-
         """
         self._save(flow_uuid, method_name, state_data, None)
 

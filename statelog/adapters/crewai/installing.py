@@ -27,7 +27,6 @@ def install(store: Store | str | os.PathLike[str]) -> None:
 
     Args:
         store: an open store, or a path.
-
     """
     set_flow_persistence_factory(lambda: StatelogFlowPersistence(store))
 

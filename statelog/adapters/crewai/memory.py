@@ -37,7 +37,6 @@ class StatelogMemoryStorage:
     Args:
         store: an open store, or a path.
         name: the name of this memory. Memories of a store are separate.
-
     """
 
     def __init__(self, store: Store | str | os.PathLike[str], *, name: str = "memory") -> None:
@@ -50,7 +49,6 @@ class StatelogMemoryStorage:
 
         Raises:
             EmbeddingDimensionMismatchError: a vector's length differs from the stored vectors.
-
         """
         if not records:
             return

@@ -39,7 +39,6 @@ def opened(path: Path) -> Iterator[_Database]:
 
     Raises:
         FormatError: the file is not a database of CrewAI's flows.
-
     """
     with copied(path, "CrewAI's flows", "flow_states", "pending_feedback") as database:
         yield _Database(database, [id for (id,) in database.rows(_FLOWS)])

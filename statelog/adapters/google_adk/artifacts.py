@@ -35,7 +35,6 @@ class StatelogArtifactService(BaseArtifactService):
 
     Args:
         store: an open store. The caller closes it. `StatelogArtifactService.open(path)` opens a store itself.
-
     """
 
     def __init__(self, store: Store) -> None:

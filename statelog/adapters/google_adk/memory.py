@@ -40,7 +40,6 @@ class StatelogMemoryService(BaseMemoryService):
 
     Args:
         store: an open store. The caller closes it. `StatelogMemoryService.open(path)` opens a store itself.
-
     """
 
     def __init__(self, store: Store) -> None:

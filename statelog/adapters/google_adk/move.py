@@ -53,7 +53,6 @@ def opened(path: Path) -> Iterator[_Database]:
     Raises:
         FormatError: the file is not a database of ADK's sessions.
         UsageError: ADK needs a package that is not installed to read this database.
-
     """
     with (
         copied(path, "ADK's sessions", "sessions", "events", "app_states", "user_states") as database,
@@ -194,7 +193,6 @@ def _versions(session: Session, last: dict[str, Json]) -> Iterator[dict[str, Any
     Args:
         session: the session from the database.
         last: the session's own state, encoded.
-
     """
     deltas = [split_state(event.actions.state_delta)["session"] for event in session.events]
     set_later = {key for delta in deltas for key in delta}

@@ -37,7 +37,6 @@ def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
 
     Raises:
         ValueTypeError: a value cannot be encoded as JSON, even by pydantic.
-
     """
     found: dict[str, dict[str, Json]] = {"app": {}, "user": {}, "session": {}}
     for key, value in (state or {}).items():
@@ -124,7 +123,6 @@ class Scopes:
             updated: the time of the change.
             whole: the new state in its order, if it changes.
             of_user: values to merge into the user's state.
-
         """
         key = map_key(session_id)
         change: dict[str, Any] = {UPDATED: {key: updated}}

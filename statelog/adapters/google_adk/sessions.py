@@ -66,7 +66,6 @@ class StatelogSessionService(BaseSessionService):
 
     Args:
         store: an open store. The caller closes it. `StatelogSessionService.open(path)` opens a store itself.
-
     """
 
     def __init__(self, store: Store) -> None:
@@ -124,7 +123,6 @@ class StatelogSessionService(BaseSessionService):
             SessionNotFoundError: the session was deleted.
             StaleSessionError: the session has changed since `session` was read. Nothing was stored.
             InvocationNotFoundError: the event is a rewind to a turn that an earlier rewind dropped. Nothing was stored.
-
         """
         if event.partial:
             return event
@@ -153,7 +151,6 @@ class StatelogSessionService(BaseSessionService):
             SessionNotFoundError: the session does not exist.
             AlreadyExistsError: the new id is in use.
             ValueError: the session has no such event, or retention has removed its version.
-
         """
         new = (new_session_id or "").strip() or str(uuid.uuid4())
         await run(self._fork, app_name, user_id, session_id.strip(), at, new)
@@ -346,7 +343,6 @@ def _restore_state(within: Threads, id: str, event: Event) -> None:
 
     Raises:
         InvocationNotFoundError: an earlier rewind has dropped the turn. ADK would show the turns before it again.
-
     """
     head = within.thread(id, schema=SESSION).head
     if head is None:

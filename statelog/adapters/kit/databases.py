@@ -31,7 +31,6 @@ def copied(path: Path, kind: str, *tables: str) -> Iterator[DatabaseCopy]:
 
     Raises:
         FormatError: the file is not a database, or lacks one of the tables.
-
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = DatabaseCopy(Path(folder) / "copy.db", path, kind)
@@ -54,7 +53,6 @@ class DatabaseCopy:
 
     Attributes:
         path: the file of the copy.
-
     """
 
     def __init__(self, path: Path, source: Path, kind: str) -> None:

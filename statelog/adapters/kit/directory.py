@@ -28,7 +28,6 @@ class Directory:
 
     Args:
         id: the id of the directory's thread, such as `thread_id("adk", app, user)`.
-
     """
 
     def __init__(self, id: str) -> None:

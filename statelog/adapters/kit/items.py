@@ -314,7 +314,6 @@ class Ranges:
 
     Args:
         state: the state to read.
-
     """
 
     def __init__(self, state: MapView) -> None:

@@ -128,7 +128,6 @@ class Lineage:
                 actual_version.
             CheckpointNotFoundError: the parent has expired. ThreadDeletedError: the thread was deleted.
             LimitError, StoreFullError: as for `Thread.commit`.
-
         """
         encoded = metadata if isinstance(metadata, bytes) else encode_metadata(metadata)
         written = written_item(writes)
@@ -195,7 +194,6 @@ class Lineage:
             similar: see `aside`.
             follows: see `aside`.
             is_flushed: if False, the next commit flushes, or the background flusher within `interval_ms`.
-
         """
         work = self.aside(
             branch, writes, untag=untag, followed=followed, quoted=quoted, similar=similar, follows=follows
@@ -226,7 +224,6 @@ class Lineage:
             similar: see `commit`.
             follows: the checkpoints that the write follows. If the thread was deleted, it is re-created, unless a
                 checkpoint was created before the deletion, or has an unknown time and does not exist.
-
         """
 
         def work(batch: Batch) -> Head:
@@ -359,7 +356,6 @@ class Lineage:
             of: a checkpoint of this thread.
             id: the id to find.
             superseded: the result of `superseded` for the same snapshot.
-
         """
         parent = None if id in superseded else of.parent
         return parent if parent is not None and parent.id == id else self.find(id)
@@ -369,7 +365,6 @@ class Lineage:
 
         Args:
             prefix: only branches whose names begin with this text.
-
         """
         found: list[LineHead] = []
         with self._session.read() as view:
@@ -399,7 +394,6 @@ class Lineage:
 
         Raises:
             BranchNotFoundError: the branch or the thread does not exist.
-
         """
         page: list[Head] = []
         with self._session.read() as view:
@@ -447,7 +441,6 @@ class Lineage:
             prefix: the beginning of the ids.
             below: if not empty, only ids less than this. It begins with `prefix` and is ASCII.
             limit: the maximum number of ids.
-
         """
         with self._session.read() as view:
             thread = self._thread(view)

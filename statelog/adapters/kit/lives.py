@@ -34,7 +34,6 @@ def write(
     Raises:
         BranchNotFoundError: the branch does not exist.
         Exception: what `work` raises.
-
     """
     for _again in range(_TIMES_MAX):
         try:
@@ -61,7 +60,6 @@ def transact(store: Store, work: Callable[[Transaction], T]) -> T:
     Args:
         store: an open one.
         work: a function that uses the given transaction, by `write` or `gone`.
-
     """
     for _again in range(_TIMES_MAX):
         with suppress(ThreadDeletedError), store.transaction() as tx:

@@ -31,7 +31,6 @@ class Source(Protocol):
     Attributes:
         unit: the kind of thing that a name identifies, for example "session".
         remarks: notes on the copied data for the user. Most sources have none.
-
     """
 
     unit: str
@@ -50,7 +49,6 @@ class Source(Protocol):
             ConflictError: the store has other data under this name.
             FormatError: the data cannot be read, or the copy is not equal.
             StatelogError: an error of the store.
-
         """
 
 
@@ -72,7 +70,6 @@ class MoveReport:
         copied: the names that were copied, because the store did not have them.
         left_out: the names that could not be copied, each with its error.
         remarks: the remarks of the source; see `Source`.
-
     """
 
     unit: str
@@ -89,7 +86,6 @@ def move(source: Source, store: Store, *, progress: Callable[[int, int], None] |
         source: the database to read.
         store: the store to write.
         progress: called with (names done, all names).
-
     """
     names = source.names()
     copied = 0
@@ -136,7 +132,6 @@ def copy_once(
     Raises:
         ConflictError: the store has different data. FormatError: the data that was read back is not equal; then nothing
             is written.
-
     """
 
     def check(found: T | None) -> None:

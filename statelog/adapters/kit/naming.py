@@ -25,7 +25,6 @@ def thread_id(prefix: str, *names: str) -> str:
 
     Raises:
         UsageError: a name is not a text, contains a lone surrogate, or is the only name and empty.
-
     """
     for name in names:
         if not isinstance(name, str) or not (name or len(names) > 1):
@@ -49,7 +48,6 @@ def map_key(name: str) -> str:
 
     Raises:
         UsageError: the name is not a text, or contains a lone surrogate.
-
     """
     if not isinstance(name, str):
         message = f"a name must be a text, not {name!r}"

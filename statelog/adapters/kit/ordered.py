@@ -32,7 +32,6 @@ class Json:
 
     Args:
         text: JSON text, from `Json.of` or from another source.
-
     """
 
     text: str
@@ -48,7 +47,6 @@ class Json:
 
         Raises:
             ValueTypeError: the value has another type, contains itself, or has a NaN or infinity that is not allowed.
-
         """
         return cls(_text(value, default, allow_nan=allow_nan))
 
@@ -96,7 +94,6 @@ def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = N
 
     Raises:
         ValueTypeError: the channel is not a list of `Json`.
-
     """
     return _decode(_items(state, channel, start, stop), channel)
 
@@ -106,7 +103,6 @@ def join_list(state: MapView, channel: str, start: int = 0) -> str:
 
     Raises:
         ValueTypeError: the channel is not a list of `Json`.
-
     """
     return _join(_items(state, channel, start, None), channel)
 
@@ -149,7 +145,6 @@ class KnownList:
 
     Args:
         channel: the channel of the list.
-
     """
 
     def __init__(self, channel: str) -> None:

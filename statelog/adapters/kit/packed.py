@@ -68,7 +68,6 @@ def cut_header(pieces: Sequence[tuple[bool, Sequence[bytes]]]) -> bytes:
 
     Args:
         pieces: the pieces of the value in order: (True, items) for a list, (False, pieces) between lists.
-
     """
     sizes = b"".join([_SIZE.pack(sum(map(len, those)) << 1 | is_item) for is_item, those in pieces])
     around = b"".join([piece for is_item, those in pieces if not is_item for piece in those])

@@ -72,7 +72,6 @@ def cut(
 
     Raises:
         ValueTypeError: a part of the snapshot is not JSON.
-
     """
     channels: dict[str, Any] = {}
 
@@ -110,7 +109,6 @@ def put(
         beside: a function that commits related data in the given transaction. It returns the id of the version, or None
             for a generated id.
         metadata: metadata of the version.
-
     """
     for _try in range(_TRIES_MAX):
         try:

@@ -47,7 +47,6 @@ class Pieces:
             data: the bytes, which are read back unchanged.
             beside: a function that commits related data in the given transaction. It gets the version's id, because
                 version numbers restart in a re-created thread.
-
         """
         while True:
             try:

@@ -17,7 +17,6 @@ def settle(parent: Any, key: Any, new: Any) -> None:
         parent: the mounted state, or a dict in it.
         key: the key in `parent`.
         new: the new value, made of storable values.
-
     """
     old = parent.get(key) if hasattr(parent, "get") else parent[key]
     if isinstance(new, dict) and hasattr(old, "keys"):

@@ -54,7 +54,6 @@ def resume_or_start(
         ConflictError: the thread waits for an answer, or at a breakpoint, and `input` is not a Command. The input was
             not used. Facts: thread, interrupts (their ids), next (the nodes).
         UsageError: the graph has no checkpointer, or a Command resumes a thread that does not wait.
-
     """
     plan = _plan(graph, input, config, event_id, options)
     sent: Any = None

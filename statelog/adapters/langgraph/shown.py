@@ -90,7 +90,6 @@ def roll_back(
         ConflictError: the head is not `expected`, or a checkpoint was put meanwhile.
         CheckpointNotFoundError: the target was removed.
         UsageError: the target cannot be copied. The message says how LangGraph goes back to it.
-
     """
     lineage = Lineage(held, thread_id)
     ends = lineage.ends(line_name(_ROOT))

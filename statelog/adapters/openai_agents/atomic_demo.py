@@ -32,7 +32,6 @@ class Outcome:
         refunds: the number of times that the tool ran.
         kinds: the number of items of each kind in the conversation.
         is_lost: whether the run that waited for an approval is lost.
-
     """
 
     refunds: int
@@ -52,7 +51,6 @@ def demonstrate(kind: str, point: str, killed: str) -> Outcome:
         kind: `SQLITE` or `OURS`.
         point: `BEFORE` or `AFTER` the write that follows `Runner.run`.
         killed: `FIRST` or `RESUMED`.
-
     """
     with tempfile.TemporaryDirectory() as folder:
         told: dict[str, Any] = {}

@@ -45,7 +45,6 @@ class BranchedConversation(Conversation):
 
         Raises:
             ValueError: the turn does not exist, or the name is blank or in use.
-
         """
         if branch_name is not None and not branch_name.strip():
             message = "Branch name cannot be empty"
@@ -60,7 +59,6 @@ class BranchedConversation(Conversation):
 
         Raises:
             ValueError: no turn contains the text, or as for `create_branch_from_turn`.
-
         """
         found = await self.find_turns_by_content(search_term)
         if not found:
@@ -105,7 +103,6 @@ class BranchedConversation(Conversation):
 
         Raises:
             ValueError: the branch does not exist, is "main", or is the current branch and `force` is not set.
-
         """
         if branch_id == MAIN or not branch_id.strip():
             message = "Cannot delete the 'main' branch" if branch_id else "Branch ID cannot be empty"
@@ -167,7 +164,6 @@ class BranchedConversation(Conversation):
 
         Raises:
             ValueError: the branch does not exist.
-
         """
         return [
             {"turn": number, "content": _preview(content), "full_content": content, "can_branch": True}

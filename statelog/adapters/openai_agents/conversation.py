@@ -89,7 +89,6 @@ class Conversation(SessionABC):
         session_id: any text. The thread id is derived from it.
         store: an open store. The caller closes it.
         session_settings: settings of the SDK. `limit` is the default number of items that `get_items` returns.
-
     """
 
     session_settings: SessionSettings | None
@@ -128,7 +127,6 @@ class Conversation(SessionABC):
             path: the store, which is created if it does not exist.
             session_settings: as for the class.
             options: options of `statelog.open`.
-
         """
         made = cls(session_id, statelog.open(path, **options), session_settings=session_settings)
         made._owns_store = True
@@ -154,7 +152,6 @@ class Conversation(SessionABC):
 
         Raises:
             ValueError: the branch does not exist.
-
         """
         limit = resolve_session_limit(limit, self.session_settings)
         branch = self._branch if branch_id is None else branch_id
@@ -167,7 +164,6 @@ class Conversation(SessionABC):
 
         Raises:
             ValueTypeError: an item is not JSON. Nothing was added.
-
         """
         encoded, begins = encode_items(items)
         if encoded:

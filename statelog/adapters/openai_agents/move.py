@@ -38,7 +38,6 @@ def opened(path: Path) -> Iterator[_Database]:
 
     Raises:
         FormatError: the file is not a database of the SDK's sessions.
-
     """
     with copied(path, "the SDK's sessions", "agent_sessions") as database:
         rows = database.rows("SELECT session_id FROM agent_sessions ORDER BY session_id")

@@ -38,7 +38,6 @@ class StatelogSession(BranchedConversation):
         session_id: any text.
         store: an open store. The caller closes it. `StatelogSession.open(session_id, path)` opens a store itself.
         session_settings: settings of the SDK.
-
     """
 
     async def run(self, agent: Agent[Any], input: Any, **options: Any) -> RunResult:
@@ -57,7 +56,6 @@ class StatelogSession(BranchedConversation):
                 conversation no longer waits for this answer. Then the turn does not begin.
             ReadOnlyError: the store is read-only. The turn does not begin.
             Exception: what the run raises. The turn is not stored.
-
         """
         turn = await self._begin(input)
         result = await Runner.run(agent, input, session=turn, **options)
@@ -91,7 +89,6 @@ class StatelogSession(BranchedConversation):
 
         Raises:
             agents.UserError: the state belongs to other agents, or to another version of the SDK.
-
         """
         kept = await self._run(lambda: self._state(self._branch).get(RUN))
         return None if kept is None else _marked(await RunState.from_json(agent, kept.value), kept)

@@ -52,7 +52,6 @@ class StatelogConversationStore(ConversationStore):
 
     Args:
         store: an open store. The caller closes it.
-
     """
 
     def __init__(self, store: Store) -> None:
@@ -82,7 +81,6 @@ class StatelogConversationStore(ConversationStore):
             ConversationConflict: the stored revision differs, or the record's head does not exist. Nothing is written.
             UserError: the conversation's id is empty, or a value cannot be stored, because it contains itself or
                 pydantic does not know its type.
-
         """
         try:
             kept = _json_of(_records, record)
@@ -97,7 +95,6 @@ class StatelogConversationStore(ConversationStore):
 
         Raises:
             ConversationConflict: the stored revision differs, or there is none.
-
         """
         await run(self._delete_here, conversation_id, expected_revision)
 

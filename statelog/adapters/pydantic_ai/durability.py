@@ -44,7 +44,6 @@ class StatelogDurability(BaseDurabilityCapability[AgentDepsT]):
 
     Args:
         store: an open store. The caller closes it.
-
     """
 
     engine_spec: ClassVar[DurabilityEngineSpec] = DurabilityEngineSpec(
@@ -71,7 +70,6 @@ class StatelogDurability(BaseDurabilityCapability[AgentDepsT]):
 
         Raises:
             ConflictError, NondeterminismError, RunEndedError, RunCancelledError, UsageError: as for `entered`.
-
         """
         async with durable.entered(
             self._awaited, id, name="pydantic-ai", raises=_exceptions(), wait_s=wait_s

@@ -36,7 +36,6 @@ def opened(path: Path) -> Iterator[_Folder]:
 
     Raises:
         FormatError: the folder has no session or cannot be read.
-
     """
     with asyncio.Runner() as runner:
         storage = LocalFileStorage(str(path))

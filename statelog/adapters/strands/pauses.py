@@ -27,7 +27,6 @@ def pause_of(agent: Agent, result: AgentResult) -> dict[str, Any]:
 
     Raises:
         UsageError: the result is not a pause.
-
     """
     if result.checkpoint is None:
         message = f"the agent did not pause: it stopped with {result.stop_reason!r}"
@@ -46,7 +45,6 @@ def resume(agent: Agent, pause: Mapping[str, Any]) -> dict[str, Any]:
         ConflictError: the messages differ from those of the pause, so it was resumed before, or the session has
             continued. No tool has run.
         UsageError: `pause` is not a result of `pause_of`.
-
     """
     if not isinstance(pause, Mapping) or pause.keys() != {_CHECKPOINT, _KEPT}:
         message = "`pause` must be a result of `pause_of`, not the framework's checkpoint"

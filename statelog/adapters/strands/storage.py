@@ -52,7 +52,6 @@ class StatelogStorage(Storage):
 
     Args:
         store: an open store. The caller closes it. `StatelogStorage.open(path)` opens a store itself.
-
     """
 
     def __init__(self, store: Store) -> None:

@@ -198,6 +198,5 @@ def current_step() -> StepContext:
 
     Raises:
         UsageError: none is.
-
     """
     return StepContext(step_in_thread())

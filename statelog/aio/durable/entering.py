@@ -47,7 +47,6 @@ class EnteredRun:
 
     Attributes:
         id: of the run.
-
     """
 
     def __init__(self, run: Run) -> None:
@@ -69,7 +68,6 @@ class EnteredRun:
 
         Raises:
             UsageError: the block has ended.
-
         """
         if self._has_ended:
             raise block_has_ended(self.id)
@@ -130,7 +128,6 @@ async def entered(
         RunEndedError: the run has ended, and the block calls more steps than the run has recorded.
         RunCancelledError: the run was cancelled.
         UsageError: an argument is not valid, or the block is inside a run.
-
     """
     check_number("wait_s", wait_s, least=0)
     check_part("workflow", name)

@@ -171,7 +171,6 @@ class Order:
 
         Raises:
             Stopped: the run has stopped.
-
         """
         if not self._recorded:
             return True

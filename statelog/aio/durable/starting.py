@@ -43,7 +43,6 @@ class Handle:
 
     Attributes:
         id: of the run.
-
     """
 
     def __init__(self, store: Store, id: str, workflow: Workflow | None = None) -> None:

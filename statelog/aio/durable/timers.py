@@ -27,7 +27,6 @@ class Timer(asyncio.TimerHandle):
         due_us: the time at which the timer fires, by the clock of runs, in microseconds.
         is_due: whether this time has come. The timer fires when it is the next event of the run.
         end: a function that is called when the timer is cancelled or fires.
-
     """
 
     def __init__(

@@ -56,7 +56,6 @@ async def work(
 
     Raises:
         UsageError: one of the arguments is none.
-
     """
     if stop is not None and not asyncio.iscoroutinefunction(getattr(stop, "wait", None)):  # it would hold the loop up
         raise UsageError(f"stop is an asyncio.Event, not {stop!r}", argument="stop", value=stop)

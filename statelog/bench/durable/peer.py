@@ -42,7 +42,6 @@ def parsed(text: str, row: str) -> Found:
 
     Raises:
         ValueError: that is not what the script prints.
-
     """
     document: Any = json.loads(text.strip().rpartition("\n")[2])
     if not isinstance(document, dict) or document.get("row") != row:
@@ -61,7 +60,6 @@ def made(venv: Path) -> Path:
 
     Raises:
         SkipError: it cannot be made, as without a network.
-
     """
     python = venv / "bin" / "python"
     if not _has_dbos(python):
@@ -109,7 +107,6 @@ class Peer:
 
         Raises:
             SkipError: it is not there, and cannot be made; or it fails.
-
         """
         if self._python is None:
             self._python = made(self._venv)

@@ -64,7 +64,6 @@ class Replica:
         bucket: that it is shipped to.
         endpoint: of the bucket's server.
         sync_ms: how long after a commit it begins to be shipped; as shipped, a second.
-
     """
 
     database: Path

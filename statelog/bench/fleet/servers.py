@@ -76,7 +76,6 @@ def serving_postgres() -> Iterator[str]:
 
     Raises:
         SkipError: the programs of a server, or psycopg, are missing.
-
     """
     is_root = os.getuid() == 0  # as whom Postgres does not run
     programs = ("initdb", "postgres", *(["setpriv"] if is_root else []))

@@ -35,7 +35,6 @@ class Job:
         size_bytes: of their text.
         single: of them, the last ones, each of which is shipped alone.
         has_base: whether a base is made before these.
-
     """
 
     kind: str

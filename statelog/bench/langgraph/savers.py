@@ -56,7 +56,6 @@ def opened(name: str, directory: Path, of_what: str) -> Iterator[Peer]:
         name: one of this module's.
         directory: for the file.
         of_what: its name.
-
     """
     path = directory / f"{of_what}{_SUFFIXES.get(name, '')}"
     if name == OURS:

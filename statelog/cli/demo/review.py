@@ -65,7 +65,6 @@ def review_step(thread: Thread, step: int, *, halfway: Callable[[int, int], None
         thread: the thread whose state has the plan and the parameters.
         step: 1 is the first package of the plan.
         halfway: called with (files parsed, files in all) when half of the files are parsed.
-
     """
     state = thread.state
     package = state["plan"][step - 1]

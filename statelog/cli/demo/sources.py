@@ -54,7 +54,6 @@ def choose_packages() -> list[str]:
 
     Raises:
         StorageError: this Python is installed without its sources.
-
     """
     root = library()
     sizes = {
@@ -87,7 +86,6 @@ def parse(path: Path, *, long_function_lines: int) -> Source:
     Args:
         path: the file.
         long_function_lines: a function with at least this many lines is a finding.
-
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     file = path.relative_to(library()).as_posix()

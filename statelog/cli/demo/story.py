@@ -55,7 +55,6 @@ def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> Run:
 
     Raises:
         ChildError: the agent failed, and not because it was killed on purpose.
-
     """
     events: list[dict[str, Any]] = []
     with tempfile.TemporaryFile() as errors:

@@ -42,7 +42,6 @@ def copy_thread(batch: Batch, source_id: str, target_id: str, *, anew: bool = Fa
         AlreadyExistsError: a thread has the new id.
         ThreadDeletedError: one of the two was deleted. With `anew`, the new id may be that of a
             deleted thread.
-
     """
     view = batch.view
     source = view.thread_lsn(source_id)

@@ -32,7 +32,6 @@ class Policy:
             as a whole with that version.
         only: LSNs of the versions that may expire; all others are kept. It is never stored in a
             policy record.
-
     """
 
     keep_last: int | None = None

@@ -40,7 +40,6 @@ class Marks:
 
         Raises:
             CorruptionError: a node cannot be read, so the nodes below it are unknown.
-
         """
         pending = list(refs)
         while pending:

@@ -33,7 +33,6 @@ class PolicyRow(NamedTuple):
         pattern: pattern of thread ids, as for file names, or the part digest of one id.
         policy: fields of a `retention.Policy`; empty for no policy, whatever earlier patterns
             state.
-
     """
 
     pattern: str | bytes

@@ -85,7 +85,6 @@ def rebuild_index(engine: Engine, progress: Callable[[int, int], None] | None = 
 
     Raises:
         CorruptionError: a record is damaged. The index is unchanged.
-
     """
 
     def work(transaction: WriteTransaction) -> int:

@@ -78,7 +78,6 @@ class Replay:
 
         Raises:
             CorruptionError: a record has a wrong checksum, or its event is not possible.
-
         """
         if transaction is not self._transaction:
             self._transaction, self._index, self._end = transaction, _Applied(transaction), read_log_end(transaction)

@@ -195,7 +195,6 @@ class Collector:
 
         Returns:
             True if all versions are gone that the policy does not keep.
-
         """
 
         def work(transaction: WriteTransaction) -> bool:

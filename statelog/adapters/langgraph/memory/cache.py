@@ -73,7 +73,6 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             store: the statelog store. Several objects may share it.
             serde: LangGraph's serializer; its default one (without pickle) if left out.
             clock: returns seconds since 1970 UTC.
-
         """
         super().__init__(serde=serde)
         self._hold(store, clock)
@@ -97,7 +96,6 @@ class StatelogCache(Holder, BaseCache[ValueT]):
 
         Raises:
             Exception: whatever the serialiser raises of an entry, as of one made with another key; its note names it.
-
         """
         found: dict[FullKey, _Entry] = {}
         check_several("keys", keys)
@@ -138,7 +136,6 @@ class StatelogCache(Holder, BaseCache[ValueT]):
         Raises:
             ValueError: a time to live that is none. statelog.UsageError: an argument of another kind, named.
             statelog.ValueTypeError: the serialiser refuses a value; the message names the entry.
-
         """
         if not isinstance(pairs, Mapping):
             message = f"pairs is a dict of values and times to live by full key, not {pairs!r}"

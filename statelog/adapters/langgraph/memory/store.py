@@ -94,7 +94,6 @@ class StatelogStore(Holder, BaseStore):
         Raises:
             ModuleNotFoundError: `index` is given, and there is no numpy.
             ValueError: `index` or `ttl` make no sense.
-
         """
         super().__init__()
         self._hold(store, clock)
@@ -133,7 +132,6 @@ class StatelogStore(Holder, BaseStore):
             ValueError: an unknown operation or operator, a time to live that is none.
             statelog.UsageError: an argument of another kind, named.
             statelog.ValueTypeError, LimitError: a value that cannot be stored, named by its path. Nothing was done.
-
         """
         work = _Work(ops)
         if self._index is None:
@@ -237,7 +235,6 @@ class StatelogStore(Holder, BaseStore):
 
         Raises:
             ValueError: that is no interval. statelog.ClosedError: the store was closed.
-
         """
         check_open(self._store)
         configured = None if self.ttl_config is None else self.ttl_config.get("sweep_interval_minutes")

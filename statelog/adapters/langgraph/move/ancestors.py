@@ -50,7 +50,6 @@ def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, par
         target: what has not got `parent`.
         found: the checkpoint whose parent is not shown.
         parent: where that was.
-
     """
     histories = _histories(source, found)
     if not histories:

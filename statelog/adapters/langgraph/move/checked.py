@@ -30,7 +30,6 @@ def check_names(endpoint: Endpoint, place: Place, parent_id: str | None) -> None
 
     Raises:
         CorruptionError: it is no text, or empty. Facts: path, thread, namespace, checkpoint.
-
     """
     for what, name in (
         ("thread_id", place.thread_id),
@@ -49,7 +48,6 @@ def check_kinds(target: Endpoint, place: Place, values: Mapping[str, Any]) -> No
 
     Raises:
         FormatError: one is pickled or encrypted, and all are to be one msgpack. Facts: thread, checkpoint, channel.
-
     """
     for channel, value in values.items() if target.KEEPS_WHOLE else ():
         if isinstance(value, Opaque):
@@ -66,7 +64,6 @@ def taken(target: Endpoint, place: Place) -> Iterator[None]:
 
     Raises:
         FormatError: the target takes no such value. Facts: thread, checkpoint.
-
     """
     try:
         yield
@@ -91,7 +88,6 @@ def find(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTu
     Raises:
         CorruptionError: it, or a write to it, is damaged. Facts: path, thread, namespace, checkpoint.
         FormatError: it is pickled or encrypted as a whole. Facts: thread, checkpoint.
-
     """
     found = _get(endpoint, place)
     return None if found is None else _without_inherited(endpoint, found, before)
@@ -102,7 +98,6 @@ def read(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTu
 
     Raises:
         ConflictError: it is not there any more. Facts: thread, checkpoint.
-
     """
     found = find(endpoint, place, before)
     if found is None:

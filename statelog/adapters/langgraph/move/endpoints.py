@@ -207,7 +207,6 @@ def opened(
         StoreNotFoundError: the source does not exist.
         FormatError: the file or database has another content.
         StorageError: the database refused.
-
     """
     if name.startswith(_SQLITE):
         with _opened_sqlite(Path(name.removeprefix(_SQLITE)), writing=writing, like=like) as endpoint:

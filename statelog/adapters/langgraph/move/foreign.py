@@ -57,7 +57,6 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
 
         Raises:
             CorruptionError: the source has lost a value of it, or a write. Facts: path, thread, checkpoint.
-
         """
         found = self._saver.get_tuple(config)
         if found is None or not isinstance(found.checkpoint, dict):  # as a whole pickled or encrypted
@@ -125,7 +124,6 @@ def opened_foreign(name: str) -> Iterator[Endpoint]:
         StoreNotFoundError: there is no such database.
         FormatError: the database has no checkpoints.
         StorageError: the database refused.
-
     """
     how = _opened_lmdb if name.startswith(LMDB) else _opened_dynamodb if name.startswith(DYNAMODB) else _opened_redis
     with how(name) as (saver, rows):

@@ -53,7 +53,6 @@ class LeftOut:
         checkpoints: of it in the source.
         there: of these, what the target has: those before the error, parents first; if that came as all were compared,
             those that are equal.
-
     """
 
     thread: str
@@ -70,7 +69,6 @@ class Lost:
         thread: its thread's id.
         checkpoint: its id.
         what: what is not there.
-
     """
 
     thread: str
@@ -93,7 +91,6 @@ class MigrationReport:
         left_out: the threads that were not moved, or not whole.
         lost: checkpoints of which the source has lost metadata, each with what. They were copied as they are.
         redacted: the threads in which the guard of the target has redacted secrets; all else is as in the source.
-
     """
 
     source: str
@@ -177,7 +174,6 @@ def migrate(
 
     Raises:
         StorageError: a disk, database or operating system refused. AccessError, StoreFullError: as for any write.
-
     """
     guard = target.guard()
     redacted = None if guard is None else RedactedSaver(source.saver, guard)

@@ -82,7 +82,6 @@ def copy_writes(
 
     Raises:
         ConflictError: the source lost some of them meanwhile. FormatError: the target takes no such value.
-
     """
     tasks: dict[str, list[_Write]] = {}
     missing: set[str] = set()

@@ -37,7 +37,6 @@ class UntouchedSerializer(JsonPlusSerializer):
 
         Raises:
             ValueError, TypeError: and others, of what no serialiser has made.
-
         """
         kind, encoded = data
         if kind == "msgpack":

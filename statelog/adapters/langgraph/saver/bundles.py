@@ -82,7 +82,6 @@ def encode_writes(
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
-
     """
     header = [pack_id(task_id), pack_name(path), pack_name(str(len(writes)))]
     behind: list[bytes] = []

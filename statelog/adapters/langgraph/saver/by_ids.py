@@ -46,7 +46,6 @@ class ByIds:
 
         Raises:
             OutOfOrderError: names do not tell all of their order, or too many others stand between.
-
         """
         if lineage.superseded() or lineage.ids_below("#", "", 1):
             raise OutOfOrderError

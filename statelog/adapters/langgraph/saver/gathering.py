@@ -73,7 +73,6 @@ class Gatherer(Generic[T]):
             part: to be committed whole or not at all.
             make: commits. What it raises for this part is raised here, what it raises for others is not.
             is_followed: `taken` may come for it soon.
-
         """
         request = _Request(part)
         line: _Line[T] | None = None

@@ -93,7 +93,6 @@ def pending(
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
         UsageError: what is a text is none.
-
     """
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))

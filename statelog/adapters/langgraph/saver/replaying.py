@@ -56,7 +56,6 @@ def delta_history(
 
     Raises:
         ExpiredError: what a DeltaChannel is made of has expired. Facts: thread, checkpoint, channels.
-
     """
     codec = decoded.codec
     steps: list[list[WriteRow]] = []

@@ -101,7 +101,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
 
     Attributes:
         store: the store.
-
     """
 
     def __init__(
@@ -138,7 +137,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             nodes: nodes that were renamed, former names to present ones. A thread that is paused at one of them goes on
                 at the present node. A run that would go on at a node which its graph does not have raises
                 NodeNotFoundError.
-
         """
         asking.check_options(serde, conflict, cache_size_bytes)
         self._types = Types(types)
@@ -188,7 +186,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             types: see the class.
             nodes: see the class.
             options: as for `statelog.open`.
-
         """
         asking.check_options(serde, conflict, cache_size_bytes)
         make = partial(
@@ -241,7 +238,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
 
         Raises:
             UsageError: the config names no thread. ClosedError: the store was closed.
-
         """
         if self._begun.futures:
             self._begun.wait(config)
@@ -284,7 +280,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
 
         Values and pending writes are decoded when they are looked at. No transaction and no lock is held while the
         caller works; what is committed meanwhile is not waited for.
-
         """
         self._begun.wait(config)
         yield from self._list(config, filter, before, limit)
@@ -366,7 +361,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             ConflictError: with conflict="raise", and the parent has a successor.
             ThreadDeletedError: the parent was of a thread that was deleted.
             UsageError, LimitError: an argument, name or size that cannot be; the message names it.
-
         """
         asked = place_of(config)
         asking.check_put(checkpoint, metadata, new_versions)
@@ -460,7 +454,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             ValueTypeError: the serialiser refuses a value; the message names the channel.
             ThreadDeletedError: the checkpoint was of a thread that was deleted.
             UsageError: the config names no thread, or no checkpoint.
-
         """
         place = place_of(config)
         if not place.id:
@@ -498,7 +491,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
 
         Raises:
             ThreadNotFoundError: there is no such source. AlreadyExistsError: there is such a target.
-
         """
         self.store.copy_thread(thread_id_of(source_thread_id), thread_id_of(target_thread_id))
 
@@ -512,7 +504,6 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             strategy: "keep_latest" keeps the latest of each namespace, of a call's if its caller is kept; "delete"
                 none. The thread itself stays, and may be gone on with. A kept checkpoint has no parent, unless its
                 DeltaChannels are made of what its ancestors hold.
-
         """
         if strategy not in ("keep_latest", "delete"):
             message = f'a strategy is "keep_latest" or "delete", not {strategy!r}'

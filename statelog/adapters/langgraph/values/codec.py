@@ -230,7 +230,6 @@ class Codec:
         Raises:
             ValueTypeError: the serialiser refuses it for its type, or gives no text and bytes. Facts: path, type.
             Exception: whatever else the serialiser raises, with a note of `what`.
-
         """
         try:
             kind, data = self.serde.dumps_typed(value)
@@ -402,7 +401,6 @@ class Codec:
             thread_id: for messages.
             needs: channels that are made of what its ancestors hold.
             serves: the id in the store of the checkpoint that has called its graph.
-
         """
         of = f"of thread {thread_id!r}"
         more: dict[str, Any] = {NEEDS_KEY: [*needs]} if needs else {}

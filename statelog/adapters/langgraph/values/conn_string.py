@@ -31,7 +31,6 @@ class ConnString(Opened):
 
         Raises:
             UsageError: the text is the URL of a database, or `:memory:`. Facts: argument, value.
-
         """
         if isinstance(conn_string, str) and (conn_string == ":memory:" or "://" in conn_string):
             message = f"{cls.__name__}.from_conn_string takes the path of a file, not {conn_string!r}"

@@ -47,7 +47,6 @@ class Making:
 
     Attributes:
         pieces: how many dicts, lists and models these copy one by one.
-
     """
 
     def __init__(self, pieces_max: int) -> None:
@@ -190,7 +189,6 @@ class DecodedBy:
     Args:
         codec: what decodes.
         size_bytes_max: of what is kept, roughly; all of it is forgotten when there is more.
-
     """
 
     def __init__(self, codec: Codec, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:

@@ -80,7 +80,6 @@ def still(was: Items, values: list[Any]) -> Items:
     Args:
         was: what they were before.
         values: what they are.
-
     """
     if still_items(was, values)[0] == len(was):
         return was

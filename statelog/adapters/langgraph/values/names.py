@@ -92,7 +92,6 @@ def place_of(config: Any) -> Place:
 
     Raises:
         UsageError: it names no thread, or one of those kept for items and the cache; or something else than text.
-
     """
     configurable: Any = config.get("configurable") if hasattr(config, "get") else None
     thread_id = configurable.get("thread_id") if hasattr(configurable, "get") else None
@@ -116,7 +115,6 @@ def thread_id_of(thread_id: Any) -> str:
     Raises:
         UsageError: it is one of those kept for items and the cache, or nothing that names a thread. LimitError: it is
             too long.
-
     """
     if thread_id is None or (isinstance(thread_id, bytes | Collection) and not isinstance(thread_id, str)):
         message = f"a thread_id is a text, or what has one that names it, not {thread_id!r}"

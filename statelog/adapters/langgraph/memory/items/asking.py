@@ -28,7 +28,6 @@ def check_op(op: Op) -> None:
     Raises:
         InvalidNamespaceError: a namespace, or a label of one, that LangGraph does not allow.
         ValueError: no operation at all. UsageError: an argument of another kind. Facts: argument, value.
-
     """
     if isinstance(op, GetOp | PutOp):
         _check_namespace(op.namespace)
@@ -62,7 +61,6 @@ def check_stored(namespace: str, key: str, what: str) -> None:
 
     Raises:
         ValueTypeError: half a character. LimitError: over 4,096 bytes. Facts: path, which names the item.
-
     """
     for part, text in (("namespace", namespace), ("key", key)):
         cbor.encode({text: None}, path=f"{part} of {what} {key[:_NAMED_MAX]!r} in {namespace[:_NAMED_MAX]!r}")
@@ -81,7 +79,6 @@ def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
 
     Raises:
         ValueError: it is none.
-
     """
     if ttl is None:
         return None
@@ -98,7 +95,6 @@ def sweep_interval_s(*minutes: Any) -> float:
 
     Raises:
         ValueError: it is none.
-
     """
     given = next(each for each in minutes if each is not None and each != 0)
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
@@ -113,7 +109,6 @@ def check_config(name: str, parts: str, config: Any) -> None:
 
     Raises:
         ValueError: it is no dict.
-
     """
     if config is not None and not isinstance(config, Mapping):
         message = f"{name} is a dict of {parts}, not {config!r}"

@@ -36,7 +36,6 @@ def compile_filter(conditions: Mapping[str, Any]) -> Matches:
         UsageError: a key is not a path, as `user.`.
         ValueError: an operator there is not, or one of order with something that has none.
         LimitError: nested deeper than any value is, or a cycle.
-
     """
     try:
         return _compile_members(conditions)

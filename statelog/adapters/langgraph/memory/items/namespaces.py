@@ -30,7 +30,6 @@ def fits(namespace: Namespace, condition: MatchCondition) -> bool:
 
     Raises:
         ValueError: a match type that there is not.
-
     """
     path = condition.path
     if condition.match_type == "prefix":

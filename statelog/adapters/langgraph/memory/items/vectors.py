@@ -78,7 +78,6 @@ class VectorIndex:
         Raises:
             ModuleNotFoundError: there is no numpy.
             ValueError: `dims`, `embed` or `fields` make no sense.
-
         """
         np = import_numpy("semantic search (index=)")
         check_config("index", "dims, embed and fields", config)
