@@ -1,8 +1,7 @@
-"""What users meet first, measured beside its peers on their own disk: `statelog bench`.
+"""`statelog bench` compares the operations that users meet first with those of other libraries, on the user's disk.
 
-Every workload prints what it measured, in which durability mode, and whether that meets its
-target, met or not. Compared sides run in turn, on one disk: read the ratios, not the times.
-Workloads that only a developer of statelog needs are in `benchmarks/`.
+Every workload prints its measurements, the durability, and whether they meet the target. Compared sides take turns on
+one disk, so read the ratios, not the times. Workloads for developers of statelog are in `benchmarks/`.
 """
 
 from statelog.bench.runner import REPEATS_DEFAULT, SCALE_DEFAULT, run

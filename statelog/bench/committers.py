@@ -1,4 +1,4 @@
-"""Durable commits of sixteen threads at once, beside SQLite."""
+"""Compares durable commits of sixteen OS threads at once with SQLite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMMITS_PER_THREAD = 50
 
 
 def run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
-    """Run every operation `commits` times, each in a thread of its own, all beginning together."""
+    """Run every operation `commits` times in its own OS thread. All threads begin together."""
     shares = [Samples() for _ in operations]
     barrier = threading.Barrier(len(operations) + 1)
     errors: list[BaseException] = []
@@ -59,7 +59,7 @@ def run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
 
 
 def joined(name: str, rounds: Sequence[Samples]) -> Side:
-    """Return all rounds of a side as one, its rate their median."""
+    """Return all rounds of a side as one, with the median rate."""
     whole = Samples()
     for taken in rounds:
         whole.durations_ns += taken.durations_ns
@@ -74,7 +74,7 @@ def joined(name: str, rounds: Sequence[Samples]) -> Side:
 
 @contextmanager
 def _sixteen(bench: Bench) -> Iterator[dict[str, list[Operation]]]:
-    """Yield for each side its sixteen operations, one for each thread."""
+    """Yield the sixteen operations of each side, one for each OS thread."""
     ahead = 3 * bench.repeats * bench.size(_COMMITS_PER_THREAD, at_least=5)
     messages = [Corpus(seed).endless(_MESSAGE_BYTES, ahead=ahead) for seed in range(_THREADS)]
     with ExitStack() as stack:
@@ -98,7 +98,7 @@ def _sixteen(bench: Bench) -> Iterator[dict[str, list[Operation]]]:
 
 
 def measure_sixteen(bench: Bench, *, target: float) -> Result:
-    """Measure the commits of sixteen threads; `target`: how many times SQLite's."""
+    """Measure the commits of sixteen OS threads. `target` is the required rate relative to SQLite."""
     rounds: dict[str, list[Samples]] = {}
     commits = bench.size(_COMMITS_PER_THREAD, at_least=5)
     with _sixteen(bench) as sides:

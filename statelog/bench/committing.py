@@ -1,7 +1,7 @@
-"""A process that commits beside others.
+"""A process that commits while other processes do.
 
-It takes jobs from stdin, a line of JSON each. It says so once its store is open and has a commit, waits for a line,
-commits until the time is over, and prints its times. After one more line, when all others have stopped, it closes.
+It reads jobs from stdin, one line of JSON each. It reports when its store is open and has a commit, waits for a line,
+commits until the time is over, and prints its times. After another line, when all processes have stopped, it closes.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ MESSAGE_BYTES = 300
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Commit messages to a file until the time is over, and once at least."""
+    """Commit messages to a file until the time is over, and at least once."""
 
     path: str
     durability: Durability
     is_peer: bool
-    """SQLite, with the guarantee that `durability` gives."""
+    """Use SQLite, with the guarantee of `durability`."""
     duration_s: float
     pause_s: float
-    """Between two commits."""
+    """The pause between two commits."""
 
 
 @contextmanager
 def _appending(job: Job, number: int) -> Iterator[Operation]:
-    """Yield the append of a message, to a thread of this process alone."""
+    """Yield a function that appends a message to a thread that only this process uses."""
     messages = Corpus(number).endless(MESSAGE_BYTES)
     if job.is_peer:
         synchronous = sqlite_peer.FULL if job.durability == "commit" else sqlite_peer.NORMAL
@@ -72,7 +72,7 @@ def main(number: int) -> None:
     for line in sys.stdin:
         job = Job(**json.loads(line))
         with _appending(job, number) as operation:
-            operation()  # what a process does once is done
+            operation()  # Warm up.
             _say("there")
             sys.stdin.readline()
             _say(json.dumps(asdict(_commit(job, operation))))

@@ -1,4 +1,4 @@
-"""Made-up text that nothing can compress, the same in every run."""
+"""Generated text that cannot be compressed, the same in every run."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ class Corpus:
         return {"id": f"m{number}", "role": "user", "content": self.text(size_bytes)}
 
     def endless(self, size_bytes: int, *, start: int = 0, ahead: int = 0) -> Iterator[dict[str, Any]]:
-        """Return chat messages without end; `ahead` of them are made by now, so that making them is not timed."""
+        """Return endless chat messages. `ahead` of them are generated at once, so that this is not timed."""
         messages = (self.message(number, size_bytes) for number in itertools.count(start))
         return itertools.chain(list(itertools.islice(messages, ahead)), messages)

@@ -1,4 +1,4 @@
-"""One flush, or none: commits beside SQLite with the same guarantee."""
+"""Compares commits, with a flush or without, with SQLite and the same guarantee."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 _MESSAGE_BYTES = 2000
 _FLUSHED_MAX = {"an int": 1.0, "2 KB": 1.15}
-"""Kinds of writes: what a durable commit may take, of SQLite's."""
+"""For each kind of write, the maximum time of a durable commit relative to SQLite."""
 
 _PROCESSOR_US_MAX = {"an int": 60.0, "2 KB": 80.0}
-"""The same, of the processor, without a flush."""
+"""For each kind of write, the maximum processor time of a commit without a flush."""
 
 _P99_MAX = 3.0
 _COMMITS_PER_REPEAT = 100
 _COMMITS_PER_ROUND = 2000
-"""In `interval`, before the other side has its turn: enough for some checkpoints of both sides."""
+"""The number of commits in a round with `interval`, which is enough for some checkpoints of each side."""
 
 _PREALLOCATED_BYTES = 8 * 1024 * 1024
 _OURS, _RAW, _THEIRS = "commit", "pwrite + fdatasync", f"{sqlite_peer.NAME} {sqlite_peer.FULL}"
@@ -54,7 +54,7 @@ def _measure(bench: Bench) -> Result:
 
 @contextmanager
 def _appended(path: Path, data: bytes) -> Iterator[Operation]:
-    """Yield an append to a file preallocated with zeros, and its flush: what the journal's should cost."""
+    """Yield an append to a file that was filled with zeros, with a flush. An append to the WAL should cost the same."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     places = itertools.cycle(range(0, _PREALLOCATED_BYTES - len(data), len(data)))
 
@@ -71,7 +71,7 @@ def _appended(path: Path, data: bytes) -> Iterator[Operation]:
 
 
 def _journaled(store: Opened) -> bytes:
-    """Return what the journal got of the last commit."""
+    """Return the bytes of the last commit in the WAL."""
     with store.engine.read() as view:
         record = view.transaction.get_log(store.last_lsn)
         assert record is not None
@@ -114,7 +114,7 @@ def _measure_write(bench: Bench, write: str, most: float) -> Result:
 
 
 def _measure_transaction(bench: Bench) -> Result:
-    """Measure what two checkpoints take that are committed together."""
+    """Measure the commit of two checkpoints in one transaction."""
     numbers = itertools.count()
     with opened(bench.directory / "transaction.state") as store:
         one, other = store.thread("one"), store.thread("other")
@@ -136,7 +136,7 @@ def _measure_transaction(bench: Bench) -> Result:
 
 
 def _operations(stack: ExitStack, bench: Bench, store: Opened, write: str) -> tuple[Operation, Operation]:
-    """Return a commit of one kind of write, and SQLite's with the same guarantee."""
+    """Return a commit of one kind of write, and the commit of SQLite with the same guarantee."""
     synchronous = sqlite_peer.FULL if store.durability == "commit" else sqlite_peer.NORMAL
     name = f"{write}, {synchronous}.sqlite"
     peer = stack.enter_context(sqlite_peer.connected(bench.directory / name, synchronous=synchronous))

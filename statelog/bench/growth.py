@@ -1,4 +1,4 @@
-"""How the file grows: bytes per byte of text, and bytes written per commit early and late."""
+"""Measures the growth of the file, relative to the text, and the bytes that early and late commits write."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _LARGE_MESSAGE_BYTES = 2048
 _SMALL_MESSAGE_BYTES = 300
 _WINDOW = 200
-"""Commits around an item over which bytes written are averaged: a chunk closes every 24 or so."""
+"""The number of commits over which written bytes are averaged. About every 24th commit closes a chunk."""
 
 
 def _append_all(path: Path, windows: dict[str, range], size_bytes: int) -> dict[str, Samples]:
-    """Append messages, durably and one by one; return the samples of each window, the windows in order."""
+    """Append messages one by one, with flushes. Return the samples of each window, in order."""
     samples = {}
     messages = Corpus().endless(size_bytes)
     with opened(path) as store:

@@ -41,7 +41,7 @@ _SEARCHES = 5
 
 
 def _measure(bench: Bench) -> Result:
-    from statelog.guard import Guard, allow, injection  # and re2, an extra
+    from statelog.guard import Guard, allow, injection  # These need re2, an extra.
 
     guards = {
         "a guard": (Guard(), None),

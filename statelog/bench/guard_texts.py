@@ -1,6 +1,6 @@
-"""Texts with a planted secret, and texts without one that look as if: what a guard is measured and tested on.
+"""Texts with a planted secret, and similar texts without one, with which a guard is measured and tested.
 
-Every secret is made here, from a seed. None is anybody's.
+Every secret is generated from a seed. None is real.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _AROUND = {
     "url-password": "postgresql+asyncpg://app:{}@db.internal:5432/main",
     "named-secret": "STRIPE_SECRET_KEY={}",
 }
-"""What has to be around a secret for it to be one."""
+"""The text around a secret that some rules need."""
 
 _PLACES = (
     "{}",
@@ -130,7 +130,7 @@ class Planted(NamedTuple):
 
 
 def planted(random: Random, number: int) -> Planted:
-    """Return the text with that number: rules take turns, and places change."""
+    """Return the text with a number. Rules take turns, and the places of the secrets vary."""
     rule = [*SECRETS][number % len(SECRETS)]
     secret = SECRETS[rule](random)
     text = _PLACES[random.randrange(len(_PLACES))].format(_AROUND.get(rule, "{}").format(secret))
@@ -206,5 +206,5 @@ _CLEAN: tuple[Callable[[Random], str], ...] = (
 
 
 def clean(random: Random, number: int) -> str:
-    """Return the text without a secret with that number: prose, code, ids, base64, hashes and lock files take turns."""
+    """Return the clean text with a number. Prose, code, ids, base64, hashes and lock files take turns."""
     return _CLEAN[number % len(_CLEAN)](random)

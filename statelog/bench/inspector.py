@@ -1,4 +1,4 @@
-"""Measures the inspector in a browser: its first screen beside datasette's, a long thread, and a writer beside it."""
+"""Measures the inspector in a browser: its first screen and datasette's, a long thread, and a concurrent writer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _measure(bench: Bench) -> Result:
         for turn in range(bench.repeats + 1):
             for name, (address, content) in sides.items():
                 took_ms = _time_to_content(page, address, content)
-                times_ms[name] += [took_ms] * (turn > 0)  # the first one fills the caches of both
+                times_ms[name] += [took_ms] * (turn > 0)  # The first turn fills the caches of both.
         paint_ms, step_ms = _measure_long(page, stack.enter_context(_inspector(long)), bench.repeats)
         rate = _writing_beside(page, bench)
     first = {name: median(each) for name, each in times_ms.items()}
@@ -204,7 +204,7 @@ def _writing_beside(page: Any, bench: Bench) -> float:
             for _ in range(bench.repeats):
                 for place, found in rates.items():
                     page.goto(place)
-                    page.wait_for_timeout(1000)  # streams of the page before have ended
+                    page.wait_for_timeout(1000)  # The streams of the previous page end.
                     found.append(_commits_per_s(thread))
     alone, beside = (median(each) for each in rates.values())
     return beside / alone

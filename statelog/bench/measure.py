@@ -1,8 +1,7 @@
-"""Time operations in turn, and count what they write.
+"""Times operations in turns, and counts the bytes that they write.
 
-The sides of a comparison take turns, in changing order: what else the machine does then
-hits all of them alike. Medians, not means, since one flush in a hundred takes ten times as
-long.
+The sides of a comparison take turns in changing order, so other load of the machine affects all sides alike. Results
+are medians, not means, because one flush in a hundred takes ten times as long.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     Operation = Callable[[], object]
-    """One operation of a side, anew each time it is called."""
+    """One operation of a side. Each call does it again."""
 
 _IO = Path("/proc/self/io")
 
 
 class Written(NamedTuple):
-    """What this process has written since it began; what the system does not tell is None."""
+    """The bytes that this process has written since it began. None if the system does not count them."""
 
     handed_bytes: int | None
     dirtied_bytes: int | None
 
     @classmethod
     def now(cls) -> Written:
-        """Read the counters of Linux; elsewhere there are none."""
+        """Read the counters of Linux. Other systems have none."""
         with suppress(OSError, ValueError, KeyError):
             lines = _IO.read_text(encoding="ascii").splitlines()
             counts = {name: int(count) for name, _, count in (line.partition(":") for line in lines)}
@@ -45,12 +44,12 @@ class Written(NamedTuple):
 
 @dataclass(slots=True)
 class Samples:
-    """Times of one side's operations, and what the process wrote meanwhile."""
+    """The times of one side's operations, and the bytes that the process wrote meanwhile."""
 
     durations_ns: list[int] = field(default_factory=list)
     processor_ns: list[int] = field(default_factory=list)
     elapsed_ns: int = 0
-    """From first to last, where operations overlap; 0: they followed each other."""
+    """The time from the first to the last operation if they overlapped; 0 if they did not."""
     handed_bytes: int | None = 0
     dirtied_bytes: int | None = 0
 
@@ -71,7 +70,7 @@ class Samples:
         self.processor_ns.append(processor_ns)
 
     def add_written(self, before: Written) -> None:
-        """Count what was written since `before`."""
+        """Add the bytes that were written since `before`."""
         now = Written.now()
         self.handed_bytes = _sum(self.handed_bytes, now.handed_bytes, before.handed_bytes)
         self.dirtied_bytes = _sum(self.dirtied_bytes, now.dirtied_bytes, before.dirtied_bytes)
@@ -88,11 +87,11 @@ class Samples:
 
     @property
     def per_second(self) -> float:
-        """Operations a second."""
+        """The number of operations in a second."""
         return len(self.durations_ns) * 1e9 / max(self.elapsed_ns or sum(self.durations_ns), 1)
 
     def side(self, name: str, *, file_size_bytes: int | None = None) -> Side:
-        """Return these samples summed up."""
+        """Return a summary of these samples."""
         count = len(self.durations_ns)
         written = None if self.handed_bytes is None else self.handed_bytes / count
         return Side(
@@ -110,15 +109,15 @@ class Samples:
 
 
 _TURN_OPERATIONS = 8
-"""In one turn: a disk that is slow for a tenth of a second is then slow for all sides."""
+"""The number of operations in a turn. It is small, so that a disk that is slow for 0.1 s is slow for all sides."""
 
 
 def interleave(operations: Mapping[str, Operation], *, count: int) -> dict[str, Samples]:
-    """Run every operation once to warm up, then all of them in turn, every other round backwards.
+    """Run every operation once to warm up. Then run all of them in turns, in every other round backwards.
 
     Args:
-        operations: by name of the side.
-        count: how often to run each; rounded up to whole turns.
+        operations: the operations by the name of the side.
+        count: the number of runs of each, which is rounded up to whole turns.
     """
     samples = {name: Samples() for name in operations}
     for operation in operations.values():

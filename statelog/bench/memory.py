@@ -1,4 +1,4 @@
-"""Measures searches, and a recall beside the scan of its vectors; looks for forgotten facts wherever they could be."""
+"""Measures searches, and recalls relative to a scan of the vectors. Checks that forgotten facts are nowhere."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _measure(bench: Bench) -> Result:
 
 
 class _Model:
-    """An embedding model of the benchmark: each text has a vector of its own, drawn by chance."""
+    """The embedding model of the benchmark. Each text has its own random vector."""
 
     def __init__(self) -> None:
         import numpy as np
@@ -100,7 +100,7 @@ def _measure_recall(bench: Bench) -> Result:
 
 
 def _measure_forget(bench: Bench) -> Result:
-    """Forget half of the facts one by one, and the sessions of the scope; then look for all of them everywhere."""
+    """Forget half of the facts one by one, and the sessions of the scope. Then search for all of them everywhere."""
     count = bench.size(_FORGOTTEN, at_least=20)
     marks = [f"zx{number:05d}qv" for number in range(2 * count)]
     store, memory = _fill(bench.directory / "forget.state", [f"is called {mark}" for mark in marks])

@@ -28,7 +28,7 @@ def _measure_commits(bench: Bench, durability: Durability) -> Result:
     from opentelemetry.metrics import NoOpMeterProvider
     from opentelemetry.trace import NoOpTracerProvider
 
-    import statelog.otel  # and the API of OpenTelemetry, an extra
+    import statelog.otel  # This needs OpenTelemetry's API, an extra.
 
     with ExitStack() as stack:
         stack.callback(statelog.otel.uninstrument)

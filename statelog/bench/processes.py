@@ -1,4 +1,4 @@
-"""Several processes that commit to one file, beside SQLite: in a loop, and with a pause between commits."""
+"""Compares several processes that commit to one file with SQLite, in a loop and with pauses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OPENING_MAX = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """So many processes, and what they do."""
+    """A number of processes, and their work."""
 
     count: int
     durability: Durability
@@ -56,18 +56,18 @@ class _Case:
 
 @dataclass(slots=True)
 class _Found:
-    """What a side did, round by round."""
+    """The results of a side, by round."""
 
     rounds: list[Samples] = field(default_factory=list)
-    """All processes together."""
+    """For each round, all processes together."""
     least_share: float = 1.0
-    """Of the commits of a process, to what a fair share was; 1 is fair."""
+    """The lowest number of commits of a process relative to a fair share. 1 is fair."""
 
     beyond_mb: float = 0.0
-    """Of the file, when all were done: what is not in use."""
+    """The unused part of the file at the end."""
 
     def add(self, processes: Sequence[Samples]) -> None:
-        """Add a round, of each process its times."""
+        """Add a round: the times of each process."""
         whole = Samples(handed_bytes=None, dirtied_bytes=None)
         for taken in processes:
             whole.durations_ns += taken.durations_ns
@@ -109,7 +109,7 @@ def _ratio(ours: _Found, theirs: _Found, percent: float) -> float:
 
 
 def _checks(case: _Case, rate: float, ours: _Found, theirs: _Found) -> Iterator[Check]:
-    """Yield the targets; a case may have none."""
+    """Yield the checks of a case, which may have none."""
     of = f"of {sqlite_peer.NAME}'s"
     if case.durability == "interval":
         if not case.pause_s:
@@ -139,7 +139,7 @@ def _told(case: _Case, rate: float, ours: _Found, theirs: _Found) -> str:
 
 
 def _compare(bench: Bench, case: _Case, processes: Sequence[Child]) -> tuple[_Found, _Found]:
-    """Return what statelog and SQLite did; they take turns, each time with a new file."""
+    """Return the results of statelog and SQLite. They take turns, each time with a new file."""
     found = {False: _Found(), True: _Found()}
     duration_s = max(_DURATION_S * min(bench.scale, 1.0), _DURATION_S_MIN)
     for number in range(min(bench.repeats, _ROUNDS_MAX)):
@@ -162,7 +162,7 @@ def _beyond_mb(path: Path) -> float:
 
 
 def _measure_opening(bench: Bench, processes: Sequence[Child]) -> Result:
-    """Measure the opening of a store that others write to."""
+    """Measure the opening of a store to which other processes write."""
     path = bench.directory / "agent.state"
     _make(path, is_peer=False)
     alone, beside = Samples(), Samples()
@@ -192,7 +192,7 @@ def _make(path: Path, *, is_peer: bool) -> None:
 
 
 def _run(job: Job, processes: Sequence[Child]) -> list[Samples]:
-    """Have processes do a job at the same time; return the times of each."""
+    """Let processes do a job at the same time. Return the times of each process."""
     there = ask(processes, json.dumps(asdict(job)))
     assert set(there) == {"there\n"}, there
     taken = [Samples(**json.loads(line)) for line in ask(processes, "go")]

@@ -1,4 +1,4 @@
-"""How long opening takes after a SIGKILL, and whether it depends on how much there is."""
+"""Measures the opening of a store after a SIGKILL, for a small and a large store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _build(path: Path, size_bytes: int) -> None:
 
 
 def _commit_and_kill(path: Path) -> None:
-    """Have another process commit to the store, durably, and kill it in the midst of it."""
+    """Let another process commit to the store, and kill it during a commit."""
     command = [sys.executable, "-m", "statelog.bench.victim", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as victim:  # noqa: S603 - ourselves
         assert victim.stdout is not None
@@ -65,7 +65,7 @@ def _measure(bench: Bench) -> Result:
         _build(paths[name], size_bytes)
     samples = {name: Samples() for name in sizes}
     _commit_and_kill(paths["small"])
-    _open_and_read(paths["small"])  # what Python does once is done
+    _open_and_read(paths["small"])  # Warm up.
     for _ in range(max(bench.repeats, 3)):
         for name, path in paths.items():
             _commit_and_kill(path)

@@ -1,4 +1,4 @@
-"""Show results: as tables for a person, as JSON for a program."""
+"""Shows results as tables for people, or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = {AT_MOST: "at most", AT_LEAST: "at least", EXACTLY: "exactly"}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where and how all of it was measured."""
+    """The machine and the settings of the measurements."""
 
     scale: float
     repeats: int
@@ -39,7 +39,7 @@ class Setting:
 
     @classmethod
     def of(cls, directory: Path, *, scale: float, repeats: int) -> Setting:
-        """Look around."""
+        """Return the setting of measurements in a directory."""
         return cls(
             scale=scale,
             repeats=repeats,
@@ -52,7 +52,7 @@ class Setting:
 
 
 def filesystem_of(directory: Path) -> str:
-    """Return the type of the file system a folder is on, as Linux names it; elsewhere "unknown"."""
+    """Return Linux's name for the type of a folder's file system, or "unknown" on another system."""
     best, kind = Path(), "unknown"
     try:
         lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
@@ -67,7 +67,7 @@ def filesystem_of(directory: Path) -> str:
 
 
 def to_dict(setting: Setting, results: Mapping[Workload, Result]) -> dict[str, Any]:
-    """Return everything as JSON takes it."""
+    """Return everything as plain values for JSON."""
     found = [
         {"name": workload.name, "title": workload.title, "durability": workload.durability, **result.to_dict()}
         for workload, result in results.items()
@@ -76,7 +76,7 @@ def to_dict(setting: Setting, results: Mapping[Workload, Result]) -> dict[str, A
 
 
 def print_setting(console: Console, setting: Setting) -> None:
-    """Say where it is measured."""
+    """Print the setting."""
     console.print(
         f"Python {setting.python}, {setting.system}, {setting.filesystem} in {setting.directory},"
         f" scale {setting.scale:g}, {setting.repeats} repeats",
@@ -87,7 +87,7 @@ def print_setting(console: Console, setting: Setting) -> None:
 
 
 def print_sides(console: Console, workload: Workload, result: Result) -> None:
-    """Print what one workload measured."""
+    """Print the measurements of one workload."""
     console.print(Text.from_markup(f"\n[bold]{workload.title}[/bold]"))
     console.print(Text.from_markup(f"[dim]{workload.name}; durability: {workload.durability}[/dim]"))
     table = Table()

@@ -1,4 +1,4 @@
-"""What a workload found: its sides, and the checks of its targets."""
+"""The result of a workload: its sides, and the checks of its targets."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ EXACTLY = "=="
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the things compared. Times are in microseconds, per operation."""
+    """One of the compared sides. Times are in microseconds per operation."""
 
     name: str
     operations: int
     p50_us: float
     p99_us: float
     processor_p50_us: float | None
-    """Median time on a processor of the calling thread: without flushes, and without waiting."""
+    """The median processor time of the calling thread, which excludes flushes and waiting."""
     per_second: float
     written_bytes: float | None
-    """Bytes handed to write calls, per operation; None where the system does not tell."""
+    """The bytes in write calls, per operation; None if the system does not count them."""
     written_pages: float | None
     """The same in memory pages."""
     dirtied_bytes: float | None
-    """Page cache made dirty, per operation, as Linux counts it: by whole folios, up to 1 MB for one page."""
+    """The bytes of page cache that became dirty, per operation. Linux counts whole folios, up to 1 MB for a page."""
     file_size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One target, and what was measured for it."""
+    """One target, and the measured value."""
 
     what: str
     value: float
@@ -52,13 +52,13 @@ class Check:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether what was done is not what was asked for, however fast: that fails the run."""
+        """Whether the work was done incorrectly, at any speed. This fails the run."""
         return self.relation == EXACTLY and not self.is_met
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that one run of a workload found."""
+    """The results of one run of a workload."""
 
     checks: tuple[Check, ...]
     sides: tuple[Side, ...]
@@ -66,7 +66,7 @@ class Result:
 
     @classmethod
     def joined(cls, parts: Sequence[Result]) -> Result:
-        """Return what several parts have found as one."""
+        """Return the results of several parts as one."""
         return cls(
             checks=tuple(check for part in parts for check in part.checks),
             sides=tuple(side for part in parts for side in part.sides),
@@ -74,7 +74,7 @@ class Result:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
+        """Return the result as plain values for JSON."""
         found = asdict(self)
         for check, fields in zip(self.checks, found["checks"], strict=True):
             fields["met"] = check.is_met
@@ -82,15 +82,15 @@ class Result:
 
 
 def at_most(what: str, value: float, target: float, unit: str = "x") -> Check:
-    """Return a check that passes up to `target`."""
+    """Return a check that passes if `value` is at most `target`."""
     return Check(what, value, AT_MOST, target, unit)
 
 
 def at_least(what: str, value: float, target: float, unit: str = "x") -> Check:
-    """Return a check that passes from `target` on."""
+    """Return a check that passes if `value` is at least `target`."""
     return Check(what, value, AT_LEAST, target, unit)
 
 
 def exactly(what: str, value: float, target: float, unit: str) -> Check:
-    """Return a check of a count, which passes with `target` alone."""
+    """Return a check of a count, which passes only if `value` equals `target`."""
     return Check(what, value, EXACTLY, target, unit)

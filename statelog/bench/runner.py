@@ -1,4 +1,4 @@
-"""Run workloads one after the other, each in a folder of its own, and show what they found."""
+"""Runs workloads one after the other, each in its own folder, and shows their results."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ def run(
     as_json: bool = False,
     console: Console,
 ) -> int:
-    """Measure workloads and print what was found, targets missed as well as met.
+    """Measure workloads, and print the results with all targets, met or missed.
 
-    A workload that needs packages which are not installed is skipped, and that is said.
+    A workload that needs packages which are not installed is skipped, with a note.
 
     Args:
-        names: of the workloads; None or none: all.
-        workloads: which there are.
-        directory: on the disk to measure; the system's for temporary files if left out. All
-            files are removed at the end.
-        scale: of the sizes; 1 are those of the targets.
-        repeats: how often compared sides take turns.
-        keys: entries of a large board; 1,000,000 is that of the targets.
-        rows: of workloads that have rows, those to measure; none: all.
-        peer_venv: the virtual environment of a peer that has one of its own, made if need be and kept; a temporary one
-            if left out.
+        names: the names of the workloads. None or an empty list means all.
+        workloads: all known workloads.
+        directory: a directory on the disk to measure. By default, the system's directory for temporary files. All files
+            are removed at the end.
+        scale: the factor of the sizes. The targets are for 1.
+        repeats: the number of turns of compared sides.
+        keys: the number of entries of a large board. The targets are for 1,000,000.
+        rows: the rows to measure, in workloads with rows. Empty means all.
+        peer_venv: the virtual environment of a peer, which is created if necessary and kept. By default, a temporary
+            one.
         as_json: print one JSON object instead of tables.
         console: where to print.
 
     Returns:
-        The exit code: 0 when all workloads ran, whether or not they met their targets; 1 when something was done
-        wrong, as a task that two have claimed.
+        The exit code: 0 if all workloads ran, whether or not they met their targets; 1 if work was done incorrectly,
+        such as a task that two processes claimed.
 
     Raises:
         UsageError: an unknown name or row, or a scale or number of repeats or keys that is not above 0.
@@ -70,7 +70,7 @@ def run(
     skipped = [reason for workload in selected if (reason := workload.skip_reason())]
     runnable = [workload for workload in selected if not workload.skip_reason()]
     if not scale > 0 or repeats < 1 or keys < 1:
-        message = f"scale, repeats and keys are above 0, not {scale}, {repeats} and {keys}"
+        message = f"scale, repeats and keys must be above 0, not {scale}, {repeats} and {keys}"
         raise UsageError(message)
     results: dict[Workload, Result] = {}
     with TemporaryDirectory(prefix="statelog-bench-", dir=directory) as folder:
@@ -99,7 +99,7 @@ def run(
 
 
 def measure(workload: Workload, bench: Bench) -> Result:
-    """Run one workload in its folder, which is made, and removed afterwards."""
+    """Run one workload in a new folder, which is removed afterwards."""
     bench.directory.mkdir()
     try:
         return workload.measure(bench)
@@ -126,7 +126,7 @@ def _select(names: Sequence[str] | None, workloads: Mapping[str, Workload]) -> l
 
 
 class _Advance:
-    """Move the bar on to the next workload."""
+    """Advance the progress bar to the next workload."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress = progress

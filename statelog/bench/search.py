@@ -1,4 +1,4 @@
-"""Measures searches beside a hand-made FTS5 table, commits beside an index, and what an index takes."""
+"""Compares searches with a hand-made FTS5 table, and measures commits with an index, and its costs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PER_COMMIT = 100
 _TEXT_BYTES = 200
 _WORDS = 20_000
 _SHORT_WORDS = 100
-"""The most frequent half of a text is of these, so that 200 bytes have 35 words, as in English."""
+"""The number of frequent short words. Half of a text consists of them, so 200 bytes have 35 words, as in English."""
 _COMMON_WORDS = 200
 _LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 _SEED = 52
@@ -71,7 +71,7 @@ class Texts:
 
 
 def measure_searches(bench: Bench) -> Result:
-    """Measure the making of an index, its size, and searches, beside a table that was filled from memory."""
+    """Measure the creation and size of an index, and searches. Compare them with a table filled from memory."""
     source = Texts()
     texts = list(source.make(bench.size(_MESSAGES, at_least=2 * _PER_THREAD)))
     path = bench.directory / "search.state"
@@ -122,7 +122,7 @@ def _fill(path: Path, texts: list[str]) -> None:
 
 
 def _peer(path: Path, texts: list[str]) -> tuple[sqlite3.Connection, float]:
-    """Return a table as programs make it for a search over messages, and the seconds in which it was filled."""
+    """Return a typical table for a search over messages, and the seconds in which it was filled."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("CREATE VIRTUAL TABLE t USING fts5(thread UNINDEXED, position UNINDEXED, text)")

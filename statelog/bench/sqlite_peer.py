@@ -1,8 +1,7 @@
-"""The same logical work in SQLite: WAL, `synchronous=FULL` or `NORMAL`, of the standard library.
+"""The same work in SQLite of the standard library, with a WAL and `synchronous=FULL` or `NORMAL`.
 
-A commit here is what an agent's own table of messages would be: one row for the message and
-one for the new version, in one transaction. Nothing else is kept (no state to go back to, no
-digests), which is in SQLite's favour.
+A commit inserts one row for the message and one for the new version, in one transaction, like an agent's own table. It
+keeps no earlier states and no digests, which favours SQLite.
 """
 
 from __future__ import annotations

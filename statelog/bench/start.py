@@ -61,7 +61,7 @@ def _measure(bench: Bench) -> Result:
     samples = {name: Samples(handed_bytes=None, dirtied_bytes=None) for name in _PROGRAMS}
     for number in range(1 + bench.size(_ROUNDS_PER_REPEAT) * bench.repeats):
         for name, program in _PROGRAMS.items():
-            taken = samples[name] if number else Samples()  # the first round creates files and bytecode
+            taken = samples[name] if number else Samples()  # The first round creates files and bytecode.
             _run(taken, [sys.executable, "-c", program, path], environment)
     processor_us = {name: taken.processor_p50_us for name, taken in samples.items()}
     import_ms = (processor_us[_IMPORT] - processor_us[_INTERPRETER]) / 1000

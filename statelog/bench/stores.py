@@ -1,4 +1,4 @@
-"""Open stores for measuring: with their engine at hand, and without flushes."""
+"""Opens stores for measurements, with access to their engine, and perhaps without flushes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Opened(Store):
-    """A store whose engine can be reached."""
+    """A store with access to its engine."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
@@ -26,7 +26,7 @@ class Opened(Store):
 
 @contextmanager
 def opened(path: Path, *, durability: Durability = "commit", flush: bool = True) -> Iterator[Opened]:
-    """Open a store as `statelog.open` does, or, for measuring and for building in haste, without flushes."""
+    """Open a store like `statelog.open`. Without `flush`, nothing is flushed, to measure or to fill a store fast."""
     store = Opened(open_engine(path, durability=durability, flush=flush))
     with store:
         yield store

@@ -10,7 +10,7 @@ _COMMITS_BEFORE = 2000
 
 
 def main(path: str) -> None:
-    """Commit for ever, as in `interval`; say so once there is something to lose."""
+    """Commit forever with `interval`. Print a line when the store has commits."""
     with statelog.open(path, durability="interval") as store:
         thread = store.thread("victim")
         step = 0

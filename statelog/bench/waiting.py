@@ -29,7 +29,7 @@ _THREADS_MORE_MAX, _CALLED_MAX, _RESULTS_MAX, _IDLE_MAX = 4, 2.0, 25.0, 0.5
 
 
 class _Waiters:
-    """Tasks that each wait for an entry of a pattern of their own."""
+    """Tasks that each wait for an entry with its own pattern."""
 
     def __init__(self, board: Board, name: str, count: int) -> None:
         self._board, self._name = board, name
@@ -102,13 +102,13 @@ async def _same(number: int) -> int:
 
 @durable.workflow
 async def short(run: durable.Run, number: int) -> int:
-    """Take one step."""
+    """Do one step."""
     found: int = await run.step(_same, number)
     return found
 
 
 async def _results_s(store: aio.Store, name: str, count: int) -> float:
-    """Return how long a worker takes for runs while other tasks await their results."""
+    """Return the seconds that a worker takes for runs while other tasks await their results."""
     handles = [await durable.start(store, short, number, id=f"{name}-{number}") for number in range(count)]
     stop, began_s = asyncio.Event(), time.monotonic()
     worker = asyncio.create_task(durable.work(store, [short], stop=stop))

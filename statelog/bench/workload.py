@@ -1,4 +1,4 @@
-"""What every workload is: a name, a row of the table, and a way to measure it."""
+"""A workload: a name, a row of the table, and a function that measures it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ KEYS_DEFAULT = 100_000
 
 
 class SkipError(Exception):
-    """A workload cannot be measured here, as turns out only when it is tried; the text says why, in one line."""
+    """A workload cannot be measured here, which was found only by trying. The text gives the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where and how much to measure."""
+    """The settings of a measurement."""
 
     directory: Path
-    """For files; empty, and removed afterwards."""
+    """An empty directory for files. It is removed afterwards."""
     scale: float
-    """1: the sizes of the table; below, smaller ones, for which its targets were not made."""
+    """The factor of the sizes. With less than 1, the targets do not apply."""
     repeats: int
-    """How often all sides have their turn, in units of a workload's own choosing."""
+    """The number of turns of each side. Each workload chooses the length of a turn."""
     keys: int = KEYS_DEFAULT
-    """Entries of a large board, before `scale`."""
+    """The number of entries of a large board, before `scale` is applied."""
     rows: tuple[str, ...] = ()
-    """Of a workload that has rows, those to measure; none: all."""
+    """The rows to measure, in a workload with rows. Empty means all."""
     peer_venv: Path | None = None
-    """A virtual environment of a peer that has one of its own; it is made there if need be. None: a temporary one."""
+    """The virtual environment of a peer, which is created if necessary. With None, a temporary one."""
 
     def size(self, full: int, *, at_least: int = 1) -> int:
-        """Return a size of the table, shrunk by `scale` but not below `at_least` (nor above `full`)."""
+        """Return the size `full` multiplied by `scale`, but at least `at_least`, and at most `full`."""
         return min(max(int(full * self.scale), at_least), full)
 
 
@@ -50,16 +50,16 @@ class Workload:
     durability: str
     measure: Callable[[Bench], Result]
     needs: tuple[str, ...] = ()
-    """Modules of others without which it is skipped."""
+    """The modules of other packages that are all needed. Without one, the workload is skipped."""
     needs_one_of: tuple[str, ...] = ()
-    """Modules of others without all of which it is skipped."""
+    """The modules of other packages of which one is needed."""
     extra: str = ""
-    """Of statelog, that installs them."""
+    """The extra of statelog that installs them."""
     rows: tuple[str, ...] = ()
-    """That can be measured one by one."""
+    """The rows that can be measured one by one."""
 
     def skip_reason(self) -> str | None:
-        """Return why it cannot be measured here, in one line; None if it can."""
+        """Return the reason why it cannot be measured here, in one line, or None if it can."""
         missing = [name for name in self.needs if not is_installed(name)]
         if not any(map(is_installed, self.needs_one_of)):
             missing += self.needs_one_of
@@ -70,8 +70,8 @@ class Workload:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported."""
+    """Return True if a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a package above it
+    except ModuleNotFoundError:  # Its parent package is missing.
         return False

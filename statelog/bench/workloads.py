@@ -45,4 +45,4 @@ WORKLOADS = {
         versions.VERSIONS,
     )
 }
-"""By name."""
+"""The workloads by name."""

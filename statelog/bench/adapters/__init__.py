@@ -1,1 +1,1 @@
-"""Adapters beside the storage that their frameworks bring: of each, what is imported needs that framework alone."""
+"""Compares adapters with the storage of their frameworks. Each module needs only its own framework."""

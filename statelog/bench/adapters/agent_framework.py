@@ -1,4 +1,4 @@
-"""Checkpoints of Agent Framework beside its files, which nobody flushes: one pickle in JSON a checkpoint."""
+"""Compares checkpoints of Agent Framework with its own files: one pickle in JSON for each checkpoint, not flushed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 CHECKPOINTS = 200
 TEXT_SIZE_BYTES = 2000
 LATE = 20
-"""So many of the last saves are what is timed."""
+"""The number of last saves that are timed."""
 
 
 def measure(bench: Bench) -> Result:
-    """Measure a conversation that grows by a message a checkpoint."""
+    """Measure a conversation that grows by one message in each checkpoint."""
     bench.directory.mkdir(parents=True, exist_ok=True)
     checks = asyncio.run(_measure(bench, "commit", 2.0)) + asyncio.run(_measure(bench, "interval", 1.0))[:1]
     return Result(tuple(checks), ())

@@ -1,4 +1,4 @@
-"""`StatelogSessionStore` late in a transcript beside itself early: the SDK's own store keeps nothing."""
+"""Compares `StatelogSessionStore` late and early in a transcript. The SDK's own store keeps nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ENTRIES = 10_000
 BATCH = 5
 EARLY = 40
-"""So many batches at the beginning, and at the end, are timed."""
+"""The number of batches that are timed at the beginning, and at the end."""
 KEY: Any = {"project_key": "p", "session_id": "s"}
 
 

@@ -1,4 +1,4 @@
-"""`StatelogFlowPersistence` beside CrewAI's SQLiteFlowPersistence: a flow whose state has a conversation that grows."""
+"""Compares `StatelogFlowPersistence` with CrewAI's SQLiteFlowPersistence, on a flow with a growing conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`StatelogSessionService` beside ADK's DatabaseSessionService (on SQLite) and SqliteSessionService."""
+"""Compares `StatelogSessionService` with ADK's DatabaseSessionService (on SQLite) and SqliteSessionService."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`StatelogSession` beside SQLiteSession and AdvancedSQLiteSession."""
+"""Compares `StatelogSession` with SQLiteSession and AdvancedSQLiteSession."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ITEMS = 1000
 SMALL, LARGE = 500, 2000
 LATE = 50
-"""So many of the last calls are what is timed."""
+"""The number of last calls that are timed."""
 
 
 def measure(bench: Bench) -> Result:

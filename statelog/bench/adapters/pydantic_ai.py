@@ -1,6 +1,6 @@
-"""`StatelogDurability` beside DBOSDurability on SQLite: one agent run of five model requests and four tool calls.
+"""Compares `StatelogDurability` with DBOSDurability on SQLite: an agent run of five model requests and four tool calls.
 
-What the agent takes without either is taken off both.
+The time of the agent without durability is subtracted from both.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def _measure(bench: Bench) -> Check:
     durability: Any = StatelogDurability(store)
     theirs = Agent(FunctionModel(_model), name="theirs", capabilities=[DBOSDurability()])
     ours = Agent(FunctionModel(_model), name="ours", capabilities=[durability])
-    theirs.tool_plain(DBOS.step()(_work), name="work")  # as DBOSDurability asks for
+    theirs.tool_plain(DBOS.step()(_work), name="work")  # DBOSDurability requires this.
     plain: Any = Agent(FunctionModel(_model), name="plain")
     for agent in (ours, plain):
         agent.tool_plain(_work, name="work")

@@ -1,4 +1,4 @@
-"""`StatelogStorage` beside LocalFileStorage, written to as SnapshotSessionManager does: the whole, each turn."""
+"""Compares `StatelogStorage` with LocalFileStorage. Each turn writes a whole snapshot, like SnapshotSessionManager."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FOLDER = "session/s/scopes/agent/a/snapshots"
 
 
 def measure(bench: Bench) -> Result:
-    """Measure writes and reads of a snapshot, and what is left of all."""
+    """Measure writes and reads of a snapshot, and the size of all snapshots."""
     return asyncio.run(_measure(bench))
 
 

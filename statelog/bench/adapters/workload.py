@@ -1,4 +1,4 @@
-"""The workload: the rows of each framework that is installed."""
+"""The workload with the rows of each installed framework."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FRAMEWORKS = {
     "strands": "strands",
     "agent_framework": "agent_framework",
 }
-"""By the adapter's name, which is that of its rows: the framework's module."""
+"""The frameworks' modules by the names of the adapters, which are also the names of the rows."""
 
 
 def _measure(bench: Bench) -> Result:

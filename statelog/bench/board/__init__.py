@@ -1,1 +1,1 @@
-"""The board beside SQLite: rows of the table for entries, tasks, leases and watchers."""
+"""Compares the board with SQLite. There are rows for entries, tasks, leases and watchers."""

@@ -1,4 +1,4 @@
-"""Tasks that eight processes claim and complete, beside SQLite; and a claim with many tasks waiting."""
+"""Measures tasks that eight processes claim and complete, as with SQLite, and claims while many tasks wait."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PRIORITIES = 3
 _ROUNDS_MAX = 3
 _RATE_MIN, _LONGEST_MAX, _SHARE_MIN = 1.0, 0.2, 0.7
 _BEFORE_S = 0.1
-"""Until all processes wait for tasks."""
+"""The time until all processes wait for tasks."""
 
 _WAITING, _WAITING_FEW = 100_000, 100
 _CLAIMS_PER_REPEAT, _WAITING_MAX = 40, 1.5
@@ -45,18 +45,18 @@ _CLAIMS_PER_REPEAT, _WAITING_MAX = 40, 1.5
 
 @dataclass(slots=True)
 class _Found:
-    """What the processes of a side did, round by round."""
+    """The results of the processes of a side, by round."""
 
     rounds: list[Samples] = field(default_factory=list)
-    """Of a task the time of its claim and of its completion, without the work."""
+    """For each task, the time of its claim and its completion, without the work."""
     least_share: float = 1.0
     doubled: int = 0
-    """Claims of tasks that another has claimed, too."""
+    """The number of claims of tasks that another process has claimed as well."""
     missing: int = 0
-    """Tasks that are not done."""
+    """The number of tasks that are not done."""
 
     def add(self, workers: Sequence[Sequence[Turn]], put_ns: int, tasks: int, done: int) -> None:
-        """Add a round, of each process what it did since tasks were put there."""
+        """Add a round: the turns of each process since the tasks were set."""
         turns = [turn for worker in workers for turn in worker]
         names = {turn.task for turn in turns}
         waits = [max(turn.claimed_ns - max(turn.began_ns, put_ns), 0) + turn.done_ns - turn.worked_ns for turn in turns]
@@ -73,7 +73,7 @@ class _Found:
 
 
 def measure_claims(bench: Bench) -> Result:
-    """Measure tasks that eight processes wait for; each is claimed by one of them."""
+    """Measure tasks for which eight processes wait. One of them claims each task."""
     processes = bench.size(_PROCESSES, at_least=2)
     tasks = bench.size(_TASKS, at_least=10 * processes)
     found = {_OURS: _Found(), _THEIRS: _Found()}
@@ -107,7 +107,7 @@ def measure_claims(bench: Bench) -> Result:
 
 
 def _run_round(found: _Found, workers: Sequence[Child], path: Path, tasks: int, *, is_peer: bool) -> None:
-    """Have processes wait, put tasks there, and see what each has done."""
+    """Let processes wait, set tasks, and collect the results of each process."""
     bodies = [(number % _PRIORITIES, {"number": number}) for number in range(tasks)]
     if is_peer:
         with table.connected(path) as peer:
@@ -141,7 +141,7 @@ def _put_tasks(store: Store, bodies: Sequence[tuple[int, object]]) -> None:
 
 
 def measure_waiting(bench: Bench) -> Result:
-    """Measure a claim where many tasks wait, and where few do."""
+    """Measure a claim while many tasks wait, and while few do."""
     many = max(bench.size(min(bench.keys, _WAITING)), 2 * _WAITING_FEW)
     taken = {many: Samples(), _WAITING_FEW: Samples()}
     with ExitStack() as stack:
@@ -160,7 +160,7 @@ def measure_waiting(bench: Bench) -> Result:
 
 
 def _claim_one(board: Board, samples: Samples, number: int) -> None:
-    """Time a claim; then as many wait as before."""
+    """Time a claim. Afterwards, the number of waiting tasks is as before."""
     claims: list[Claim] = []
 
     def claim() -> None:

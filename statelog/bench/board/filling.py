@@ -1,4 +1,4 @@
-"""Boards of many entries, made in haste: some hundred in a commit, and no flush for each."""
+"""Fills large boards fast: some hundred entries in a commit, without a flush for each commit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 PER_FOLDER = 1000
 _PER_COMMIT = 200
-"""Of more, each looks through what the others have staged before it."""
+"""With more entries in a commit, each would search more staged entries."""
 
 _TEXT = "x" * 100
 
 
 def folder_of(number: int) -> str:
-    """Return the folder that an entry of a large board is in."""
+    """Return the folder of an entry of a large board."""
     return f"research/{number // PER_FOLDER:04d}/"
 
 
@@ -28,7 +28,7 @@ def key_of(number: int) -> str:
 
 
 def value_of(number: int) -> Any:
-    """Return what is in an entry."""
+    """Return the value of an entry of a large board."""
     return {"number": number, "text": _TEXT}
 
 
@@ -38,7 +38,7 @@ def entries(stop: int) -> Iterator[tuple[str, Any]]:
 
 
 def fill(store: Store, wanted: Iterable[tuple[str, Any]], **options: Any) -> None:
-    """Set entries, some hundred in a commit; `options` are those of `set`."""
+    """Set entries, some hundred in a commit. `options` are options of `set`."""
     left = iter(wanted)
     while some := list(islice(left, _PER_COMMIT)):
         with store.transaction() as transaction:

@@ -28,7 +28,7 @@ _ROLLBACKS_PER_REPEAT, _ROLLBACK_MAX = 4, 1.5
 
 
 def measure_large(bench: Bench) -> Result:
-    """Measure reads of a large board, and a rollback there beside one of a small board."""
+    """Measure reads of a large board, and compare a rollback on it with one on a small board."""
     keys = max(bench.size(bench.keys), 2 * _CHANGED)
     few = min(_FEW_KEYS, keys // 2)
     with ExitStack() as stack:
@@ -76,7 +76,7 @@ def _measure_list(bench: Bench, store: Store, peer: table.Table, keys: int) -> R
 
 
 def _compare_lists(bench: Bench, ours: Operation, theirs: Operation, *, what: str, limit: float) -> Result:
-    """Measure a list of the board in turns with a SELECT."""
+    """Measure a list of the board, alternating with a SELECT."""
     samples = interleave(
         {"statelog, list": ours, f"{_THEIRS}, SELECT": theirs},
         count=bench.repeats * bench.size(_LISTS_PER_REPEAT, at_least=4),
@@ -121,7 +121,7 @@ def _measure_rollback(bench: Bench, stores: dict[int, Store]) -> Result:
 
 
 def _changed(store: Store, count: int) -> Operation:
-    """Change entries from one end of a board to the other; return the way back."""
+    """Change entries all over a board, and return a function that rolls them back."""
     before = store.last_lsn
     step = max(count // _CHANGED, 1)
     changed = itertools.islice(range(0, count, step), _CHANGED)

@@ -1,7 +1,7 @@
-"""A process that watches.
+"""A process that watches a board.
 
-It takes jobs from stdin, a line of JSON each, and says so once it watches. What it prints then is for each kind of job
-to say. `pipe` watches no board: it waits for bytes of stdin, as what a watcher is measured beside.
+It reads jobs from stdin, one line of JSON each, and reports when it watches. Its further output depends on the kind of
+the job. The job `pipe` waits for bytes on stdin instead, for comparison with a watcher.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Watch, in one of some ways."""
+    """A job of the process."""
 
     kind: Literal["tell", "idle", "beside", "pipe"]
     path: str = ""
     pattern: str = ""
     count: int = 0
-    """`tell` and `pipe`: so many events, of each of which it prints when it came. `beside`: so many threads, each with
-    its own part of the pattern, `{thread}`."""
+    """For `tell` and `pipe`, the number of events. The process prints the time of each. For `beside`, the number of OS
+    threads. Each has its own number in the pattern, in place of `{thread}`."""
     duration_s: float = 0.0
-    """`idle`: then it prints which part of a processor it has taken meanwhile."""
+    """For `idle`, the duration. The process then prints the share of a processor that it has used."""
 
     def line(self) -> str:
-        """Return it as a process takes it."""
+        """Return the job as a line of stdin."""
         return json.dumps(asdict(self))
 
 

@@ -1,4 +1,4 @@
-"""How soon another process hears of an entry, what waiting costs, and what watchers of other keys cost a writer."""
+"""Measures the time until another process sees an entry, the cost of waiting, and the cost of other watchers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 _WATCHER = "statelog.bench.board.watcher"
 _EVENTS_PER_REPEAT = 100
 _PAUSE_S = 0.005
-"""Between two events: the other one sleeps again."""
+"""The time between two events, in which the watcher falls asleep again."""
 
 _BEFORE_S = 0.2
-"""Until those who have said that they watch sleep."""
+"""The time until the watchers sleep."""
 
 _P50_MAX, _P99_MAX_MS, _IDLE_MAX = 6.0, 5.0, 0.5
 _IDLE_S, _IDLE_S_MIN = 4.0, 0.3
@@ -43,7 +43,7 @@ _ROUNDS_MAX = 3
 
 
 def measure_events(bench: Bench) -> Result:
-    """Measure events in another process, beside bytes of a pipe; and the other process, without events."""
+    """Measure events in another process, alternating with bytes in a pipe. Also measure that process without events."""
     count = bench.repeats * bench.size(_EVENTS_PER_REPEAT, at_least=5)
     path = bench.directory / "watched.state"
     with opened(path) as store, started(_WATCHER, 2) as (watcher, reader):
@@ -82,7 +82,7 @@ def _told(store: Store, path: Path, watcher: Child, count: int) -> Samples:
         time.sleep(_PAUSE_S)
         board.set("watched/key", number)
         returned_ns = time.monotonic_ns()
-        samples.durations_ns.append(max(int(watcher.hear()) - returned_ns, 1))  # it may hear before we return
+        samples.durations_ns.append(max(int(watcher.hear()) - returned_ns, 1))  # It may hear before `set` returns.
     watcher.hear()
     return samples
 
@@ -99,7 +99,7 @@ def _idle(bench: Bench, path: Path, watcher: Child) -> float:
 
 
 def measure_watched(bench: Bench) -> Result:
-    """Measure a writer, alone and beside processes that watch other keys."""
+    """Measure a writer alone, and while other processes watch other keys."""
     return Result.joined([_measure_watched(bench, "commit"), _measure_watched(bench, "interval")])
 
 
@@ -139,5 +139,5 @@ def _duration_s(bench: Bench) -> float:
 
 
 def _unmeasured() -> Samples:
-    """Return samples of what happens in two processes: what they write is not told."""
+    """Return samples for work in two processes, whose written bytes are unknown."""
     return Samples(handed_bytes=None, dirtied_bytes=None)

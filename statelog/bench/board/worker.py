@@ -1,7 +1,7 @@
 """A process that claims tasks.
 
-It takes jobs from stdin, a line of JSON each. It says so once its file is open, waits for a line, claims and completes
-tasks until none are left, and prints what it has done. After one more line, when all others have stopped, it closes.
+It reads jobs from stdin, one line of JSON each. It reports when its file is open, waits for a line, claims and
+completes tasks until none are left, and prints its results. After another line, when all have stopped, it closes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PENDING, DONE = "tasks/pending/", "tasks/done/"
 _LEASE_S = 60.0
 _FIRST_WAIT_S, _WAIT_S = 60.0, 0.2
-"""For the first task, and for another one: who has waited so long is done."""
+"""The longest waits for the first task and for each further one. After this time, the worker has finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Job:
     path: str
     is_peer: bool
     work_s: float
-    """Of each task."""
+    """The duration of the work on each task."""
 
 
 class Turn(NamedTuple):
-    """One task; times are of the clock that all processes have."""
+    """The times of one task, by the clock that all processes share."""
 
     task: str
     began_ns: int
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _claiming(job: Job, number: int) -> Iterator[_Claim]:
-    """Yield what claims a task, or waits for one so many seconds."""
+    """Yield a function that claims a task, and waits for one up to some seconds."""
     agent = f"worker {number}"
     if job.is_peer:
         with table.connected(Path(job.path)) as peer:
@@ -111,7 +111,7 @@ def main(number: int) -> None:
 
 
 def job_line(job: Job) -> str:
-    """Return a job as a process takes it."""
+    """Return a job as a line of stdin."""
     return json.dumps(asdict(job))
 
 

@@ -1,4 +1,4 @@
-"""The workload: all rows of the table for the board, in one run."""
+"""The workload with all rows for the board."""
 
 from __future__ import annotations
 

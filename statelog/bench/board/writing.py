@@ -1,4 +1,4 @@
-"""Entries that are set by one process, and merged by eight threads at once, beside SQLite."""
+"""Compares setting entries, and updates by eight OS threads at once, with SQLite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _OURS, _THEIRS = "statelog", sqlite_peer.NAME
 _KEYS = 1000
-"""That are set, one after the other, and again."""
+"""The number of keys that are set in turn, repeatedly."""
 
 _SETS_PER_REPEAT = 100
 _SETS_PER_ROUND = 2000
@@ -37,7 +37,7 @@ _TOTAL = "total"
 
 
 def measure_set(bench: Bench) -> Result:
-    """Measure `set` beside an upsert, with and without a flush."""
+    """Measure `set`, alternating with an upsert of SQLite, with and without a flush."""
     return Result.joined([_measure_set(bench, "commit"), _measure_set(bench, "interval")])
 
 
@@ -71,7 +71,7 @@ def _measure_set(bench: Bench, durability: Durability) -> Result:
 
 
 def _in_rounds(operations: Mapping[str, Operation], repeats: int, count: int) -> dict[str, list[Samples]]:
-    """Run operations many times before the other has its turn: so that each flushes what it has left for later."""
+    """Run each operation many times in a row, so that each side pays for its own deferred flushes."""
     rounds: dict[str, list[Samples]] = {name: [] for name in operations}
     for operation in operations.values():
         operation()
@@ -83,7 +83,7 @@ def _in_rounds(operations: Mapping[str, Operation], repeats: int, count: int) ->
 
 
 def measure_update(bench: Bench) -> Result:
-    """Measure one counter that eight threads add to; the sum has to be exact."""
+    """Measure a counter to which eight OS threads add. The sum must be exact."""
     times = bench.size(_UPDATES_PER_THREAD, at_least=5)
     rounds: dict[str, list[Samples]] = {_OURS: [], _THEIRS: []}
     with ExitStack() as stack:

@@ -1,1 +1,1 @@
-"""Durable execution, measured beside DBOS on SQLite."""
+"""Compares durable execution with DBOS on SQLite."""

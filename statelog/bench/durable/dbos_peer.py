@@ -1,10 +1,10 @@
-"""What DBOS takes for the rows of the table: a script of its own, run by the Python of its own virtual environment.
+"""A script that measures DBOS for the rows of the table. It is run by the Python of DBOS's own virtual environment.
 
-It imports nothing of statelog and prints one JSON object, as `peer.py` takes it. DBOS runs on SQLite with the settings
-it is shipped with, but where a number of milliseconds between two polls is given. It opens no socket: it connects to
-its conductor for those alone who give it a key.
+It imports nothing of statelog, and prints one JSON object for `peer.py`. DBOS runs on SQLite with its default settings,
+except where the milliseconds between two polls are given. It opens no socket, because it connects to its conductor only
+with a key.
 
-What has to be in a process of its own, as one that is killed and one that waits, is a part: this script again.
+A part that needs its own process, because it is killed or waits, is this script again.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _ID, _TOPIC, _QUEUE = "long", "talk", "runs"
 _CONCURRENCY = 8
 _POLL_S = 0.01
-"""Of ours, for the end of a workflow: its own is 1 s."""
+"""The time between our polls for the end of a workflow. DBOS itself polls every second."""
 
 _BETWEEN_POLLS_MS = 10
 _PAUSE_S, _PAUSE_SHIPPED_S = (0.05, 0.10), (0.5, 1.5)
-"""Before a message is sent: a random part of what is between two polls, so that it meets any moment between them."""
+"""The bounds of the random pause before a message is sent, so that it arrives at any moment between two polls."""
 
 _MESSAGES_SHIPPED_MAX = 20
 _BEFORE_IDLE_S = 0.5
@@ -48,7 +48,7 @@ _DEADLINE_S = 600.0
 # --- workflows ------------------------------------------------------------------
 
 _dies = threading.Event()
-"""Set: the long workflow ends its process when all its steps are recorded."""
+"""If set, the long workflow ends its process when all its steps are recorded."""
 
 _begun_ns: list[int] = []
 _ended_ns: list[int] = []
@@ -64,13 +64,13 @@ def trivial(number: int) -> int:
 
 @DBOS.step()
 def now() -> int:
-    """Return when this step began."""
+    """Return the time at which this step began."""
     return time.monotonic_ns()
 
 
 @DBOS.workflow()
 def timed(steps: int) -> list[int]:
-    """Return what each step took."""
+    """Return the time that each step took."""
     times = []
     for number in range(steps):
         began_ns = time.perf_counter_ns()
@@ -81,7 +81,7 @@ def timed(steps: int) -> list[int]:
 
 @DBOS.workflow()
 def long(steps: int) -> int:
-    """Take steps, and tell when it began and ended in this process."""
+    """Do steps, and print the times of the beginning and the end in this process."""
     _begun_ns.append(time.monotonic_ns())
     total = sum(trivial(number) for number in range(steps))
     if _dies.is_set():
@@ -92,7 +92,7 @@ def long(steps: int) -> int:
 
 @DBOS.workflow()
 def listen(messages: int) -> None:
-    """Say that it waits, take a message, and say when the step after it began: so many times."""
+    """Report that it waits, receive a message, and print the time at which the next step began; repeatedly."""
     for _ in range(messages):
         _say("waiting")
         assert DBOS.recv(_TOPIC, timeout_seconds=_DEADLINE_S) is not None
@@ -101,7 +101,7 @@ def listen(messages: int) -> None:
 
 @DBOS.workflow()
 def short(number: int) -> int:
-    """Take one step."""
+    """Do one step."""
     found = trivial(number)
     _runs["left"] -= 1
     if _runs["left"] == 0:
@@ -117,7 +117,7 @@ def _url(path: Path) -> str:
 
 
 def _launch(path: Path, polling_ms: int = 0, *, works: bool = True) -> None:
-    """Launch DBOS on a file; what is pending there is recovered, and what is queued is run if it `works`."""
+    """Launch DBOS on a file. It recovers pending workflows, and if it `works`, runs queued ones."""
     config: DBOSConfig = {"name": "bench", "system_database_url": _url(path)}
     if polling_ms:
         config["notification_listener_polling_interval_sec"] = polling_ms / 1000
@@ -145,7 +145,7 @@ def _command(part: str, path: Path, *, size: int, polling_ms: int = 0, seconds: 
 
 
 def _run_part(part: str, path: Path, *, size: int) -> str:
-    """Run a part to its end; return the last line it says."""
+    """Run a part to its end, and return the last line of its output."""
     command = _command(part, path, size=size)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603 - ourselves
     return done.stdout.strip().rpartition("\n")[2]
@@ -153,7 +153,7 @@ def _run_part(part: str, path: Path, *, size: int) -> str:
 
 @contextmanager
 def _started(part: str, path: Path, *, size: int, polling_ms: int, seconds: float = 0.0) -> Iterator[IO[str] | None]:
-    """Start a part; yield what it says, and end it."""
+    """Start a part, yield its output, and end it."""
     command = _command(part, path, size=size, polling_ms=polling_ms, seconds=seconds)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - ourselves
         try:
@@ -166,9 +166,9 @@ def _started(part: str, path: Path, *, size: int, polling_ms: int, seconds: floa
 
 
 def measure_steps(given: Arguments) -> Found:
-    """Measure recorded steps, each of them."""
+    """Measure each of some recorded steps."""
     _launch(given.path / "step.sqlite")
-    timed(given.size)  # what is made once is made
+    timed(given.size)  # Warm up.
     return {"times_ns": {"step": [each for _ in range(given.repeats) for each in timed(given.size)]}}
 
 
@@ -187,7 +187,7 @@ def measure_replay(given: Arguments) -> Found:
 
 
 def _copy(path: Path, to: Path) -> None:
-    """Copy a database with its journal, which a process that has died may have left."""
+    """Copy a database with the WAL that a dead process may have left."""
     for suffix in ("", "-journal", "-wal"):
         if Path(f"{path}{suffix}").exists():
             shutil.copyfile(f"{path}{suffix}", f"{to}{suffix}")
@@ -209,7 +209,7 @@ def _recover(given: Arguments) -> None:
 
 
 def measure_fork(given: Arguments) -> Found:
-    """Measure a fork at the last step; the fork has ended before the next one is made."""
+    """Measure forks at the last step. Each has ended before the next one begins."""
     _launch(given.path / "fork.sqlite")
     with SetWorkflowID(_ID):
         long(given.size)
@@ -223,7 +223,7 @@ def measure_fork(given: Arguments) -> Found:
 
 
 def measure_send(given: Arguments) -> Found:
-    """Measure a message from before it is sent until the step after it begins in a process that waits for it."""
+    """Measure the time from before a message is sent until the next step begins in a process that waits for it."""
     shipped = min(given.size, _MESSAGES_SHIPPED_MAX)
     return {
         "times_ns": {
@@ -268,7 +268,7 @@ def _idle(given: Arguments, *, polling_ms: int) -> float:
 
 
 def _wait_idle(given: Arguments) -> None:
-    """Say which part of a core is taken while a workflow waits for a message that never comes."""
+    """Report the share of a core that is used while a workflow waits for a message that never comes."""
     _launch(given.path, given.polling_ms)
     DBOS.start_workflow(listen, 1)
     time.sleep(_BEFORE_IDLE_S)
@@ -279,7 +279,7 @@ def _wait_idle(given: Arguments) -> None:
 
 
 def measure_queue(given: Arguments) -> Found:
-    """Measure one worker on runs that are queued by then: from its launch to the end of the last."""
+    """Measure one worker on queued runs, from its launch to the end of the last run."""
     times = []
     for number in range(given.repeats):
         path = given.path / f"queue {number}.sqlite"
@@ -289,7 +289,7 @@ def measure_queue(given: Arguments) -> Found:
 
 
 def _enqueue(given: Arguments) -> None:
-    """Put runs into a queue, and leave."""
+    """Put runs into a queue."""
     _launch(given.path, works=False)
     DBOS.register_queue(_QUEUE, worker_concurrency=_CONCURRENCY)
     client = DBOSClient(system_database_url=_url(given.path))
@@ -327,7 +327,7 @@ _PARTS: dict[str, Callable[[Arguments], None]] = {
 
 
 def main() -> None:
-    """Measure a row in a folder, or be a part of one, of a file."""
+    """Measure a row in a folder, or run a part of a row with a file."""
     parser = argparse.ArgumentParser(description="Measure DBOS on SQLite; print JSON.")
     parser.add_argument("row", choices=[*_ROWS, *_PARTS])
     parser.add_argument("path", type=Path, help="a folder for files")
@@ -341,7 +341,7 @@ def main() -> None:
         return
     found = _ROWS[given.row](given)
     _say(json.dumps({"row": given.row, "dbos": version("dbos"), "sqlite": sqlite3.sqlite_version, **found}))
-    os._exit(0)  # its threads poll, and would be waited for
+    os._exit(0)  # Do not wait for its threads, which poll.
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What statelog takes for the rows of the table: a function for each."""
+"""Measures statelog for the rows of the table. Each row has a function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PARTS = "statelog.bench.durable.parts"
 _PAUSE_S = 0.05
-"""Before a gate is answered: the process that waits sleeps again."""
+"""The pause before a gate is answered, so that the waiting process sleeps."""
 
 _GATE_WAIT_S = 30.0
 _POLL_S = 0.001
@@ -26,10 +26,10 @@ _OPENINGS = 5
 
 
 def steps(directory: Path, *, size: int, repeats: int) -> dict[str, Samples]:
-    """Return what steps take: alone, and with something else in each; the kinds take turns."""
+    """Return the times of steps, alone and with something else in each. The kinds of steps take turns."""
     taken: dict[str, Samples] = {}
     with statelog.open(directory / "steps.state") as store:
-        for repeat in range(-1, repeats):  # the first to warm up
+        for repeat in range(-1, repeats):  # The first one warms up.
             for kind in ("alone", "commit", "event", "board"):
                 info = durable.run(store, timed, {"kind": kind, "steps": size}, id=f"{kind} {repeat}")
                 if repeat >= 0:
@@ -38,7 +38,7 @@ def steps(directory: Path, *, size: int, repeats: int) -> dict[str, Samples]:
 
 
 def replays(directory: Path, *, size: int, repeats: int) -> dict[str, Samples]:
-    """Return what it takes to run to its end what died after its steps: with the opening of the file, and without."""
+    """Return the times to finish a run that died after its steps, with and without opening the file."""
     taken = {"recovery": _unmeasured(), "replay": _unmeasured()}
     for repeat in range(repeats):
         path = directory / f"replay {repeat}.state"
@@ -49,7 +49,7 @@ def replays(directory: Path, *, size: int, repeats: int) -> dict[str, Samples]:
 
 
 def forks(directory: Path, *, size: int, repeats: int) -> tuple[Samples, int]:
-    """Return what a fork at the last step takes, and how many commits one is."""
+    """Return the times of forks at the last step, and the number of commits of a fork."""
     taken, commits = _unmeasured(), 0
     with statelog.open(directory / "fork.state") as store:
         durable.run(store, long, size, id=ID)
@@ -77,7 +77,7 @@ def answers(directory: Path, *, size: int) -> Samples:
 
 
 def _pending(store: statelog.Store, answered: set[str]) -> str:
-    """Return the gate that is waited for, once it is there."""
+    """Wait until the next gate exists, and return its id."""
     until_s = time.monotonic() + _GATE_WAIT_S
     while time.monotonic() < until_s:
         for gate in durable.gates(store, pending=True):
@@ -89,7 +89,7 @@ def _pending(store: statelog.Store, answered: set[str]) -> str:
 
 
 def idle(directory: Path, *, seconds: float) -> float:
-    """Return which part of a core a worker takes whose one run waits for a gate."""
+    """Return the share of a core that a worker uses while its only run waits for a gate."""
     path = directory / "idle.state"
     with statelog.open(path) as store:
         durable.run(store, parked, None, id=ID, wait_s=0)
@@ -97,7 +97,7 @@ def idle(directory: Path, *, seconds: float) -> float:
 
 
 def queued(directory: Path, *, size: int, repeats: int, concurrency: int) -> Samples:
-    """Return what one worker takes for runs that are queued by then, from its opening of the file to the last's end."""
+    """Return the times of one worker for queued runs, from opening the file to the end of the last run."""
     taken = _unmeasured()
     for repeat in range(repeats):
         path = directory / f"queue {repeat}.state"
@@ -110,16 +110,16 @@ def queued(directory: Path, *, size: int, repeats: int, concurrency: int) -> Sam
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """What a worker takes while runs are suspended."""
+    """The costs of a worker while runs are suspended."""
 
     memory_bytes: int
     openings_ns: list[int]
     idle: float
-    """Of a core."""
+    """The used share of a core."""
 
 
 def suspended(directory: Path, *, size: int, seconds: float) -> Suspended:
-    """Return what a worker takes in a file with so many runs that wait for a gate."""
+    """Return the costs of a worker in a file with `size` runs that wait for a gate."""
     path = directory / f"{size} suspended.state"
     with statelog.open(path) as store:
         for number in range(size):
@@ -133,12 +133,12 @@ def suspended(directory: Path, *, size: int, seconds: float) -> Suspended:
 
 
 def _said(job: Job) -> str:
-    """Have a process of its own do a job; return what it says, which is nothing if it dies."""
+    """Let a new process do a job, and return its output. The output is empty if the process dies."""
     with started(_PARTS, 1) as (child,):
         child.say(job.line())
         return child.hear()
 
 
 def _unmeasured() -> Samples:
-    """Return samples of work in several processes, without the bytes that they write."""
+    """Return samples for work in several processes, whose written bytes are unknown."""
     return Samples(handed_bytes=None, dirtied_bytes=None)

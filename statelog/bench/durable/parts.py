@@ -1,6 +1,6 @@
-"""Workflows of ours, and a process that runs them where that has to be one of its own: which dies, waits or works.
+"""The workflows, and a process that runs them if it has to die, wait or work.
 
-It takes jobs from stdin, a line of JSON each. What it prints then is for each kind of job to say.
+It reads jobs from stdin, one line of JSON each. Its output depends on the kind of the job.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ID, QUEUE = "long", "runs"
 _BEFORE_IDLE_S = 0.5
 _DEADLINE_S = 600.0
 _BEFORE_GATE_STEPS = 10
-"""What a run has done before its gate, and replays behind it."""
+"""The number of steps of a run before its gate. They are replayed after the gate."""
 
 # --- workflows ------------------------------------------------------------------
 
 _dies = threading.Event()
-"""Set: the long workflow ends its process when all its steps are recorded."""
+"""If set, the long workflow ends its process when all its steps are recorded."""
 
 _all_run = threading.Event()
 _runs = {"left": 0}
@@ -45,7 +45,7 @@ def trivial(number: int) -> int:
 
 
 def _say_now() -> None:
-    """Say when this step began."""
+    """Print the time at which this step began."""
     _say(str(time.monotonic_ns()))
 
 
@@ -54,7 +54,7 @@ def _reserve(transaction: Transaction, number: int) -> None:
 
 
 def _step(run: durable.Run, kind: str, number: int) -> None:
-    """Take a step, of a kind."""
+    """Do a step of some kind."""
     more: dict[str, Any] = {
         "alone": {},
         "commit": {"commit": lambda result: {"number": result}},
@@ -66,7 +66,7 @@ def _step(run: durable.Run, kind: str, number: int) -> None:
 
 @durable.workflow
 def timed(run: durable.Run, request: dict[str, Any]) -> list[int]:
-    """Return what each step took."""
+    """Return the time that each step took."""
     times = []
     for number in range(request["steps"]):
         began_ns = time.perf_counter_ns()
@@ -77,7 +77,7 @@ def timed(run: durable.Run, request: dict[str, Any]) -> list[int]:
 
 @durable.workflow
 def long(run: durable.Run, steps: int) -> int:
-    """Take steps; return when it ended."""
+    """Do steps, and return the time of the end."""
     for number in range(steps):
         run.step(trivial, number)
     if _dies.is_set():
@@ -87,7 +87,7 @@ def long(run: durable.Run, steps: int) -> int:
 
 @durable.workflow
 def waits(run: durable.Run, steps: int) -> None:
-    """Take some steps, wait for a gate, and say when the step after it began."""
+    """Do some steps, wait for a gate, and print the time at which the next step began."""
     for number in range(steps):
         run.step(trivial, number)
     run.gate("gate", payload={})
@@ -102,7 +102,7 @@ def parked(run: durable.Run, _request: None) -> None:
 
 @durable.workflow
 def short(run: durable.Run, number: int) -> int:
-    """Take one step."""
+    """Do one step."""
     found = run.step(trivial, number)
     _runs["left"] -= 1
     if _runs["left"] == 0:
@@ -115,7 +115,7 @@ def short(run: durable.Run, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Run workflows, in one of some ways."""
+    """A job of the process."""
 
     kind: Literal["die", "replay", "wait", "idle", "work"]
     path: str
@@ -125,7 +125,7 @@ class Job:
     concurrency: int = 1
 
     def line(self) -> str:
-        """Return it as a process takes it."""
+        """Return the job as a line of stdin."""
         return json.dumps(asdict(self))
 
 
@@ -152,14 +152,14 @@ def _wait(job: Job) -> None:
 
 @contextmanager
 def _working(store: Store, workflows: Sequence[Any], **options: Any) -> Iterator[None]:
-    """Have a thread work, which ends with the process."""
+    """Start an OS thread that works until the process ends."""
     work = threading.Thread(target=durable.work, args=(store, workflows), kwargs=options, daemon=True)
     work.start()
     yield
 
 
 def _idle(job: Job) -> None:
-    """Say what a worker takes whose runs all wait: memory, opening the file, and then doing nothing."""
+    """Print the costs of a worker whose runs all wait: memory, the opening of the file, and idling."""
     began_ns = time.monotonic_ns()
     store = statelog.open(job.path)
     durable.resume_all(store, [parked])
@@ -174,7 +174,7 @@ def _idle(job: Job) -> None:
 
 
 def _memory_bytes() -> int:
-    """Return the memory of this process that is its own, without the pages of the file."""
+    """Return the private memory of this process, without pages of the file."""
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -182,7 +182,7 @@ def _memory_bytes() -> int:
 
 
 def _work(job: Job) -> None:
-    """Say what it took from opening the file until the last of its queued runs ended."""
+    """Print the time from opening the file until the last queued run has ended."""
     _runs["left"] = job.size
     began_ns = time.monotonic_ns()
     store = statelog.open(job.path)

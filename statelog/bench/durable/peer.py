@@ -1,4 +1,4 @@
-"""DBOS in its own virtual environment: made if need be, asked for one row at a time, and understood."""
+"""Creates a virtual environment with DBOS, runs the script for one row at a time, and parses its output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the script has found for a row."""
+    """The script's measurements for a row."""
 
     version: str
     sqlite: str
@@ -33,16 +33,12 @@ class Found:
     figures: dict[str, float]
 
     def samples(self, name: str) -> Samples:
-        """Return times; what the other process has written is not told."""
+        """Return the times under a name. The written bytes are unknown."""
         return Samples(list(self.times_ns[name]), handed_bytes=None, dirtied_bytes=None)
 
 
 def parsed(text: str, row: str) -> Found:
-    """Return what is in the last line of the script's output, for a row it was asked for.
-
-    Raises:
-        ValueError: that is not what the script prints.
-    """
+    """Return the measurements in the last line of the script's output. Raises ValueError if it is not that row."""
     document: Any = json.loads(text.strip().rpartition("\n")[2])
     if not isinstance(document, dict) or document.get("row") != row:
         message = f"row {row!r} was asked for, and this is not it: {text[-200:]!r}"
@@ -56,10 +52,10 @@ def parsed(text: str, row: str) -> Found:
 
 
 def made(venv: Path) -> Path:
-    """Return the Python of a virtual environment with DBOS in it; make that if it is not there.
+    """Return the Python of a virtual environment with DBOS. Create the environment if it does not exist.
 
     Raises:
-        SkipError: it cannot be made, as without a network.
+        SkipError: it cannot be created, for example without a network.
     """
     python = venv / "bin" / "python"
     if not _has_dbos(python):
@@ -78,7 +74,7 @@ def _has_dbos(python: Path) -> bool:
 
 
 def _run(command: Sequence[str], failure: str, hint: str = "") -> str:
-    """Run a command; return what it prints. If it fails, say so: `failure`, what it told last, `hint`."""
+    """Run a command, and return its output. Raise SkipError with `failure`, its last line and `hint` if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - ours, and DBOS
     except subprocess.CalledProcessError as error:
@@ -89,7 +85,7 @@ def _run(command: Sequence[str], failure: str, hint: str = "") -> str:
 
 
 class Peer:
-    """The other side of the table, in a folder of its own. Its environment is made when it is first asked."""
+    """DBOS, with its own folder. Its environment is created for the first row."""
 
     def __init__(self, venv: Path, directory: Path) -> None:
         self._venv = venv
@@ -97,16 +93,16 @@ class Peer:
         self._python: Path | None = None
 
     def ask(self, row: str, *, size: int, repeats: int, seconds: float = 0.0) -> Found:
-        """Have it measure a row.
+        """Let DBOS measure a row.
 
         Args:
-            row: as `dbos_peer.py` names it.
-            size: how many steps, messages or runs.
-            repeats: how often.
-            seconds: to watch a process that waits.
+            row: the name of the row in `dbos_peer.py`.
+            size: the number of steps, messages or runs.
+            repeats: the number of repetitions.
+            seconds: the time for which a waiting process is watched.
 
         Raises:
-            SkipError: it is not there, and cannot be made; or it fails.
+            SkipError: DBOS cannot be installed, or the script fails.
         """
         if self._python is None:
             self._python = made(self._venv)

@@ -1,4 +1,4 @@
-"""The rows of the table: which figures of ours are held against which of DBOS, and what they must reach."""
+"""The rows of the table: the compared figures of statelog and DBOS, and their targets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _STEPS, _STEP_MAX = 200, 0.2
 _BESIDE_MAX = {"commit": 1.3, "event": 2.0, "board": 2.0}
-"""Of a step alone, one with something else in it, by what that is, as `ours.steps` names it."""
+"""For each kind of step in `ours.steps`, its maximum time relative to a plain step."""
 
 _LONG, _REPLAY_MAX, _FORK_MAX, _FORK_COMMITS = 2000, 0.1, 0.1, 1
 _REPLAYS_MAX = 3
-"""Each makes a run of all its steps first."""
+"""The maximum number of replays. Each one runs all steps first."""
 
 _MESSAGES, _SHIPPED_MAX, _POLLING_MAX, _ANSWER_P99_MAX_MS, _IDLE_MAX = 200, 0.02, 0.5, 10.0, 0.5
 _IDLE_S, _IDLE_S_MIN = 5.0, 0.3
@@ -34,7 +34,7 @@ _SUSPENDED, _FEW_SUSPENDED, _SUSPENDED_MAX = 1000, 10, 1.5
 
 
 def measure_step(bench: Bench, peer: Peer) -> Result:
-    """Measure a recorded step; and ours with a commit, an event or an entry of the board in it."""
+    """Measure a recorded step, and steps of statelog with a commit, an event or an entry of the board."""
     from statelog.bench.durable import ours
 
     size = bench.size(_STEPS, at_least=10)
@@ -52,7 +52,7 @@ def measure_step(bench: Bench, peer: Peer) -> Result:
 
 
 def measure_replay(bench: Bench, peer: Peer) -> Result:
-    """Measure a run whose process has died after all its steps, in a new process."""
+    """Measure the end of a run in a new process, after its process has died behind the last step."""
     from statelog.bench.durable import ours
 
     size, repeats = bench.size(_LONG, at_least=20), min(bench.repeats, _REPLAYS_MAX)
@@ -88,7 +88,7 @@ def measure_fork(bench: Bench, peer: Peer) -> Result:
 
 
 def measure_send(bench: Bench, peer: Peer) -> Result:
-    """Measure the answer of a gate until the next step begins in another process, beside a message; and waiting."""
+    """Measure the time from a gate's answer, or a message in DBOS, to the next step in another process; and waiting."""
     from statelog.bench.durable import ours
 
     size, seconds = bench.size(_MESSAGES, at_least=5), _idle_s(bench)
@@ -116,7 +116,7 @@ def measure_send(bench: Bench, peer: Peer) -> Result:
 
 
 def measure_queue(bench: Bench, peer: Peer) -> Result:
-    """Measure one worker on runs of one step that are queued by then."""
+    """Measure one worker on queued runs of one step."""
     from statelog.bench.durable import ours
 
     size, repeats = bench.size(_RUNS, at_least=_CONCURRENCY), min(bench.repeats, _QUEUES_MAX)
@@ -135,7 +135,7 @@ def measure_queue(bench: Bench, peer: Peer) -> Result:
 
 
 def measure_suspended(bench: Bench, _peer: Peer) -> Result:
-    """Measure a worker where many runs are suspended, and where few are."""
+    """Measure a worker with many suspended runs, and with few."""
     from statelog.bench.durable import ours
 
     size, seconds = bench.size(_SUSPENDED, at_least=2 * _FEW_SUSPENDED), _idle_s(bench)
@@ -183,4 +183,4 @@ ROWS: dict[str, Row] = {
     "queue": measure_queue,
     "suspended": measure_suspended,
 }
-"""By name, as `--row` takes it."""
+"""The rows by their names for `--row`."""

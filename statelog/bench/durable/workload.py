@@ -1,4 +1,4 @@
-"""The workload: all rows of the table for durable execution, in one run."""
+"""The workload with all rows for durable execution."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The fleet, beside Litestream, PostgresSaver, and what the storage itself takes."""
+"""Compares the fleet with Litestream, PostgresSaver, and plain requests to the storage."""

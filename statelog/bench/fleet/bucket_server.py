@@ -1,8 +1,8 @@
-"""A process that serves S3 on loopback, by moto, and counts what is asked of it.
+"""A process that serves S3 on loopback with moto, and records its requests.
 
-It takes one request at a time, as conditions of moto's are no more than checks: both sides of a row wait alike. Buckets
-come into being when they are first used. It prints its port. A line on its standard input makes it print what it was
-asked since the line before. It ends when its standard input does.
+It handles one request at a time, because moto's conditional requests are not atomic. Both sides of a row wait alike.
+Buckets are created when they are first used. The process prints its port. For each line on stdin, it prints the
+requests since the previous line. It ends with its stdin.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Counted:
-    """An application of WSGI in front of moto's: makes buckets, and remembers requests."""
+    """A WSGI application in front of moto. It creates buckets, and records requests."""
 
     def __init__(self, application: Any, client: Any) -> None:
         self._application = application
@@ -28,7 +28,7 @@ class Counted:
         self._asked: list[tuple[str, str, int, int]] = []
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer a request, as WSGI has it."""
+        """Answer a WSGI request."""
         path = environ["PATH_INFO"].lstrip("/")
         bucket = path.partition("/")[0]
         with self._lock:
@@ -41,14 +41,14 @@ class Counted:
         return answer
 
     def told(self) -> list[tuple[str, str, int, int]]:
-        """Return what was asked since the last call: method, path, bytes sent here, bytes sent back."""
+        """Return the requests since the last call: method, path, bytes received, bytes sent."""
         with self._lock:
             asked, self._asked = self._asked, []
         return asked
 
 
 def main(_number: int = 0) -> None:
-    """Serve until the standard input ends."""
+    """Serve until stdin ends."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
     from werkzeug.test import Client

@@ -1,4 +1,4 @@
-"""What a commit takes while it is shipped, and how many requests a store costs that moves."""
+"""Measures commits of a shipped store, and the number of requests when a store moves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MESSAGE_BYTES = 2048
 SCHEMA = {"messages": operator.add}
-"""Of the threads that messages are added to."""
+"""The schema of the threads that get messages."""
 
 _REMOTE_MAX, _REMOTE_PER_REPEAT = 1.3, 16
 _LOCAL_MAX, _LOCAL_PER_REPEAT = 1.25, 40
@@ -36,7 +36,7 @@ _REQUESTS_MAX = 4
 
 
 def measure_remote(place: Place) -> Result:
-    """Measure a commit that returns when it is outside, beside one put and one look of the head."""
+    """Measure a commit that returns when it is shipped, alternating with one put and one read of the head."""
     bucket = _remote_sides(place, "bucket", "s3://remote", place.buckets().options)
     sides = list(bucket)
     folder = place.folder()
@@ -54,7 +54,7 @@ def measure_remote(place: Place) -> Result:
 
 
 def _remote_sides(place: Place, name: str, url: str, options: dict[str, str]) -> tuple[Side, Side]:
-    """Return ours, and the storage's own requests."""
+    """Return a commit of statelog, and the plain requests to the storage."""
     from statelog.fleet import connect
     from statelog.fleet.opening import open_archive
 
@@ -91,7 +91,7 @@ def _remote_sides(place: Place, name: str, url: str, options: dict[str, str]) ->
 
 
 def measure_local(place: Place) -> Result:
-    """Measure commits at a distance from each other, of a store that is shipped meanwhile, and of one that is not."""
+    """Measure commits with pauses, of a store that is shipped in the background, and of one that is not."""
     checks, sides = [], []
     for pause_ms in _PAUSES_MS:
         shipped, alone = _local_sides(place, pause_ms)
@@ -110,7 +110,7 @@ def measure_local(place: Place) -> Result:
 
 
 def _local_sides(place: Place, pause_ms: int) -> tuple[Samples, Samples]:
-    """Commit in rounds: what ships in the background would slow down both sides of a finer turn."""
+    """Commit in long rounds, because shipping in the background would slow down both sides of shorter ones."""
     texts = messages(RANDOM, MESSAGE_BYTES)
     samples = Samples(), Samples()
     count = place.bench.size(_LOCAL_PER_REPEAT, at_least=4)
@@ -119,7 +119,7 @@ def _local_sides(place: Place, pause_ms: int) -> tuple[Samples, Samples]:
             with fleet.open("local") as shipped:
                 _commit(shipped, texts, samples[0], count if number else 2, pause_ms)
             _commit(alone, texts, samples[1], count if number else 2, pause_ms)
-            if not number:  # to warm up
+            if not number:  # Warm up.
                 samples = Samples(), Samples()
     return samples
 
@@ -140,7 +140,7 @@ def _mean(samples: Samples) -> float:
 
 
 def measure_requests(place: Place) -> Result:
-    """Count the requests of a store that is closed on one machine, and opened on another that has all of it."""
+    """Count the requests of closing a store on one machine, and opening it on another that has all its records."""
     here, there = place.fleet("moved"), place.fleet("moved")
     for fleet in (here, there):
         with fleet.open("moved") as store:

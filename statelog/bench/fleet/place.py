@@ -1,4 +1,4 @@
-"""Where the rows of the fleet are measured: the run's settings, and servers that start when a row first asks."""
+"""The environment of the fleet's rows: settings, folders, and servers that start when a row first needs them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Place:
         self._folders = 0
 
     def folder(self) -> Path:
-        """Make a folder that no row has used."""
+        """Create a folder that no row has used."""
         self._folders += 1
         made = self.bench.directory / f"{self._folders}"
         made.mkdir()
@@ -47,7 +47,7 @@ class Place:
         return self._postgres
 
     def fleet(self, bucket: str, cache: Path | None = None) -> Fleet:
-        """Connect a machine of its own to a bucket."""
+        """Connect a new machine to a bucket."""
         from statelog import fleet
 
         return fleet.connect(f"s3://{bucket}", cache=cache or self.folder(), **self.buckets().options)

@@ -1,4 +1,4 @@
-"""A worker dies; how soon another process, with an empty disk, has the last items."""
+"""Measures the time after a worker's death until another process, with an empty disk, has the last items."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORKER = "statelog.bench.fleet.worker"
 _RESTORED = {5000: 1.2, 50_000: 0.7}
 _MESSAGE_BYTES = 500
 _SINGLE = 40
-"""Commits at the end that are shipped alone, as those of a person who waits are."""
+"""The number of last commits that are shipped one by one, like those of an interactive session."""
 
 _SYNC_MS = 100
 _REPEATS_MAX = 5
@@ -36,7 +36,7 @@ _FETCHED_BYTES, _FETCHED_MESSAGE_BYTES, _FETCHED_MAX = 200_000_000, 16_384, 1.5
 
 
 def measure_restore(place: Place) -> Result:
-    """Measure a store's last items elsewhere, beside a database that Litestream restores."""
+    """Measure reading a store's last items on another machine, and restoring a database with Litestream."""
     litestream.program()
     checks, sides, notes = [], [], []
     for full, bound in _RESTORED.items():
@@ -64,7 +64,7 @@ def measure_restore(place: Place) -> Result:
 
 
 def measure_fetch(place: Place) -> Result:
-    """Measure a large store's last items elsewhere, beside fetching its objects and nothing more."""
+    """Measure reading a large store's last items on another machine, and merely fetching its objects."""
     count = max(place.bench.size(_FETCHED_BYTES, at_least=2_000_000) // _FETCHED_MESSAGE_BYTES, 2 * _SINGLE)
     sides: list[Side] = []
     ratios, notes = [], []
@@ -91,7 +91,7 @@ def measure_fetch(place: Place) -> Result:
 
 
 def _dead(job: Job) -> dict[str, Any]:
-    """Have a worker do a job, and die."""
+    """Let a worker do a job, and die."""
     with started(_WORKER, 1) as (worker,):
         worker.say(job.line())
         line = worker.hear()
@@ -103,7 +103,7 @@ def _dead(job: Job) -> dict[str, Any]:
 
 
 def _elsewhere(place: Place, job: Job, kind: str) -> dict[str, Any]:
-    """Have a new process with an empty disk do it; it dies then, too."""
+    """Let a new process with an empty disk do a job, and die."""
     cache = place.folder()
     try:
         return _dead(replace(job, kind=kind, cache=str(cache)))
@@ -112,7 +112,7 @@ def _elsewhere(place: Place, job: Job, kind: str) -> dict[str, Any]:
 
 
 def _shipped(place: Place, full: int, count: int) -> litestream.Replica:
-    """Write messages to a database that Litestream ships, all of it."""
+    """Write messages to a database, and ship all of it with Litestream."""
     path = place.folder() / "theirs.sqlite"
     replica = litestream.Replica(path, f"restore-{full}-peer", place.buckets().endpoint, _SYNC_MS)
     texts = messages(RANDOM, _MESSAGE_BYTES)
@@ -143,5 +143,5 @@ def _restored(place: Place, replica: litestream.Replica, count: int) -> int:
 
 
 def _unmeasured() -> Samples:
-    """Return samples of what other processes do: what they write is not told."""
+    """Return samples for work in other processes, whose written bytes are unknown."""
     return Samples(handed_bytes=None, dirtied_bytes=None)

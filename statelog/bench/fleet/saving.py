@@ -1,4 +1,4 @@
-"""LangGraph's long thread, kept in Postgres: StatelogSaver on a store that is shipped there, beside PostgresSaver."""
+"""Compares StatelogSaver, on a store that is shipped to Postgres, with PostgresSaver on a long thread of LangGraph."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _NEEDED = {
     "langgraph.checkpoint.sqlite": "langgraph-checkpoint-sqlite",
     "langgraph.checkpoint.postgres": "langgraph-checkpoint-postgres",
 }
-"""Packages by the modules that they bring."""
+"""The packages that provide the needed modules."""
 
 _OURS = "statelog_fleet_heads", "statelog_fleet_objects"
 _THEIRS = "checkpoints", "checkpoint_blobs", "checkpoint_writes"
 
 
 def measure_langgraph(place: Place) -> Result:
-    """Measure a `put` at the end of a chat, and what the chat takes in the database."""
+    """Measure a `put` at the end of a chat, and the size of the chat in the database."""
     missing = [package for module, package in _NEEDED.items() if not is_installed(module)]
     if missing:
         message = f"{', '.join(missing)} not installed (pip install 'statelog[bench-fleet]')"

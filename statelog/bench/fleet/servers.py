@@ -1,4 +1,4 @@
-"""Storages that a benchmark serves itself, on loopback: buckets by moto, and a cluster of Postgres."""
+"""Starts storages on loopback: buckets with moto, and a cluster of Postgres."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ KEY, SECRET, REGION = "key", "secret", "us-east-1"
 
 
 class Asked(NamedTuple):
-    """A request that the bucket server has had."""
+    """A request to the bucket server."""
 
     method: str
     path: str
-    """Bucket and name."""
+    """The bucket and the object's name."""
     sent_bytes: int
-    """By who asked."""
+    """The bytes that the client sent."""
     answered_bytes: int
 
 
@@ -51,18 +51,18 @@ class Buckets:
 
     @property
     def options(self) -> dict[str, str]:
-        """What `statelog.fleet.connect` takes."""
+        """The options of `statelog.fleet.connect`."""
         return {"endpoint": self.endpoint, "region": REGION, "access_key_id": KEY, "secret_access_key": SECRET}
 
     def told(self) -> list[Asked]:
-        """Return what was asked since the last call."""
+        """Return the requests since the last call."""
         self._child.say("")
         return [Asked(*each) for each in json.loads(self._child.hear())]
 
 
 @contextmanager
 def serving_buckets() -> Iterator[Buckets]:
-    """Serve buckets. Raises SkipError: moto is not installed."""
+    """Serve buckets. Raises SkipError if moto is not installed."""
     if not is_installed("moto.moto_server"):
         message = "moto is not installed (pip install 'moto[server]')"
         raise SkipError(message)
@@ -72,12 +72,12 @@ def serving_buckets() -> Iterator[Buckets]:
 
 @contextmanager
 def serving_postgres() -> Iterator[str]:
-    """Serve a new cluster that flushes as Postgres is shipped to do; yield the URL of its database.
+    """Serve a new cluster with the default flushes of Postgres. Yield the URL of its database.
 
     Raises:
         SkipError: the programs of a server, or psycopg, are missing.
     """
-    is_root = os.getuid() == 0  # as whom Postgres does not run
+    is_root = os.getuid() == 0  # Postgres refuses to run as root.
     programs = ("initdb", "postgres", *(["setpriv"] if is_root else []))
     missing = [name for name in programs if not shutil.which(name)]
     missing += [] if is_installed("psycopg") else ["psycopg"]
@@ -115,7 +115,7 @@ def _serving(folder: Path, prefix: list[str], password: Path) -> Iterator[str]:
         _wait_for(url, server)
         yield url
     finally:
-        server.send_signal(signal.SIGINT)  # it ends the connections that are left
+        server.send_signal(signal.SIGINT)  # It closes the remaining connections.
         server.wait(timeout=_START_S)
 
 

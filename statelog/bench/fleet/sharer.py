@@ -1,4 +1,4 @@
-"""A host that adds to a number which other hosts add to, too. It takes a job from stdin, and then what it is to do."""
+"""A host that adds to a number, while other hosts do the same. It reads a job from stdin, and then a line to begin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE = "statelog_bench_counter"
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Add 1 to a number, so many times in each of some threads."""
+    """Add 1 to a number several times, in each of several OS threads."""
 
     url: str
     cache: str
@@ -29,12 +29,12 @@ class Job:
     threads: int = 1
 
     def line(self) -> str:
-        """Return it as a line."""
+        """Return the job as a line."""
         return json.dumps(asdict(self))
 
 
 def main(_number: int = 0) -> None:
-    """Take jobs: say when it is ready, wait for a line, and print when it began and ended."""
+    """Do jobs: report when ready, wait for a line, and print the times of the beginning and the end."""
     for line in sys.stdin:
         job = Job(**json.loads(line))
         with (_counting_there if job.is_peer else _counting_here)(job) as add:

@@ -1,4 +1,4 @@
-"""Many hosts write one store, beside connections that count up a row."""
+"""Compares many hosts that write one store with connections that increment a row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGENTS = 8
 
 
 def measure_share(place: Place) -> Result:
-    """Measure hosts that add to one number at once; the total has to be exact."""
+    """Measure hosts that add to one number at once. The total must be exact."""
     from statelog import fleet, reducers
 
     if not hasattr(fleet, "share"):
@@ -72,7 +72,7 @@ def measure_share(place: Place) -> Result:
 
 
 def _at_once(hosts: Sequence[Child], jobs: Sequence[Job]) -> Samples:
-    """Have all hosts count at once; return one sample a commit, all alike: the time from the first to the last."""
+    """Let all hosts count at once. Return a sample for each commit: the mean time of its host."""
     for host, job in zip(hosts, jobs, strict=True):
         host.say(job.line())
     if {host.hear() for host in hosts} != {"ready\n"}:

@@ -1,4 +1,4 @@
-"""How many bytes are sent to the bucket for a commit, and how many for a base."""
+"""Counts the bytes that are sent to the bucket for commits and for bases."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 _BYTES_MAX = {RANDOM: 1.05, PROSE: 0.8}
 _COMMITS, _PAUSE_S = 800, 0.05
-"""Long enough for Litestream to have made its first level of compaction, each 30 s."""
+"""Enough for Litestream's first level of compaction, which it makes every 30 s."""
 
 _DELAY_MS = 100
-"""Of both sides, until a commit begins to be shipped; Litestream's own default is given beside it."""
+"""The time until a commit begins to be shipped, on both sides. Litestream's default is measured as well."""
 
 _DEFAULT_DELAY_MS = 1000
 
@@ -32,7 +32,7 @@ _GROWTH, _BASE_MAX = 0.05, 0.25
 
 
 def measure_bytes(place: Place) -> Result:
-    """Count what is sent of the same messages by both sides, at the same time."""
+    """Count the bytes that both sides send for the same messages at the same time."""
     count = place.bench.size(_COMMITS, at_least=20)
     sent = {name: _sent(asked) for name, asked in _shipped(place, count).items()}
     checks, notes = [], [f"bytes: {count:,} commits of {MESSAGE_BYTES} bytes of text, 50 ms apart"]
@@ -52,7 +52,7 @@ def _slow() -> str:
 
 
 def _shipped(place: Place, count: int) -> dict[str, list[Asked]]:
-    """Return what was asked of each side's bucket."""
+    """Return the requests to each side's bucket."""
     buckets = place.buckets()
     litestream.program()
     writers: list[Callable[[dict[str, Any]], object]] = []
@@ -96,7 +96,7 @@ def _write(writers: list[Callable[[dict[str, Any]], object]], kinds: list[str], 
 
 
 def _sent(asked: Iterable[Asked]) -> dict[str, int]:
-    """Sum up what was sent, by the second part of the objects' names."""
+    """Return the sum of the sent bytes by the second part of the objects' names."""
     found: dict[str, int] = {}
     for each in asked:
         part = "/".join(each.path.split("/")[2:3])
@@ -109,7 +109,7 @@ def _sent(asked: Iterable[Asked]) -> dict[str, int]:
 
 
 def measure_base(place: Place) -> Result:
-    """Count what images send, after a little growth, of what the first has sent."""
+    """Measure the bytes of further images after a little growth, relative to the first image."""
     count = place.bench.size(_BASE_MESSAGES, at_least=500)
     more = max(int(count * _GROWTH), 1)
     texts = messages(RANDOM, _BASE_MESSAGE_BYTES)
@@ -123,7 +123,7 @@ def measure_base(place: Place) -> Result:
                 for number in range(start, stop):
                     places[number % threads].commit({"messages": [next(texts)]})
                 if not start:
-                    store.remote.base()  # what is due by then is not counted
+                    store.remote.base()  # Do not count what is due before.
                     place.buckets().told()
                 store.remote.base(is_fresh=not start)
                 sizes.append(_sent(each for each in place.buckets().told() if each.path.rpartition("/")[2].isdigit()))

@@ -25,4 +25,4 @@ ROWS: dict[str, Row] = {
     "share": sharing.measure_share,
     "requests": commits.measure_requests,
 }
-"""As `--row` takes them."""
+"""The rows by their names for `--row`."""

@@ -1,4 +1,4 @@
-"""Messages that both sides of a row are given: random text, which nothing compresses much, or prose."""
+"""The messages for both sides of a row: random text, which hardly compresses, or prose."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANDOM, PROSE = "random text", "prose"
 
 
 def messages(kind: str, size_bytes: int) -> Iterator[dict[str, Any]]:
-    """Return messages without end: of random text, or of statelog's own pages, which begin again at their end."""
+    """Return endless messages of random text, or of statelog's own pages, which are repeated."""
     if kind == RANDOM:
         return Corpus().endless(size_bytes)
     return _prose(size_bytes)

@@ -1,4 +1,4 @@
-"""A process that owns a store of a fleet until it is killed. It takes jobs from stdin, a line of JSON each."""
+"""A process that owns a store of a fleet until it is killed. It reads jobs from stdin, one line of JSON each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NAME = "ticket"
 TAKEN = 20
-"""Items read at the end."""
+"""The number of last items that are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,14 @@ class Job:
     """One job.
 
     Attributes:
-        kind: "build": write messages. "read": take the store over, and read the last ones; then write some, so that
-            who comes next finds what this one has found. "fetch": all objects that a restore needs, side by side,
-            and nothing more.
-        url: of the fleet.
-        options: of its storage.
-        cache: of this machine.
-        count: messages to write.
-        size_bytes: of their text.
-        single: of them, the last ones, each of which is shipped alone.
+        kind: "build" writes messages. "read" takes over the store, reads the last messages, and then writes some again,
+            so that the next process finds the same. "fetch" only fetches all objects that a restore needs, in parallel.
+        url: the URL of the fleet.
+        options: the options of its storage.
+        cache: the cache folder of this machine.
+        count: the number of messages to write.
+        size_bytes: the size of their text.
+        single: the number of last messages that are shipped one by one.
         has_base: whether a base is made before these.
     """
 
@@ -47,12 +46,12 @@ class Job:
     has_base: bool = False
 
     def line(self) -> str:
-        """Return it as a line."""
+        """Return the job as a line."""
         return json.dumps(asdict(self))
 
 
 def main(_number: int = 0) -> None:
-    """Do jobs; print for each the nanoseconds that it took, and what it says of itself."""
+    """Do jobs, and print the nanoseconds and the results of each."""
     from statelog.fleet import connect
 
     for line in sys.stdin:
@@ -66,7 +65,7 @@ def main(_number: int = 0) -> None:
 
 
 _OPEN: list[object] = []
-"""What is not closed: whoever owns a store here dies with it."""
+"""The stores that stay open until the process dies."""
 
 
 def _build(fleet: Fleet, job: Job) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The workload: all rows of the table for the fleet, in one run."""
+"""The workload with all rows for the fleet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from statelog.bench.fleet.table import Row
 
 ROWS = ("remote", "local", "bytes", "restore", "fetch", "base", "langgraph", "share", "requests")
-"""Those of `table`, which needs packages of others."""
+"""The names of the rows in `table`, which needs further packages."""
 
 
 def _measure(bench: Bench) -> Result:
@@ -26,7 +26,7 @@ def _measure(bench: Bench) -> Result:
 
 
 def joined(rows: dict[str, Row], place: Place) -> Result:
-    """Measure rows; those without their peers are named in a note. Raises SkipError: so it is with all of them."""
+    """Measure rows. A note names those without their peers. Raises SkipError if no row can be measured."""
     results, skipped = [], []
     for name, row in rows.items():
         try:

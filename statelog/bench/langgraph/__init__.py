@@ -1,1 +1,1 @@
-"""LangGraph's savers beside one another: only `workload` is imported without its packages."""
+"""Compares LangGraph's savers. Only `workload` can be imported without LangGraph."""

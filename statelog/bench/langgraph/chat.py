@@ -1,4 +1,4 @@
-"""A long chat: a message a superstep, then what the last of them cost, and what reading and copying cost."""
+"""Measures a long chat with one message in each superstep: the last supersteps, reading, and copying."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _LISTED = 10
 _PUTS_PER_REPEAT = 8
 
 _Times = dict[str, float]
-"""Medians in microseconds, by saver."""
+"""Median times in microseconds by saver."""
 
 _Chat = TypedDict("_Chat", {"messages": Annotated[list[Any], add_messages]})  # noqa: UP013 - hints must be values
 
 
 def messages() -> Iterator[AIMessage]:
-    """Yield messages without end, the same ones in every run."""
+    """Yield endless messages, the same in every run."""
     for message in Corpus().endless(_MESSAGE_BYTES):
         yield AIMessage(message["content"], id=message["id"])
 
 
 def run_chat(saver: BaseCheckpointSaver[str], config: RunnableConfig, *, count: int) -> Samples:
-    """Run a graph of one node until its list has `count` messages; return the time of each superstep."""
+    """Run a graph of one node until its list has `count` messages. Return the time of each superstep."""
     samples = Samples()
     coming = messages()
     builder = StateGraph(_Chat)
@@ -66,10 +66,10 @@ def run_chat(saver: BaseCheckpointSaver[str], config: RunnableConfig, *, count: 
 
 
 def puts(peer: Peer, config: RunnableConfig, *, count: int, length: int) -> Operation:
-    """Return a `put` that adds a message to a list of `length` (more, the more often it is run)."""
+    """Return a `put` that adds a message to a list, which has `length` messages at first."""
     coming = messages()
     found = peer.saver.get_tuple(config)
-    if found is None:  # InMemorySaver holds every version of the list: too much to run the whole chat in
+    if found is None:  # InMemorySaver keeps every version of the list, so a whole chat is too large.
         last = empty_checkpoint()
         values = [next(coming) for _ in range(length)]
         at = config
@@ -92,7 +92,7 @@ def puts(peer: Peer, config: RunnableConfig, *, count: int, length: int) -> Oper
 
 
 def _read(found: CheckpointTuple) -> int:
-    """Look at all of a tuple: a saver may put decoding off until then."""
+    """Read all parts of a tuple, because a saver may decode it lazily."""
     assert found.pending_writes is not None
     return len(found.checkpoint["channel_values"]["messages"])
 
@@ -106,7 +106,7 @@ def _listing(peer: Peer, config: RunnableConfig, *, length: int) -> Operation:
 
 
 def _naming(peer: Peer, config: RunnableConfig) -> Operation:
-    """List checkpoints as who looks for one does, by config and metadata."""
+    """List checkpoints by config and metadata, as in a search for one."""
 
     def operation() -> None:
         listed = [(each.config, each.metadata, each.parent_config) for each in peer.saver.list(config, limit=_LISTED)]
@@ -137,7 +137,7 @@ with savers.opened(name, Path(directory), "chat") as peer:
 
 
 def _first_get_us(bench: Bench, name: str, config: RunnableConfig) -> float:
-    """Return how long the first `get_tuple` of a process takes."""
+    """Return the time of the first `get_tuple` of a process."""
     given = json.dumps([name, str(bench.directory), {"configurable": config["configurable"]}])
     command = [sys.executable, "-c", _FIRST, given]
     runs = [subprocess.run(command, stdout=subprocess.PIPE, check=True) for _ in range(2 * bench.repeats + 1)]  # noqa: S603 - ourselves
@@ -152,11 +152,13 @@ def _commits_of_a_copy(saver: StatelogSaver, config: RunnableConfig) -> int:
 
 
 def _run_chats(bench: Bench, *, count: int) -> tuple[list[Side], dict[str, RunnableConfig]]:
-    """Run the chat with every saver that keeps it; return what it cost, with the file once closed, and its threads."""
+    """Run the chat with each saver that stores it. Return its costs, with the closed file's size, and its threads."""
     sides, configs = [], {}
     for name in savers.names():
         with savers.opened(name, bench.directory, "chat") as peer:
-            configs[name] = Peer(name, peer.saver).new_config()  # not the peer's: it is there when opened again
+            configs[name] = Peer(
+                name, peer.saver
+            ).new_config()  # Not that of the peer, because the thread is opened again.
             samples = run_chat(peer.saver, configs[name], count=count)
         sides.append(
             samples.side(f"{name}: chat", file_size_bytes=savers.file_size_bytes(name, bench.directory, "chat"))

@@ -1,4 +1,4 @@
-"""Many conversations at once in one process, as tasks of asyncio."""
+"""Measures many concurrent conversations in one process, as tasks of asyncio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _P99_MAX, _THROUGHPUT_MIN = 0.3, 1.0
 
 
 async def _converse(name: str, directory: Path, count: int) -> Samples:
-    """Return what the turns took that conversations had, all of them at once."""
+    """Return the times of the turns of concurrent conversations."""
     samples = Samples(handed_bytes=None, dirtied_bytes=None)
     async with savers.opened_async(name, directory, "conversations") as saver:
         graph = agent(saver)
@@ -44,7 +44,7 @@ async def _converse(name: str, directory: Path, count: int) -> Samples:
 
 
 def measure_conversations(bench: Bench) -> Result:
-    """Measure how long turns take, the longest of them, and how many there are."""
+    """Measure the times of turns, the longest time, and the rate of turns."""
     count = bench.size(_CONVERSATIONS, at_least=2)
     taken = {name: Samples(handed_bytes=None, dirtied_bytes=None) for name in (OURS, ASYNC_SQLITE)}
     for number in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""A thread whose messages are a DeltaChannel: LangGraph stores writes, and a snapshot now and then."""
+"""Measures a thread whose messages are a DeltaChannel, of which LangGraph stores writes, and sometimes a snapshot."""
 
 from __future__ import annotations
 
@@ -46,13 +46,15 @@ def _run(graph: CompiledStateGraph[Any, Any, Any, Any], config: RunnableConfig, 
 
 
 def measure(bench: Bench) -> Result:
-    """Measure turns, file and `get_state`."""
+    """Measure turns, the file, and `get_state`."""
     turns = bench.size(1000, at_least=20)
     names = savers.names()
     sides, configs = [], {}
     for name in names:
         with savers.opened(name, bench.directory, "delta") as peer:
-            configs[name] = Peer(name, peer.saver).new_config()  # not the peer's: it is there when opened again
+            configs[name] = Peer(
+                name, peer.saver
+            ).new_config()  # Not that of the peer, because the thread is opened again.
             samples = _run(_graph(peer), configs[name], turns=turns)
         sides.append(
             samples.side(f"{name}: delta turn", file_size_bytes=savers.file_size_bytes(name, bench.directory, "delta"))

@@ -1,4 +1,4 @@
-"""A graph that hands its messages to a graph in it at every turn: what the file holds of them."""
+"""Measures the file of a graph that passes its messages to an inner graph at every turn."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _turn(peer: Peer) -> Operation:
 
 
 def _kept_of_text(bench: Bench, turns: int) -> float:
-    """Return the size of a file, after as many turns under a policy and a compaction, of the text."""
+    """Return the size of a file relative to its text, after some turns with a retention policy, and a compaction."""
     with savers.opened(OURS, bench.directory, "kept") as peer:
         store = cast("StatelogSaver", peer.saver).store
         store.set_retention(keep_last=_KEEP_LAST)

@@ -1,4 +1,4 @@
-"""A long chat: thousands of turns, and large tool results now and then, beside a third of it in memory."""
+"""Measures a long chat of thousands of turns with some large tool results, and a third of it in InMemorySaver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _GET_MAX, _PUT_MAX, _FILE_MAX = 1.5, 0.5, 1.8
 
 
 class _Chat:
-    """A thread of a saver's, and what is in it; a turn in `results_every` has a large result of a tool."""
+    """A thread of a saver, and its messages. One of `results_every` turns has a large tool result."""
 
     def __init__(self, peer: Peer, results_every: int) -> None:
         self.peer = peer
@@ -40,7 +40,7 @@ class _Chat:
         self._last = empty_checkpoint()
 
     def add_turn(self) -> list[BaseMessage]:
-        """Add a question and an answer, and what a tool has found; return them."""
+        """Add a question, an answer, and perhaps a tool result. Return them."""
         number = len(self._messages)
         made: list[BaseMessage] = [
             HumanMessage(self._corpus.text(_TURN_BYTES // 2), id=f"m{number}"),
@@ -56,24 +56,24 @@ class _Chat:
         return made
 
     def put(self) -> None:
-        """Put the thread as it is."""
+        """Put the present checkpoint."""
         self._last, versions = savers.next_checkpoint(self.peer.saver, self._last, {"messages": self._messages})
         metadata: CheckpointMetadata = {"source": "loop", "step": self.turns, "parents": {}}
         self._at = self.peer.saver.put(self._at, self._last, metadata, versions)
 
     def run_turn(self) -> None:
-        """Put a turn as a graph does: what its task has written, then the thread with it."""
+        """Put a turn like a graph does: the writes of its task, and then the checkpoint."""
         made = self.add_turn()
         self.peer.saver.put_writes(self._at, [("messages", made)], f"task {self.turns}")
         self.put()
 
     def put_turn(self) -> None:
-        """Put a thread with a turn more."""
+        """Add a turn, and put the checkpoint."""
         self.add_turn()
         self.put()
 
     def get(self) -> None:
-        """Read it."""
+        """Read the last checkpoint."""
         found = self.peer.saver.get_tuple(self._config)
         assert found is not None
         assert len(found.checkpoint["channel_values"]["messages"]) == len(self._messages)

@@ -1,4 +1,4 @@
-"""The savers compared, opened alike, and what the measurements do with each of them."""
+"""The compared savers, how they are opened, and helpers for the measurements."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ POSTGRES = "PostgresSaver"
 _SUFFIXES = {OURS: ".state", SQLITE: ".sqlite", ASYNC_SQLITE: ".sqlite"}
 
 POSTGRES_URL = "STATELOG_BENCH_POSTGRES"
-"""Names the environment variable with the URL of a server: then PostgresSaver is a side too."""
+"""The environment variable with the URL of a server. If it is set, PostgresSaver is compared, too."""
 
 
 @dataclass(slots=True)
 class Peer:
-    """A saver, and the threads it was given."""
+    """A saver, and the number of its threads."""
 
     name: str
     saver: BaseCheckpointSaver[str]
@@ -50,12 +50,12 @@ class Peer:
 
 @contextmanager
 def opened(name: str, directory: Path, of_what: str) -> Iterator[Peer]:
-    """Open a saver on a file, made if need be (InMemorySaver: none, PostgresSaver: the environment's server).
+    """Open a saver on a file, which is created if necessary. InMemorySaver has no file, PostgresSaver has a server.
 
     Args:
-        name: one of this module's.
-        directory: for the file.
-        of_what: its name.
+        name: the name of the saver in this module.
+        directory: the folder of the file.
+        of_what: the name of the file.
     """
     path = directory / f"{of_what}{_SUFFIXES.get(name, '')}"
     if name == OURS:
@@ -81,7 +81,7 @@ def opened(name: str, directory: Path, of_what: str) -> Iterator[Peer]:
 
 @asynccontextmanager
 async def opened_async(name: str, directory: Path, of_what: str) -> AsyncIterator[BaseCheckpointSaver[str]]:
-    """Open a saver for coroutines: ours, or `ASYNC_SQLITE`; else as `opened`."""
+    """Open a saver for coroutines: that of statelog, or `ASYNC_SQLITE`. Open others like `opened`."""
     path = directory / f"{of_what}{_SUFFIXES[name]}"
     if name == OURS:
         with StatelogSaver.open(path) as ours:
@@ -92,13 +92,13 @@ async def opened_async(name: str, directory: Path, of_what: str) -> AsyncIterato
 
 
 def file_size_bytes(name: str, directory: Path, of_what: str) -> int | None:
-    """Return the size of a file that is closed; None for savers without one."""
+    """Return the size of a closed file, or None for savers without a file."""
     path = directory / f"{of_what}{_SUFFIXES.get(name, '')}"
     return path.stat().st_size if path.is_file() else None
 
 
 def names(*, with_memory: bool = False) -> list[str]:
-    """Return the sides of a comparison, ours first."""
+    """Return the names of the compared savers, statelog's first."""
     postgres = [POSTGRES] if os.environ.get(POSTGRES_URL) else []
     return [OURS, SQLITE, *([MEMORY] if with_memory else []), *postgres]
 
@@ -106,7 +106,7 @@ def names(*, with_memory: bool = False) -> list[str]:
 def next_checkpoint(
     saver: BaseCheckpointSaver[str], last: Checkpoint, changed: dict[str, Any]
 ) -> tuple[Checkpoint, ChannelVersions]:
-    """Return the checkpoint after another one, as a graph makes it, and the versions that are new in it."""
+    """Return the checkpoint that a graph would create after another one, and its new channel versions."""
     newest: Any = max(last["channel_versions"].values(), default=None)
     versions: ChannelVersions = dict.fromkeys(changed, saver.get_next_version(newest, None))
     checkpoint: Checkpoint = {

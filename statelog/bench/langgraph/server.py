@@ -1,4 +1,4 @@
-"""A process that serves turns of conversations to whoever asks, until it is killed."""
+"""A process that serves turns of conversations until it is killed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Turn(NamedTuple):
-    """One turn: what is asked for, and what is answered once it is done."""
+    """One turn: the request, which is sent back as the answer."""
 
     thread_id: str
     number: int
@@ -22,7 +22,7 @@ class Turn(NamedTuple):
 
 
 def serve(connection: Connection, name: str, directory: str) -> None:
-    """Say that it is there; then take turns, any number at once, and send each back when it is done."""
+    """Report that the process is ready. Then serve turns concurrently, and send each back when it is done."""
     asyncio.run(_serve(connection, name, Path(directory)))
 
 

@@ -1,7 +1,7 @@
-"""Server processes that share one file and are killed, one a second: what they get done, and whether any of it is lost.
+"""Measures server processes that share one file, one of which is killed every second, and counts lost turns.
 
-Run as a script, it is the process that starts and kills those of one saver: whose main module is started again with
-each of them, and the measuring process's may be anybody's.
+As a script, this module starts and kills the processes of one saver. Each of them runs the main module of its parent
+again, so the parent must not be the measuring process, whose main module is unknown.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _BEFORE_AGAIN_S = 0.01
 _KILLED = "killed"
 
 _context = get_context("forkserver")
-"""A process that is started anew need not import everything anew: that would be most of what is measured."""
+"""With a fork server, a new process need not import everything, which would dominate the measurement."""
 
 
 @dataclass(slots=True)
 class _Served:
-    """What was done for all conversations."""
+    """The results of all conversations."""
 
     durations_ns: list[int] = field(default_factory=list)
-    """Of turns that were answered."""
+    """The times of answered turns."""
     kills: int = 0
     refusals: int = 0
-    """Turns that no kill has ended, and that were to be asked for again."""
+    """The number of turns that failed without a kill, and were requested again."""
     lost: int = 0
-    """Turns that were answered, and are not in the file."""
+    """The number of answered turns that are missing in the file."""
 
 
 class _Server:
-    """A process, and the turns it was asked for."""
+    """A process, and its pending turns."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self._connection, theirs = _context.Pipe()
@@ -66,12 +66,12 @@ class _Server:
         loop.add_reader(self._connection.fileno(), self._hear)
 
     async def turn(self, turn: Turn) -> Turn:
-        """Return the turn once it is done; it has an error if it was not."""
+        """Return a turn when it is done. If it failed, it has an error."""
         await self.there
         self._asked[turn] = future = asyncio.get_running_loop().create_future()
         try:
             self._connection.send(turn)
-        except OSError:  # killed
+        except OSError:  # The process was killed.
             self._end()
         return await future
 
@@ -87,7 +87,7 @@ class _Server:
             self._asked.pop(turn._replace(error="")).set_result(turn)
 
     def kill(self) -> None:
-        """Kill it: what it has not answered by now it never will."""
+        """Kill the process, and end its pending turns."""
         self._process.kill()
         self._process.join()
         self._end()
@@ -104,10 +104,10 @@ class _Server:
 
 
 async def _serve_all(name: str, directory: Path, *, conversations: int, duration_s: float) -> _Served:
-    """Have conversations as fast as they are served, each turn by whichever process comes next."""
+    """Run conversations as fast as they are served. The processes serve turns in rotation."""
     served = _Served()
     answered = {f"conversation {number}": 0 for number in range(conversations)}
-    await _count_lost(name, directory, answered)  # makes the file: several that make SQLite's at once find it locked
+    await _count_lost(name, directory, answered)  # This creates the file, because SQLite fails if several processes do.
     servers = [_Server(name, directory) for _ in range(_PROCESSES)]
     await asyncio.gather(*(server.there for server in servers))
     loop = asyncio.get_running_loop()
@@ -146,7 +146,7 @@ async def _serve_all(name: str, directory: Path, *, conversations: int, duration
 
 
 async def _count_lost(name: str, directory: Path, answered: dict[str, int]) -> int:
-    """Return how many turns were answered whose question is not in the file."""
+    """Return the number of answered turns whose question is missing in the file."""
     lost = 0
     async with savers.opened_async(name, directory, "served") as saver:
         for thread_id, count in answered.items():
@@ -157,7 +157,7 @@ async def _count_lost(name: str, directory: Path, answered: dict[str, int]) -> i
 
 
 def _measured(name: str, bench: Bench, duration_s: float) -> _Served:
-    """Return what the servers of a saver did."""
+    """Return the results of the servers of a saver."""
     conversations = bench.size(_CONVERSATIONS, at_least=2)
     command = [sys.executable, "-m", __name__, name, str(bench.directory), str(conversations), str(duration_s)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)  # noqa: S603 - ourselves
@@ -165,7 +165,7 @@ def _measured(name: str, bench: Bench, duration_s: float) -> _Served:
 
 
 def measure_serving(bench: Bench) -> Result:
-    """Measure turns of conversations that any of some processes may serve, and be killed at."""
+    """Measure turns of conversations that several processes serve, while they are killed."""
     duration_s = max(_DURATION_S * min(bench.scale, 1.0), _DURATION_S_MIN)
     served = {name: _measured(name, bench, duration_s) for name in (OURS, ASYNC_SQLITE)}
     turns = {name: len(found.durations_ns) for name, found in served.items()}
@@ -189,7 +189,7 @@ def measure_serving(bench: Bench) -> Result:
 
 
 def _serve_one(arguments: Sequence[str]) -> None:
-    """Start and kill the servers of a saver, and print what they did."""
+    """Start and kill the servers of a saver, and print their results."""
     name, directory, conversations, duration_s = arguments
     _context.set_forkserver_preload([serve.__module__])
     work = _serve_all(name, Path(directory), conversations=int(conversations), duration_s=float(duration_s))

@@ -1,4 +1,4 @@
-"""Many short chats, turn by turn: what a turn takes of the processor, on all OS threads of the process."""
+"""Measures the processor time of the turns of many short chats, in all OS threads of the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TARGET = 0.9
 
 
 def agent(saver: BaseCheckpointSaver[str]) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """Return a graph whose model calls a tool in each turn, and then answers: three supersteps."""
+    """Return a graph whose model calls a tool in each turn, and then answers, in three supersteps."""
     text = Corpus().text(_TEXT_BYTES)
 
     def model(state: MessagesState) -> dict[str, Any]:
@@ -55,17 +55,17 @@ def agent(saver: BaseCheckpointSaver[str]) -> CompiledStateGraph[Any, Any, Any, 
 
 
 def question(number: int) -> dict[str, Any]:
-    """Return what a turn begins with; the same again changes nothing of a thread's messages."""
+    """Return the first message of a turn. Adding it again does not change the messages of a thread."""
     return {"messages": [HumanMessage(f"question {number}", id=question_id(number))]}
 
 
 def question_id(number: int) -> str:
-    """Return the id of its message."""
+    """Return the id of the first message of a turn."""
     return f"q{number}"
 
 
 def _turns(peer: Peer, *, threads: int, turns: int) -> Iterator[Samples]:
-    """Yield, turn by turn, what the turns of all threads took."""
+    """Yield for each turn the times of all threads."""
     graph = agent(peer.saver)
     configs = [peer.new_config() for _ in range(threads)]
     for number in range(turns):

@@ -1,4 +1,4 @@
-"""Single supersteps of a small graph: whole, and the savers' share alone."""
+"""Measures single supersteps of a small graph, and the savers' part of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from statelog.bench.workload import Bench
 
 _SUPERSTEPS = 10
-"""In one run of the small graph."""
+"""The number of supersteps in one run of the small graph."""
 
 _RUNS_PER_REPEAT = 4
 _TARGET = 0.9
@@ -41,7 +41,7 @@ def _run_small(peer: Peer) -> Operation:
 
 
 def _put_small(peer: Peer) -> Operation:
-    """Return a superstep as the saver sees it: the writes of one task, then the checkpoint."""
+    """Return the saver's part of a superstep: the writes of one task, and then the checkpoint."""
     config = peer.new_config()
     at = peer.saver.put(config, empty_checkpoint(), {"source": "input", "step": -1, "parents": {}}, {})
     last: Checkpoint = empty_checkpoint()

@@ -1,4 +1,4 @@
-"""Two processes that step on one file, each on a thread of its own. Run as a script, it is one of them."""
+"""Measures the steps of two processes on one file, each on its own thread. As a script, this module is one of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STEPS = 400
 
 
 def measure_together(bench: Bench) -> Result:
-    """Measure a step beside another process: `get_tuple`, `put` of an item more in a list, and `put_writes`."""
+    """Measure steps while another process steps: `get_tuple`, `put` with one more item in a list, and `put_writes`."""
     count = bench.size(_STEPS, at_least=20)
     sides = []
     for name in savers.names():
@@ -37,8 +37,8 @@ def measure_together(bench: Bench) -> Result:
 
 
 def _times(name: str, directory: Path, count: int) -> list[int]:
-    """Return how long each step took, in nanoseconds, of all processes."""
-    with savers.opened(name, directory, "together") as peer:  # two that make SQLite's file at once find it locked
+    """Return the nanoseconds of each step of all processes."""
+    with savers.opened(name, directory, "together") as peer:  # SQLite fails if two processes create the file.
         peer.saver.get_tuple(peer.new_config())
     command = [sys.executable, "-m", __name__, name, str(directory), str(count)]
     started = [
@@ -60,7 +60,7 @@ def _times(name: str, directory: Path, count: int) -> list[int]:
 
 
 def _step_alone(arguments: Sequence[str]) -> None:
-    """Be one of the processes: wait for a line, step, and print the times."""
+    """Run one of the processes: wait for a line, step, and print the times."""
     name, directory, count = arguments
     with savers.opened(name, Path(directory), "together") as peer:
         config, times = peer.new_config(), []

@@ -34,7 +34,7 @@ def _run(peer: Peer, *, turns: int) -> Samples:
 
 
 def measure_turns(bench: Bench) -> Result:
-    """Measure the file of a chat whose messages are short. SqliteSaver's takes minutes: it holds each state whole."""
+    """Measure the file of a chat with short messages. SqliteSaver takes minutes, because it stores whole states."""
     turns = bench.size(_TURNS, at_least=20)
     with savers.opened(OURS, bench.directory, "turns") as peer:
         samples = _run(peer, turns=turns)

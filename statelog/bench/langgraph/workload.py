@@ -1,4 +1,4 @@
-"""The workload: all rows of the table for LangGraph, in one run."""
+"""The workload with all rows for LangGraph."""
 
 from __future__ import annotations
 
