@@ -44,31 +44,31 @@ def check_seconds(argument: str, seconds: object, *, is_zero_allowed: bool = Fal
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
     if not is_number or not (0 < seconds <= _SECONDS_MAX or (is_zero_allowed and seconds == 0)):  # type: ignore[operator]
         least = "from 0" if is_zero_allowed else "above 0"
-        message = f"{argument} is a number of seconds {least}, at most {_SECONDS_MAX:.0f}, not {seconds!r}"
+        message = f"{argument} must be a number of seconds {least}, at most {_SECONDS_MAX:.0f}, not {seconds!r}"
         raise UsageError(message, argument=argument, value=seconds)
 
 
 def check_priority(priority: object) -> None:
     """Raise UsageError if `priority` is not valid."""
     if type(priority) is not int or not -PRIORITY_MAX <= priority <= PRIORITY_MAX:
-        message = f"priority is an int from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"
+        message = f"priority must be an int from -{PRIORITY_MAX} to {PRIORITY_MAX}, not {priority!r}"
         raise UsageError(message, argument="priority", value=priority)
 
 
 def check_progress(progress: Callable[[int, int], None] | None) -> None:
     """Raise UsageError if `progress` cannot be called."""
     if progress is not None and not callable(progress):
-        message = f"progress is a function of what is done and of all there is, not {progress!r}"
+        message = f"progress must be a function of (done, all), not {progress!r}"
         raise UsageError(message, argument="progress", value=progress)
 
 
 def check_durable(durable: object, remote: object | None) -> None:
     """Raise UsageError if `durable` is not valid, or is "remote" in a store that is not shipped."""
     if durable == "remote" and remote is None:
-        message = "this store is not one of a fleet, which would ship it: statelog.fleet.connect(...).open(...)"
+        message = "this store does not belong to a fleet that ships it: statelog.fleet.connect(...).open(...)"
         raise UsageError(message, argument="durable", value=durable)
     if durable not in (None, True, False, "remote") or (isinstance(durable, int) and type(durable) is not bool):
-        message = f"durable is True, False, None or 'remote', not {durable!r}"
+        message = f"durable must be True, False, None or 'remote', not {durable!r}"
         raise UsageError(message, argument="durable", value=durable)
 
 
@@ -80,11 +80,11 @@ def seen(expected: int | Checkpoint | None) -> int | operations.Seen | None:
 def list_checkpoints(argument: str, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     """Return a list of checkpoints. Raises UsageError for a single checkpoint, or for other objects."""
     if not isinstance(checkpoints, Iterable):
-        message = f"{argument} are several checkpoints, not {checkpoints!r}"
+        message = f"{argument} must be several checkpoints, not {checkpoints!r}"
         raise UsageError(message, argument=argument, value=checkpoints)
     found = list(checkpoints)
     for checkpoint in found:
         if not isinstance(checkpoint, Checkpoint):
-            message = f"{argument} are checkpoints, not {checkpoint!r}"
+            message = f"{argument} must be checkpoints, not {checkpoint!r}"
             raise UsageError(message, argument=argument, value=checkpoint)
     return found

@@ -367,7 +367,7 @@ class LeaseAttempt:
 
 
 def lease_info(found: Found) -> LeaseInfo:
-    """Return a lease as all see it."""
+    """Return the public description of a lease."""
     claim, event = found.claim, found.event
     assert claim is not None
     acquired, expires = to_datetime(event.created_us), to_datetime(claim.until_us)
@@ -394,13 +394,13 @@ def _commit(session: StoreSession, agent: str | None, work: Callable[[Writer], T
 
 
 def _commit_under(fence: Fence, agent: str | None, work: Callable[[Writer, Found], Any], owner: str) -> None:
-    """Commit what is refused if a claim or a lease has ended."""
+    """Commit `work`, unless the claim or the lease has ended."""
     place, token, session = fence._place, fence.token, fence._session  # noqa: SLF001 - of those who make it here
     _commit(session, agent, lambda writer: work(writer, claiming.held(writer, place, token)), owner)
 
 
 def of_store(session: Session, what: str) -> StoreSession:
-    """Return the session of a store; refuse that of a transaction or a snapshot. Raises UsageError."""
+    """Return the session of a store. Raises UsageError for that of a transaction or a snapshot."""
     if not isinstance(session, StoreSession):
         message = f"a {what} is not part of a transaction or a snapshot: use store.board()"
         raise UsageError(message)
@@ -413,7 +413,7 @@ def to_us(seconds: float) -> int:
 
 
 def _check_subject(session: StoreSession, *names: str) -> None:
-    """Refuse names with a secret: the wake-up file has them before anything is committed. Raises SecretError."""
+    """Raise SecretError for names with a secret, which would be in the wake-up file even before a commit."""
     guard = session.engine.guard
     if guard is not None:
         for name in names:

@@ -1,8 +1,8 @@
-"""Threads that LangGraph keeps: which checkpoint such a thread shows, and how it goes back.
+"""Threads of LangGraph: the checkpoint that such a thread shows, and its rollbacks.
 
-LangGraph addresses checkpoints by their ids and knows no branches. So the head of a branch is not what it shows. The
-adapter knows what it shows. Adapters are in a layer above the store, so the module is imported by its name when such a
-thread is read.
+LangGraph addresses checkpoints by their ids, and does not know branches. So it may not show the head of a branch. The
+adapter knows which checkpoint it shows. Adapters are in a layer above the store, so the adapter's module is imported by
+its name when such a thread is read.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _WRITES = "writes"
 
 
 class Keeper(Protocol):
-    """What the adapter knows of a thread."""
+    """The functions of the adapter for a thread."""
 
     def latest(self, held: Holder[Session], thread_id: str) -> Checkpoint[Any] | None:
         """Return the checkpoint that LangGraph shows, or None if it shows none."""
 
     def shows(self, held: Holder[Session], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
-        """Return a function that returns False for a checkpoint that was removed and is still needed by another."""
+        """Return a function that returns False for a removed checkpoint that another one still needs."""
 
     def roll_back(
         self,
@@ -53,7 +53,7 @@ class Keeper(Protocol):
         expected: int | Seen | None,
         check: Callable[[Batch], None] | None,
     ) -> Checkpoint[Any]:
-        """Make LangGraph show the state of `target` again, by a new checkpoint, and return that."""
+        """Add a checkpoint with which LangGraph shows the state of `target` again, and return it."""
 
 
 class Deltas(Protocol):
@@ -75,7 +75,7 @@ class Deltas(Protocol):
 
 @cache
 def keeper() -> Keeper:
-    """Import what knows LangGraph's threads. It imports no part of LangGraph."""
+    """Import the adapter's module, which does not import LangGraph."""
     return cast("Keeper", import_module(_MODULE))
 
 
@@ -86,7 +86,7 @@ def deltas() -> Deltas:
 
 
 def is_line(branch: str) -> bool:
-    """Return True if a branch of a LangGraph thread belongs to LangGraph, by its name."""
+    """Return True if the name of a branch shows that it belongs to LangGraph."""
     return branch in (MAIN, _WRITES) or branch.startswith(_LINE_PREFIXES)
 
 

@@ -31,14 +31,11 @@ if TYPE_CHECKING:
     from statelog.store.session import Session
 
 Changed = dict[str, "Slot | bytes | None"]
-"""What each changed channel gets: the stored value of another channel, an encoded value, or None to be removed."""
+"""The new value of each changed channel: the stored value of another one, an encoded value, or None to remove it."""
 
 
 class _Migrated:
-    """What the steps made of one stored root: the changes, the new root, and the nodes that are not stored.
-
-    It is not changed after it is made.
-    """
+    """The result of the steps on one stored root: the changes, the new root, and its nodes. It is never changed."""
 
     __slots__ = ("changed", "node", "rows")
 
@@ -49,7 +46,7 @@ class _Migrated:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that it holds in memory."""
+        """The size in memory."""
         items = sum(len(each) for each in self.changed.values() if isinstance(each, bytes))
         return len(self.node.data) + items + sum(len(row.data) for row in self.rows)
 
@@ -58,7 +55,7 @@ class _Remembered:
     """The migrated states of one store, the oldest first. Several OS threads may use it.
 
     Attributes:
-        states: by schema, thread, root and stored version.
+        states: the states by schema, thread, root and stored version.
     """
 
     def __init__(self) -> None:
@@ -67,7 +64,7 @@ class _Remembered:
         self._size_bytes = 0
 
     def put(self, key: Any, made: _Migrated) -> None:
-        """Remember a state, and forget the oldest if there are too many or too large ones."""
+        """Remember a state. Drop the oldest ones if there are too many, or if they are too large."""
         with self._lock:
             former = self.states.pop(key, None)
             self._size_bytes += made.size_bytes - (0 if former is None else former.size_bytes)
@@ -87,10 +84,10 @@ def declared_tree(
     *,
     in_commit: bool = False,
 ) -> Tree:
-    """Return a state as the declared version has it.
+    """Return a state in the declared version of its schema.
 
     Args:
-        session: of the store, of a transaction or of a snapshot.
+        session: the session of the store, of a transaction or of a snapshot.
         thread_id: the thread.
         event: the version of the thread.
         schema: the declared schema.
@@ -98,7 +95,7 @@ def declared_tree(
         in_commit: True if the record of the state may never be committed.
 
     Raises:
-        SchemaVersionError, MissingMigrationError, MigrationError: as named.
+        SchemaVersionError, MissingMigrationError, MigrationError: the state cannot be migrated.
     """
     made = _migrated(session, thread_id, event, schema, workspace, in_commit=in_commit)
     if made is None:
@@ -139,7 +136,7 @@ def _migrated(
     *,
     in_commit: bool,
 ) -> _Migrated | None:
-    """Return what the steps make of a state, None if it has the declared version."""
+    """Return the result of the steps on a state, or None if it has the declared version."""
     lineage, engine = schema.lineage, session.owner
     stored = schema_version(event.metadata) if SCHEMA_KEY_ITEM in event.metadata else 1
     declared = 1 if lineage is None else lineage.version
@@ -194,8 +191,8 @@ def _key_of(schema: Schema, channel: str) -> bytes:
 class _StoredChannels:
     """The channels of a stored state, as the steps of a schema change them.
 
-    Until the first function, only slots are moved. A function gets all channels as values. A value that comes out of
-    the steps as it went in, and that nobody can have changed, keeps its slot.
+    Until the first function, only slots are moved. A function gets all channels as values. A value that the steps
+    return unchanged, and that cannot have been changed in place, keeps its slot.
     """
 
     def __init__(self, tree: Tree, schema: Schema, reading: Reading | None, thread_id: str) -> None:
@@ -205,10 +202,10 @@ class _StoredChannels:
         self._thread_id = thread_id
         self._stored = _slots_of(tree)
         self._channels: dict[str, Any] = dict(self._stored)
-        """Slots and encoded values by channel; once a function was called, values."""
+        """Slots and encoded values by channel. After a function was called, these are values."""
         self._has_values = False
         self._given: dict[str | int, tuple[Any, Slot | bytes]] = {}
-        """What a function got and cannot change: views by their `id`, other values by channel. Each as it is stored."""
+        """The stored forms of values that a function cannot change: of views by their `id`, of others by channel."""
 
     def has(self, channel: str) -> bool:
         """Return True if the state has a channel."""
@@ -227,14 +224,14 @@ class _StoredChannels:
         self._channels.pop(channel, None)
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
-        """Call a function with the channels, and take the dict that it returns in their place."""
+        """Call a function with the channels, and replace them by the dict that it returns."""
         if not self._has_values:
             self._channels = {name: self._value(name, stored) for name, stored in self._channels.items()}
             self._has_values = True
         self._channels = result_of(function, self._channels)
 
     def changed(self) -> Changed:
-        """Return what the steps have changed.
+        """Return the channels that the steps have changed.
 
         Raises:
             ChannelError: a channel of the state is not declared. ValidationError, ValueTypeError, LimitError: a value
@@ -252,7 +249,7 @@ class _StoredChannels:
         return changed
 
     def _value(self, name: str, stored: Slot | bytes) -> Any:
-        """Return a channel as a function gets it."""
+        """Return a channel's value for a function."""
         slot = Slot(stored) if isinstance(stored, bytes) else stored
         value = channel_value(self._tree.workspace, slot)
         if self._reading is not None:
@@ -263,7 +260,7 @@ class _StoredChannels:
         return value
 
     def _stored_form(self, name: str, value: Any) -> Slot | bytes:
-        """Return the slot or the encoded value of what a channel has after the steps."""
+        """Return the slot or the encoding of a channel's value after the steps."""
         given = self._given.get(id(value)) or self._given.get(name)
         if given is not None and given[0] is value:
             return given[1]

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
 _GROUP_THREADS_MAX = 64
 _GROUP_SIZE_BYTES_MAX = 256 * 1024
-"""Threads that one transaction migrates, and what their steps have made: one that large still fits the WAL."""
+"""The maximum size of the new nodes of one transaction, so that the WAL can have it."""
 
 _DIFFERENCES_MAX = 20
 
 _OWN_IDS = "statelog:"
-"""Threads whose ids begin so are the library's own: of the board, of leases, of streams of durable runs."""
+"""The prefix of the ids of the library's own threads: of the board, of leases, of streams of durable runs."""
 
 _OF_THE_STORE = (
     AccessError,
@@ -53,7 +53,7 @@ _OF_THE_STORE = (
     StorageError,
     StoreFullError,
 )
-"""Errors that no other thread would do without: they end the migration."""
+"""Errors that every thread would meet. They end the migration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class MigrationDifference:
 
 @dataclass(slots=True)
 class MigrationReport:
-    """What `Store.migrate` has done. Each fitting thread counts once.
+    """The result of `Store.migrate`. Each matching thread counts once.
 
     Attributes:
         migrated: the number of threads of which a branch was migrated; with `dry_run`, of those that would be.
@@ -195,7 +195,7 @@ class _Migration:
                 differences += [MigrationDifference(each.id, each.branch, change) for change in found[:room]]
 
     def _commit_group(self) -> None:
-        """Commit the group in one transaction; if that fails, each of its threads in a transaction of its own."""
+        """Commit the group in one transaction. If that fails, commit each of its threads separately."""
         group, self._group, self._size_bytes = self._group, [], 0
         if not group:
             return
@@ -221,7 +221,7 @@ class _Migration:
         return self._session.act(work)
 
     def _count(self, migrated: list[bool]) -> None:
-        """Count threads of a transaction; another process may have migrated some of them."""
+        """Count the threads of a transaction. Another process may have migrated some of them."""
         self._report.migrated += sum(migrated)
         self._report.skipped += len(migrated) - sum(migrated)
 

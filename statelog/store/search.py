@@ -1,4 +1,4 @@
-"""Text search of a store, and what of the store is indexed."""
+"""Text search of a store, and the configuration of its index."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _KEPT = "search"
 
 _RARE_MAX = 100
-"""Words are rare if this many texts, taken together, have them."""
+"""Words are rare if at most this many texts have one of them."""
 
 
 def _index_of(session: StoreSession) -> Index:
@@ -46,11 +46,11 @@ def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -
 
 
 def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, enough: int) -> list[tuple[str, int]]:
-    """Return what the index has for a question in the entries below a prefix: keys and hashes of texts, the best first.
+    """Search the entries below a prefix in the index. Return the keys and hashes of texts, the best first.
 
-    The caller confirms them, as `hash_of` makes them of the store's own text. The rarest words of the question are
-    searched first. The others decide little, and cost most, so they are searched only if fewer than `enough` texts were
-    found.
+    The caller compares the hashes with those of the stored texts (`hash_of`). The rarest words of the question are
+    searched first. The other words hardly change the result and cost most, so they are searched only if fewer than
+    `enough` texts were found.
     """
     engine = session.engine
     configuration = read_configuration(engine)
@@ -80,7 +80,7 @@ def close_search(session: StoreSession) -> None:
 
 
 def configure(session: StoreSession, configuration: Configuration) -> None:
-    """Store a configuration, if it is not the one that is stored."""
+    """Store a configuration, if it differs from the stored one."""
     engine = session.engine
     engine.store_file.lmdb_file.check_writable()
     if engine.guard is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from statelog.store.state_sizes import Part, Read
 
 _SIZES_REMEMBERED_MAX = 100_000
-"""Sizes of nodes in memory, about 100 bytes each. All are forgotten if there are more."""
+"""The maximum number of node sizes in memory, about 100 bytes each. If there are more, all are dropped."""
 
 
 class SizeWarning(UserWarning):
@@ -70,12 +70,12 @@ class SizeLimits:
         """
         for name, value in (("size_bytes_max", limit.size_bytes_max), ("items_max", limit.items_max)):
             if value is not None and (type(value) is not int or value < 0):
-                raise UsageError(f"{name} is a non-negative int, not {value!r}", argument=name, value=value)
+                raise UsageError(f"{name} must be a non-negative int, not {value!r}", argument=name, value=value)
         for name, text in (("threads", limit.threads), ("channel", limit.channel)):
             if not (isinstance(text, str) and text) and not (name == "channel" and text is None):
-                raise UsageError(f"{name} is a non-empty text, not {text!r}", argument=name, value=text)
+                raise UsageError(f"{name} must be a non-empty text, not {text!r}", argument=name, value=text)
         if type(limit.warns) is not bool:
-            raise UsageError(f"warns is a bool, not {limit.warns!r}", argument="warns", value=limit.warns)
+            raise UsageError(f"warns must be a bool, not {limit.warns!r}", argument="warns", value=limit.warns)
         key = limit[:3]
         limits = {known: each for known, each in self._limits.items() if known != key}
         if limit.size_bytes_max is not None or limit.items_max is not None:
@@ -117,7 +117,7 @@ class SizeLimits:
         self._pending[thread_id] = pending
 
     def warn(self, thread_id: str) -> None:
-        """Give the warnings of the checkpoints of a thread that were committed: once, until the size has fallen."""
+        """Give the warnings of committed checkpoints of a thread. Each is given once, until the size has fallen."""
         pending = self._pending.pop(thread_id, None)
         if pending is None:
             return
@@ -152,7 +152,7 @@ class SizeLimits:
     def _size_of(self, whole: Part, read: Read) -> int:
         """Return the size of a value that is stored as a node. Each node is read once in the life of the store."""
         known = self._sizes
-        pending = [whole]  # Children first, without recursion: the depth of a value is its writer's choice.
+        pending = [whole]  # Measure children first, without recursion, because a value may have any depth.
         while pending:
             part = pending.pop()
             if part.digest in known:
@@ -170,4 +170,4 @@ class SizeLimits:
 
 
 _ITEMS = {("bytes", True): "bytes", ("bytes", False): "bytes", ("items", True): "channels", ("items", False): "items"}
-"""What is counted, by unit and by whether the limit is on the whole state."""
+"""The name of the counted things, by unit and whether the limit is on the whole state."""

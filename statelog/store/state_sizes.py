@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     """Returns the node of a type, digest, LSN and number."""
 
 _TABLES_SIZE_MAX = 200_000
-"""Sizes of leaves in memory."""
+"""The maximum number of leaf sizes in memory."""
 
 _TABLE_SHORT = 64
 
 
 class RecordHead(NamedTuple):
-    """What a record says of itself: its thread, its branch if it is a version that is kept, how many nodes it has."""
+    """Facts of a record: its thread, the branch of a version that has not expired, and the number of its nodes."""
 
     thread: int
     branch: int | None
@@ -43,11 +43,11 @@ class RecordHead(NamedTuple):
 
 
 def read_head(data: memoryview, lsn: int) -> RecordHead:
-    """Return the head of a record, reading neither its checksum nor its nodes."""
+    """Return the head of a record. Neither its checksum nor its nodes are read."""
     try:
         parts = kernels.record_open(data)
     except CorruptionError:
-        message = f"record {lsn}: {len(data)} bytes are not such as its envelope says"
+        message = f"record {lsn}: its {len(data)} bytes do not match its envelope"
         raise CorruptionError(message, lsn=lsn) from None
     if data[TYPE_AT] & TYPE_MASK == TYPE_THREAD:
         return RecordHead(lsn, None, parts.node_count)
@@ -63,15 +63,15 @@ def read_head(data: memoryview, lsn: int) -> RecordHead:
 
 
 class Writer(NamedTuple):
-    """Who wrote a record: a branch of a thread. Of a record that has lost its event the branch is not known (None)."""
+    """The branch of a thread that wrote a record. If the record has lost its event, the branch is unknown (None)."""
 
     thread: int
     branch: int | None
     latest: int
-    """The branch of the thread that had begun last by then."""
+    """The last branch of the thread that had begun before the record."""
 
     def is_of(self, thread: int, branch: int) -> bool:
-        """Whether a branch may have written it itself: what is older than the branch it has not."""
+        """Return True if a branch may have written the record, which is not older than the branch."""
         if self.branch is None:
             return self.thread == thread and self.latest >= branch
         return (self.thread, self.branch) == (thread, branch)
@@ -87,17 +87,17 @@ class Part(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What a root or a chunk consists of."""
+    """The parts of a root or a chunk."""
 
     size_bytes: int
-    """The bytes that stand in the node itself."""
+    """The bytes in the node itself."""
     children: list[Part]
     """Its chunks and roots."""
     leaves: list[Part]
 
 
 def open_part(part: Part, read: Read) -> Opened:
-    """Return what a root or a chunk consists of. Leaves are not read."""
+    """Return the parts of a root or a chunk. Leaves are not read."""
     node = read(part.type, part.digest, part.lsn, part.number)
     if part.type == CHUNK:
         kind, level = node.data[:2]
@@ -121,7 +121,7 @@ def _open_entries(node: Node, kind: int, *, level: int, is_root: bool) -> Opened
         return Opened(0, chunks, [])
     own = entries[-1][2] - entries[0][0] if entries else 0
     if kind == kernels.KIND_KEYED:
-        own -= 2 * len(entries)  # fingerprints
+        own -= 2 * len(entries)  # Fingerprints do not count.
     refs = [(node.data[at : at + REF_SIZE_BYTES], lsn, number) for _at, at, _end, _c, lsn, number in entries if lsn]
     roots = [Part(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
     leaves = [Part(LEAF, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]
@@ -142,14 +142,14 @@ def slots_of(event: CheckpointEvent, read: Read) -> Iterator[tuple[str, Slot, in
 
 
 def part_of(slot: Slot) -> Part | None:
-    """Return the node that a slot refers to, or None if the value stands in the slot."""
+    """Return the node that a slot refers to, or None if the slot has the value itself."""
     if not slot.is_ref:
         return None
     return Part(ROOT if slot.data[:1] == REF_ROOT else LEAF, slot.data[1:], slot.lsn, slot.number)
 
 
 def count_items(slot: Slot, read: Read) -> int:
-    """Return how many items a channel's list, dict or set has; 1 for any other value."""
+    """Return the number of items of a channel's list, dict or set; 1 for any other value."""
     part = part_of(slot)
     if part is not None:
         head = kernels.root_read(*read(*part)) if part.type == ROOT else None
@@ -159,14 +159,14 @@ def count_items(slot: Slot, read: Read) -> int:
 
 
 class StateSizer:
-    """Sizes of values, as one CBOR item each, from the nodes that make them up.
+    """Computes the sizes of values, each as one CBOR item, from their nodes.
 
-    A node that several states share is measured once: after the first state, each costs
-    what it does not share with those before. Leaves are not read, only their size is.
+    A node that several states share is read once. So each further state costs only what it does not share with earlier
+    ones. Leaves are not read, only their sizes.
 
     Args:
         read_node: reads a node.
-        view: opens a view for a short while.
+        view: opens a view for a short time.
     """
 
     def __init__(self, read_node: Read, view: Callable[[], AbstractContextManager[View]]) -> None:
@@ -179,17 +179,17 @@ class StateSizer:
         self._leaves: set[tuple[int, int]] = set()
         self.visited = 0
         self.distinct: Counter[int] = Counter()
-        """By thread, what was measured in its records, each node once."""
+        """The measured bytes in the records of each thread. Each node counts once."""
 
     def measure(self, event: CheckpointEvent) -> Counter[Writer]:
-        """Return the size of a checkpoint's state, by who wrote the records in which it stands."""
+        """Return the size of a checkpoint's state, by the writers of the records that contain it."""
         root = root_of(event)
-        # Children first, without recursion: the depth of a value is its writer's choice.
+        # Measure children first, without recursion, because a value may have any depth.
         open_parts: list[tuple[Part, Counter[Writer], list[Part]] | None] = []
         pending: list[Part | None] = [root]
         while pending:
             part = pending.pop()
-            if part is None:  # all children of the part opened last are measured
+            if part is None:  # All children of the last opened part are measured.
                 opened = open_parts.pop()
                 assert opened is not None
                 closed, sizes, children = opened
@@ -204,7 +204,7 @@ class StateSizer:
         return self._sizes[root.lsn, root.number]
 
     def _open(self, part: Part) -> tuple[Counter[Writer], list[Part]]:
-        """Return (bytes that stand in a node or in leaves under it, its chunks and roots)."""
+        """Return the bytes in a node and its leaves, and its chunks and roots."""
         self.visited += 1
         opened = open_part(part, self._read_node)
         sizes = self._leaf_sizes([(leaf.lsn, leaf.number) for leaf in opened.leaves])
@@ -215,7 +215,7 @@ class StateSizer:
         return sizes, opened.children
 
     def channels(self, event: CheckpointEvent) -> Iterator[tuple[str, int, Counter[Writer]]]:
-        """Yield the name of each channel, how many items it has, and its size as `measure` returns it."""
+        """Yield the name of each channel, the number of its items, and its size like `measure`."""
         self.measure(event)
         for name, slot, lsn in slots_of(event, self._read_node):
             part = part_of(slot)
@@ -249,7 +249,7 @@ class StateSizer:
             if number < _TABLE_SHORT:
                 type_, _digest, _at, size, _total = kernels.record_node(record, number)
                 return _checked_leaf_size(size if type_ == LEAF else 0, lsn, number)
-            # To get a record, the binding touches every page of it: of a long one, take all sizes at once.
+            # The binding touches every page of a record that it returns. So take all sizes of a long record at once.
             if self._tables_size > _TABLES_SIZE_MAX:
                 self._tables, self._tables_size = {}, 0
             sizes = [size if type_ == LEAF else 0 for type_, _d, _at, size, _total in kernels.record_nodes(record)]
@@ -274,6 +274,6 @@ class StateSizer:
 
 def _checked_leaf_size(size: int, lsn: int, number: int) -> int:
     if not size:
-        message = f"record {lsn}: node {number} is no leaf, but is referred to as one"
+        message = f"record {lsn}: node {number} is not a leaf, although a node refers to it as one"
         raise CorruptionError(message, lsn=lsn, node=number)
     return size

@@ -1,4 +1,4 @@
-"""What a store holds, and what sharing structure between checkpoints has saved."""
+"""Sizes and counts of a store, and the savings by shared structure."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from statelog.storage.statistics import ReaderStatistics, StoreFileStatistics, TableStatistics
 
 RECORDS_READ_MAX = 65_536
-"""Records looked at one by one, about 5 us each: of a longer log, an even sample."""
+"""The maximum number of records that are read, about 5 us each. Of a longer log, an even sample is read."""
 
 STATES_MEASURED_MAX = 255
-"""States whose size is taken; 2**n - 1, so that halving again and again reaches them all."""
+"""The maximum number of measured states. It is 2**n - 1, so that repeated halving reaches them all."""
 
 NODES_VISITED_MAX = 200_000
-"""Nodes looked at for that, at most (and one whole state at least): about a second."""
+"""The maximum number of nodes that are read to measure states, in about a second. One state is always measured."""
 
 HEADS_MEASURED_MAX = 4095
-"""Branches of which is told what their heads share; 2**n - 1, and as many nodes again."""
+"""The maximum number of branches whose shared bytes are measured: 2**n - 1. This may read as many nodes again."""
 
 SWEPT_RECORDS_MAX = 65_536
-"""Records looked at for what a compaction would take out of them, about 30 us each: if it takes more, none is."""
+"""The maximum number of records to read to find what a compaction removes, about 30 us each. With more, none is."""
 
 INDEX_ENTRIES_READ_MAX = 1_000_000
-"""Entries of the index whose sizes are taken, about 0.3 us each."""
+"""The maximum number of measured entries of the index, about 0.3 us each."""
 
 THREADS_LISTED_MAX = 1000
-"""Threads told one by one, those with most bytes; more, nobody reads."""
+"""The maximum number of listed threads, which are those with most bytes."""
 
 _RECORDS_PER_TRANSACTION = 512
 _PAGE_KEY = struct.Struct(">xQ")
@@ -55,19 +55,19 @@ _PAGE_HEAD_SIZE_BYTES = 8
 _PROGRESS_STEPS = 1000
 _LSN_SIZE_BYTES = 8
 _OWN_PAGES = 3
-"""Of LMDB's: two meta pages, and the one that names the tables."""
+"""LMDB's own pages: two meta pages, and the page with the names of the tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadStatistics:
-    """One thread.
+    """The statistics of one thread.
 
     Attributes:
-        checkpoints: those on all its branches that have not expired, shared ones once.
-        records: all its records, those of expired versions too, which keep their place in the log.
-        records_size_bytes: of these, with the nodes in them: also those that only other threads still lead to.
-        lent_size_bytes: of the state at the head of some branch of another thread, what stands in records of this one;
-            of the branch that has most. So much at least stays in the file if this thread is deleted.
+        checkpoints: the number of checkpoints on all branches that have not expired. Shared ones count once.
+        records: the number of its records, including those of expired versions, which keep their place in the log.
+        records_size_bytes: the size of these records with their nodes, including nodes that only other threads use.
+        lent_size_bytes: the most bytes that the state of a head of another thread has in records of this thread. At
+            least these bytes stay in the file if this thread is deleted.
     """
 
     id: str
@@ -80,12 +80,12 @@ class ThreadStatistics:
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A retention policy for threads to come.
+    """A retention policy for future threads.
 
     Attributes:
-        pattern: of their ids; None if it is for one thread.
-        id_digest: then, hex: that of its id, which is not stored before the thread is there.
-        policy: as `ThreadInfo.policy`; empty: none, whatever patterns set before say.
+        pattern: the pattern of their ids, or None if the policy is for one thread.
+        id_digest: the hex digest of this thread's id, which is not stored before the thread begins; otherwise None.
+        policy: a policy as in `ThreadInfo.policy`. An empty one means no policy, whatever earlier patterns state.
     """
 
     pattern: str | None
@@ -97,39 +97,38 @@ class StoredPolicy:
 class StoreStatistics:
     """A store's sizes and counts.
 
-    Pages, tables, threads, branches and checkpoints are exact. What is told of records is
-    exact for logs of up to `RECORDS_READ_MAX` records, else scaled up from an even sample;
-    what is told of snapshots, from the states of `states_measured` checkpoints, and what is told of sharing, from
-    those at the heads of `heads_measured` branches.
+    Pages, tables, threads, branches and checkpoints are exact. The figures of records are exact for logs of up to
+    `RECORDS_READ_MAX` records. For longer logs, they are estimated from an even sample. The figures of snapshots are
+    estimated from `states_measured` checkpoints, and those of sharing from the heads of `heads_measured` branches.
 
     Attributes:
         map_size_bytes: the quota with which the file is open here.
-        pages_used: with `pages_free`, all pages the file ever had. Free ones are reused first.
-        readers: transactions that read at this moment, of any process, but for this call's own. Another process that
-            has written counts as one until it has rested for a second.
-        readers_by_process: whose they are, the oldest first. While one reads, no page freed since it began is used
-            again. Who reads in the file of before a compaction is not among them.
-        threads: the `THREADS_LISTED_MAX` with most bytes, largest first.
-        policies: for threads to come, in the order they were set: the last one that fits counts.
-        records_size_bytes: envelopes, bodies and nodes of all records, without page overhead.
-        records_read: how many records that was taken from.
-        unowned_size_bytes: of these, what belongs to no thread that is there: what deleted threads left, which others
-            may lead to, and what is said of the store as a whole.
-        unreached_size_bytes: of these, what no version leads to and only a compaction takes; None if the store has too
-            many records that would have to be looked at for it.
-        nodes: pieces of values stored, each once.
-        snapshots_size_bytes: what the states of all checkpoints would take, each stored
-            whole, in the same encoding (CBOR) and without anything around it.
-        states_measured: how many states that was taken from.
-        shared_size_bytes: of the states at the heads of all branches, in the same encoding, what stands in records of
-            another branch or thread: what would have to be stored besides if each branch stood alone. Of what a deleted
-            thread left, and others share, one of these counts as its owner.
-        heads_measured: how many branches that was taken from.
-        compacted_size_bytes: what the file would be after `Store.compact`, estimated: the sizes of records and index
-            entries, without what is `unreached_size_bytes`, put into pages as LMDB fills them. The commits after a
-            compaction lengthen the file again by a reserve (a quarter of a small store, 1/128 of a large one).
-        wakes_reach: False if one who waits here has seen a commit of a process whose wake-ups do not reach it. Then it
-            looks at the log, at intervals.
+        pages_used: the number of used pages. With `pages_free`, these are all pages. Free ones are reused first.
+        readers: the number of open read transactions of all processes, except that of this call. Another process that
+            has written counts as a reader until it has been idle for a second.
+        readers_by_process: the readers by process, the oldest first. While one reads, no page that was freed since it
+            began is reused. Readers of the file before a compaction are not listed.
+        threads: the `THREADS_LISTED_MAX` threads with most bytes, the largest first.
+        policies: the policies for future threads, in the order in which they were set. The last match applies.
+        records_size_bytes: the size of all records with envelopes, bodies and nodes, without page overhead.
+        records_read: the number of records from which this was computed.
+        unowned_size_bytes: the part of `records_size_bytes` that belongs to no existing thread: remains of deleted
+            threads, which other threads may use, and records of the store as a whole.
+        unreached_size_bytes: the part of `records_size_bytes` that no version uses, and only a compaction removes; None
+            if this would take too many reads.
+        nodes: the number of stored pieces of values.
+        snapshots_size_bytes: the size of the states of all checkpoints, if each were stored whole in the same encoding
+            (CBOR), without overhead.
+        states_measured: the number of states from which this was computed.
+        shared_size_bytes: the bytes of the heads' states in records of another branch or thread, in the same encoding.
+            They would be stored again if no branch shared values. The remains of a deleted thread that others use count
+            as owned by one of them.
+        heads_measured: the number of branches from which this was computed.
+        compacted_size_bytes: the estimated size of the file after `Store.compact`: the sizes of records and index
+            entries in full pages, without `unreached_size_bytes`. Later commits extend the file by a reserve (a quarter
+            of a small store, 1/128 of a large one).
+        wakes_reach: False if a waiter here has seen a commit of a process whose wake-ups do not reach it. Then waiters
+            look at the log at intervals.
     """
 
     file_size_bytes: int
@@ -160,27 +159,27 @@ class StoreStatistics:
 
     @property
     def records_are_estimated(self) -> bool:
-        """Whether what is told of records was scaled up from a sample."""
+        """Whether the figures of records are estimated from a sample."""
         return self.records_read < self.last_lsn
 
     @property
     def snapshots_are_estimated(self) -> bool:
-        """Whether `snapshots_size_bytes` was scaled up from a sample."""
+        """Whether `snapshots_size_bytes` is estimated from a sample."""
         return self.states_measured < self.checkpoint_count
 
     @property
     def sharing_is_estimated(self) -> bool:
-        """Whether `shared_size_bytes` was scaled up from a sample."""
+        """Whether `shared_size_bytes` is estimated from a sample."""
         return self.heads_measured < self.branch_count
 
     @property
     def reclaimable_size_bytes(self) -> int:
-        """What a compaction would give back, estimated; more where `unreached_size_bytes` is not known."""
+        """The estimated bytes that a compaction frees. If `unreached_size_bytes` is None, it may free more."""
         return max(self.file_size_bytes - self.compacted_size_bytes, 0)
 
     @property
     def dedup_ratio(self) -> float:
-        """Bytes of one snapshot per checkpoint over bytes of records: how much sharing saves; 0 if empty."""
+        """The ratio of `snapshots_size_bytes` to the size of records, which shows the savings; 0 in an empty store."""
         return self.snapshots_size_bytes / self.records_size_bytes if self.records_size_bytes else 0.0
 
 
@@ -192,11 +191,11 @@ def collect(engine: Engine, *, progress: Callable[[int, int], None] | None = Non
     if a single state has more).
 
     Args:
-        engine: of the open store.
+        engine: the engine of the open store.
         progress: called with (steps done, steps in all).
 
     Raises:
-        CorruptionError: what had to be read is damaged. Most checksums are not looked at: see `verify`.
+        CorruptionError: a part that was read is damaged. Most checksums are not checked: see `verify`.
     """
     tick = _Ticks(progress)
     file = engine.store_file.statistics()
@@ -256,7 +255,7 @@ def _stored_policy(pattern: str | bytes, policy: dict[str, Any]) -> StoredPolicy
 
 
 class _Ticks:
-    """Progress over parts that each have a share of the whole."""
+    """Reports the progress of parts, each of which has a share of the whole."""
 
     def __init__(self, progress: Callable[[int, int], None] | None) -> None:
         self._progress = progress
@@ -270,19 +269,19 @@ class _Ticks:
 
 
 class _Checkpoints(NamedTuple):
-    """All checkpoints there are: how many each thread has, and the LSNs, branch by branch in order."""
+    """All checkpoints: their number in each thread, and their LSNs in order, by branch."""
 
     by_thread: Counter[int]
     lsns: array[int]
 
 
 def _read_checkpoints(view: View) -> _Checkpoints:
-    """Read them from the version pages (FORMAT.md section 6)."""
+    """Read the checkpoints from the version pages (FORMAT.md section 6)."""
     by_thread: Counter[int] = Counter()
     lsns = array("Q")
     for key, payload in view.transaction.scan_index(b"v"):
-        kernels.page_range(payload)  # its sizes fit
-        found = [lsn for (lsn,) in _PAGE_ENTRY.iter_unpack(payload[_PAGE_HEAD_SIZE_BYTES:]) if lsn]  # 0: expired
+        kernels.page_range(payload)  # It checks the sizes.
+        found = [lsn for (lsn,) in _PAGE_ENTRY.iter_unpack(payload[_PAGE_HEAD_SIZE_BYTES:]) if lsn]  # 0 means expired.
         by_thread[_PAGE_KEY.unpack_from(key)[0]] += len(found)
         lsns.extend(found)
     return _Checkpoints(by_thread, lsns)
@@ -307,7 +306,7 @@ def _threads(
 
 @dataclass(slots=True)
 class _Records:
-    """Sums over the records read, by thread; `scale` makes them those of the whole log."""
+    """Sums over the sampled records by thread. `scale` converts them to sums over the whole log."""
 
     counts: Counter[int]
     sizes_bytes: Counter[int]
@@ -339,7 +338,7 @@ def _read_records(
 
 
 def _sample_lsns(last_lsn: int) -> range | list[int]:
-    """Return all LSNs, or one by chance out of each of equal stretches: threads may write by turns."""
+    """Return all LSNs, or a random one of each of equal ranges, because threads may write in turns."""
     if last_lsn <= RECORDS_READ_MAX:
         return range(1, last_lsn + 1)
     chance = random.Random(last_lsn)  # noqa: S311 - a sample, no secret
@@ -360,7 +359,7 @@ def _compacted_size(engine: Engine, file: StoreFileStatistics, log: PackedPages)
 
 
 def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _Ticks) -> tuple[int, int]:
-    """Return (bytes of one snapshot per checkpoint, states measured for it)."""
+    """Return the size of the states of all checkpoints, each stored whole, and the number of measured states."""
     order = _sample(len(lsns), STATES_MEASURED_MAX)
     visited_max = sizer.visited + NODES_VISITED_MAX
     sizes: list[int] = []
@@ -368,7 +367,7 @@ def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _
         if sizes and sizer.visited > visited_max:
             break
         with engine.read() as view:
-            event = view.find_checkpoint(lsns[index])  # retention went on meanwhile
+            event = view.find_checkpoint(lsns[index])  # Retention may have removed it meanwhile.
         with contextlib.suppress(ExpiredError):
             if event is not None:
                 sizes.append(sizer.measure(event).total())
@@ -377,7 +376,7 @@ def _measure_states(engine: Engine, sizer: StateSizer, lsns: array[int], tick: _
 
 
 class _Sharing(NamedTuple):
-    """What heads have from other branches and threads; by thread, the most that a head of another has from it."""
+    """The bytes that heads share with other branches and threads, and the most that a head uses of each thread."""
 
     size_bytes: int
     lent_sizes_bytes: dict[int, int]
@@ -406,15 +405,15 @@ def _measure_sharing(engine: Engine, sizer: StateSizer, rows: list[ThreadRow], t
             lent |= {each: max(size, lent.get(each, 0)) for each, size in others.items() if each != thread}
         heads += 1
         tick.to(5 + heads / len(order), 10)
-    # Of what has no owner any more, one of those who have it is as good as the owner.
+    # One of the threads that share bytes without an owner counts as their owner.
     shared -= sum(size for thread, size in sizer.distinct.items() if thread not in living)
     return _Sharing(max(round(shared * ends[-1] / heads), 0) if heads else 0, lent, heads)
 
 
 def _sample(total: int, count_max: int) -> list[int]:
-    """Return which of `total` to measure: the middle, the middles of both halves, and so on.
+    """Return the indices to measure of `total` items: the middle one, the middles of both halves, and so on.
 
-    So any first part of the list is spread evenly, wherever the measuring has to stop.
+    So the items are spread evenly, wherever the measurement has to stop.
     """
     order: dict[int, None] = {}
     parts = 1

@@ -110,7 +110,7 @@ class Store(Threads, OldStoreNames):
     def remote(self) -> Any:
         """The `statelog.fleet.owning.Owner` that ships this store of a fleet. Raises UsageError without a fleet."""
         if self._engine.remote is None:
-            message = "this store is not one of a fleet, which would ship it: statelog.fleet.connect(...).open(...)"
+            message = "this store does not belong to a fleet that ships it: statelog.fleet.connect(...).open(...)"
             raise UsageError(message, path=str(self.path))
         return self._engine.remote
 
@@ -272,7 +272,7 @@ class Store(Threads, OldStoreNames):
         """Wait until a record after `after`, from any process, is on the disk. Return False after a timeout."""
         check_lsn(after)
         check_timeout(timeout_s)
-        with self._session.read():  # it is open, and in this process
+        with self._session.read():  # Check that the store is open, in this process.
             pass
         return self._engine.store_file.wake.wait(after, timeout_s)
 
@@ -326,7 +326,7 @@ class Store(Threads, OldStoreNames):
         Raises:
             UsageError: an argument is not valid. Facts: argument, value.
             FormatError: a file that is not an index has the name of the index. Facts: path, journal.
-            StoreLockedError: another process writes the index all the time allowed. StoreFullError: the disk is full.
+            StoreLockedError: another process writes the index until the timeout. StoreFullError: the disk is full.
         """
         from statelog.store.search import search
 
@@ -459,9 +459,9 @@ class Store(Threads, OldStoreNames):
         are not checked.
 
         Args:
-            size_bytes_max: of the value as one CBOR item; see `Checkpoint.size`.
-            items_max: of a list, a dict or a set; of a state, the number of its channels. With neither, this limit
-                is removed.
+            size_bytes_max: the maximum size of the value as one CBOR item; see `Checkpoint.size`.
+            items_max: the maximum number of items of a list, a dict or a set, or of channels of a state. With neither,
+                this limit is removed.
             channel: the channel. By default, the whole state.
             threads: a pattern of thread ids, as for file names.
             warns: whether the limit only warns. A channel may have one limit that warns, and one that does not.

@@ -312,7 +312,9 @@ class Thread(Written[S, W]):
         written = b"" if callable(prepared) else written_item(prepared)
         expected = seen(expected_version) if isinstance(expected_version, Checkpoint) else expected_version
         guard = self._session.owner.guard
-        if guard is not None and not is_guarded and not callable(prepared):  # before the commit takes its lock
+        if (
+            guard is not None and not is_guarded and not callable(prepared)
+        ):  # Do this before the commit acquires its lock.
             prepared, metadata_item = writer.guarded(guard, self._id, prepared, metadata_item)
             is_guarded = True
         work: Callable[[Batch], Head] = partial(
@@ -343,7 +345,7 @@ class Thread(Written[S, W]):
                 if frameworks.is_line(self._branch):
                     raise frameworks.refused(self._id)
             elif main is not None and main.event.version > 0 and not self._has_branches:
-                self._kept = False  # LangGraph puts nothing on top of it
+                self._kept = False  # LangGraph does not continue it.
         writes = prepared(batch.reader(), batch.head(thread, branch)) if callable(prepared) else prepared
         if self._schema.lineage is not None:
             writes, written = self._with_migration(batch, thread, branch, writes, written, is_guarded=is_guarded)
@@ -417,14 +419,14 @@ class Thread(Written[S, W]):
         return declared_tree(self._session, self._id, event, self._declared, workspace, in_commit=True)
 
     def _checkpoint_made(self, outcome: Outcome) -> Checkpoint[S]:
-        """Return a checkpoint that is durable: what fails from here on must not look as if it were not."""
+        """Return the checkpoint of a commit. The commit is done, so a failure of its policy must not raise."""
         try:
             if self._branch_number is None or self._missing_specs:
                 self._learn()
             head = outcome if type(outcome) is Head else outcome.head
             if not (head.event.version + 1) % POLICY_STEP_VERSIONS:
                 self._session.after_commit(head)
-        except StatelogError:  # see above
+        except StatelogError:  # The commit is done.
             pass
         limits = self._session.owner.limits
         if limits is not None:
@@ -434,7 +436,7 @@ class Thread(Written[S, W]):
         )
 
     def _mountable(self, fence: Fence | None = None) -> Mountable:
-        """Return what mounts use of this thread."""
+        """Return the parts of this thread that mounts use."""
         from statelog.store.mount import Mountable
 
         return Mountable(
@@ -469,7 +471,7 @@ class Thread(Written[S, W]):
 
         Raises:
             CheckpointNotFoundError, ExpiredError: the checkpoint does not exist or was removed.
-            ConflictError: the head is another than `expected_version`.
+            ConflictError: the head is not at `expected_version`.
             UsageError: LangGraph keeps the thread, and the target is not one of its root checkpoints, or cannot be
                 copied. The message says how to go back.
         """
@@ -615,7 +617,7 @@ class Thread(Written[S, W]):
         return self._wrap(head)
 
     def _at_or_below(self, shown: Checkpoint[S], target: Target) -> Checkpoint[S]:
-        """Return what a target names if a checkpoint is the head: versions count from it, times do not pass it."""
+        """Return the target on a branch that ends at `shown`. Versions count from there, and times do not pass it."""
         line = self.checkout(shown.branch)
         if type(target) is int:
             version = target if target >= 0 else target + shown.version + 1
@@ -822,7 +824,7 @@ class Thread(Written[S, W]):
         return number is not None
 
     def _resolve_line(self, view: View, lsn: int) -> None:
-        """Take the line on which LangGraph has put the checkpoint of this id, if the branch is the id of one."""
+        """If the branch is the id of a checkpoint of LangGraph, use the line with this checkpoint."""
         from statelog.store.targets import find_named
 
         found = find_named(view, lsn, self._branch)
@@ -847,7 +849,7 @@ class Thread(Written[S, W]):
         return self._ids(view) if self._resolve(view) else None
 
     def _ids_at_commit(self, batch: Batch) -> tuple[int, int]:
-        """Return (thread, branch); whose head is remembered from the last commit is there."""
+        """Return (thread, branch). A branch whose head is remembered from the last commit exists."""
         if self._session.is_final and (self._lsn, self._branch_number) in batch.memory.heads:
             assert self._lsn is not None
             assert self._branch_number is not None
@@ -855,7 +857,7 @@ class Thread(Written[S, W]):
         return self._ids(batch.view)
 
     def _ids_for_writing(self, batch: Batch) -> tuple[int, int]:
-        """Return (thread, branch), the thread created and its schema recorded if need be."""
+        """Return (thread, branch). Create the thread and record its schema if necessary."""
         if self._session.is_final and not self._missing_specs and self._branch_number is not None:
             assert self._lsn is not None
             row = batch.memory.rows.get(self._lsn)
@@ -863,7 +865,7 @@ class Thread(Written[S, W]):
                 self._check_still_open(batch)
             return self._lsn, self._branch_number
         self._check_not_deleted(batch.view)
-        # Nothing is remembered here: the batch may come to nothing, or be run again.
+        # Remember nothing here, because the batch may fail or run again.
         lsn = batch.view.thread_lsn(self._id)
         if lsn is None:
             if self._branch != MAIN:

@@ -1,8 +1,8 @@
-"""Transactions over several threads: all or nothing.
+"""Transactions over several threads, which are committed as a whole or not at all.
 
-What is done inside is staged at once, on the state as it is then, so that errors and results appear where the code is.
-No lock is held in between. If nobody has committed meanwhile, the end commits what is staged. Otherwise the end does it
-all again, on the state as it is then: so far it was a rehearsal.
+Each operation is staged at once on the present state, so that its result or error appears in the code that calls it. No
+lock is held between operations. If nobody has committed meanwhile, the end commits the staged records. Otherwise the
+operations so far were a rehearsal, and the end runs them again on the state at that time.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PROVISIONAL_LSN = 1 << 62
-"""Records are numbered from here once others have committed, so that none is taken for one of theirs."""
+"""The first LSN of records in a rehearsal. It is so high that no record is confused with a committed one."""
 
 
 class _Snapshot:
-    """What a rehearsal reads: one moment of the store for each operation, and none in between."""
+    """The store as a transaction reads it. Each operation reads one snapshot, and none is open between operations."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -53,7 +53,7 @@ class _Snapshot:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Read one moment of the store for a while; within such a while, the same."""
+        """Hold a snapshot of the store during the `with` block. A nested block uses the same snapshot."""
         if self._open is not None:
             yield
             return
@@ -70,7 +70,7 @@ class _Snapshot:
 
     @property
     def id(self) -> int | None:
-        """The store's last commit at this moment."""
+        """The store's last commit in the snapshot."""
         return self._id
 
     def get_index(self, key: bytes) -> bytes | None:
@@ -93,7 +93,7 @@ class _Snapshot:
 
 
 class _Sequel:
-    """What is to follow an operation once it is committed."""
+    """A function that follows an operation after its commit."""
 
     __slots__ = ("_follow", "_result")
 
@@ -102,19 +102,19 @@ class _Sequel:
         self._follow = follow
 
     def settle(self, result: Any) -> None:
-        """Remember what the operation has returned in the end."""
+        """Store the final result of the operation."""
         self._result = result
 
     def abandon(self) -> None:
-        """Nothing follows."""
+        """Do nothing."""
 
     def follow(self) -> None:
-        """Do it."""
+        """Call the function with the result."""
         self._follow(self._result)
 
 
 class TransactionSession:
-    """What threads of a transaction read and write: what is staged so far."""
+    """The session of a transaction. Its reads see the operations that were staged so far."""
 
     is_final = is_flushed_at_commit = False
 
@@ -126,20 +126,20 @@ class TransactionSession:
         self._snapshot = _Snapshot(engine)
         self._staged: Batch | None = None
         self._staged_over: int | None = None
-        """The store's commit that it goes on from; None once it can be a rehearsal alone."""
+        """The commit on which the records are staged; None if they are only a rehearsal."""
         self._former: Batch | None = None
-        """What was staged before others committed: objects that were handed out then read their nodes in it."""
+        """The batch before others committed. Objects that were returned then read their nodes from it."""
         self._is_durable = self._is_remote = False
 
     def check_open(self) -> None:
-        """Refuse what comes after the end."""
+        """Raise UsageError if the transaction has ended."""
         if not self.is_open:
             message = "the transaction has ended"
             raise UsageError(message)
 
     @contextmanager
     def read(self) -> Iterator[View]:
-        """View the state as the transaction has it so far; after its end, the store."""
+        """Open a view of the state in the transaction. After the end, open a view of the store."""
         self._check_kept()
         if self.is_open:
             with self._staging() as batch:
@@ -153,7 +153,7 @@ class TransactionSession:
         return None
 
     def workspace(self) -> Workspace:
-        """Return a reader of nodes, those made here included."""
+        """Return a reader of nodes, including staged ones."""
         return Workspace(self._read_node)
 
     def _read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Any:
@@ -170,7 +170,7 @@ class TransactionSession:
         *,
         is_flushed: bool = True,  # noqa: ARG002 - the end is
     ) -> Provisional:
-        """Stage it, for the end."""
+        """Stage a checkpoint. The end of the transaction commits it."""
         self.check_open()
         with self._staging() as batch:
             outcome = Provisional(work(batch))
@@ -178,19 +178,19 @@ class TransactionSession:
         return outcome
 
     def after_commit(self, head: Head) -> None:
-        """Nothing yet: the end of the transaction sees to it."""
+        """Do nothing, because the end of the transaction applies policies."""
 
     def flush(self) -> None:
         """Flush at the end."""
         self._is_durable = True
 
     def make_durable(self, *, is_remote: bool) -> None:
-        """Flush at the end; wait there until it is outside, too."""
+        """Flush at the end. If `is_remote`, also wait there until the commit is shipped."""
         self._is_durable = True
         self._is_remote = self._is_remote or is_remote
 
     def act(self, work: Callable[[Batch], T]) -> T:
-        """Stage it, for the end."""
+        """Stage `work`. The end of the transaction commits it."""
         self.check_open()
         with self._staging() as batch:
             result = work(batch)
@@ -198,7 +198,7 @@ class TransactionSession:
         return result
 
     def act_and_follow(self, work: Callable[[Batch], T], follow: Callable[[T], object]) -> T:
-        """Stage it, for the end; with what it returns there something follows. If that fails, it is as after a kill."""
+        """Stage `work`. After the commit, call `follow` with its final result. A failure of `follow` is ignored."""
         self.check_open()
         with self._staging() as batch:
             result = work(batch)
@@ -207,7 +207,7 @@ class TransactionSession:
 
     @contextmanager
     def _staging(self) -> Iterator[Batch]:
-        """Lend the batch that everything is staged in, over one moment of the store."""
+        """Lend the batch in which everything is staged, over a snapshot of the store."""
         with self._snapshot.hold():
             if self._staged is not None and self._staged_over not in {None, self._snapshot.id}:
                 self._former, self._staged = self._staged, None
@@ -218,12 +218,12 @@ class TransactionSession:
             try:
                 yield staged
             except BaseException:
-                if len(staged.staged) != count:  # An operation has failed behind the first record that it staged.
+                if len(staged.staged) != count:  # An operation has failed after it staged a record.
                     self._former, self._staged = staged, None
                 raise
 
     def _begin(self) -> Batch:
-        """Return a batch with all that was done so far: a rehearsal, if others have committed since the first of it."""
+        """Return a batch with all operations so far. It is a rehearsal if others have committed since the first one."""
         if self._former is None:
             self._staged_over = self._snapshot.id
             memory = self._engine.committer.memory_of(self._staged_over) or Memory(read_log_end(self._snapshot))
@@ -242,7 +242,7 @@ class TransactionSession:
     # --- the end ------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Commit all of it at once."""
+        """Commit all operations at once."""
         self.is_open = False
         if not self._operations:
             return
@@ -260,7 +260,7 @@ class TransactionSession:
         for (_operation, outcome), result in zip(self._operations, results or (), strict=results is not None):
             if outcome is not None:
                 outcome.settle(result)
-        # All of it is durable: whatever fails from here on must not look as if it were not.
+        # Everything is committed, so later failures are ignored.
         for _operation, outcome in self._operations:
             with contextlib.suppress(Exception):
                 if isinstance(outcome, _Sequel):
@@ -269,7 +269,7 @@ class TransactionSession:
                     apply_policy(self._engine, outcome.head.event.thread, outcome.head.event.version)
 
     def abandon(self) -> None:
-        """Do nothing of it."""
+        """Discard all operations."""
         self.is_open = False
         self._is_abandoned = True
         for _operation, outcome in self._operations:
@@ -282,9 +282,9 @@ class TransactionSession:
 
 
 class Transaction(Threads):
-    """Commits to several threads that happen together at the end of the `with` block.
+    """A transaction. Its operations are committed together at the end of the `with` block.
 
-    Checkpoints made inside have provisional LSN, time and id until then.
+    Until then, new checkpoints have provisional LSNs, times and ids.
     """
 
     def __init__(self, session: TransactionSession) -> None:
@@ -297,7 +297,7 @@ class Transaction(Threads):
     def board(
         self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
     ) -> Board:
-        """Return the board: what is done to it happens at the end, with all else. Versions are provisional until then.
+        """Return the board. Writes to it are committed at the end, and their versions are provisional until then.
 
         See `Store.board`.
         """
@@ -306,16 +306,16 @@ class Transaction(Threads):
 
     @renamed_keyword("reborn", "recreate")
     def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:
-        """Copy a thread, also one that this transaction has made or changed; see `Store.copy_thread`."""
+        """Copy a thread, which this transaction may have created or changed. See `Store.copy_thread`."""
         return copy_thread(self._session, source, target, recreate=recreate)
 
     def delete_thread(self, id: str) -> None:
-        """Delete a thread at the end, also one that this transaction has changed; see `Store.delete_thread`.
+        """Delete a thread at the end. The transaction may have changed it. See `Store.delete_thread`.
 
         The same transaction may re-create the thread (`thread(id, recreate=True)`).
 
         Raises:
-            ThreadNotFoundError: no such thread. ThreadDeletedError: deleted already.
+            ThreadNotFoundError: the thread does not exist. ThreadDeletedError: it is already deleted.
         """
         check_thread_id(id)
         engine = self._session.owner

@@ -1,4 +1,4 @@
-"""Views whose values are what the schema says: models, dataclasses and members of enums, made as they are read."""
+"""Views whose values have the types of the schema: models, dataclasses and members of enums, created on access."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 def typed_state(state: MapView, readings: Mapping[str, Shape]) -> MapView:
-    """Return a state that gives values as its schema says; itself where that is as they are stored."""
+    """Return a state whose values have the types of its schema. If all are stored as they are, return the state."""
     return TypedState(state, readings) if readings else state
 
 
 def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
-    """Return a stored value as its type says; of a list or dict, a view that does so item by item.
+    """Return a stored value as an object of its type. A list or dict becomes a view that converts each item.
 
     Raises:
-        ValidationError: it was written under another declaration. Facts: channel, path, reason.
+        ValidationError: the value was written with another declaration. Facts: channel, path, reason.
     """
     if shape is None or shape.load is None:
         return value
@@ -44,14 +44,14 @@ def typed_value(channel: str, shape: Shape | None, value: Any) -> Any:
         reason = error.reason if isinstance(error, MisfitError) else str(error)
         path = error.path.replace("value", channel, 1) if isinstance(error, MisfitError) else channel
         message = (
-            f"{path}: what is stored does not fit the schema (any more): {reason}."
-            " A thread opened without schema= gives it as it is stored"
+            f"{path}: the stored value does not fit the schema (any more): {reason}."
+            " A thread opened without schema= returns it as stored"
         )
         raise ValidationError(message, channel=channel, path=path, reason=reason) from error
 
 
 class TypedList(ListView):
-    """A stored list whose items are made as they are read."""
+    """A stored list whose items are converted when they are read."""
 
     __slots__ = ("_channel", "_items")
 
@@ -86,7 +86,7 @@ class TypedList(ListView):
 
 
 class TypedMap(MapView):
-    """A stored dict whose values are made as they are read."""
+    """A stored dict whose values are converted when they are read."""
 
     __slots__ = ("_channel", "_items")
 
@@ -116,7 +116,7 @@ class TypedMap(MapView):
 
 
 class TypedState(TypedMap):
-    """A state: each channel has a type of its own."""
+    """A state, in which each channel has its own type."""
 
     __slots__ = ("_readings",)
 

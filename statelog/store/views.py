@@ -1,10 +1,10 @@
-"""Read-only views of stored lists and dicts: they read what is asked for, when it is.
+"""Read-only views of stored lists and dicts, which read items on access.
 
-A view holds no transaction and no memory of the file: it reads nodes one by one, and
-keeps showing the version it was made of.
+A view holds no transaction and no memory of the file. It reads nodes one by one, and always shows the version for which
+it was created.
 
-What a value comes as does not depend on its size. A channel's value that is a list or dict comes as a view. What is
-in a view comes plain and whole, a copy of the caller's own. In a `lazy` view, what is large comes as a view again.
+The type of a value does not depend on its size. A list or dict that is the value of a channel is returned as a view.
+The items of a view are plain, independent copies. In a `lazy` view, large lists and dicts are views again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from statelog.tree.value import is_tree, open_root, read_item, read_items, tree_
 
 
 def _view_value(workspace: Workspace, slot: Slot, *, is_channel: bool, is_lazy: bool) -> Any:
-    """Return a stored value; a channel's list or dict as a view, and in a lazy view a large one too."""
+    """Return a stored value. A channel's list or dict becomes a view, and so does a large one in a lazy view."""
     item = slot.data
     if item[0] >= REF_BYTE_MIN:
         if (is_channel or is_lazy) and is_tree(slot):
@@ -43,12 +43,12 @@ def _view_value(workspace: Workspace, slot: Slot, *, is_channel: bool, is_lazy: 
 
 
 def channel_value(workspace: Workspace, slot: Slot) -> Any:
-    """Return the value of a channel as a state has it: a list or dict as a view, others plain."""
+    """Return the value of a channel in a state: a list or dict as a view, other values plain."""
     return _view_value(workspace, slot, is_channel=True, is_lazy=False)
 
 
 def _view_values(workspace: Workspace, slots: list[Slot], *, is_lazy: bool) -> list[Any]:
-    """Return the values of items as `_view_value` does; leaves are read in one go."""
+    """Return the values of items like `_view_value`. Leaves are read together."""
     trees = [is_tree(slot) for slot in slots]
     items = read_items(workspace, [slot for slot, is_one in zip(slots, trees, strict=True) if not is_one])
     plain = cbor.decode_all(items)
@@ -62,23 +62,23 @@ def _view_values(workspace: Workspace, slots: list[Slot], *, is_lazy: bool) -> l
 
 
 def _is_same_tree(mine: object, theirs: object) -> bool:
-    """Whether two sources of views are stored trees of one content: then nothing in them need be compared."""
+    """Return True if two sources of views are stored trees with equal digests, which need no comparison."""
     return isinstance(mine, Tree) and isinstance(theirs, Tree) and mine.node.content == theirs.node.content
 
 
 def find_text(tree: Tree, key: object) -> Slot | None:
-    """Return the slot under a key of a stored dict; None for what is no key, or not there."""
+    """Return the slot under a key of a stored dict, or None if the key is missing or not valid."""
     if not isinstance(key, str):
         return None
     try:
         item = cbor.encode(str.__str__(key))
-    except ValueTypeError:  # a lone surrogate: never stored
+    except ValueTypeError:  # A lone surrogate is never stored.
         return None
     return tree.find(item)[1]
 
 
 def position_in(size: int, index: SupportsIndex) -> int:
-    """Return the position of an index in a list of this size. Raises IndexError, TypeError: as a list's."""
+    """Return the position of an index in a list of some size. Raises IndexError and TypeError, like a list."""
     try:
         number = operator.index(index)
     except TypeError:
@@ -92,7 +92,7 @@ def position_in(size: int, index: SupportsIndex) -> int:
 
 
 class ListView(Sequence[Any]):
-    """A stored list, to read. What it makes (slices, `+`, `*`, copies, pickles) is a plain list, read in one go."""
+    """A read-only view of a stored list. Slices, `+`, `*`, copies and pickles are plain lists, read at once."""
 
     __slots__ = ("_is_lazy", "_source")
     __hash__ = None  # type: ignore[assignment]  # as list
@@ -103,7 +103,7 @@ class ListView(Sequence[Any]):
 
     @property
     def lazy(self) -> ListView:
-        """The same list; large lists and dicts in it come as views, which read what is asked for."""
+        """The same list, in which large lists and dicts are views."""
         return ListView(self._source, is_lazy=True)
 
     def __len__(self) -> int:
@@ -220,7 +220,7 @@ def _is_no_list(value: object) -> bool:
 
 
 class MapView(Mapping[str, Any]):
-    """A stored dict, to read. What it makes (`|`, copies, pickles) is a plain dict, read in one go."""
+    """A read-only view of a stored dict. `|`, copies and pickles are plain dicts, which are read at once."""
 
     __slots__ = ("_is_lazy", "_is_state", "_source")
     __hash__ = None  # type: ignore[assignment]  # as dict
@@ -232,7 +232,7 @@ class MapView(Mapping[str, Any]):
 
     @property
     def lazy(self) -> MapView:
-        """The same dict; large lists and dicts in it come as views, which read what is asked for."""
+        """The same dict, in which large lists and dicts are views."""
         return MapView(self._source, is_state=self._is_state, is_lazy=True)
 
     def __getitem__(self, key: str) -> Any:
@@ -267,11 +267,11 @@ class MapView(Mapping[str, Any]):
         return KeysView(self)
 
     def items(self) -> ItemsView[str, Any]:
-        """Return (key, value) pairs; some neighbours at a time are read in one go."""
+        """Return (key, value) pairs. Some neighbours are read at a time."""
         return _Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """Return the values; some neighbours at a time are read in one go."""
+        """Return the values. Some neighbours are read at a time."""
         return _Values(self)
 
     def _pairs(self) -> Iterator[tuple[str, Any]]:
@@ -299,7 +299,7 @@ class MapView(Mapping[str, Any]):
 
     @property
     def tree(self) -> Tree | None:
-        """The tree behind it, None for a small dict (internal)."""
+        """The stored tree, or None for a small dict (internal)."""
         return self._source if isinstance(self._source, Tree) else None
 
     def __reversed__(self) -> Iterator[str]:
@@ -353,7 +353,7 @@ def _plain_map(value: MapView | dict[str, Any]) -> dict[str, Any]:
 
 
 class _Items(ItemsView[str, Any]):
-    """The pairs of a map, read run by run instead of key by key."""
+    """The pairs of a map, of which some neighbours are read at a time."""
 
     _mapping: MapView
 
@@ -362,7 +362,7 @@ class _Items(ItemsView[str, Any]):
 
 
 class _Values(ValuesView[Any]):
-    """The values of a map, read run by run instead of key by key."""
+    """The values of a map, of which some neighbours are read at a time."""
 
     _mapping: MapView
 
@@ -375,12 +375,12 @@ def _copied(value: Any) -> Any:
         return value
     try:
         return cbor.decode(cbor.encode(value))
-    except ValueTypeError:  # a value of a codec that is not registered here, in `cbor.reading_unregistered`
+    except ValueTypeError:  # A value of an unregistered codec, in `cbor.reading_unregistered`.
         return copy.deepcopy(value)
 
 
 def state_view(workspace: Workspace, digest: bytes, lsn: int, number: int) -> MapView:
-    """Return the state under a root: channel names to views of their values."""
+    """Return the state with a root: a view of channel names and values."""
     return MapView(Tree(workspace, workspace.read(ROOT, digest, lsn, number)), is_state=True)
 
 

@@ -86,7 +86,7 @@ class Sleeper:
         """Whether the check that woke the task has raised. The task has to check the condition itself."""
         self.ticket = 0
         self.error: StatelogError | None = None
-        """The error that ended the thread: the store is closed, or cannot be read. None while there is none."""
+        """The error that ended the thread, because the store is closed or cannot be read; None if there was none."""
 
 
 class _Line:

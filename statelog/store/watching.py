@@ -1,4 +1,4 @@
-"""Watches: what happens to entries of the board, as it happens."""
+"""Watches, which report events of entries of the board."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ _FOREVER_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What has happened to an entry."""
+    """A change of an entry."""
 
     kind: str
     """`set`, `delete`, `expire`, `claim`, `renew`, `release`, `complete`, `fail`, `dead`, `rollback`; or `progress`."""
     key: str | None
-    """None of `progress`."""
+    """The key of the entry; None for `progress`."""
     old: Any
-    """The value before; None if there was no entry, or what it was was let go."""
+    """The value before; None if there was no entry, or retention has removed its record."""
     new: Any
-    """The value now; None if there is no entry. Of `complete` the result."""
+    """The value now; None if there is no entry. For `complete`, the result."""
     version: int
-    """LSN of its record."""
+    """The LSN of the record."""
     cursor: str
-    """`watch(after=cursor)` goes on behind it."""
+    """The position behind the event: `watch(after=cursor)` continues there."""
     agent: str | None
-    """Who did it."""
+    """The agent that made the change, or None."""
     time: datetime | None
     more: bool = False
-    """Whether the next event of this watch is of the same commit."""
+    """Whether the next event of this watch belongs to the same commit."""
 
 
 class Watch:
-    """Events of the entries that a pattern fits, in the order of the log: an iterator, and a context manager.
+    """An iterator of the events of entries that match a pattern, in the order of the log. Also a context manager.
 
-    Each event comes once, and none is left out, deletes and expiries included; what is handed out is on the disk.
-    It has no transaction open while the caller works. One thread at a time may use it.
+    Each event comes exactly once, including deletions and expiries, and is on the disk before it is returned. No
+    transaction is open while the caller works. One OS thread at a time may use a watch.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Watch:
             with session.read() as view:
                 if after is not None:
                     check_kept(view, board or 0, start, until)
-                else:  # No event is left out from here on.
+                else:  # From here on, every event is returned.
                     at = max(at, last_lost(view, board or 0, start, until))
         self._subscription = Subscription(pattern, at, board)
         self._dispatcher = dispatcher_of(session)
@@ -101,7 +101,7 @@ class Watch:
         return self
 
     def __next__(self) -> Event:
-        """Return the next event; wait for it, if the watch follows. Raises CursorExpiredError, ClosedError."""
+        """Return the next event. Wait for it if the watch follows. Raises CursorExpiredError, ClosedError."""
         while not self._page:
             page = self.next_page()
             if page is None:
@@ -153,7 +153,7 @@ class Watch:
         return bool(self._subscription.queue) or self._dispatcher.is_behind(self._subscription)
 
     def _silence(self, now_s: float) -> list[Event] | None:
-        """Return what there is to say when nothing has happened for long: where the watch is, or that it ends."""
+        """Return a `progress` event after a long time without events, or None if the watch has timed out."""
         if self._timeout_s is not None and now_s >= self._heard_s + self._timeout_s:
             return None
         self._said_s = now_s
@@ -205,7 +205,7 @@ class Watch:
         )
 
     def close(self) -> None:
-        """End the watch, also for a thread that waits in it; harmless when repeated."""
+        """End the watch, even while an OS thread waits in it. A second call does nothing."""
         self._is_closed = True
         self._page.clear()
         self._dispatcher.leave(self._subscription)
@@ -219,6 +219,6 @@ class Watch:
         self.close()
 
     def __del__(self) -> None:
-        """Leave the dispatcher, which else would go on for a watch that nobody has."""
+        """Leave the dispatcher, which would otherwise keep working for a dropped watch."""
         if hasattr(self, "_dispatcher"):
             self.close()

@@ -1,4 +1,4 @@
-"""What a commit is given, checked and encoded before it takes the lock."""
+"""Checks and encodes the arguments of a commit before it acquires the lock."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ if TYPE_CHECKING:
 _TEXT_ONLY = frozenset((str,))
 
 NO_METADATA = b"\xa0"
-"""The item of none."""
+"""The encoded item of empty metadata."""
 
 
 def check_thread_id(thread_id: str) -> None:
-    """Refuse a thread id that cannot be part of a key."""
+    """Raise an error for a thread id that cannot be part of a key."""
     check_name("thread id", thread_id, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
 
 
 def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
-    """Return metadata's item."""
+    """Return the encoded item of metadata."""
     if metadata is None:
         return NO_METADATA
     if not isinstance(metadata, Mapping):
-        message = f"metadata is a dict, not {type(metadata).__name__}"
+        message = f"metadata must be a dict, not {type(metadata).__name__}"
         raise UsageError(message, argument="metadata", value=metadata)
     for key in metadata:
         if type(key) is not str:
             kind = full_name(type(key))
-            message = f"metadata: its keys are str, not {kind}: {key!r:.80}"
+            message = f"metadata: its keys must be str, not {kind}: {key!r:.80}"
             raise ValueTypeError(message, path="metadata", type=kind)
         if key == SCHEMA_KEY:
-            message = f"metadata: {key!r} is the library's own: the schema of the thread sets it"
+            message = f"metadata: {key!r} is reserved: the schema of the thread sets it"
             raise UsageError(message, argument="metadata", value=key)
-    item = cbor.encode(dict(metadata), path="metadata", around=1)  # its record is around it, and counts 1
+    item = cbor.encode(dict(metadata), path="metadata", around=1)  # The record adds one level of nesting.
     if len(item) > METADATA_SIZE_BYTES_MAX:
         message = f"metadata of {len(item)} bytes, at most {METADATA_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, path="metadata", actual=len(item), limit=METADATA_SIZE_BYTES_MAX)
@@ -57,7 +57,7 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
 
 
 def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
-    """Return the updates of one commit, validated and encoded, one write a channel."""
+    """Validate and encode the updates of one commit. Return one write for each channel of each update."""
     prepared: list[Write] = []
     channels = schema.channels
     for update in writes:
@@ -67,7 +67,7 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
             if channel not in channel_keys:
                 channel_key(channel)
             if value is DROP:
-                schema.reducer(channel)  # raises where there is no such channel
+                schema.reducer(channel)  # It raises if the channel is not declared.
                 prepared.append(Removal(channel))
                 continue
             declared = channels.get(channel)
@@ -81,7 +81,7 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
 
 
 def written_item(prepared: Sequence[Write]) -> bytes:
-    """Return the item of the channels written, sorted."""
+    """Return the encoded list of the written channels, sorted."""
     names = tuple(map(_channel_of, prepared))
     return _names.get(names) or encode_names(names)
 
@@ -92,7 +92,7 @@ _channel_of = attrgetter("channel")
 _NAMES_MAX = 1024
 
 _names: dict[tuple[str, ...], bytes] = {}
-"""Items of channels, in the order they are written in: all are forgotten when there are more."""
+"""Encoded lists by the channels in the order of their writes. If there are too many, all are dropped."""
 
 
 def encode_names(names: tuple[str, ...]) -> bytes:

@@ -113,11 +113,11 @@ def test_a_fleet_that_is_closed_before_its_stores_ships_what_they_have(machine):
 
 def test_remote_without_a_fleet(tmp_path):
     with statelog.open(tmp_path / "alone.state") as alone:
-        with pytest.raises(UsageError, match="not one of a fleet"):
+        with pytest.raises(UsageError, match="does not belong to a fleet"):
             say(alone, 1, durable="remote")
-        with pytest.raises(UsageError, match="not one of a fleet"):
+        with pytest.raises(UsageError, match="does not belong to a fleet"):
             _ = alone.remote
-        with pytest.raises(UsageError, match="durable is"):
+        with pytest.raises(UsageError, match="durable must be"):
             say(alone, 1, durable="far away")
 
 

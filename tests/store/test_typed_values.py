@@ -276,7 +276,7 @@ def test_a_mount_refuses_what_does_not_fit(refused, store, thread, change, where
 def test_what_was_stored_under_another_declaration_is_told_and_readable(store):
     store.thread("t").commit({"user": {"nick": "ann"}})
     state = store.thread("t", schema=State).state
-    with pytest.raises(ValidationError, match=r"user\.nick: what is stored does not fit the schema .* without schema="):
+    with pytest.raises(ValidationError, match=r"user\.nick: the stored value does not fit .* without schema="):
         state["user"]
     assert store.thread("t").state["user"] == {"nick": "ann"}
 
