@@ -1,4 +1,4 @@
-"""Answers of screens as JSON: handlers run in worker threads, and errors of the store keep their facts."""
+"""JSON answers of screens. Handlers run in worker threads, and errors of the store keep their facts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 Read = Callable[["Request"], Any]
-"""Answers a GET: takes the request, returns what `json.dumps` takes."""
+"""Answers a GET: takes the request, and returns a value for `json.dumps`."""
 Write = Callable[["Request", Mapping[str, Any]], Any]
-"""Answers a POST: takes the request and its JSON object, returns what `json.dumps` takes."""
+"""Answers a POST: takes the request and its JSON object, and returns a value for `json.dumps`."""
 Endpoint = Callable[["Request"], "Awaitable[Response]"]
 
 BODY_SIZE_BYTES_MAX = 4 << 20
-"""The size of a request. Edits of one value fit; a larger one belongs in a program."""
+"""The maximum size of a request. It is enough for edits of one value."""
 _LIST_LIMIT_MAX = 500
 
 _STATUS = (
@@ -84,13 +84,13 @@ def _decode(body: bytes) -> dict[str, Any]:
         message = f"the request is not JSON: {error}"
         raise UsageError(message) from None
     if not isinstance(decoded, dict):
-        message = f"the request is a JSON object, not {type(decoded).__name__}"
+        message = f"the request must be a JSON object, not {type(decoded).__name__}"
         raise UsageError(message)
     return decoded
 
 
 def as_json(document: object, status: int = 200) -> Response:
-    """Return a JSON response, in ASCII: no character of it depends on an encoding."""
+    """Return a JSON response in ASCII, so that no character depends on an encoding."""
     return Response(json.dumps(document, allow_nan=False), status, media_type="application/json")
 
 
@@ -114,28 +114,28 @@ def _plain(value: Any) -> Any:
 
 
 def whole_number(request: Request, name: str, default: int, *, maximum: int = 2**63) -> int:
-    """Return a query parameter that is a whole number from 0.
+    """Return a query parameter that is a non-negative int.
 
     Raises:
-        UsageError: it is not. Facts: argument, value.
+        UsageError: it is something else. Facts: argument, value.
     """
     text = request.query_params.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= maximum):
-        message = f"{name} is a whole number from 0 to {maximum}, not {text[:40]!r}"
+        message = f"{name} must be a whole number from 0 to {maximum}, not {text[:40]!r}"
         raise UsageError(message, argument=name, value=text[:40])
     return int(text)
 
 
 def page_limit(request: Request, default: int = 50) -> int:
-    """Return the `limit` of a list: how many items of it one answer has."""
+    """Return the query parameter `limit`: the maximum number of items of a list in one answer."""
     return min(max(whole_number(request, "limit", default), 1), _LIST_LIMIT_MAX)
 
 
 def cursor(request: Request, name: str = "after") -> str:
-    """Return the query parameter that says where a page of a list begins; empty for the first page."""
-    return str(request.query_params.get(name, ""))  # untyped without Starlette
+    """Return the cursor at which a page of a list begins; empty for the first page."""
+    return str(request.query_params.get(name, ""))  # It has no type if Starlette is missing.
 
 
 def needed(request: Request, name: str) -> str:
@@ -151,22 +151,22 @@ def is_set(request: Request, name: str) -> bool:
     """Return True if a query parameter is 1. Raise UsageError if it is neither 0 nor 1."""
     text = request.query_params.get(name, "0")
     if text not in ("0", "1"):
-        message = f"{name} is 0 or 1, not {text[:40]!r}"
+        message = f"{name} must be 0 or 1, not {text[:40]!r}"
         raise UsageError(message, argument=name, value=text[:40])
     return bool(text == "1")
 
 
 def text_of(body: Mapping[str, Any], name: str) -> str:
-    """Return a text of the object of a POST. Raise UsageError if it is missing, empty or something else."""
+    """Return a text in the object of a POST. Raise UsageError if it is missing, empty or not a text."""
     value = body.get(name)
     if not isinstance(value, str) or not value:
-        message = f"{name} is a text, not {value!r:.40}"
+        message = f"{name} must be a text, not {value!r:.40}"
         raise UsageError(message, argument=name)
     return value
 
 
 def json_of(body: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a JSON text of the object of a POST; None if it is missing or empty.
+    """Return the value of a JSON text in the object of a POST, or None if it is missing or empty.
 
     Raises:
         UsageError: the text is not JSON. Facts: argument.

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
 
 _OWN = "durable/"
-"""The keys of durable runs begin so. The screen of runs shows what they mean."""
+"""The prefix of the keys of durable runs, which the screen of runs shows."""
 _WILD = frozenset("*?")
 _HISTORY_SKIPPED_MAX = 10_000
-"""Records of a key that a page of its history may skip. A history is read from its end."""
+"""The maximum number of records that a page of a key's history skips. A history is read from its end."""
 
 
 def routes(inspected: Inspected) -> list[Route]:
@@ -78,13 +78,13 @@ def now() -> str:
 def list_entries(board: Board, *, prefix: str, after: str, limit: int) -> dict[str, Any]:
     """Return a page of entries, sorted by key. Entries of durable runs are listed if the prefix begins with `durable/`.
 
-    If a record is damaged, the page has the entries one by one: those that are readable, and the error of each other.
+    If a record is damaged, each entry is read separately, and the page has an error for each unreadable one.
 
     Args:
         board: the board.
-        prefix: what keys begin with, or a pattern if it has `*` or `?`; empty for all keys.
-        after: `next` of the page before; empty for the first page.
-        limit: how many entries a page has.
+        prefix: the prefix of the keys, or a pattern with `*` or `?`; empty for all keys.
+        after: `next` of the previous page; empty for the first page.
+        limit: the maximum number of entries in the page.
 
     Raises:
         UsageError: `prefix` or `after` cannot be part of a key.
@@ -102,13 +102,13 @@ def _entries(board: Board, prefix: str, after: str, limit: int) -> list[Entry]:
     if prefix.endswith("/"):
         return board.list(f"{prefix}**", after=after, limit=limit)
     pattern = f"{_OWN}**" if prefix.startswith(_OWN) else "**"
-    exact = board.list(prefix) if prefix and not after else []  # `after` leaves out the key itself
+    exact = board.list(prefix) if prefix and not after else []  # `after` excludes the key itself.
     found = board.list(pattern, after=after or prefix, limit=limit)
     return [*exact, *(each for each in found if each.key.startswith(prefix))][:limit]
 
 
 def _rows_one_by_one(board: Board, prefix: str, after: str, limit: int) -> list[dict[str, Any]]:
-    """Return rows of entries whose keys the index has, each read on its own."""
+    """Return the rows of entries, each of which is read separately by its key in the index."""
     is_pattern = bool(_WILD.intersection(prefix))
     rows: list[dict[str, Any]] = []
     for key in _keys(board, "" if is_pattern else prefix[: prefix.rfind("/") + 1], after):
@@ -150,7 +150,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 def show_entry(board: Board, key: str, *, offset: int, limit: int) -> dict[str, Any]:
     """Return an entry with its value, and a page of its history, the newest record first.
 
-    `entry` is None if there is no entry. What cannot be read is in `problems`.
+    `entry` is None if there is no entry. `problems` has the errors of unreadable parts.
 
     Raises:
         UsageError: `key` is not a valid key.
@@ -172,13 +172,13 @@ def show_entry(board: Board, key: str, *, offset: int, limit: int) -> dict[str, 
 
 
 def _history(board: Board, key: str, limit: int) -> tuple[list[Entry], dict[str, Any] | None]:
-    """Return the last records of a key, down to the first one that cannot be read, and the error of that one."""
+    """Return the last records of a key, down to the first unreadable one, and the error of that one."""
     try:
         return board.history(key, limit=limit), None
     except CorruptionError as error:
         problem = error_document(error)
     readable: list[Entry] = []
-    low, high = 0, limit  # so many records are readable, and so many are not
+    low, high = 0, limit  # `low` records are readable, and `high` are not.
     while low + 1 < high:
         middle = (low + high) // 2
         try:
@@ -193,7 +193,7 @@ def _history(board: Board, key: str, limit: int) -> tuple[list[Entry], dict[str,
 
 
 def list_claims(board: Board, *, after: str, limit: int) -> dict[str, Any]:
-    """Return a page of claimed entries, sorted by key, those whose time is up, too."""
+    """Return a page of claimed entries, sorted by key, including those past their deadlines."""
     found = [each for each in board.claims() if each.key > after]
     rows = [_row(each) for each in found[:limit]]
     return {"claims": rows, "next": rows[-1]["key"] if len(found) > limit else None, "now": now()}

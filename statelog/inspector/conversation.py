@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 _TEXT_CHARACTERS_MAX = 8000
 _ARGUMENTS_CHARACTERS_MAX = 4000
 _PROBED = 3
-"""Items of a list in which a message is looked for."""
+"""The number of items of a list that are checked for a message."""
 
 
 def conversation(
     store: Store, checkpoint: Checkpoint, *, before: int, limit: int, known: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the messages of each channel that has some: the last `limit` below position `before`.
+    """Return the messages of each channel that has some: the last `limit` messages before the position `before`.
 
-    `known` has what channels have, or None of a channel without messages. It gets what it lacks.
+    `known` is a cache by channel: its messages, or None if it has none. Missing channels are added.
     """
     state = checkpoint.state.lazy
     known = {} if known is None else known
@@ -76,7 +76,7 @@ def _other(item: Any) -> Message:
 
 
 def _cut(message: Message) -> Message:
-    """Return a message with texts of the length that the page shows. `size` stays that of the whole text."""
+    """Return a message with texts cut to the length that the page shows. `size` is that of the whole text."""
     return message | {
         "text": message["text"][:_TEXT_CHARACTERS_MAX],
         "calls": [each | {"arguments": each["arguments"][:_ARGUMENTS_CHARACTERS_MAX]} for each in message["calls"]],

@@ -1,4 +1,4 @@
-"""A thread as one HTML file: the page's own modules, and the answers that the page asks for, without a server."""
+"""A thread as one HTML file, which has the modules of the page and all answers, and needs no server."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 VERSIONS_DEFAULT = 200
 _PAGE = 50
-"""The versions that `thread.js` asks for at once."""
+"""The number of versions that `thread.js` requests at once."""
 _PART_CHARACTERS_MIN = 60
-"""A shorter part costs less where it is than a reference to it."""
+"""Shorter parts are not replaced by references, which would be longer."""
 _REFERENCE_CHARACTERS = 16
 _ENTRY = "exported.js"
 _EXPORTED = Room(nodes=1500, items=200, characters=20_000, depth=12)
-"""The room of each answer: no server can be asked for the rest."""
+"""The room of each answer. It is large, because no server can return the rest."""
 
 _Asked = tuple[str, dict[str, Any]]
 
 
 def export_html(store: Store, thread: Thread, *, versions: int = VERSIONS_DEFAULT) -> str:
-    """Return a thread as one HTML file. It runs no script but its own, and asks no server.
+    """Return a thread as one HTML file. It runs only its own script, and contacts no server.
 
     Args:
         store: the store of the thread.
-        thread: on the branch that the file shows first.
-        versions: how many versions the file has of the branch that it shows first, from the head back. Of other
-            branches it has their own versions, up to as many of each.
+        thread: the thread, on the branch that the file shows first.
+        versions: the number of versions of this branch in the file, from the head back. The file also has up to as many
+            own versions of each other branch.
     """
     return cbor.decoded_loosely(partial(_export, store, versions=versions), thread)
 
@@ -72,7 +72,7 @@ def _export(store: Store, thread: Thread, *, versions: int) -> str:
 
 
 def _answers(store: Store, thread: Thread, versions: int, parts: _Parts) -> Iterator[tuple[_Asked, Any]]:
-    """Yield what the page asks for, with the answer."""
+    """Yield the requests of the page, each with its answer."""
     described, id, head = describe(thread), thread.id, thread.head
     yield ("store", {}), {"path": store.path.name, "allow_writes": False, "thread": id}
     if head is None:
@@ -91,17 +91,17 @@ def _answers(store: Store, thread: Thread, versions: int, parts: _Parts) -> Iter
             try:
                 for part, answer in known.parts_of(checkpoint).items():
                     yield ("thread/version", {**query, "part": part}), answer
-            except ExpiredError:  # retention goes on meanwhile
+            except ExpiredError:  # Retention may remove versions meanwhile.
                 continue
 
 
 class _Known:
-    """What is shown of a version, kept for its parent: a step changes few channels, and its differences name them."""
+    """The parts of a version, which are reused for its parent, because a step changes few channels."""
 
     def __init__(self, store: Store, parts: _Parts) -> None:
         self._store, self._parts = store, parts
         self._of: str | None = None
-        """The id of the version that `_channels` and `_messages` are true of."""
+        """The id of the version of `_channels` and `_messages`."""
         self._channels: dict[str, Any] = {}
         self._messages: dict[str, Any] = {}
 
@@ -138,22 +138,22 @@ def _pages(thread: Thread, query: dict[str, Any], top: int, versions: int) -> It
 
 
 class _Parts:
-    """Parts of answers that are stored once: a state shares most of its values with the one before."""
+    """Stores equal parts of answers once. A state shares most of its values with the previous one."""
 
     def __init__(self) -> None:
         self.made: list[Any] = []
         self._places: dict[str, int] = {}
         self._reduced: dict[int, tuple[Any, Any]] = {}
-        """Of values that are reduced again, by identity: the value, and what it is reduced to."""
+        """Values that are reduced repeatedly, by identity: the value, and its reduced form."""
 
     def keep(self, value: Any) -> Any:
-        """Reduce a value, and remember what it is reduced to until `forget`."""
+        """Reduce a value, and keep its reduced form until `forget`."""
         reduced = self.reduce(value)
         self._reduced[id(value)] = (value, reduced)
         return reduced
 
     def forget(self) -> None:
-        """Forget values that are not reduced again."""
+        """Drop the kept values."""
         self._reduced.clear()
 
     def reduce(self, value: Any) -> Any:
@@ -161,7 +161,7 @@ class _Parts:
         return self._reduce(value)[0]
 
     def _reduce(self, value: Any) -> tuple[Any, int]:
-        """Return a value reduced, and about how many characters it has as JSON."""
+        """Return a reduced value, and the approximate number of its characters as JSON."""
         if isinstance(value, list):
             pairs = [self._reduce(item) for item in value]
             reduced: Any = [item for item, _characters in pairs]

@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 _PROBLEMS_SHOWN_MAX = 200
 _CHANNELS_MAX = 200
 _DUE_MAX = 10_000
-"""Where the count of versions that are due in a thread stops."""
+"""The maximum of the count of due versions in a thread."""
 
 
 class _StoppedError(Exception):
-    """The server ends, and its store is about to be closed."""
+    """The server is stopping, and its store is about to be closed."""
 
 
 @dataclass(slots=True)
 class Job:
-    """Work on the whole store, done in a thread of its own: one at a time."""
+    """A job on the whole store in its own OS thread. One job runs at a time."""
 
     inspected: Inspected
     work: Callable[[Store, Callable[[int, int], None]], dict[str, Any]]
@@ -123,7 +123,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
 
 def show_health(store: Store) -> dict[str, Any]:
-    """Return what is known of the file without reading it."""
+    """Return the facts of the file that are known without reading it."""
     return {
         "path": str(store.path),
         "size_bytes": store.path.stat().st_size,
@@ -136,7 +136,7 @@ def show_health(store: Store) -> dict[str, Any]:
 
 
 def show_fleet(inspected: Inspected) -> dict[str, Any] | None:
-    """Return owner and lag of a store of a fleet; None for any other store.
+    """Return owner and lag of a store of a fleet, or None for any other store.
 
     This process knows them if it ships the store itself, or follows it. Otherwise it asks the storage.
     """
@@ -202,7 +202,7 @@ def measure_channels(store: Store, thread: str, branch: str) -> dict[str, Any]:
     """Return the sizes of the channels at the head of a branch, the largest first. See `Thread.size`.
 
     Raises:
-        ThreadNotFoundError, BranchNotFoundError: there is no such thread, or no such branch.
+        ThreadNotFoundError, BranchNotFoundError: the thread or the branch does not exist.
     """
     held = store.thread(thread, branch=branch)
     if not held.branches():
@@ -218,12 +218,12 @@ def measure_channels(store: Store, thread: str, branch: str) -> dict[str, Any]:
 
 
 def list_due(store: Store, *, offset: int, limit: int) -> dict[str, Any]:
-    """Return the threads with a retention policy, and how many versions each policy removes next.
+    """Return the threads with a retention policy, and the number of versions that each policy would remove now.
 
     Args:
         store: the store.
-        offset: how many threads to pass over: `next` of the page before.
-        limit: how many threads one answer looks at.
+        offset: the number of threads to skip: `next` of the previous page.
+        limit: the number of threads that one answer examines.
     """
     found = list(islice(store.threads(), offset, offset + limit + 1))
     rows = [_due_row(store, info) for info in found[:limit] if info.policy]

@@ -1,7 +1,7 @@
-"""Live updates: what changed in the store, as server-sent events from the log.
+"""Live updates: changes of the store as server-sent events, read from the log.
 
-A stream waits for a record, then lets `_PAUSE_S` pass, and reports everything up to then at once. So an open inspector
-reads the log twice a second at most. While others write fast, it pauses longer: a page redraws more then.
+A stream waits for a record, pauses for `_PAUSE_S`, and reports everything up to then at once. So an open inspector
+reads the log at most twice a second. If others write fast, it pauses longer, because a page then redraws more.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _PAUSE_S = 0.5
 _BUSY_PAUSE_S = 1.5
 """The pause after an event that had more records than it could read."""
 _WAIT_S = 0.5
-"""The time after which a stream looks whether the server stops."""
+"""The time after which a stream checks whether the server is stopping."""
 _SILENCE_S = 15.0
-"""The time after which a stream without news says that it is alive."""
+"""The time after which a stream without news sends a sign of life."""
 _RECORDS_READ_MAX = 100
-"""Records that one event reads. An event above more of them says `"all": true`, and names the newest only."""
+"""The maximum number of records that one event reads. If there are more, it has `"all": true`, and names the newest."""
 _STREAMS_MAX = 16
 
 
@@ -69,7 +69,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
 
 def _start(store: Store, seen: str | None) -> int:
-    """Return the LSN to begin behind: the one that the page has seen, or the last one."""
+    """Return the LSN after which to begin: the last one that the page has seen, or that of the store."""
     last = store.last_lsn
     return min(int(seen), last) if seen is not None and seen.isascii() and seen.isdigit() and len(seen) < 20 else last
 
@@ -93,14 +93,14 @@ async def _stream(inspected: Inspected, last: int, limiter: CapacityLimiter) -> 
 
 
 def changes(store: Store, after: int) -> tuple[int, dict[str, Any]]:
-    """Return the last LSN, and what changed above `after`: thread ids, keys of the board, types of records."""
+    """Return the last LSN, and the thread ids, keys of the board and types of the records after `after`."""
     last = store.last_lsn
     start = max(after, last - _RECORDS_READ_MAX)
     threads: dict[str, None] = {}
     keys: dict[str, None] = {}
     types: dict[str, None] = {}
     for _lsn, record in read_records(store, start, last):
-        if isinstance(record, StatelogError):  # damaged: it names neither a thread nor a key
+        if isinstance(record, StatelogError):  # A damaged record names neither a thread nor a key.
             continue
         types[record.type] = None
         if record.type == "entry":

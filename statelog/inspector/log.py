@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _STRETCH_RECORDS = 128
 _RECORDS_READ_MAX = 4096
-"""Records that one answer looks at. A filter that fits few of them gets a short page, and the cursor to go on."""
+"""The maximum number of records that one answer examines. If few of them match, the page is short, with a cursor."""
 
 
 def routes(inspected: Inspected) -> list[Route]:
@@ -41,7 +41,7 @@ def routes(inspected: Inspected) -> list[Route]:
     def body(request: Request) -> Any:
         lsn = whole_number(request, "lsn", 0)
         if not 0 < lsn <= store.last_lsn:
-            message = f"lsn is the number of a record of this store, 1 to {store.last_lsn}, not {lsn}"
+            message = f"lsn must be the number of a record of this store, 1 to {store.last_lsn}, not {lsn}"
             raise UsageError(message, argument="lsn", value=lsn)
         room = Room(nodes=2000, characters=200_000)
         return rest(_body(next(store.log(lsn - 1))), path_of(request), whole_number(request, "start", 0), room)
@@ -58,12 +58,12 @@ def list_records(
 
     Args:
         store: the store.
-        before: `next` of the page before; 0 for the first page.
+        before: `next` of the previous page; 0 for the first page.
         low: the lowest LSN of interest.
         high: the highest LSN of interest; 0 for the last one.
         type_: only records of this type; empty for all.
         thread: only records whose thread id, or key of the board, has this text; empty for all.
-        limit: how many records a page has.
+        limit: the maximum number of records in the page.
     """
     last = store.last_lsn
     top = min(high or last, before - 1 if before else last, last)
@@ -103,7 +103,7 @@ def _row(lsn: int, record: LogRecord | StatelogError) -> dict[str, Any]:
 
 
 def _fits(row: dict[str, Any], type_: str, thread: str) -> bool:
-    """Return True if a row fits the filters. A damaged record always fits: its type and thread are not known."""
+    """Return True if a row matches the filters. A damaged record always does, because its type is not known."""
     if "problem" in row:
         return True
     return (not type_ or row["type"] == type_) and (

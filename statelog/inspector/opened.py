@@ -1,4 +1,4 @@
-"""The store that an inspector shows, and what it has been told of the store's fleet."""
+"""The store that an inspector shows, and its fleet."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Inspected:
 
     store: Store
     is_stopping: Callable[[], bool] = lambda: False
-    """Returns True once the server is about to end: streams end then."""
+    """Returns True when the server is about to stop. Then streams end."""
     ask_fleet: Callable[[], dict[str, Any]] | None = None
-    """Asks the storage of the fleet for `state`, `owner`, `epoch` and `shipped_lsn`; None if it is not known."""
+    """Requests `state`, `owner`, `epoch` and `shipped_lsn` from the fleet's storage; None if the storage is unknown."""
 
     @property
     def path(self) -> Path:

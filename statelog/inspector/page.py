@@ -1,6 +1,6 @@
-"""The files of the page: its modules as one script, and what goes into its HTML.
+"""The files of the page: its modules as one script, and its HTML.
 
-A browser asks for one script and one style, whose addresses have their digests, so it may keep them.
+A browser requests one script and one style. Their addresses have their digests, so the browser may cache them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function\*? (\w+)|(?:const|class) (
 _LEFT = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 Answers = list[list[Any]]
-"""Answers that the page need not ask for: [key, answer], with the key of `asked`."""
+"""Answers that the page need not request: [key, answer], with the key of `asked`."""
 
 
 def read(name: str) -> str:
@@ -71,12 +71,12 @@ def asked(path: str, query: Iterable[tuple[str, str]] = ()) -> str:
 
 
 def data(answers: Answers, parts: list[Any], *, is_whole: bool) -> str:
-    """Return answers as the text of an inert element: no `<` ends it.
+    """Return answers as the text of an inert element. It has no `<` that could end the element.
 
     Args:
-        answers: what the page need not ask for.
-        parts: what `{"$part": number}` in answers stands for.
-        is_whole: whether there is no server to ask for the rest.
+        answers: the answers that the page need not request.
+        parts: the values to which `{"$part": number}` in answers refers.
+        is_whole: whether there is no server that could return the rest.
     """
     document = {"parts": parts, "answers": answers, "is_whole": is_whole}
     return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
@@ -86,9 +86,9 @@ def html(head: str, script: str, answers: str) -> str:
     """Return the HTML of the page.
 
     Args:
-        head: elements for its head.
+        head: the elements of its head.
         script: the element of its script.
-        answers: what `data` has returned.
+        answers: the result of `data`.
     """
     text = read("index.html")
     for mark, content in (("<!-- head -->", head), ("<!-- script -->", script), ("<!-- answers -->", answers)):

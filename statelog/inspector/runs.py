@@ -1,6 +1,6 @@
-"""The screens of runs: a list, one run as a waterfall, two runs side by side, and what a person does to a run.
+"""The screens of runs: a list, one run as a waterfall, two runs side by side, and changes of a run by a person.
 
-No code of a workflow runs here: this process has none. A run that can go on waits for a worker.
+No code of a workflow runs in this process. A run that can continue waits for a worker.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 
 _DIRECTORY = "durable/runs/"
 _EXAMINED_MAX = 500
-"""Runs that one answer looks at. A filter that fits few of them gets a short page, and the cursor to go on."""
+"""The maximum number of runs that one answer examines. If few of them match, the page is short, with a cursor."""
 _FOLLOWED_MAX = 2000
-"""Records that are followed for new runs. After more, the keys of all runs are read again."""
+"""The maximum number of records that are searched for new runs. With more, the keys of all runs are read again."""
 _LISTED_MAX = 100
-"""Events, messages and chunks of a run in one answer."""
+"""The maximum number of events, messages or chunks of a run in one answer."""
 _NAME_CHARACTERS_MAX = 200
 _SMALL = {"nodes": 12, "items": 5, "characters": 200, "depth": 1}
 
 
 class Wanted(NamedTuple):
-    """The filters of the list; an empty one lets all runs through."""
+    """The filters of the list. An empty filter matches all runs."""
 
     status: str = ""
     workflow: str = ""
@@ -66,7 +66,7 @@ class Wanted(NamedTuple):
     older_s: int = 0
 
     def fits(self, info: RunInfo) -> bool:
-        """Return True if a run fits all filters but those of its age."""
+        """Return True if a run matches all filters except those of its age."""
         return (
             (not self.status or info.status == self.status)
             and (not self.workflow or info.workflow == self.workflow)
@@ -126,7 +126,7 @@ def _write_routes(store: Store) -> list[Route]:
     def answer(_request: Request, body: Mapping[str, Any]) -> Any:
         approved, by = body.get("approved"), body.get("by") or None
         if type(approved) is not bool:
-            message = f"approved is true or false, not {approved!r:.40}"
+            message = f"approved must be true or false, not {approved!r:.40}"
             raise UsageError(message, argument="approved")
         gate = durable.answer(store, text_of(body, "gate"), approved=approved, payload=json_of(body, "payload"), by=by)
         return _changed(store, gate.run)
@@ -163,14 +163,14 @@ def list_runs(store: Store, places_of: Places, wanted: Wanted, *, after: str, li
         store: the store.
         places_of: the times and keys of its runs.
         wanted: the filters.
-        after: `next` of the page before; empty for the first page.
-        limit: how many runs a page has.
+        after: `next` of the previous page; empty for the first page.
+        limit: the maximum number of runs in the page.
 
     Raises:
-        UsageError: there is no such status, or `after` is not a cursor of this list.
+        UsageError: the status does not exist, or `after` is not a cursor of this list.
     """
     if wanted.status and wanted.status not in STATUSES:
-        message = f"status is one of {', '.join(STATUSES)}, not {wanted.status[:40]!r}"
+        message = f"status must be one of {', '.join(STATUSES)}, not {wanted.status[:40]!r}"
         raise UsageError(message, argument="status", value=wanted.status[:40])
     places = places_of.newest_first(wanted)
     total = len(places)
@@ -204,7 +204,7 @@ class Places:
         self._created_us: dict[str, int] = {}
 
     def newest_first(self, wanted: Wanted) -> list[tuple[int, str]]:
-        """Return the time of creation in microseconds and the key of each run, of those of an age."""
+        """Return the creation time in microseconds and the key of each run whose age matches."""
         with self._lock:
             last = self._store.last_lsn
             if self._lsn == 0 or last - self._lsn > _FOLLOWED_MAX:
@@ -226,7 +226,7 @@ class Places:
         board = self._store.board()
         try:
             return {each.key: _us(each.created) for each in board.list(f"{_DIRECTORY}*", values=False)}
-        except CorruptionError:  # the keys are in the index, which is sound
+        except CorruptionError:  # The index, which has the keys, is sound.
             return dict.fromkeys(board.children(_DIRECTORY), 0)
 
     def _follow(self, last: int) -> None:
@@ -253,7 +253,7 @@ def _parse_cursor(after: str) -> tuple[int, str]:
 
 
 def _row_of_key(store: Store, key: str, wanted: Wanted) -> dict[str, Any] | None:
-    """Return the row of a run, or None if it does not fit, or is not there any more."""
+    """Return the row of a run, or None if it does not match or no longer exists."""
     try:
         entry = store.board().get(key)
         if entry is None:
@@ -277,10 +277,10 @@ def _row(info: RunInfo) -> dict[str, Any]:
 def show_run(store: Store, id: str, *, offset: int, limit: int) -> dict[str, Any]:
     """Return a run with a page of its calls, in the order in which they were recorded.
 
-    What cannot be read is in `problems`: the rest is still there.
+    `problems` has the errors of unreadable parts. The other parts are returned.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
     """
     info = durable.get(store, id)
     answer: dict[str, Any] = {
@@ -350,26 +350,26 @@ def _gates(store: Store, id: str, places: set[str]) -> list[dict[str, Any]]:
 
 
 def list_part(store: Store, id: str, of: str, after: str) -> dict[str, Any]:
-    """Return a page of what a run has besides its calls.
+    """Return a page of the events, mail or chunks of a run.
 
     Args:
         store: the store.
         id: the id of the run.
         of: "events", "mail" that the run has not read, or "chunks" of its streams.
-        after: `next` of the page before; empty for the first page.
+        after: `next` of the previous page; empty for the first page.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: the run does not exist.
         UsageError: `of` is something else, or `after` is not a cursor of this list.
     """
     if of not in _LISTINGS:
-        message = f"of is one of {', '.join(_LISTINGS)}, not {of[:40]!r}"
+        message = f"of must be one of {', '.join(_LISTINGS)}, not {of[:40]!r}"
         raise UsageError(message, argument="of", value=of[:40])
     return _LISTINGS[of](store, id, after)
 
 
 def _entries(directory: str, name: str, store: Store, id: str, after: str) -> dict[str, Any]:
-    """Return what other entries of the board keep for a run."""
+    """Return a page of the board's entries below a directory of a run."""
     pattern = f"durable/{directory}/{check_run_id(id)}/**"
     found = store.board().list(pattern, after=after, limit=_LISTED_MAX + 1)
     rows = [
@@ -378,7 +378,7 @@ def _entries(directory: str, name: str, store: Store, id: str, after: str) -> di
             "time": each.time.isoformat(),
             "value": display(each.value[name], Room(**_SMALL)),
         }
-        for each in sorted(found[:_LISTED_MAX], key=lambda each: each.time)  # keys of mail are in no order
+        for each in sorted(found[:_LISTED_MAX], key=lambda each: each.time)  # The keys of mail have no order.
         if isinstance(each.value, Mapping)
     ]
     return {"rows": rows, "next": found[_LISTED_MAX - 1].key if len(found) > _LISTED_MAX else None}
@@ -407,7 +407,7 @@ def part_of(store: Store, id: str, part: str) -> Any:
     """Return a value of a run: `args`, `kwargs`, `value`, `result PLACE`, `undo PLACE` or `gate ID`.
 
     Raises:
-        RunNotFoundError, GateNotFoundError: there is no such run, or no such gate.
+        RunNotFoundError, GateNotFoundError: the run or the gate does not exist.
         NotFoundError: the run has no such part. Facts: part.
     """
     kind, _, name = part.partition(" ")
@@ -439,7 +439,7 @@ _TEXT_DEPTH_MAX = 100
 
 
 def _refusal(value: Any, depth: int) -> str | None:
-    """Return why a value is not JSON, or None."""
+    """Return the reason why a value is not JSON, or None."""
     if value is None or type(value) in (bool, int, str):
         return None
     if type(value) is float and value - value == 0:
@@ -457,21 +457,21 @@ def _refusal(value: Any, depth: int) -> str | None:
 
 
 def fork_run(store: Store, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin a run from the middle of another: see `durable.fork`.
+    """Begin a run from the middle of another. See `durable.fork`.
 
-    `body` has `run`, `at`, `id`, and if they are replaced `args`, `kwargs`, and `replace` by place. Values are texts of
-    JSON, so that large numbers keep their digits.
+    `body` has `run`, `at`, `id`, and the replaced `args`, `kwargs`, and results (`replace`, by place). Values are JSON
+    texts, so that large numbers keep their digits.
 
     Raises:
         UsageError: a text is not JSON, or `args`, `kwargs` or `replace` has another type.
     """
     replace = body.get("replace") or {}
     if not isinstance(replace, Mapping):
-        message = f"replace is an object of JSON texts by place, not {type(replace).__name__}"
+        message = f"replace must be an object of JSON texts by place, not {type(replace).__name__}"
         raise UsageError(message, argument="replace")
     args = json_of(body, "args")
     if args is not None and not isinstance(args, list):
-        message = f"args is a JSON list of arguments, not {args!r:.40}"
+        message = f"args must be a JSON list of arguments, not {args!r:.40}"
         raise UsageError(message, argument="args")
     handle = durable.fork(
         store,
@@ -492,7 +492,7 @@ def _cancel(store: Store, run: str) -> None:
 
 
 def _changed(store: Store, run: str) -> dict[str, Any]:
-    """Return a run after a change, and what has to happen for it to go on."""
+    """Return a run after a change, and the condition under which it continues."""
     info = durable.get(store, run)
     worker = None
     if not info.has_ended:
@@ -504,12 +504,12 @@ def _changed(store: Store, run: str) -> dict[str, Any]:
 
 
 def compare_runs(store: Store, left: str, right: str, *, offset: int, limit: int) -> dict[str, Any]:
-    """Return the calls of two runs by place, with what differs, and a page of them.
+    """Return a page of the calls of two runs by place, with their differences.
 
-    `first` is the row of the first call that differs, or None. `runs` lists what differs of the runs themselves.
+    `first` is the row of the first call that differs, or None. `runs` lists the differences of the runs themselves.
 
     Raises:
-        RunNotFoundError: there is no such run.
+        RunNotFoundError: one of the runs does not exist.
     """
     infos = [durable.get(store, left), durable.get(store, right)]
     differences = durable.compare(store, left, right)
@@ -540,7 +540,7 @@ def compare_runs(store: Store, left: str, right: str, *, offset: int, limit: int
 
 
 def _place(step: StepInfo) -> str:
-    """Return the place of a call as the record has it: that of a compensation begins with `undo.`."""
+    """Return the place of a call in its record. The place of a compensation begins with `undo.`."""
     return f"undo.{step.place}" if step.is_compensation else step.place
 
 

@@ -1,4 +1,4 @@
-"""The screen of the search: texts of all threads, of the board, of LangGraph's store and of durable runs."""
+"""The screen of the search in the texts of threads, the board, LangGraph's store and durable runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate in front of the app: who may ask, from which page, and what a browser may do with the answer.
+"""The gate in front of the app. It checks the sender and the page of each request, and restricts the browser.
 
 DESIGN.md gives the reasons for each check.
 """
@@ -29,16 +29,16 @@ _NO_TOKEN = "Open the address that `statelog ui` has printed. It has the token t
 
 
 class Gate:
-    """An ASGI middleware that lets through what comes from the person who started the server."""
+    """An ASGI middleware that accepts only requests of the person who started the server."""
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, allow_writes: bool) -> None:
         """Guard `app`.
 
         Args:
-            app: handles what is let through.
-            token: the secret of the address that was printed.
-            host: where the server listens: address, colon, port.
-            allow_writes: whether requests other than GET and HEAD are let through.
+            app: handles the accepted requests.
+            token: the secret in the printed address.
+            host: the address and the port of the server, with a colon.
+            allow_writes: whether requests other than GET and HEAD are accepted.
         """
         self._app = app
         self._token = token.encode()
@@ -50,7 +50,7 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        if scope["type"] != "http":  # the app has no WebSocket
+        if scope["type"] != "http":  # The app has no WebSockets.
             return
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
@@ -63,7 +63,9 @@ class Gate:
             return _refused("This server answers under its own address only.")
         is_write = scope["method"] not in ("GET", "HEAD")
         site = headers.get("sec-fetch-site", "none")
-        brings_token = any(name == "token" for name, _value in _query(scope))  # a link that somebody was sent
+        brings_token = any(
+            name == "token" for name, _value in _query(scope)
+        )  # It may be a link that somebody was sent.
         if site not in _UNLOCKED and (is_write or not brings_token):
             return _refused("This server does not answer pages of other sites.")
         origin = headers.get("origin")
@@ -79,7 +81,7 @@ class Gate:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        """Return True if `host` names this server with its port, and no name that could point elsewhere."""
+        """Return True if `host` is this server's address and port, not a name that could lead elsewhere."""
         name, _, port = host.rpartition(":")
         if port != self._port:
             return False
@@ -88,7 +90,7 @@ class Gate:
         return self._address in ("0.0.0.0", "[::]") and _is_address(name)  # noqa: S104 - compared, not bound
 
     def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return the redirect that trades a token for a cookie, or the refusal of a request without either."""
+        """Return a redirect that replaces the token by a cookie, or refuse a request without either."""
         query = _query(scope)
         cookie = f"statelog-{self._port}"
         for name, value in query:
@@ -123,7 +125,7 @@ def _refused(why: str) -> Response:
 
 
 def _protected(send: Send, *, is_api: bool) -> Send:
-    """Return a `send` that gives each answer the headers that bind a browser."""
+    """Return a `send` that adds to each answer the headers that restrict the browser."""
 
     async def protected(message: Message) -> None:
         if message["type"] == "http.response.start":

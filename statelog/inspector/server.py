@@ -43,10 +43,10 @@ def make_app(
     """Return the app of an open store. It changes the store only if the store is open for writing.
 
     Args:
-        store: stays open as long as the app is used.
-        token: the secret that a browser has to bring once.
-        host: where the server listens: address, colon, port. Requests for another `Host` are refused.
-        is_stopping: returns True once the server is about to end.
+        store: the store, which must stay open while the app is used.
+        token: the secret that a browser has to send once.
+        host: the address and the port of the server, with a colon. Requests for another `Host` are refused.
+        is_stopping: returns True when the server is about to stop.
         ask_fleet: see `Inspected`.
     """
     inspected = Inspected(store, is_stopping, ask_fleet)
@@ -60,7 +60,7 @@ def make_app(
 
     def first() -> page.Answers:
         answers: page.Answers = [[page.asked("store"), describe(None)]]
-        with suppress(StatelogError):  # the page asks for it, and shows the error
+        with suppress(StatelogError):  # The page will request it again, and show the error.
             answers.append([page.asked("threads"), threads.list_threads(store, containing="", after="", limit=50)])
         return answers
 
@@ -72,17 +72,17 @@ def _page_routes(first: Callable[[], page.Answers]) -> list[Route]:
     """Return the routes of the page. Its files are read now, so no path of a request reaches the file system.
 
     Args:
-        first: returns answers that the HTML brings along, so that the first screen asks for nothing.
+        first: returns answers that are part of the HTML, so that the first screen needs no further request.
     """
     script, style = page.bundle("main.js"), page.read("style.css")
     script_path, style_path = f"page/{_name_of(script)}.js", f"page/{_name_of(style)}.css"
 
     style_element = f'<link rel="stylesheet" href="{style_path}">'
-    script_element = f'<script type="module" blocking="render" src="{script_path}"></script>'  # no empty page is drawn
+    script_element = f'<script type="module" blocking="render" src="{script_path}"></script>'  # Draw no empty page.
     before, _, after = page.html(f"{style_element}\n{script_element}", "", "\0").partition("\0")
 
     def parts() -> Iterator[str]:
-        yield before  # a browser gets the script and the style ready while the answers are read
+        yield before  # A browser loads script and style meanwhile.
         yield page.data(first(), [], is_whole=False) + after
 
     def index(_request: Request) -> Response:
@@ -100,7 +100,7 @@ def _name_of(text: str) -> str:
 
 
 def _file(text: str, media_type: str) -> Callable[[Request], Response]:
-    headers = {"cache-control": "private, max-age=31536000, immutable"}  # another text has another address
+    headers = {"cache-control": "private, max-age=31536000, immutable"}  # Each text has its own address.
     return lambda _request: Response(text, media_type=media_type, headers=headers)
 
 
@@ -116,19 +116,19 @@ def serve(
 
     Args:
         store: the store. It is only read if it is open read-only.
-        host: the address to listen on. Others can ask if it is not loopback; they need the token.
-        port: the port; a free one if 0.
+        host: the address to listen on. If it is not loopback, other machines can send requests with the token.
+        port: the port. 0 selects a free one.
         announce: called with the address to open, which has the token.
         ask_fleet: see `Inspected`.
 
     Raises:
-        StorageError: the address is taken, or is not one of this machine.
+        StorageError: the address is in use, or does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = str(error.strerror or error).partition(" (while")[0]  # the rest repeats the address
+        reason = str(error.strerror or error).partition(" (while")[0]  # The rest repeats the address.
         message = f"cannot listen on {host} port {port}: {reason}"
         raise StorageError(message, host=host, port=port) from None
     with listening:
@@ -139,7 +139,7 @@ def serve(
         config = uvicorn.Config(
             app,
             log_level="warning",
-            access_log=False,  # addresses have thread ids, and the first one the token
+            access_log=False,  # Addresses contain thread ids, and the first one the token.
             server_header=False,
             timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         )

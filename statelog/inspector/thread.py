@@ -1,4 +1,4 @@
-"""The screen of one thread: its branches and versions, a version's state, what changed, and ways to go on from it."""
+"""The screen of one thread: its branches and versions, the state and changes of a version, rollback and fork."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from statelog.inspector.opened import Inspected
 
 PARTS = ("state", "messages", "changes")
-"""What one answer has of a version: the part whose tab is open."""
+"""The parts of a version. An answer has the part whose tab is open."""
 _BRANCHES_MAX = 500
 _TAGS_MAX = 500
 _CHANGES_MAX = 200
 _VERSIONS_OPENED = 50
 MESSAGES_SHOWN = 50
 _CHANGE_NODES = 40
-"""Nodes that one side of one change has."""
+"""The maximum number of nodes of each side of a change."""
 
 
 def routes(inspected: Inspected) -> list[Route]:
@@ -59,7 +59,7 @@ def _thread(store: Store, request: Request) -> Any:
 
 
 def _open(store: Store, request: Request) -> Any:
-    """Answer all that the first paint of the screen needs."""
+    """Return everything that the screen shows first."""
     found = _thread_of(store, request.query_params)
     checkpoint = _checkpoint(found, request.query_params.get("version"))
     return describe_opened(store, found, checkpoint, request.query_params.get("part", ""), Room())
@@ -75,7 +75,7 @@ def _version(store: Store, request: Request) -> Any:
     query = request.query_params
     checkpoint, part = _checkpoint_of(store, query), query.get("part", "state")
     if part not in PARTS:
-        message = f"a part of a version is one of {', '.join(PARTS)}, not {part[:40]!r}"
+        message = f"a part of a version must be one of {', '.join(PARTS)}, not {part[:40]!r}"
         raise UsageError(message, argument="part", value=part[:40])
     old = _against(store, query) if part == "changes" and "against_version" in query else None
     return describe_part(store, checkpoint, part, Room(), against=old)
@@ -109,13 +109,13 @@ def _messages(store: Store, request: Request) -> Any:
 def _text(given: Mapping[str, Any], name: str) -> str:
     text = given.get(name)
     if not isinstance(text, str):
-        message = f"{name} is a text, not {text!r}"
+        message = f"{name} must be a text, not {text!r}"
         raise UsageError(message, argument=name, value=text)
     return text
 
 
 def _thread_of(store: Store, given: Mapping[str, Any]) -> Thread:
-    """Return the thread that a request names, on the branch that it names, or else on the one that the thread shows."""
+    """Return the thread that a request names, on the named branch, or by default on the one that the thread shows."""
     return _thread_named(store, _text(given, "id"), _text(given, "branch") if given.get("branch") else None)
 
 
@@ -132,7 +132,7 @@ def _checkpoint_of(store: Store, given: Mapping[str, Any]) -> Checkpoint:
 
 
 def _checkpoint(thread: Thread, version: Any) -> Checkpoint:
-    """Return a version of a thread; the head if `version` is None."""
+    """Return a version of a thread, or the head if `version` is None."""
     if version is None or version == "":
         head = thread.head
         if head is None:
@@ -141,7 +141,7 @@ def _checkpoint(thread: Thread, version: Any) -> Checkpoint:
         return head
     text = str(version)
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        message = f"a version is a whole number from 0, not {text[:40]!r}"
+        message = f"a version must be a whole number from 0, not {text[:40]!r}"
         raise UsageError(message, argument="version", value=text[:40])
     return thread.at(int(text))
 
@@ -235,8 +235,8 @@ def describe_part(
         store: the store.
         checkpoint: the version.
         part: "state", "messages" or "changes".
-        room: of the state.
-        against: the version that changes lead from; by default the parent.
+        room: the room of the state.
+        against: the version to compare with. By default, the parent.
     """
     answer = {**describe_head(checkpoint), "python": python_of(store, checkpoint)}
     if part == "state":
@@ -249,7 +249,7 @@ def describe_part(
 
 
 def describe_head(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return what is shown of a version above its parts."""
+    """Return the facts of a version that are shown above its parts."""
     return {**describe_version(checkpoint), "digest": checkpoint.digest, "metadata": display(checkpoint.metadata)}
 
 
@@ -258,8 +258,8 @@ def describe_state(
 ) -> dict[str, Any]:
     """Return the channels of a version, each in a part of `room`.
 
-    `inner` names those that are LangGraph's own. `deltas` names those whose value the checkpoint does not store: the
-    writes of earlier steps make it. `known` has channels that need not be read, and gets the others.
+    `inner` names LangGraph's own channels. `deltas` names channels whose values follow from writes of earlier steps,
+    because the checkpoint does not store them. `known` is a cache of channels.
     """
     known = {} if known is None else known
     state = checkpoint.state.lazy
@@ -282,9 +282,9 @@ def describe_state(
 
 
 def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Change] | None = None) -> dict[str, Any]:
-    """Return what changed from one version to another: the first changes, and how many there are.
+    """Return the first changes from one version to another, and their number.
 
-    `found` are the changes, if they are known already.
+    `found` has the changes, if they are known already.
     """
     hides = is_graph(new.state)
     found = statelog.diff(old, new) if found is None else found
@@ -332,7 +332,7 @@ def python_of(store: Store, checkpoint: Checkpoint) -> str:
 
 
 def _roll_back(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
-    """Append a version with an earlier state; `expected_version` is the head that the page has shown."""
+    """Append a version with an earlier state. `expected_version` is the head that the page has shown."""
     target = _checkpoint_of(store, given)
     made = _thread_of(store, given).rollback(target.id, expected_version=given.get("expected_version"))
     return {"branch": made.branch, "version": made.version}
@@ -349,7 +349,7 @@ def _untag(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
 
 
 def _fork(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
-    """Begin a branch at a version; with `edit`, its first commit changes one value.
+    """Begin a branch at a version. With `edit`, its first commit changes one value.
 
     `edit` is {channel, path, json}: the positions to the value, and its new value as JSON text.
     """
@@ -359,7 +359,7 @@ def _fork(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
         made = thread.fork(name, at=base.id)
         return {"branch": name, "version": made.version}
     if not isinstance(edit, Mapping) or not isinstance(edit.get("path"), list):
-        message = "edit is an object with channel, path and json"
+        message = "edit must be an object with channel, path and json"
         raise UsageError(message, argument="edit")
     if is_graph(base.state):
         message = (

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 _RECENT_RECORDS_MAX = 120
-"""Records at the end of the log in which the first page looks for threads that changed last."""
+"""The number of last records in which the first page searches for recently changed threads."""
 _RECORDS_READ = 60
 _SIZES_MAX = 100
 _SIZES_TIME_S = 0.3
@@ -47,13 +47,13 @@ def routes(inspected: Inspected) -> list[Route]:
 
 
 def list_threads(store: Store, *, containing: str, after: str, limit: int) -> dict[str, Any]:
-    """Return a page of threads: those that changed last come first, then the others, the newest first.
+    """Return a page of threads: first those that changed recently, and then the others, the newest first.
 
     Args:
         store: the store.
         containing: only threads whose id has this text.
-        after: `next` of the page before; empty for the first page.
-        limit: how many threads a page has.
+        after: `next` of the previous page; empty for the first page.
+        limit: the maximum number of threads in the page.
 
     Raises:
         UsageError: `after` is not a cursor of this list.
@@ -69,7 +69,7 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
     top, passed = map(int, parts)
     shown = set(_recent(store, top, limit)) if top else set()
     ids = store.thread_ids(containing=containing)
-    # A thread that began since the first page is at the end: positions count from the begin.
+    # Positions count from the oldest thread, so threads that began since the first page change nothing.
     end = passed or len(ids)
     page = list(islice((at for at in range(min(end, len(ids)) - 1, -1, -1) if ids[at] not in shown), limit))
     return {
@@ -80,7 +80,7 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
 
 
 def _recent(store: Store, top: int, limit: int) -> list[str]:
-    """Return the ids of threads that the last records up to `top` belong to, the latest first."""
+    """Return the ids of the threads of the last records up to `top`, the latest first."""
     found: dict[str, None] = {}
     end, least = top, max(0, top - _RECENT_RECORDS_MAX)
     while end > least and len(found) < limit:
@@ -93,13 +93,13 @@ def _recent(store: Store, top: int, limit: int) -> list[str]:
 
 
 def _sizes(store: Store, request: Request) -> dict[str, Any]:
-    """Return the sizes of states of threads: of as many as `_SIZES_TIME_S` has time for, in the order asked."""
+    """Return the sizes of states of threads in the requested order, as many as are measured in `_SIZES_TIME_S`."""
     ids = request.query_params.getlist("id")[:_SIZES_MAX]
     sizes: dict[str, int | None] = {}
     deadline_s = time.monotonic() + _SIZES_TIME_S
     for id in ids:
         sizes[id] = None
-        with suppress(CorruptionError):  # the row of the thread says it
+        with suppress(CorruptionError):  # The row of the thread shows the error.
             head = store.thread(id).head
             sizes[id] = None if head is None else head.state_size_bytes
         if time.monotonic() > deadline_s:

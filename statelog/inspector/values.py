@@ -1,4 +1,4 @@
-"""Values as display JSON: typed nodes of bounded size, and a path for what an answer leaves out.
+"""Values as display JSON: typed nodes of bounded size, and paths to parts that an answer leaves out.
 
 A node is an object with a type `t`:
 
@@ -11,8 +11,8 @@ A node is an object with a type `t`:
     {"t": "other", "name": type, "v": text}            a date, a UUID, an object of a codec
     {"t": "quarantined", "check": name, "reason": text}
 
-`items` is missing where the answer has no room for it, and shorter than `size` if cut. A path is the positions of
-items, from the outermost value inwards.
+`items` is missing if the answer has no room for it, and shorter than `size` if it was cut. A path consists of the
+positions of items, from the outermost value inwards.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _PATH_STEPS_MAX = 100
 
 @dataclass(slots=True)
 class Room:
-    """The room of one answer. Each cut leaves the size of the whole.
+    """The maximum sizes of one answer. A part that is cut keeps its whole `size`.
 
     Attributes:
-        nodes: nodes of the answer.
-        items: items of one list or dict.
-        characters: characters of one text, bytes of one bytes.
-        depth: levels of lists and dicts that are opened.
+        nodes: the number of nodes of the answer.
+        items: the number of items of a list or dict.
+        characters: the number of characters of a text, or bytes of a bytes value.
+        depth: the number of levels of lists and dicts.
     """
 
     nodes: int = 1000
@@ -102,7 +102,7 @@ def _items(value: Any, kind: str, start: int, room: Room, depth: int) -> list[An
 
 
 def _opened(value: Any) -> Any:
-    """Return a value as it is looked into: unpacked, decoded, lazy if it is large."""
+    """Return a value to be shown: unpacked, decoded, and lazy if it is large."""
     value = unpacked(value)
     if isinstance(value, Json):
         return json.loads(value.text)
@@ -112,7 +112,7 @@ def _opened(value: Any) -> Any:
 
 
 def _kind(value: Any) -> str | None:
-    """Return the type of an opened value that has members; None of any other."""
+    """Return the type of an opened value that has members, or None."""
     if isinstance(value, Constructed):
         return "object"
     if isinstance(value, Mapping):
@@ -134,7 +134,7 @@ def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
         return value.given[start : start + count]
     if isinstance(value, Mapping):
         return [(_name(key), value[key]) for key in islice(value, start, start + count)]
-    items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # an order that two answers share
+    items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # All answers have the same order.
     return [("", item) for item in items[start : start + count]]
 
 
@@ -146,10 +146,10 @@ def _name(key: Any) -> str:
 
 
 def descend(value: Any, path: Sequence[int]) -> Any:
-    """Return the part of a value that a path of positions leads to.
+    """Return the part of a value to which a path of positions leads.
 
     Raises:
-        NotFoundError: the value has no such part. Facts: path.
+        NotFoundError: the value does not have this part. Facts: path.
     """
     for step in path:
         opened = _opened(value)
@@ -161,15 +161,15 @@ def descend(value: Any, path: Sequence[int]) -> Any:
 
 
 def keys_to(value: Any, path: Sequence[int]) -> list[Any]:
-    """Return the keys and list positions that a path of positions means, for a value that is changed in place.
+    """Return the keys and list positions for a path of positions, to change a value in place.
 
     Raises:
-        NotFoundError: the value has no such part. UsageError: the path leads into a value that is stored whole.
+        NotFoundError: the value does not have this part. UsageError: the path leads into a value that is stored whole.
     """
     keys: list[Any] = []
     for step in path:
         if type(step) is not int:
-            message = f"a path is a list of positions, not {step!r}"
+            message = f"a path must be a list of positions, not {step!r}"
             raise UsageError(message, argument="path")
         inner = descend(value, [step])
         is_mapping = isinstance(value, Mapping)
@@ -182,10 +182,10 @@ def keys_to(value: Any, path: Sequence[int]) -> list[Any]:
 
 
 def rest(value: Any, path: Sequence[int], start: int, room: Room) -> Node:
-    """Return a part of a value whose items, or whose text, begin at `start`: the answer to "show all".
+    """Return a part of a value, with its items or text from `start` on. This is the answer to "show all".
 
     Raises:
-        NotFoundError: the value has no such part.
+        NotFoundError: the value does not have this part.
     """
     part = _opened(descend(value, path))
     if isinstance(part, str | bytes):
@@ -208,6 +208,6 @@ def path_of(request: Request) -> list[int]:
     text = request.query_params.get("path", "")
     parts = text.split(".") if text else []
     if len(parts) > _PATH_STEPS_MAX or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
-        message = f"a path is positions with dots between them, as 0.12.3, not {text[:40]!r}"
+        message = f"a path must be positions with dots between them, such as 0.12.3, not {text[:40]!r}"
         raise UsageError(message, argument="path", value=text[:40])
     return [int(part) for part in parts]
