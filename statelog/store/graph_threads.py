@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.format import cbor
 from statelog.log.batch import NOTHING_HELD, Head
-from statelog.store.checkpoint import Checkpoint
+from statelog.store.checkpoint import Checkpoint, event_of
 from statelog.store.frameworks import COUNTERS, deltas, keeper
 from statelog.store.session import session_of
 from statelog.store.snapshot import SnapshotSession
@@ -75,6 +75,6 @@ class GraphThreadsInView:
 
 def _unchecked_state(checkpoint: Checkpoint[Any]) -> MapView:
     """Return the state of a checkpoint. The search runs the checks of reads itself, outside of the view."""
-    event = checkpoint.event
+    event = event_of(checkpoint)
     workspace = checkpoint._session.workspace()  # noqa: SLF001 - a checkpoint has no such state to offer
     return state_view(workspace, event.root_digest, event.root_lsn, event.root_node)
