@@ -117,6 +117,7 @@ def test_a_commit(store):
     check("commit", least(lambda: thread.commit({"n": 1})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("which", "thread_id"), [("another", "other"), ("the same", "own")])
 def test_a_commit_after_another_processs(store, commit_elsewhere, which, thread_id):
     thread = store.thread("own")

@@ -207,18 +207,21 @@ def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_importing_statelog_loads_no_optional_package_and_no_command_line():
     unwanted = {"hypothesis", "pydantic", "pytest", "click", "rich", "asyncio", "sqlite3"}
     done = run(f"import sys, statelog; print(sorted({unwanted!r} & set(sys.modules)))")
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
+@pytest.mark.slow
 def test_what_needs_hypothesis_says_what_to_install():
     done = run("import sys; sys.modules['hypothesis'] = None; from statelog.testing import histories")
     assert done.returncode != 0
     assert "statelog.testing.histories needs Hypothesis: pip install 'statelog[test]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_crash_harness_needs_no_hypothesis():
     done = run(
         "import sys; sys.modules['hypothesis'] = None\n"
@@ -230,6 +233,7 @@ def test_the_crash_harness_needs_no_hypothesis():
     assert "Try to lose a commit" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_schema_of_plain_types_needs_no_pydantic():
     done = run("import sys; sys.modules['pydantic'] = None; import statelog; print('works')")
     assert done.stdout.strip() == "works"

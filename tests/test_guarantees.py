@@ -47,6 +47,7 @@ def test_every_cell_names_the_test_that_proves_it(row: list[str]) -> None:
         assert NAMED.findall(cell), cell
 
 
+@pytest.mark.slow
 def test_every_test_named_is_one() -> None:
     names = sorted({name for row in ROWS for cell in row for name in NAMED.findall(cell)})
     defined = {test for file in {name.split("::")[0] for name in names} for test in names_in(file)}
@@ -109,6 +110,7 @@ def test_a_reader_sees_the_last_commit_while_another_goes_on(store: statelog.Sto
     assert [store.thread(name).state["n"] for name in "ab"] == [2, 2]
 
 
+@pytest.mark.slow
 @given(value=values())
 def test_values_come_back_from_the_file_exactly(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     path = tmp_path_factory.mktemp("values") / "a.state"

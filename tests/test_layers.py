@@ -172,6 +172,7 @@ def forge(package, **texts):
     return imports_in(package)
 
 
+@pytest.mark.slow
 def test_a_file_imports_from_floors_below_alone():
     for path in FILES:
         mine = room_of(name_of(path))
@@ -181,6 +182,7 @@ def test_a_file_imports_from_floors_below_alone():
                 assert FLOOR_OF[theirs] < FLOOR_OF[mine], f"{name_of(path)} imports {module}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "importers"),
     [("statelog._kernels", {"kernels"}), ("lmdb", {"storage"}), ("cffi", set()), ("rich", {"cli", "bench", "display"})],
@@ -200,10 +202,12 @@ def test_the_pure_core_opens_no_file():
             assert not {"os", "io", "pathlib", "mmap", "lmdb", "tempfile"} & set(modules_imported(path)), path
 
 
+@pytest.mark.slow
 def test_no_files_import_each_other_not_even_for_types():
     assert [sorted(circle) for circle in circles_in(imports_here())] == []
 
 
+@pytest.mark.slow
 def test_a_room_imports_from_rooms_below_on_its_floor():
     still = {(name, other) for other, names in CLIMBING.items() for name in names.split()}
     found = climbs_in(imports_here(), STAIRS)

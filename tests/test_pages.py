@@ -61,6 +61,7 @@ def search_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path, search_path: str) -> None:
     """One after the other in one directory, as a reader pastes them."""
@@ -82,6 +83,7 @@ def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path, searc
             assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.slow
 def test_what_readme_prints_is_what_it_shows(tmp_path: Path) -> None:
     """The loop that is killed, and its output below it."""
     text = README.read_text(encoding="utf-8")
@@ -101,6 +103,7 @@ def test_what_readme_prints_is_what_it_shows(tmp_path: Path) -> None:
 PRINTS = re.compile(r"^```python\n((?:(?!```).)*)^```\n\n```text\n((?:(?!```).)*)^```$", flags=re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "least"),
     [

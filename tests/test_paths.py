@@ -64,6 +64,7 @@ def test_no_image_and_no_restored_file_is_named_so(folder, name):
     assert {each.name for each in folder.iterdir()} == {"bucket", "cache"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_command_refuses_it_likewise(folder, name):
     cli = str(Path(sys.executable).with_name("statelog"))
@@ -116,6 +117,7 @@ def test_a_relative_path_is_not_found(tmp_path, call):
     run(f"try: {call}\nexcept StoreNotFoundError as error: assert 'working directory' in str(error)", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_whole_path_is_opened_all_the_same(tmp_path):
     run(
         "with statelog.open(sys.argv[1] + '/a.state') as store:\n"
@@ -129,6 +131,7 @@ def test_a_whole_path_is_opened_all_the_same(tmp_path):
         assert store.thread("t").state == {"n": 1}
 
 
+@pytest.mark.slow
 def test_other_doors_raise_errors_of_ours(tmp_path):
     (tmp_path / "bucket").mkdir()
     run(
@@ -146,6 +149,7 @@ def test_other_doors_raise_errors_of_ours(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", ["threads a.state", "verify a.state", "export a.state", "stat a.state", "compact a.state"]
 )

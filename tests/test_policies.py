@@ -138,6 +138,7 @@ def test_the_id_of_one_thread_is_a_pattern_until_the_thread_is_there(checked):
     assert checked.statistics().policies == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_anew", [False, True])
 def test_the_policy_of_one_thread_does_not_come_back_with_the_index(checked, is_anew):
     """L4: the thread's beginning took it out, and is erased with the thread."""
@@ -271,6 +272,7 @@ def test_a_read_only_store_refuses_a_policy(path):
         store.set_retention(keep_last=10, threads="chat-*")
 
 
+@pytest.mark.slow
 def test_a_full_store_takes_the_policy_that_helps_it(tmp_path):
     with statelog.open(tmp_path / "full.state", max_size_bytes=1 << 20) as store:
         thread = store.thread("chat-1")
@@ -305,6 +307,7 @@ def test_what_is_no_pattern_is_refused(checked, pattern, kind):
         checked.set_retention(keep_last=10, threads=pattern)
 
 
+@pytest.mark.slow
 def test_patterns_are_bounded_in_length_and_number(checked):
     with pytest.raises(LimitError):
         checked.set_retention(keep_last=10, threads="x" * 400 + "*")

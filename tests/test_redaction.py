@@ -125,6 +125,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_no_command_prints_a_password(command, tmp_path):
     cli = str(Path(sys.executable).with_name("statelog"))
@@ -140,6 +141,7 @@ def test_no_command_prints_a_password(command, tmp_path):
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [*COMMANDS[:2], *COMMANDS[3:5], *COMMANDS[7:9]], ids=" ".join)
 def test_no_command_that_takes_an_address_prints_the_password_of_a_mistyped_one(command, tmp_path):
     cli = str(Path(sys.executable).with_name("statelog"))

@@ -33,11 +33,13 @@ BUILT_IN = [
 PROPERTIES = ("associative", "commutative", "idempotent")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reducer", BUILT_IN, ids=lambda reducer: reducer.spec)
 def test_a_built_in_reducer_has_the_algebra_it_declares(reducer):
     check_reducer(reducer, max_examples=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reducer", "lacking"),
     [

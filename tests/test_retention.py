@@ -135,6 +135,7 @@ def test_rollback_keeps_what_its_target_held(store: statelog.Store) -> None:
     assert thread.state.to_python() == wanted
 
 
+@pytest.mark.slow
 def test_as_of_time_passes_over_what_is_gone(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     fill(thread, 200)
@@ -147,6 +148,7 @@ def test_as_of_time_passes_over_what_is_gone(store: statelog.Store) -> None:
         thread.at(times[6])
 
 
+@pytest.mark.slow
 def test_policy_is_applied_as_the_thread_commits(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
@@ -174,6 +176,7 @@ def test_retain_without_a_rule_applies_the_policies_of_the_threads(store: statel
         store.prune(threads="none")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["transactions", "rollbacks"])
 def test_policy_is_applied_whatever_makes_the_versions(store: statelog.Store, kind: str) -> None:
     thread = store.thread("t", schema=SCHEMA)
@@ -188,6 +191,7 @@ def test_policy_is_applied_whatever_makes_the_versions(store: statelog.Store, ki
     assert len(versions(thread)) < 3 + 64
 
 
+@pytest.mark.slow
 def test_policy_needs_no_process_that_stays(tmp_path: Path) -> None:
     """A store opened anew for every turn is kept as small as one that stays open."""
     sizes = []
@@ -209,6 +213,7 @@ def test_policy_needs_no_process_that_stays(tmp_path: Path) -> None:
     assert sizes[0] <= sizes[1] * 1.1
 
 
+@pytest.mark.slow
 def test_policy_frees_nodes_that_die_late(store: statelog.Store) -> None:
     """An item lives on in the list for a while after its own version has expired."""
     thread = store.thread("t", schema=SCHEMA)
@@ -223,6 +228,7 @@ def test_policy_frees_nodes_that_die_late(store: statelog.Store) -> None:
     assert size < 0.6 * 1600 * 400
 
 
+@pytest.mark.slow
 def test_file_of_a_trimmed_chat_under_a_policy_grows_by_what_the_chain_needs(store: statelog.Store) -> None:
     """Records that shrank are put together: pages left a sixteenth full would grow the file by 1,900 bytes a turn."""
     thread = store.thread("t", schema=SCHEMA)
@@ -238,6 +244,7 @@ def test_file_of_a_trimmed_chat_under_a_policy_grows_by_what_the_chain_needs(sto
     assert (sizes[1] - sizes[0]) / 1500 < 350
 
 
+@pytest.mark.slow
 def test_retention_beside_commits_takes_nothing_of_theirs(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"log": [], "value": 0})
@@ -306,6 +313,7 @@ def test_versions_committed_while_retention_decides_are_whole_though_the_policy_
     assert store.verify().problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut_before", [0, 2])
 @pytest.mark.parametrize("cut_at", range(8))
 def test_retention_that_is_cut_short_leaves_whole_versions(store: statelog.Store, cut_at: int, cut_before: int) -> None:
@@ -335,6 +343,7 @@ def test_retention_that_is_cut_short_leaves_whole_versions(store: statelog.Store
     assert sum(record.size_bytes for record in store.log()) < 70_000  # it was 1 MB
 
 
+@pytest.mark.slow
 def test_what_becomes_kept_while_a_policy_falls_behind_is_whole(store: statelog.Store) -> None:
     """V1: more versions than a step may expire; some of the others are tagged, or forked from, before the next."""
     thread = store.thread("t", schema=SCHEMA)
@@ -355,6 +364,7 @@ def test_what_becomes_kept_while_a_policy_falls_behind_is_whole(store: statelog.
     assert len(versions(thread)) < 2 + 64 + 20
 
 
+@pytest.mark.slow
 def test_transactions_of_retention_are_bounded(store: statelog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """In records, and in bytes of them where they are large."""
     small, large = store.thread("small", schema=SCHEMA), store.thread("large", schema=SCHEMA)
@@ -378,6 +388,7 @@ def test_transactions_of_retention_are_bounded(store: statelog.Store, monkeypatc
     assert {count for count, size in portions if size > 4_000_000} == {3}  # of the large
 
 
+@pytest.mark.slow
 def test_others_commit_between_the_transactions_of_a_retention(
     store: statelog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -400,6 +411,7 @@ def test_others_commit_between_the_transactions_of_a_retention(
     assert len(seen) >= 20  # ten that expire, ten that vacuum
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_what_is_kept_is_what_it_was(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

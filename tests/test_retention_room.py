@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "threads", "quota"), [(700, 1, 2_000_000), (700, 1, 8_000_000), (250, 20, 2_000_000), (5000, 2, 4_000_000)]
 )

@@ -38,35 +38,42 @@ def ours(modules):
     return {name for name in modules if name.partition(".")[0] == "statelog"}
 
 
+@pytest.mark.slow
 def test_importing_loads_few_modules():
     assert len(ours(loaded_by("import statelog"))) <= 143
 
 
+@pytest.mark.slow
 def test_a_commit_loads_few_modules(tmp_path):
     program = "import statelog\nwith statelog.open(sys.argv[1]) as store:\n    store.thread('t').commit({'a': 1})"
     assert len(ours(loaded_by(program, str(tmp_path / "s")))) <= 143
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["thread('t').commit({'a': 1})", "board(agent='a').set('k', 1)"])
 def test_a_short_process_loads_no_slow_module(act, tmp_path):
     program = f"import statelog\nwith statelog.open(sys.argv[1]) as store:\n    store.{act}"
     assert not loaded_by(program, str(tmp_path / "s")) & SLOW
 
 
+@pytest.mark.slow
 def test_importing_makes_no_data_class():
     assert not loaded_by("import statelog") & {"dataclasses", "inspect"}
 
 
+@pytest.mark.slow
 def test_every_public_name_can_be_imported_by_itself():
     program = f"import json, sys\nfrom statelog import {', '.join(statelog.__all__)}\nprint(json.dumps(dir()))"
     assert set(statelog.__all__) <= set(run(program))
 
 
+@pytest.mark.slow
 def test_a_star_import_brings_every_public_name():
     program = "import json\nfrom statelog import *\nprint(json.dumps(dir()))"
     assert set(statelog.__all__) <= set(run(program))
 
 
+@pytest.mark.slow
 def test_dir_names_what_was_not_loaded_yet():
     assert set(statelog.__all__) <= set(run("import json, statelog\nprint(json.dumps(dir(statelog)))"))
 
@@ -104,6 +111,7 @@ def test_public_classes_and_functions_are_pickled_by_name(name):
         assert pickle.loads(pickle.dumps(thing)) is thing
 
 
+@pytest.mark.slow
 def test_a_pickle_is_read_by_a_process_that_has_imported_nothing():
     program = "import json, pickle, sys\nprint(json.dumps(pickle.loads(bytes.fromhex(sys.argv[1])).value))"
     assert run(program, pickle.dumps(reducers.Overwrite([1])).hex()) == [1]

@@ -140,6 +140,7 @@ def test_a_fork_keeps_text_until_its_thread_is_deleted(store: statelog.Store) ->
     assert found(store.path, secret) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("owner_goes", [True, False])
 def test_pieces_that_the_borrower_went_on_from_are_nobodys(store: statelog.Store, *, owner_goes: bool) -> None:
     """The long text that was borrowed is gone; a longer one, that shares its pieces, is another thread's state."""
@@ -187,6 +188,7 @@ def test_text_borrowed_again_while_the_sweep_goes_on_stays(
     assert store.thread("c").state["notes"]["value"] == secret
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut_at", range(3))
 def test_sweep_that_is_cut_short_is_finished_by_the_next(store: statelog.Store, cut_at: int) -> None:
     values = {f"n{number}": text(number, 5_000) for number in range(150)}
@@ -242,6 +244,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(STEPS)
 def test_what_versions_hold_is_what_it_was(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
     path = tmp_path_factory.mktemp("sweep") / "a.state"
@@ -278,6 +281,7 @@ def test_what_versions_hold_is_what_it_was(tmp_path_factory: pytest.TempPathFact
         assert store.verify().problems == []
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_some_ten_bytes_of_memory_for_a_record(path: Path) -> None:
     """Three arrays, and one that they are made of; a Python object for each would take a hundred."""
 

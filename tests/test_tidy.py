@@ -49,6 +49,7 @@ def test_the_top_level_is_fixed():
     assert {name.split("/")[0] for name in FILES if not name.startswith(".")} <= TOP_LEVEL
 
 
+@pytest.mark.slow
 def test_a_file_has_no_leftovers():
     for name in TEXTS:
         if name == "tests/test_tidy.py":

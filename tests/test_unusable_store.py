@@ -118,6 +118,7 @@ def in_child(act):
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_child_is_refused_until_it_opens_the_store_again(store, thread):
     head = thread.head
@@ -156,6 +157,7 @@ def fill_up(thread, size_bytes=5000):
     raise AssertionError
 
 
+@pytest.mark.slow
 def test_a_full_store_reads_on_and_takes_what_fits(refused, path):
     with statelog.open(path, max_size_bytes=1 << 20) as store:
         thread = store.thread("t", schema={"log": reducers.append})
@@ -176,6 +178,7 @@ def test_a_full_store_reads_on_and_takes_what_fits(refused, path):
         assert store.thread("t").commit({"log": os.urandom(100_000)}).version == commits + 1
 
 
+@pytest.mark.slow
 def test_space_that_retention_frees_is_usable_again(path):
     with statelog.open(path, max_size_bytes=2 << 20) as store:
         thread = store.thread("t")
@@ -202,6 +205,7 @@ def test_a_disk_that_refuses_writes_leaves_the_store_as_it_was(thread, errno):
     assert thread.state["total"] == 6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 def test_a_forked_child_does_not_wait_for_threads_that_it_has_not(tmp_path):
     runner = Runner(str(tmp_path))

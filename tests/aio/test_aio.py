@@ -230,6 +230,7 @@ def test_commits_of_many_tasks_all_arrive(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.slow
 def test_loop_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control in the same test: the sync face, called on the loop, does hold it up."""
 
@@ -266,6 +267,7 @@ def test_loop_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest
     run(main())
 
 
+@pytest.mark.slow
 def test_follow_sees_what_is_committed_meanwhile_and_stops_in_time(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.open(tmp_path / "a.state") as store:

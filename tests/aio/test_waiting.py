@@ -67,6 +67,7 @@ async def begun(store, *coroutines):
 # --- how many, and in which order ---------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patterns", [1, 50, 1000])
 def test_a_thousand_tasks_wait_with_few_threads_and_each_gets_one_entry(run, patterns):
     async def main(store):
@@ -96,6 +97,7 @@ def test_a_thousand_tasks_wait_with_few_threads_and_each_gets_one_entry(run, pat
     run(main, durability="interval")
 
 
+@pytest.mark.slow
 def test_a_thousand_watchers_wait_with_few_threads_and_each_gets_its_event(run):
     async def main(store):
         board = store.board(agent="w")
@@ -138,6 +140,7 @@ def test_the_task_that_came_first_is_served_first(run):
     run(main)
 
 
+@pytest.mark.slow
 def test_a_lease_goes_to_tasks_and_threads_in_the_order_they_came(run):
     """A task, a thread, a task, a thread: those of the same process do not go before others."""
 
@@ -208,6 +211,7 @@ def test_nobody_stands_behind_a_line_that_is_empty(run):
     run(main)
 
 
+@pytest.mark.slow
 def test_more_lines_than_slots_are_served(run):
     async def main(store):
         board = store.board(agent="w")
@@ -420,6 +424,7 @@ def test_a_time_however_short_finds_what_is_there(run, wait_s):
     run(main)
 
 
+@pytest.mark.slow
 def test_what_is_delayed_or_whose_claim_runs_out_wakes_a_task_without_a_commit(run):
     async def main(store):
         board = store.board(agent="w")
@@ -636,6 +641,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_called", [True, False])
 @pytest.mark.parametrize("heir", ["task", "thread"])
 def test_when_a_process_is_killed_the_next_waiter_goes_on(run, tmp_path, is_called, heir):
@@ -696,6 +702,7 @@ def test_without_a_wake_file_tasks_go_by_the_log(run, monkeypatch):
 # --- events and records --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_watching_tasks_get_each_event_once_and_in_order(run, durability):
     async def main(store):
@@ -718,6 +725,7 @@ def test_watching_tasks_get_each_event_once_and_in_order(run, durability):
     run(main, durability=durability)
 
 
+@pytest.mark.slow
 def test_a_watching_task_hears_what_expires_and_of_silence(run):
     async def main(store):
         board, kinds = store.board(agent="w"), []
@@ -737,6 +745,7 @@ def test_a_watching_task_hears_what_expires_and_of_silence(run):
 PUT = "import statelog, sys; b = statelog.open(sys.argv[1]).board(); b.set('a/1', 1); b.set('b/1', 1)"
 
 
+@pytest.mark.slow
 def test_tasks_wait_for_commits_of_other_processes(run, tmp_path):
     async def main(store):
         board = store.board(agent="w")
@@ -750,6 +759,7 @@ def test_tasks_wait_for_commits_of_other_processes(run, tmp_path):
     run(main)
 
 
+@pytest.mark.slow
 def test_the_thread_ends_when_nobody_waits_and_begins_again(run):
     async def main(store):
         board = store.board(agent="w")

@@ -1,3 +1,5 @@
+import pytest
+
 from statelog.bench.measure import Samples, interleave, median, percentile
 from statelog.bench.report import filesystem_of
 from statelog.bench.result import at_least, at_most
@@ -10,6 +12,7 @@ def test_percentiles_are_values_that_were_measured():
     assert median([3, 1, 2]) == 2
 
 
+@pytest.mark.slow
 def test_sides_take_turns_and_every_other_round_goes_backwards():
     order = []
     samples = interleave({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, count=16)

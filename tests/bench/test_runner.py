@@ -31,6 +31,7 @@ without the one that starts servers: test_fleet.py runs its quick rows.
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [runnable(workload) for workload in ALONE])
 def test_every_workload_measures_and_its_json_parses(name, tmp_path):
     code, text = run_to_text([name], tmp_path, as_json=True)
@@ -45,6 +46,7 @@ def test_every_workload_measures_and_its_json_parses(name, tmp_path):
     assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
 
 
+@pytest.mark.slow
 def test_tables_tell_durability_and_what_was_missed_and_nothing_is_left_behind(tmp_path):
     _code, text = run_to_text(["file-of-small-messages", "open-after-kill"], tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -167,6 +167,7 @@ def test_an_entry_expires_for_every_read_at_once_and_in_the_log_with_a_later_wri
     assert board.create("tasks/a", 2).value == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_records_all_that_has_expired(store):
     board = store.board()
     with store.transaction() as tx:
@@ -199,6 +200,7 @@ with statelog.open(sys.argv[1], lock_timeout_s=30) as store:
 """
 
 
+@pytest.mark.slow
 def test_several_processes_lose_nothing_and_one_is_first(store):
     children = [forks.Popen([sys.executable, "-c", ADD, str(store.path), f"p{n}"]) for n in range(3)]
     assert [child.wait(300) for child in children] == [0, 0, 0]
@@ -242,6 +244,7 @@ def test_care_keeps_all_of_it(store):
     assert store.board().history("large")[1].value == LARGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [None, ["statelog:board", "t"]])
 def test_it_goes_into_another_store(store, tmp_path, threads):
     _fill(store)

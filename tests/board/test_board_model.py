@@ -207,4 +207,4 @@ class Boards(RuleBasedStateMachine):
             ]
 
 
-TestBoards = Boards.TestCase
+TestBoards = pytest.mark.slow(Boards.TestCase)

@@ -239,6 +239,7 @@ def test_a_rollback_gives_back_what_was_claimed_then(board):
     assert board.claim("t").attempt == 2
 
 
+@pytest.mark.slow
 def test_many_tasks_are_each_claimed_once(board, store):
     for number in range(200):
         board.set(f"tasks/{number:03}", number)

@@ -176,4 +176,4 @@ class Claims(RuleBasedStateMachine):
             }
 
 
-TestClaims = Claims.TestCase
+TestClaims = pytest.mark.slow(Claims.TestCase)

@@ -97,6 +97,7 @@ def test_a_fence_of_another_store_or_no_fence_is_refused(store, tmp_path):
             assert caught.value.argument == "fence"
 
 
+@pytest.mark.slow
 def test_a_lease_is_renewed_until_its_block_ends(store):
     with store.board().lease("x", ttl_s=1.5):
         expires = store.board().leases()[0].expires

@@ -65,6 +65,7 @@ def counter():
     return iter(range(1 << 30))
 
 
+@pytest.mark.slow
 @given(
     entries=st.dictionaries(KEYS, VALUES, max_size=13),
     claimed=st.sets(KEYS, max_size=2),
@@ -105,6 +106,7 @@ def test_a_list_is_what_a_plain_model_says(folder, counter, entries, claimed, ex
                     assert shown([handle.get(key)], values=True) == [(key, version, value)]
 
 
+@pytest.mark.slow
 def test_pages_down_meet_every_entry_once(tmp_path):
     with statelog.open(tmp_path / "a.state", durability="interval") as store:
         board = store.board()

@@ -117,6 +117,7 @@ def test_what_was_let_go_is_said_to_be(store):
     assert board.get("t").value == 2
 
 
+@pytest.mark.slow
 def test_a_policy_bounds_history_while_others_write(store):
     board = store.board()
     board.set_retention("t/*", keep_last=2)

@@ -19,6 +19,7 @@ def seen(watch):
     return [(event.kind, event.key, event.old, event.new) for event in watch]
 
 
+@pytest.mark.slow
 def test_events_are_ordered_and_unique(store):
     board = store.board(agent="a")
     with board.watch("t/*", timeout_s=0) as watch:
@@ -116,6 +117,7 @@ def test_a_silent_watch_says_where_it_is(store):
     assert seen(again) == [("set", "t/1", None, 1)]
 
 
+@pytest.mark.slow
 def test_what_a_silent_watch_says_does_not_keep_it_going(store):
     assert {event.kind for event in store.board().watch(timeout_s=1, progress_s=0.05)} == {"progress"}
 
@@ -169,6 +171,7 @@ def test_many_watchers_of_one_process_each_get_what_fits(store):
     assert got == {each: list(range(each, 400, 20)) for each in range(20)}
 
 
+@pytest.mark.slow
 def test_a_watcher_that_falls_behind_misses_nothing(store):
     board = store.board()
     slow = board.watch("slow/*", after=0, timeout_s=0)
@@ -236,6 +239,7 @@ def test_retention_leaves_what_a_watcher_has_yet_to_see(store):
     assert [(event.old, event.new) for event in watch] == [(number - 1, number) for number in range(300)]
 
 
+@pytest.mark.slow
 def test_a_watch_that_is_closed_by_another_thread_ends(store):
     watch = store.board().watch()
     threading.Timer(0.1, watch.close).start()

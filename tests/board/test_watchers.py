@@ -91,6 +91,7 @@ def check(written, seen):
         assert faults([event for event in events if event[2].startswith("t/")], written) == ""
 
 
+@pytest.mark.slow
 def test_watchers_that_are_killed_and_come_back_miss_nothing(tmp_path):
     written, seen = run(tmp_path, 600, 4, seed=7)
     check(written, seen)

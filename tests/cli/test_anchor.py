@@ -21,6 +21,7 @@ def older(state, tmp_path):
     return copy
 
 
+@pytest.mark.slow
 def test_the_anchor_is_one_line_that_expect_takes(run, state):
     answer = run("anchor", state)
     with statelog.open(state) as store:
@@ -38,6 +39,7 @@ def test_json_has_the_fields_of_the_anchor(run, state):
     assert document["anchor"][2:34] == document["store_id"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["verify", "export"])
 def test_an_older_copy_is_refused_with_the_code_of_damage(run, state, older, tmp_path, command):
     anchor = run("anchor", state).out.strip()

@@ -46,6 +46,7 @@ def test_a_missing_file_is_not_created(run, tmp_path, command):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["threads", "verify", "salvage"])
 def test_facts_are_told_also_of_what_a_child_has_met(run, tmp_path, command):
     missing = tmp_path / "none.state"
@@ -158,6 +159,7 @@ def test_wrong_usage_is_one_line(run, arguments):
     assert "--help)" in answer.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "kind", "code"),
     [
@@ -244,6 +246,7 @@ def test_ctrl_c_ends_without_a_word(start, state):
     assert (process.returncode, err) == (exits.INTERRUPTED, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--json", "--full"])
 def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path, option):
     with statelog.open(path) as store:
@@ -267,12 +270,14 @@ def test_output_without_room_is_an_error_of_the_system(start, state, monkeypatch
     assert (process.returncode, err) == (8, "statelog: output: No space left on device\n")
 
 
+@pytest.mark.slow
 def test_closed_streams_are_no_failure(state):
     command = [sys.executable, "-m", "statelog", "threads", str(state)]
     shell = ["sh", "-c", '"$@" >&- 2>&-', "sh", *command]
     assert subprocess.run(shell, check=False, timeout=600).returncode == 0
 
 
+@pytest.mark.slow
 def test_text_beyond_the_locale_is_no_failure(start, path):
     with statelog.open(path) as store:
         store.thread("grün").commit({"x": 1})
@@ -282,6 +287,7 @@ def test_text_beyond_the_locale_is_no_failure(start, path):
     assert r"gr\xfcn" in out
 
 
+@pytest.mark.slow
 def test_reading_leaves_the_file_as_it_was(run, state):
     before = state.read_bytes()
     for command in READERS:
@@ -289,6 +295,7 @@ def test_reading_leaves_the_file_as_it_was(run, state):
     assert state.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_reading_goes_on_while_another_process_writes(run, state):
     holder = forks.Popen(
         [sys.executable, "-c", _HOLD_WRITER_LOCK, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

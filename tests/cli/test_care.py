@@ -70,6 +70,7 @@ def test_statistics_of_an_empty_store(run, path):
     assert run("stat", path, "--json").document["dedup_ratio"] == 0
 
 
+@pytest.mark.slow
 def test_a_sound_store_is_called_sound(run, state):
     answer = run("verify", state)
     assert (answer.code, answer.err) == (0, "")
@@ -80,6 +81,7 @@ def test_a_sound_store_is_called_sound(run, state):
     assert run("verify", state, "--shallow", "--json").document["deep"] is False
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_reported_and_its_code_is_7(run, state):
     with statelog.open(state) as store:
         store.thread("other").commit({"needle": "in a haystack"})
@@ -103,6 +105,7 @@ def test_a_damaged_record_ends_a_command_with_code_7(run, state, command):
     assert (answer.code, answer.out, answer.err.count("\n")) == (7, "", 1)
 
 
+@pytest.mark.slow
 def test_a_file_that_kills_its_reader_is_one_line(run, path):
     with statelog.open(path) as store:
         store.thread("t").commit({"large": b"x" * 100_000})
@@ -117,6 +120,7 @@ def test_a_file_that_kills_its_reader_is_one_line(run, path):
     assert (answer.code, answer.document["problems"][0]["invariant"]) == (7, "E2")
 
 
+@pytest.mark.slow
 def test_a_rebuilt_index_is_sound_again(run, state):
     forget(state, b"v")
     assert run("verify", state).code == 7

@@ -39,6 +39,7 @@ def offered(monkeypatch):
     return offered_in
 
 
+@pytest.mark.slow
 def test_the_script_offers_what_fits(state):
     environment = {**os.environ, **asking("statelog history agent.state ")}
     done = subprocess.run([STATELOG], env=environment, cwd=state.parent, capture_output=True, text=True, check=True)
@@ -82,6 +83,7 @@ def test_a_shell_is_offered_keys_of_the_board(offered, path, line, keys):
     assert offered(line, path.parent) == keys
 
 
+@pytest.mark.slow
 def test_the_line_that_turns_it_on_is_a_script(tmp_path):
     done = subprocess.run(
         ["bash", "-c", f'eval "$(_STATELOG_COMPLETE=bash_source {STATELOG})" && complete -p statelog'],

@@ -52,6 +52,7 @@ def test_a_file_is_made_of_a_store_as_it_was(ask, tmp_path):
         assert (answer.code, answer.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_what_is_done_to_a_store_is_told(ask):
     assert ask("gc", "t").out == "t: 0 objects removed\n"
     assert ask("gc", "t", "--json").document == {"name": "t", "removed": 0}
@@ -121,6 +122,7 @@ def test_following_prints_the_log_and_stops_where_it_is_told(ask, run, tmp_path)
     assert not list((tmp_path / "a").glob(".scratch-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signal_", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_following_sees_what_another_ships_and_ends_with_a_signal(start, url, tmp_path, signal_, code):
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job of the background, and then
@@ -148,6 +150,7 @@ def test_following_ends_when_the_store_is_deleted(start, ask, url, tmp_path):
     assert err == "statelog: the store 't' was deleted from this fleet\n"
 
 
+@pytest.mark.slow
 def test_what_was_stranded_is_listed_exported_and_taken_in_by_the_store(ask, run, url, tmp_path):
     a, b = connect(url, tmp_path / "a"), connect(url, tmp_path / "b")
     late = a.open("t")

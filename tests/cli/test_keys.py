@@ -76,6 +76,7 @@ def test_a_store_without_a_key_is_refused_with_one(run, path, monkeypatch):
     assert (answer.code, "has no key" in answer.err) == (10, True)
 
 
+@pytest.mark.slow
 def test_verify_names_a_forged_file_and_ends_with_7(run, keyed, monkeypatch):
     monkeypatch.setenv(VARIABLE_DEFAULT, KEY)
     data = keyed.read_bytes()
@@ -88,6 +89,7 @@ def test_verify_names_a_forged_file_and_ends_with_7(run, keyed, monkeypatch):
     assert run("show", keyed, "t").code == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["variable", "file"])
 def test_rekey_changes_the_key(run, keyed, monkeypatch, tmp_path, way):
     monkeypatch.setenv(VARIABLE_DEFAULT, KEY)
@@ -119,6 +121,7 @@ def test_rekey_needs_one_new_key(run, keyed, monkeypatch, options):
     assert run("threads", keyed).code == 0
 
 
+@pytest.mark.slow
 def test_an_export_is_imported_under_the_key_of_the_other_store(run, keyed, monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE_DEFAULT, KEY)
     assert run("export", keyed, "-o", tmp_path / "export").code == 0
@@ -128,6 +131,7 @@ def test_an_export_is_imported_under_the_key_of_the_other_store(run, keyed, monk
     assert run("verify", tmp_path / "copy.state").code == 10
 
 
+@pytest.mark.slow
 def test_salvage_needs_the_key(run, keyed, monkeypatch, tmp_path):
     assert run("salvage", keyed, tmp_path / "new.state").code == 10
     monkeypatch.setenv(VARIABLE_DEFAULT, KEY)
@@ -135,6 +139,7 @@ def test_salvage_needs_the_key(run, keyed, monkeypatch, tmp_path):
     assert run("verify", tmp_path / "new.state").code == 0
 
 
+@pytest.mark.slow
 def test_salvage_of_a_store_without_its_header_needs_an_anchor(run, keyed, monkeypatch, tmp_path):
     monkeypatch.setenv(VARIABLE_DEFAULT, KEY)
     anchor = run("anchor", keyed).out.strip()

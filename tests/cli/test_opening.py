@@ -55,6 +55,7 @@ def finish(process):
     return process.returncode, out, err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_commands_work_where_the_address_space_is_small(path):
     fill(path)
@@ -75,6 +76,7 @@ for command in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_a_size_beyond_the_address_space_names_the_option(start, path):
     fill(path)
@@ -83,6 +85,7 @@ def test_a_size_beyond_the_address_space_names_the_option(start, path):
     assert err.endswith("open with a smaller max_size_bytes (--max-size, as in --max-size 1G)\n")
 
 
+@pytest.mark.slow
 def test_every_command_on_a_store_takes_its_size(run, path):
     fill(path)
     for command, *arguments in STORE_COMMANDS:
@@ -111,6 +114,7 @@ def test_what_is_no_size_is_refused(run, path, size, what):
     assert what in answer.err
 
 
+@pytest.mark.slow
 def test_a_name_that_is_no_utf_8_is_a_name(run, start, tmp_path):
     path = fill(tmp_path / NO_UTF_8)
     assert finish(start("threads", path))[0] == 0
@@ -120,6 +124,7 @@ def test_a_name_that_is_no_utf_8_is_a_name(run, start, tmp_path):
     assert sorted(os.fsencode(each.name) for each in tmp_path.iterdir()) == [b"caf\xe9.state", b"caf\xe9.state-lock"]
 
 
+@pytest.mark.slow
 def test_an_export_and_a_salvaged_store_may_have_names_that_are_no_utf_8(run, tmp_path):
     path, export, copy, saved = (tmp_path / f"{part}{NO_UTF_8}" for part in ("", "export", "copy", "saved"))
     fill(path)

@@ -99,6 +99,7 @@ def test_a_last_column_that_is_wrapped_is_told_whole(capsys, monkeypatch):
     assert " ".join(" ".join(lines[1:]).split()) == f"E2 {told}"
 
 
+@pytest.mark.slow
 def test_on_a_terminal_times_are_relative_unless_exact_ones_are_asked_for(wordy):
     assert re.search(r"\d+[smh] ago", on_terminal("history", wordy, THREAD, TERM="xterm"))
     exact = on_terminal("history", wordy, THREAD, "--absolute", TERM="xterm")
@@ -106,6 +107,7 @@ def test_on_a_terminal_times_are_relative_unless_exact_ones_are_asked_for(wordy)
     assert re.search(r"\.\d{6}Z", exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["history", THREAD], ["diff", THREAD], ["stat"], ["verify"]], ids=" ".join)
 def test_a_dumb_terminal_gets_plain_text(wordy, command):
     told = on_terminal(command[0], wordy, *command[1:], TERM="dumb")
@@ -113,5 +115,6 @@ def test_a_dumb_terminal_gets_plain_text(wordy, command):
     assert "\x1b" in on_terminal("history", wordy, THREAD, TERM="xterm")
 
 
+@pytest.mark.slow
 def test_a_dumb_terminal_gets_trees_in_ascii(wordy):
     assert on_terminal("tree", wordy, TERM="dumb").isascii()

@@ -28,6 +28,7 @@ def history(run, path, thread):
 # --- compact -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_compact_says_what_it_gained(run, state):
     answer = run("compact", state)
     assert (answer.code, answer.err) == (0, "")
@@ -93,6 +94,7 @@ def test_a_missing_store_is_not_compacted(run, path):
 # --- export and import -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_store_through_a_file_is_the_same_store(run, state, tmp_path):
     answer = run("export", state, "-o", tmp_path / "a.export")
     assert (answer.code, answer.err) == (0, "")
@@ -216,12 +218,14 @@ def test_another_store_refuses_an_import(run, state, tmp_path):
 # --- salvage ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sound_store_is_salvaged_whole(run, state, tmp_path):
     answer = run("salvage", state, tmp_path / "new.state")
     assert (answer.code, answer.err) == (0, "")
     assert run("log", tmp_path / "new.state", "--json").out == run("log", state, "--json").out
 
 
+@pytest.mark.slow
 def test_what_is_lost_is_listed_and_the_code_is_7(run, state, tmp_path):
     with statelog.open(state) as store:
         store.thread("other").commit({"needle": "in a haystack"})
@@ -241,6 +245,7 @@ def test_what_is_lost_is_listed_and_the_code_is_7(run, state, tmp_path):
     assert {(each["thread"], each["version"]) for each in document["versions_lost"]} >= {("other", 1)}
 
 
+@pytest.mark.slow
 def test_a_file_that_kills_lmdb_is_salvaged(run, path, tmp_path):
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
@@ -255,6 +260,7 @@ def test_a_file_that_kills_lmdb_is_salvaged(run, path, tmp_path):
     assert run("show", tmp_path / "new.state", "t", "--json").code == 0
 
 
+@pytest.mark.slow
 def test_there_is_no_salvage_over_a_file_or_of_none(run, state, tmp_path):
     (tmp_path / "new.state").write_text("precious")
     assert run("salvage", state, tmp_path / "new.state").code == 4

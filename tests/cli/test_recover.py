@@ -42,6 +42,7 @@ def damage_first_group(path):
         file.write(bytes((byte ^ 1,)))
 
 
+@pytest.mark.slow
 def test_it_says_what_it_put_back(run, killed):
     answer = run("recover", killed)
     assert (answer.code, answer.err) == (0, "")
@@ -51,6 +52,7 @@ def test_it_says_what_it_put_back(run, killed):
     assert last_number(killed) == 39
 
 
+@pytest.mark.slow
 def test_without_a_journal_one_has_to_say_so(run, killed):
     journal_path(killed).unlink()
     answer = run("recover", killed)
@@ -62,6 +64,7 @@ def test_without_a_journal_one_has_to_say_so(run, killed):
     assert last_number(killed) <= 39
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_is_kept_under_another_name(run, killed):
     damage_first_group(killed)
     journal = journal_path(killed).read_bytes()

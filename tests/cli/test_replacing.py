@@ -71,6 +71,7 @@ def test_an_export_that_fails_leaves_the_earlier_one(run, state, earlier, argume
     assert list(earlier.parent.iterdir()) == [earlier]
 
 
+@pytest.mark.slow
 def test_an_export_that_runs_out_of_room_leaves_the_earlier_one_and_names_the_file(start, state, earlier):
     before = earlier.read_bytes()
     with statelog.open(state) as store:

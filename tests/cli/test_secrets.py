@@ -96,6 +96,7 @@ def test_a_filter_that_fits_nothing_is_refused(run, path, command, option, value
     assert message in " ".join(answer.err.split())
 
 
+@pytest.mark.slow
 def test_a_purge_waits_for_another_one(start, path):
     temporary = compaction_path(path)
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)

@@ -134,6 +134,7 @@ def test_an_empty_value_is_described(run, path):
     assert run("show", path, "t", "--path", "nothing").out == "list, 0 items\n"
 
 
+@pytest.mark.slow
 def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
     class Money:
         pass

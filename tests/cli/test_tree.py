@@ -67,6 +67,7 @@ def test_all_threads_are_drawn_without_one(run, grown):
     assert lines[-1].endswith("Z  head")
 
 
+@pytest.mark.slow
 def test_a_tree_without_utf_8_is_drawn_in_ascii(start, grown):
     process = start("tree", grown, "t", env={"PYTHONIOENCODING": "ascii"})
     out, err = process.communicate(timeout=300)

@@ -12,6 +12,7 @@ from statelog.cli.verifying import verify_in_child
 from statelog.errors import StoreNotFoundError
 
 
+@pytest.mark.slow
 def test_progress_reaches_the_parent(state):
     steps = []
     assert verify_in_child(state, deep=True, progress=lambda done, whole: steps.append((done, whole))).ok
@@ -19,6 +20,7 @@ def test_progress_reaches_the_parent(state):
     assert all(0 <= done <= whole for done, whole in steps)
 
 
+@pytest.mark.slow
 def test_an_error_of_the_child_keeps_its_exit_code(tmp_path):
     with pytest.raises(ChildError, match="no store at") as raised:
         verify_in_child(tmp_path / "none.state", deep=True, progress=lambda _done, _whole: None)
@@ -36,6 +38,7 @@ def test_a_child_that_ends_without_a_word_is_an_internal_error(state, monkeypatc
     assert raised.value.exit_code == INTERNAL
 
 
+@pytest.mark.slow
 def test_a_child_takes_no_module_from_the_working_directory(run, state, tmp_path, monkeypatch):
     (tmp_path / "json.py").write_text("raise SystemExit('taken from the working directory')")
     monkeypatch.chdir(tmp_path)

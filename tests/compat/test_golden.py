@@ -83,6 +83,7 @@ def model_of_history():
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [path for path in GOLDEN if "whole" in path.name], ids=lambda path: path.name)
 def test_a_golden_store_holds_what_its_history_says(source, tmp_path):
     path = tmp_path / "golden.state"
@@ -111,6 +112,7 @@ def test_the_history_is_one_that_succeeds_throughout():
         assert model.last_lsn > before, operation
 
 
+@pytest.mark.slow
 def test_what_makes_golden_stores_still_works(tmp_path):
     for name in (name for names in MAKER.NAMES.values() for name in names):
         MAKER.make(tmp_path / f"{name}.state", name)

@@ -72,6 +72,7 @@ def test_the_golden_store_is_found_as_it_was_left(path):
         assert store.verify(expect=bytes.fromhex(anchor)).ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", OLDER, ids=lambda path: path.name.split(".")[0])
 def test_a_store_of_an_older_format_gets_a_key(path, golden):
     path.write_bytes(gzip.decompress(golden.read_bytes()))

@@ -55,6 +55,7 @@ def _check(report):
     assert report.unexplained == {}
 
 
+@pytest.mark.slow
 def test_damage_is_found_and_never_read_as_data(check):
     check(check_corruption(flip_count=20, larger_count=21, seed=2))
 
@@ -70,6 +71,7 @@ def test_ten_thousand_flips_are_found_or_explained(check, soak_scale):
     assert report.absent_reads <= report.damaged_reads / 100
 
 
+@pytest.mark.slow
 def test_a_sound_file_reads_as_it_is(look):
     result = look()
     assert not result.is_found
@@ -86,6 +88,7 @@ def test_a_flip_in_what_is_stored_is_named_by_verify(look, flip_at, place):
     assert result.reading.wrong == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["free page: all", "stale meta page: unused rest", "log, leaf page: unused gap"])
 def test_a_flip_in_what_is_not_used_changes_nothing(look, flip_at, place):
     result = look(flip_at(place, byte=7))
@@ -94,6 +97,7 @@ def test_a_flip_in_what_is_not_used_changes_nothing(look, flip_at, place):
     assert result.later.same > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("place", "bytes_flipped"),
@@ -120,6 +124,7 @@ def test_a_file_cut_off_is_refused_before_it_is_mapped(sample, look):
     assert result.verifying.refused == result.reading.refused == "CorruptionError"
 
 
+@pytest.mark.slow
 def test_a_page_from_an_earlier_time_is_found(sample, look):
     """A lost write: each page is whole, and one of them is of another moment."""
     pages = PageMap(sample)
@@ -134,6 +139,7 @@ def test_a_page_from_an_earlier_time_is_found(sample, look):
         assert result.reading.wrong == ()
 
 
+@pytest.mark.slow
 def test_another_store_in_its_place_is_told_by_what_is_read(sample, look):
     """Negative control: a sound file with other contents; the harness must see that they are not the truth."""
     other = make_sample()

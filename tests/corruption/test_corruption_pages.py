@@ -17,6 +17,7 @@ def pages(sample):
     return PageMap(sample)
 
 
+@pytest.mark.slow
 def test_every_byte_has_a_place(sample, pages):
     offsets = pages.offsets()
     assert sum(map(len, offsets.values())) == len(sample)

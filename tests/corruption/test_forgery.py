@@ -393,6 +393,7 @@ def change_record(records):
     return [*others, with_checksum(record[:-1] + bytes((record[-1] ^ 1,))) + mac]
 
 
+@pytest.mark.slow
 def test_a_store_with_a_key_is_recovered(crashed):
     with statelog.open(crashed, key=KEY) as store:
         assert store.thread("crash").state["n"] == 5
@@ -406,6 +407,7 @@ def test_a_reader_has_a_store_with_a_key_recovered(crashed):
             store.rekey(OTHER_KEY)
 
 
+@pytest.mark.slow
 def test_a_changed_record_of_the_journal_is_refused_and_nothing_is_written(crashed):
     sound = journal_path(crashed).read_bytes()
     forge_journal(crashed, change_record)
@@ -549,6 +551,7 @@ for number in range(first, last):
 """
 
 
+@pytest.mark.slow
 def test_damage_to_a_store_with_a_key_is_refused_or_changes_nothing(path, tmp_path):
     with statelog.open(path, key=KEY) as store:
         store.compact()  # fewer free pages

@@ -55,6 +55,7 @@ def versions(path):
         return len(list(store.thread("a").history()))
 
 
+@pytest.mark.slow
 def test_an_undamaged_journal_gives_everything_back(path, killed):
     _journal, starts = killed()
     assert len(starts) == COMMITS + 1
@@ -166,6 +167,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 def test_an_earlier_copy_of_the_same_journal_is_told(path, tmp_path):
     earlier = tmp_path / "earlier"
     command = [sys.executable, "-c", KILLED_AFTER, str(path), "6000", "50", str(earlier)]
@@ -211,6 +213,7 @@ def test_damage_to_what_a_barrier_has_flushed_is_told(path, durability):
         assert store.thread("t").state["n"] == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [8192, GROUPS_AT, GROUPS_AT + 12_000, GROUPS_AT + 52_000])
 def test_of_a_journal_cut_off_salvage_saves_what_the_file_has(path, tmp_path, cut):
     command = [sys.executable, "-c", KILLED_AFTER, str(path), "600", "5", str(tmp_path / "unused")]
@@ -232,6 +235,7 @@ def opens(path):
     return True
 
 
+@pytest.mark.slow
 def test_damage_to_the_file_that_a_replay_meets_is_told_with_a_way_out(path, killed):
     journal, _starts = killed()
     before, refusals = bytearray(path.read_bytes()), 0
@@ -280,6 +284,7 @@ def epochs(journal):
     return [int.from_bytes(journal[at + 40 : at + 48]) for at in (0, 4096)]
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_is_told_or_does_no_harm(path, killed):
     journal, starts = killed()
     store = path.read_bytes()

@@ -50,6 +50,7 @@ def trace(tmp_path_factory):
     return traced(tmp_path_factory.mktemp("board"), CHILD)
 
 
+@pytest.mark.slow
 def test_what_was_handed_out_is_there_and_is_not_handed_out_again(trace, tmp_path):
     futures = [line for event in trace.events if isinstance(event, Mark) for line in [event.data.decode().split()]]
     futures = [(cursor, int(lsn)) for what, cursor, lsn in (line for line in futures if line) if what == "future"]

@@ -131,6 +131,7 @@ def run(path, seed, kills, prelude=""):
     return writers, [error for error in errors if error], len(inodes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_nothing_acknowledged_is_lost(path, seed):
     writers, errors, files = run(path, seed, kills=8 if seed == 1 else 24)
@@ -144,6 +145,7 @@ def test_nothing_acknowledged_is_lost(path, seed):
         assert store.verify(deep=True).problems == []
 
 
+@pytest.mark.slow
 def test_a_writer_that_goes_on_in_the_old_file_is_found_out(path):
     """Negative control of the test above."""
     writers, errors, _files = run(path, 3, kills=6, prelude=FORGET)
@@ -235,6 +237,7 @@ def test_a_compaction_that_is_stopped_is_waited_for_no_longer_than_allowed(path)
         assert store.thread("here").state["number"] == 3
 
 
+@pytest.mark.slow
 def test_the_old_file_goes_with_its_last_read(path):
     def descriptors():
         targets = [entry.readlink().name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]

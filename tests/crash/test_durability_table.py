@@ -50,15 +50,18 @@ def flushes(recording):
     return list(map(type, events)).count(FlushEnd) / (COMMITS - 1)
 
 
+@pytest.mark.slow
 def test_a_commit_flushes_once(recordings):
     assert flushes(recordings["commit"]) == 1
 
 
+@pytest.mark.slow
 def test_with_interval_a_commit_flushes_nothing(recordings):
     """A timer does; a second later at the latest."""
     assert flushes(recordings["interval"]) < 0.5
 
 
+@pytest.mark.slow
 def test_a_power_cut_takes_nothing_acknowledged(recordings):
     report = examine_recordings([recordings["commit"]], images=1, share=1 / 6)
     assert report.bad == []
@@ -66,6 +69,7 @@ def test_a_power_cut_takes_nothing_acknowledged(recordings):
     assert report.second_images > 0
 
 
+@pytest.mark.slow
 def test_a_power_cut_takes_what_came_after_the_last_flush_at_most_and_corrupts_nothing(recordings):
     report = examine_recordings([recordings["interval"]], images=1, share=1 / 3)
     assert report.bad == []
@@ -73,6 +77,7 @@ def test_a_power_cut_takes_what_came_after_the_last_flush_at_most_and_corrupts_n
     assert report.second_images > 0
 
 
+@pytest.mark.slow
 def test_a_commit_that_leaves_its_flush_is_durable_with_the_next_that_does_not(recordings):
     assert 0.2 <= flushes(recordings["left"]) <= 0.6  # a timer flushes, too, a second later
     report = examine_recordings([recordings["left"]], images=1, share=1 / 6)
@@ -85,6 +90,7 @@ def test_a_commit_that_leaves_its_flush_is_durable_with_the_next_that_does_not(r
     )
 
 
+@pytest.mark.slow
 def test_a_power_cut_does_take_what_was_not_flushed(recordings):
     """Negative control: held to the promise of the other mode, it is caught."""
     lenient = recordings["interval"]
@@ -93,6 +99,7 @@ def test_a_power_cut_does_take_what_was_not_flushed(recordings):
     assert report.lost > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "nth"), [("commit", 4), ("interval", 1)])
 def test_a_mode_that_leaves_a_flush_out_is_caught(recordings, mode, nth):
     """Negative control: one of a commit; that of the first durable snapshot."""

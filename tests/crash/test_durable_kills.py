@@ -98,11 +98,13 @@ def test_a_trip_calls_twelve_steps(never_killed):
     assert boundaries > 30
 
 
+@pytest.mark.slow
 def test_a_kill_at_a_boundary_changes_nothing(tmp_path, never_killed):
     for at in range(1, never_killed[-1] + 1, 6):
         assert check_kill(tmp_path / str(at), never_killed, kill_at=at)
 
 
+@pytest.mark.slow
 def test_a_kill_at_a_fault_point_changes_nothing(tmp_path, never_killed):
     chance = random.Random(1)
     kills = [check_kill(tmp_path / point, never_killed, fault=f"{point}:{chance.randrange(2, 25)}") for point in FEW]

@@ -56,6 +56,7 @@ def recorded(store):
         return set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_what_was_recorded_or_is_called_once_at_most_outlives_a_power_cut(tmp_path, durability):
     trace = traced(tmp_path, CHILD, durability)
@@ -82,6 +83,7 @@ def test_what_was_recorded_or_is_called_once_at_most_outlives_a_power_cut(tmp_pa
     assert (lost == 0) == (durability == "commit")
 
 
+@pytest.mark.slow
 def test_every_step_of_the_child_is_recorded_in_the_end(tmp_path):
     """What the marks are compared with is there at all."""
     traced(tmp_path, CHILD, "commit")

@@ -49,6 +49,7 @@ def show(capsys):
     return show_report
 
 
+@pytest.mark.slow
 def test_a_failing_call_ends_in_one_of_three_ways(show):
     report = check_faults(every=800, rounds=1, workers=1)
     assert report.cases == -(-report.cases_all // 800)
@@ -60,6 +61,7 @@ def test_a_failing_call_ends_in_one_of_three_ways(show):
 # The opening writes the shared state and its two locks. The first commit of a session: zeros of a new journal, of its
 # half, its slot, the dirty flag, the disk reserve, the group, the pages. It flushes the directory (at opening), the
 # data file, the slot, the directory, the dirty flag, the group.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "nth"),
     [(Call.WRITE, 4), (Call.WRITE, 5), (Call.WRITE, 9), (Call.WRITE, 10), (Call.FLUSH, 5)],
@@ -73,6 +75,7 @@ def test_a_commit_is_refused_when_one_of_its_calls_fails_and_the_store_goes_on(r
     assert not result.closed
 
 
+@pytest.mark.slow
 def test_a_commit_whose_group_is_not_flushed_is_of_unknown_outcome(run_case):
     """LMDB has made it, and others may have seen it: nothing can be written until the store is opened again."""
     result = run_case(WORKLOADS["commits"], Fault(Call.FLUSH, error=errno.EIO, nth=6))
@@ -82,6 +85,7 @@ def test_a_commit_whose_group_is_not_flushed_is_of_unknown_outcome(run_case):
     assert result.closed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nth", [1, 2, 3], ids=["words", "writer lock", "lock of the flush"])
 def test_an_opening_whose_control_page_cannot_be_written_is_refused(run_case, nth):
     result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, error=errno.EIO, nth=nth))
@@ -89,6 +93,7 @@ def test_an_opening_whose_control_page_cannot_be_written_is_refused(run_case, nt
     assert {ending.value: count for ending, count in result.endings.items()} == {"refused": 1}
 
 
+@pytest.mark.slow
 def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_begun(run_case):
     result = run_case(WORKLOADS["retention and deletion"], Fault(Call.OPEN, error=errno.ENOSPC, nth=8), rounds=1)
     assert result.problem == ""
@@ -96,6 +101,7 @@ def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_be
     assert result.images > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nth", [2, 3], ids=["data", "slot"])
 def test_after_a_failed_flush_of_a_durable_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
     """What the page cache holds is not to be believed then; the workload opens the store again before its last step."""
@@ -104,12 +110,14 @@ def test_after_a_failed_flush_of_a_durable_snapshot_all_is_refused_until_the_sto
     assert {ending.value: count for ending, count in result.endings.items()} == {"refused": 5, "done": 2}
 
 
+@pytest.mark.slow
 def test_writes_that_are_silently_dropped_are_caught(run_case):
     """Negative control: a disk that says it wrote, and did not."""
     result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.IGNORE, nth=10))
     assert result.problem
 
 
+@pytest.mark.slow
 def test_a_flush_that_is_silently_dropped_is_caught_by_a_cut_afterwards(run_case):
     """Negative control: a disk that says it flushed, and did not."""
     fault = Fault(Call.FLUSH, Action.IGNORE, persistent=True)
@@ -117,17 +125,20 @@ def test_a_flush_that_is_silently_dropped_is_caught_by_a_cut_afterwards(run_case
     assert "power cut" in result.problem
 
 
+@pytest.mark.slow
 def test_a_call_that_kills_is_found_and_not_taken_for_an_ending(run_case):
     result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.KILL, nth=4))
     assert "SIGKILL" in result.reason
 
 
+@pytest.mark.slow
 def test_a_case_whose_call_is_never_made_is_told_apart(run_case):
     result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, nth=10_000))
     assert result.strikes == 0
     assert result.problem == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["quota", "disk"])
 def test_a_full_store_can_be_read_and_emptied_and_used_again(kind):
     assert check_full(kind) == []

@@ -44,6 +44,7 @@ def fill(store, thread, size_bytes, generator):
     raise AssertionError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size_bytes", [pytest.param(1500, marks=pytest.mark.soak), 8_000, 60_000, 300_000])
 def test_a_full_disk_is_read_and_emptied_and_filled_again_and_again(small_disk, size_bytes):
     generator = random.Random(size_bytes)  # text that does not compress
@@ -78,6 +79,7 @@ def _fill_all_but(path, pages):
         file.truncate(max(file.tell() - 4096 * pages, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_a_disk_that_has_room_again_takes_commits_again_whatever_was_left(small_disk, durability):
     ballast, made = small_disk / "ballast", 0
@@ -135,6 +137,7 @@ def test_a_closed_store_is_emptied_on_a_disk_with_20_kb_left(closed, small_disk)
         assert store.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size_bytes", [1500, 60_000])
 def test_a_full_disk_refuses_a_compaction_and_leaves_the_store(small_disk, size_bytes):
     with statelog.open(small_disk / "agent.state") as store:

@@ -78,6 +78,7 @@ def test_a_kill_at_any_point_of_the_journal_loses_nothing_acknowledged(path, poi
     assert {entry.name for entry in path.parent.iterdir()} == {path.name, f"{path.name}-lock"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "again"),
     [
@@ -205,11 +206,13 @@ def test_a_commit_that_lmdb_has_not_made_is_not_there(path):
     assert result.recovered == result.acknowledged
 
 
+@pytest.mark.slow
 def test_a_child_that_never_gets_there_finishes(path):
     result = crash_at(path, HISTORY, point="commit.after_begin", occurrence=1000, schema=SCHEMA)
     assert (result.killed, result.acknowledged) == (False, len(HISTORY))
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_a_store_goes_on(path):
     done = ()
     for round_number, point in enumerate(COMMIT_POINTS):
@@ -248,6 +251,7 @@ def test_a_store_that_holds_more_than_was_done_is_caught(path):
         assert_recovered(path, HISTORY[:2], 1, schema=SCHEMA)
 
 
+@pytest.mark.slow
 def test_a_store_that_holds_another_value_is_caught(path):
     with Child(path, HISTORY[:1], schema=SCHEMA) as child:
         assert child.wait() is False

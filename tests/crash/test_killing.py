@@ -20,6 +20,7 @@ def show(capsys):
     return show_report
 
 
+@pytest.mark.slow
 def test_killed_processes_lose_nothing_acknowledged(tmp_path, show):
     report = check_kills(seconds=2, kill_interval_s=0.5, directory=tmp_path)
     show(report)
@@ -29,6 +30,7 @@ def test_killed_processes_lose_nothing_acknowledged(tmp_path, show):
     assert report.reads > 0
 
 
+@pytest.mark.slow
 def test_writers_that_acknowledge_too_early_are_caught(tmp_path):
     """Negative control."""
     report = check_kills(seconds=3, kill_interval_s=0.5, directory=tmp_path, acknowledges_early=True)

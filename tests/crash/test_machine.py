@@ -39,6 +39,7 @@ def longest(current, write):
     return max(current or "", write, key=len)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schema", [Research, pytest.param({"steps": reducers.append, "seen": reducers.union}, marks=pytest.mark.soak)]
 )
@@ -46,6 +47,7 @@ def test_a_schema_is_taken_through_kills_and_cuts(schema):
     run_state_machine_as_test(crash_machine(schema), settings=QUICK)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not is_supported(), reason="nothing can be recorded here")
 def test_a_schema_of_a_module_that_pytest_alone_can_import_is_cut_off_too(tmp_path, monkeypatch):
     """As those of users' test modules: their directory is on no other process's path."""

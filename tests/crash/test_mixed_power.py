@@ -21,11 +21,13 @@ def trace(tmp_path_factory):
     return record(tmp_path_factory.mktemp("mixed"), 3, TURNS)
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_or_shipped_is_on_the_disk(trace):
     found = examine(trace, IMAGES)
     assert found == (IMAGES, [], [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["-journal", ""])
 def test_disk_that_forgets_flushes_is_noticed(trace, ending):
     found = examine(without_flushes(trace, ending), 3 * IMAGES, until_bad=True)

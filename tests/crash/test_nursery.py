@@ -17,6 +17,7 @@ def born(history=HISTORY, path="agent.state", environment=None):
     return nursery.Born(job, dict(os.environ) if environment is None else environment)
 
 
+@pytest.mark.slow
 def test_a_child_has_the_directory_and_the_variables_of_its_time(tmp_path, monkeypatch):
     for name, fault, ending in [
         ("one", "journal.before_append:2:kill", (b".", -signal.SIGKILL)),
@@ -31,6 +32,7 @@ def test_a_child_has_the_directory_and_the_variables_of_its_time(tmp_path, monke
         child.close()
 
 
+@pytest.mark.slow
 def test_children_live_at_the_same_time_and_die_alone(tmp_path):
     histories = [tuple(Commit("a", ({"total": 1},)) for _ in range(10_000)), HISTORY]
     with Child(tmp_path / "one", histories[0]) as first, Child(tmp_path / "two", histories[1]) as second:
@@ -45,6 +47,7 @@ def test_what_a_child_says_as_it_fails_is_told(tmp_path):
         child.wait()
 
 
+@pytest.mark.slow
 def test_a_child_that_takes_too_long_is_left_and_ended_with_the_block(tmp_path):
     child = born(tuple(Commit("a", ({"total": 1},)) for _ in range(100_000)), tmp_path / "agent.state")
     with pytest.raises(subprocess.TimeoutExpired):
@@ -53,6 +56,7 @@ def test_a_child_that_takes_too_long_is_left_and_ended_with_the_block(tmp_path):
     assert child.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_when_the_process_that_forks_has_died_another_takes_its_place(tmp_path):
     with Child(tmp_path / "one", HISTORY) as child:
         assert child.wait() is False

@@ -71,6 +71,7 @@ def show(capsys):
     return show_report
 
 
+@pytest.mark.slow
 def test_a_power_cut_loses_nothing_acknowledged(recordings, show):
     report = examine_recordings([recordings[name] for name in QUICK], images=1, share=1 / 16)
     show(report)
@@ -80,6 +81,7 @@ def test_a_power_cut_loses_nothing_acknowledged(recordings, show):
     assert report.second_images > 0
 
 
+@pytest.mark.slow
 def test_every_write_and_flush_is_a_cut(tmp_path):
     workload = WORKLOADS["commit"]
     recording = record(replace(workload, lanes=tuple(lane[:2] for lane in workload.lanes)), tmp_path)
@@ -89,6 +91,7 @@ def test_every_write_and_flush_is_a_cut(tmp_path):
     assert {Write, FlushEnd, Create, DirectoryFlushEnd, Unlink} <= {type(event) for event in events}
 
 
+@pytest.mark.slow
 def test_a_share_of_the_cuts_is_spread_over_all_of_them(recordings):
     report = examine_recordings(
         [recordings["commit"], recordings["epochs"]], images=1, share=1 / 16, thorough=False, workers=1
@@ -99,6 +102,7 @@ def test_a_share_of_the_cuts_is_spread_over_all_of_them(recordings):
     assert [sum(spread(count, share)) for count, share in [(7, 1e-9), (7, 1.0), (0, 0.5)]] == [1, 7, 0]
 
 
+@pytest.mark.slow
 def test_a_clean_close_is_a_cut_like_any_other(recordings):
     """The dirty flag is cleared and the WAL removed; before, the flag was set."""
     events = recordings["commit"].trace.events
@@ -123,6 +127,7 @@ def test_a_recording_tells_what_was_acknowledged_when(recordings):
     assert all(each.done[0] <= each.begun[0] <= each.done[0] + 1 for each in progress)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK_CONTROLS)
 def test_a_disk_that_breaks_its_promise_is_caught(controls, name):
     assert controls.bad_by_workload[name] > 0
@@ -134,6 +139,7 @@ def test_every_disk_that_breaks_its_promise_is_caught():
     assert [name for name, is_caught in run_controls().items() if not is_caught] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -145,6 +151,7 @@ def test_a_store_that_breaks_its_promise_is_caught(name, tmp_path):
     assert examine_broken(name, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_bad_image_is_kept_as_evidence(controls, evidence):
     bad = controls.bad[0]
     assert bad.evidence.parent == evidence
@@ -152,6 +159,7 @@ def test_a_bad_image_is_kept_as_evidence(controls, evidence):
     assert (bad.evidence / "what.txt").read_text().startswith(bad.workload)
 
 
+@pytest.mark.slow
 def test_each_single_flush_is_needed(recordings):
     """Eight commits, a flush of the journal each, behind those of the first slot: the first and the last."""
     flushes = len(flushes_of(recordings["commit"], of_journal=True))
@@ -160,12 +168,14 @@ def test_each_single_flush_is_needed(recordings):
     assert [name for name, bad in report.bad_by_workload.items() if not bad] == []
 
 
+@pytest.mark.slow
 def test_an_image_that_two_recordings_share_counts_once(recordings):
     twins = [renamed(recordings["interval"], name) for name in ("one", "the other")]
     report = examine_recordings(twins, images=150, share=1 / 6, thorough=False, workers=1)
     assert 150 <= report.images < sum(report.by_workload.values())
 
 
+@pytest.mark.slow
 def test_users_may_bring_their_own_workload():
     steps = tuple(Commit("mine", ({"n": n},)) for n in range(3))
     report = check_power_loss([Workload("mine", (steps,), schema={"n": statelog.reducers.add})], images=100, workers=1)

@@ -170,6 +170,7 @@ def test_files_elsewhere_are_not_logged(run, log, tmp_path):
     assert events(log) == []
 
 
+@pytest.mark.slow
 def test_marks_stand_in_the_order_of_the_writes(run, log):
     run(
         """
@@ -336,6 +337,7 @@ def test_calls_are_counted(run, log):
     }
 
 
+@pytest.mark.slow
 def test_the_library_compiles_without_a_warning(tmp_path):
     from statelog.testing.powerloss import shim
 

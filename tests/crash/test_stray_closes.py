@@ -123,6 +123,7 @@ def find_lost(path, acknowledged):
     return wrong
 
 
+@pytest.mark.slow
 def test_short_processes_that_read_all_files_lose_nothing(tmp_path):
     wrong, started = run_gateway(tmp_path, processes=16, seconds=2)
     assert wrong == []

@@ -28,6 +28,7 @@ def assert_dense_chain(store):
     assert store.verify().problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_two_writers_lose_no_update(path, durability):
     with (
@@ -56,6 +57,7 @@ def increment_once(thread):
     raise AssertionError
 
 
+@pytest.mark.slow
 def test_writers_that_read_what_they_write_retry_and_lose_no_update(path):
     others = tuple(Commit("shared", ({"other": number},)) for number in range(COMMITS))
     with statelog.open(path) as store:
@@ -71,6 +73,7 @@ def test_writers_that_read_what_they_write_retry_and_lose_no_update(path):
         assert_dense_chain(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["commit.after_begin:20", "commit.after_put_log:20", "commit.before_lmdb_commit:20", None], ids=str
 )

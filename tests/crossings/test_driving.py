@@ -24,6 +24,7 @@ def driver():
         yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_everything_agrees_after_random_acts(driver, seed):
     failure = driver.run(draw_plan(seed, 120))
@@ -49,6 +50,7 @@ def rounds_of_acts(rounds):
     return Plan(tuple(Step(name, 0, 1000 * seed + at) for seed in rounds for at, name in enumerate(acts())))
 
 
+@pytest.mark.slow
 def test_an_act_of_each_kind_can_be_done(driver):
     """Each kind of act comes to its end in some run: an act that is always refused would test nothing.
 
@@ -101,6 +103,7 @@ def test_a_record_that_was_acknowledged_and_is_gone_is_told(driver, monkeypatch,
         assert crossing.do(Step("care.flush"))[0] == "lost"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [("commit.after_lmdb_commit", 1), ("kill", 0)])
 def test_a_process_that_is_killed_is_replaced(driver, fault):
     steps = [Step("threads.commit", 1, 1), Step("threads.commit", 1, 2, fault), Step("threads.commit", 1, 3)]
@@ -108,6 +111,7 @@ def test_a_process_that_is_killed_is_replaced(driver, fault):
     assert failure is None, failure.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_shipped", [False, True])
 def test_what_was_acknowledged_before_all_processes_were_killed_is_there(driver, is_shipped):
     deaths = [
@@ -118,6 +122,7 @@ def test_what_was_acknowledged_before_all_processes_were_killed_is_there(driver,
     assert failure is None, failure.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["move", "take over"])
 def test_a_store_of_a_fleet_goes_on_elsewhere_and_comes_back(driver, how):
     steps = [Step("threads.commit", 0, 1), Step("board.set_entry", 1, 1), Step("check"), Step("threads.commit", 1, 2)]
@@ -134,6 +139,7 @@ def test_a_process_that_shows_something_else_is_told(driver, monkeypatch):
     assert failure.kinds == ("seen elsewhere",)
 
 
+@pytest.mark.slow
 def test_processes_act_side_by_side(driver):
     beside = (Step("threads.commit", 1, 2), Step("threads.commit", 2, 3))
     steps = [Step("threads.commit", 0, seed, None, beside) for seed in range(20)]
@@ -141,6 +147,7 @@ def test_processes_act_side_by_side(driver):
     assert failure is None, failure.text
 
 
+@pytest.mark.slow
 def test_the_command_names_the_seed_the_acts_and_the_difference_of_a_failure(tmp_path):
     plan = Plan((Step("threads.commit", 0, 1), Step("no.such act"), Step("check")))
     saved = tmp_path / "plan.json"
@@ -152,6 +159,7 @@ def test_the_command_names_the_seed_the_acts_and_the_difference_of_a_failure(tmp
     assert "KeyError" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_ends_well_if_all_agree():
     command = [sys.executable, "-m", "statelog.testing.crossings", "--acts", "60", "--seed", "5"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -159,4 +167,4 @@ def test_the_command_ends_well_if_all_agree():
     assert "0 failures" in done.stdout
 
 
-TestCrossings = crossing_machine(Driver(), examples=8, steps=40).TestCase
+TestCrossings = pytest.mark.slow(crossing_machine(Driver(), examples=8, steps=40).TestCase)

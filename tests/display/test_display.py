@@ -93,6 +93,7 @@ def test_a_repr_says_what_matters(store, thread):
     assert repr(store.thread("new")) == "<Thread 'new' branch 'main', empty>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(5))
 def test_a_repr_is_one_bounded_printable_line(large, number):
     line = repr(shown_objects(large)[number])
@@ -137,6 +138,7 @@ def test_a_notebook_shows_history_differences_and_state(thread):
     assert diff.names.count("tr") == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(5))
 def test_a_page_is_bounded_and_runs_nothing_that_is_stored(large, number):
     page = shown_objects(large)[number]._repr_html_()
@@ -148,6 +150,7 @@ def test_a_page_is_bounded_and_runs_nothing_that_is_stored(large, number):
     assert page.isprintable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(5))
 def test_what_rich_shows_is_bounded_and_steers_no_terminal(large, number):
     told = rendered(shown_objects(large)[number])
@@ -162,6 +165,7 @@ def test_square_brackets_are_no_markup(store):
     assert "[bold]t" in rendered(thread)
 
 
+@pytest.mark.slow
 def test_a_repr_and_a_page_need_no_rich(path):
     code = (
         "import sys; sys.modules['rich'] = None\n"

@@ -34,6 +34,7 @@ async def until(is_true):
 # --- the same names -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_importing_statelog_imports_neither_room():
     code = "import statelog, sys; print([each for each in sys.modules if 'durable' in each or each == 'asyncio'])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

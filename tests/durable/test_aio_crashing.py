@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from statelog import durable
 from statelog.reducers import add
 from statelog.testing.durable import crash_everywhere
@@ -51,9 +53,11 @@ async def trip(run):
     return hotel, one.result(), two.result(), both, late
 
 
+@pytest.mark.slow
 def test_a_workflow_on_the_loop_survives_a_kill_at_every_boundary(tmp_path):
     crash_everywhere(trip, answers={"pay": True}, how=["kill"], directory=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_workflow_on_the_loop_is_undone_wherever_it_is_overtaken_or_cancelled(tmp_path):
     crash_everywhere(trip, answers={"pay": False}, how=["overtake", "cancel"], directory=tmp_path)

@@ -167,6 +167,7 @@ def module_path(tmp_path_factory):
 IDS = iter(range(10**9))
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     program=PROGRAMS,

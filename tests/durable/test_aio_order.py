@@ -240,6 +240,7 @@ def test_a_timer_of_the_workflow_wakes_a_run_that_waits(tmp_path, way, suspends)
     assert CALLS.count("late") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [gate, mail], ids=lambda each: each.__name__)
 def test_a_kill_at_every_boundary_changes_nothing_about_a_timer(tmp_path, way):
     assert len(crash_everywhere(late(way), answers={"approve": True}, how=["kill"], directory=tmp_path)) >= 8

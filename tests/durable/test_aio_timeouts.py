@@ -345,6 +345,7 @@ def test_a_cancelled_step_with_a_compensation_is_undone_if_the_run_fails(tmp_pat
     assert undone == [(durable.UNKNOWN, "a")]
 
 
+@pytest.mark.slow
 def test_a_kill_at_every_boundary_changes_nothing():
     async def never(_name):
         await asyncio.sleep(30)

@@ -90,6 +90,7 @@ async def held_up(monkeypatch, owner, name, *, is_behind):
     return reached, opened.set
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_awaited_results_hold_no_thread_and_all_come(run, durability):
     async def main(store):

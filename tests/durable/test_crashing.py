@@ -80,6 +80,7 @@ def undone(run):
 TRIP = {"answers": {"pay": True}, "messages": {"chat": ["a"]}}
 
 
+@pytest.mark.slow
 def test_a_trip_survives_a_kill_at_every_boundary(tmp_path):
     """D5."""
     boundaries = crash_everywhere(trip, "Lisbon", **TRIP, how=["kill"], directory=tmp_path)
@@ -92,11 +93,13 @@ def test_a_trip_survives_being_overtaken_or_cancelled_at_every_boundary(tmp_path
     crash_everywhere(trip, "Lisbon", **TRIP, directory=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_rollback_survives_a_kill_at_every_boundary(tmp_path):
     answers = {"pay": {"approved": False, "by": "me"}}
     crash_everywhere(undone, workflows=[child], answers=answers, directory=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_step_that_is_called_once_at_most_is_not_called_again(tmp_path):
     @durable.workflow(name="w")
     def once(run):
@@ -108,6 +111,7 @@ def test_a_step_that_is_called_once_at_most_is_not_called_again(tmp_path):
     crash_everywhere(once, directory=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_loop_without_end_survives_a_kill_at_every_boundary(tmp_path):
     @durable.workflow(name="w")
     def loop(run, count):
@@ -131,6 +135,7 @@ def short(run):
 SHORT = durable.workflow(name="short")(short)
 
 
+@pytest.mark.slow
 def test_what_is_right_is_not_caught(tmp_path):
     assert len(crash_everywhere(SHORT, directory=tmp_path)) == 8
 
@@ -163,6 +168,7 @@ def test_a_compensation_that_is_recorded_after_the_call_is_caught(tmp_path, monk
         crash_everywhere(SHORT, directory=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_result_that_is_recorded_apart_from_what_is_written_with_it_is_caught(tmp_path, monkeypatch):
     """D4."""
 

@@ -100,6 +100,7 @@ def test_a_run_that_has_begun_is_cancelled_by_whoever_drives_it(store):
     assert durable.get(store, "reply-1").status == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_cancelled_run_or_a_worker_that_claims_it_wins_and_never_both(store):
     for number in range(20):
         run = f"evt-{number}"

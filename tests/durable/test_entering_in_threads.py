@@ -276,6 +276,7 @@ with statelog.open(folder / "a.state") as store, durable.entered(store, "r") as 
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_repeats_the_step_in_flight_alone(tmp_path):
     codes = [
         forks.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60).returncode

@@ -221,6 +221,7 @@ def test_a_subclass_of_a_class_in_raises_comes_back_as_itself(tmp_path):
         assert (type(found), found.code) == (HardDeclinedError, 51)
 
 
+@pytest.mark.slow
 def test_a_subclass_that_is_not_loaded_comes_back_as_the_class_in_raises(tmp_path):
     caught = []
 

@@ -88,6 +88,7 @@ def test_the_traceback_tells_where_in_its_step_a_run_has_failed(store):
     assert "in broken_step" in info.traceback
 
 
+@pytest.mark.slow
 def test_compensations_hide_nothing_of_the_failure_and_a_crash_among_them_loses_nothing(store, caplog):
     assert "in divide" in durable.run(store, broken_saga, id="a").traceback
     for each in crash_everywhere(broken_saga, how=["kill"]):
@@ -230,6 +231,7 @@ def test_a_wait_that_was_let_go_is_shown_as_closed_and_not_as_waiting(store):
     assert {each.kind: each.status for each in durable.steps(store, "a")}["gate"] == "closed"
 
 
+@pytest.mark.slow
 def test_a_run_whose_last_call_is_a_gate_survives_a_kill_at_every_boundary():
     @durable.workflow
     def go(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -196,6 +197,7 @@ def first_ones(calls):
     return list(dict.fromkeys(calls))
 
 
+@pytest.mark.slow
 @given(PROGRAMS, st.lists(st.integers(1, 16), min_size=1, max_size=4))
 def test_a_workflow_that_is_killed_comes_to_what_the_model_says(tmp_path_factory, program, kills):
     model = Model()
@@ -231,6 +233,7 @@ def test_a_workflow_that_is_killed_comes_to_what_the_model_says(tmp_path_factory
         assert (0 if is_once else count) <= called <= (1 if is_once else count + in_flight.count(here)), here
 
 
+@pytest.mark.slow
 @given(PROGRAMS, st.integers(1, 12), st.integers(1, 12))
 @settings(max_examples=15)
 def test_a_workflow_that_is_cancelled_and_killed_undoes_what_was_called(tmp_path_factory, program, at, again):

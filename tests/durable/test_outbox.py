@@ -133,6 +133,7 @@ def is_parked(store):
 # --- webhooks -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_receiver_can_verify_a_message_which_names_run_thread_checkpoint_and_gate(store, receiver):
     webhook = durable.Webhook(receiver.url, SECRET)
     info = durable.run(store, asking, id="evt-1", thread="ticket-1", outbox=[webhook])
@@ -417,6 +418,7 @@ def test_two_messages_from_the_same_place_both_leave(store):
     assert payloads() == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_purging_a_run_takes_its_messages_along(store, receiver):
     receiver.statuses = [410]
     emitted(store, 2)

@@ -76,6 +76,7 @@ def test_a_killed_process_is_taken_over_at_once(path, begun):
         assert durable.run(store, flow, id="evt-1").value == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="told by /proc")
 @pytest.mark.parametrize("begun", ["parent"], indirect=True)
 def test_a_child_of_a_killed_process_is_taken_over_with_its_parent(path, begun):

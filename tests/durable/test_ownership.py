@@ -212,6 +212,7 @@ def run_races(path, count):
     assert again > count // 10  # it did happen that both were at it
 
 
+@pytest.mark.slow
 def test_of_two_workers_no_step_is_committed_twice(path):
     """D3."""
     run_races(path, 30)
@@ -259,6 +260,7 @@ def reads(run, count):
     return [run.recv("chat") for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_mail_is_not_lost_whenever_it_comes(path):
     """D14, D15: a thousand messages: before the run, before the wait, while it is put to rest, and at rest."""
     with statelog.open(path, durability="interval") as store:
@@ -288,6 +290,7 @@ def test_mail_is_not_lost_whenever_it_comes(path):
             assert info.value == list(range(10))
 
 
+@pytest.mark.slow
 def test_a_claim_that_an_interrupt_has_taken_from_its_holder_runs_out(store, monkeypatch):
     """It comes where nothing lets the claim go any more, or not yet."""
 

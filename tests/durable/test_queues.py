@@ -222,6 +222,7 @@ def test_a_waiting_worker_is_woken_by_the_slot_that_is_given_back(store):
     workers[0].join()
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_runs_dry_leaves_others_their_turn(store, monkeypatch):
     monkeypatch.setitem(Limits.take_turns.__globals__, "_TURN_S", 0.01)
     stop = threading.Event()
@@ -278,6 +279,7 @@ def test_a_slot_that_nobody_needs_is_free(store):
     assert [entry.claim for entry in own_board(store).list("durable/slots/**")] == [None]
 
 
+@pytest.mark.slow
 def test_runs_cost_no_record_for_their_slot_while_there_are_more(store):
     def records(queue, count):
         for _ in range(count):
@@ -363,6 +365,7 @@ def begin(path, notes, how, lease_s):
     return forks.Popen(command, env=environment)
 
 
+@pytest.mark.slow
 def test_two_processes_never_drive_more_runs_than_a_queue_lets_through(path, tmp_path):
     notes = tmp_path / "notes"
     with statelog.open(path) as store:

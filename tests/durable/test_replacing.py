@@ -331,6 +331,7 @@ with statelog.open(folder / "agent.state") as store:
 """
 
 
+@pytest.mark.slow
 def test_a_replaced_result_survives_a_kill_at_every_boundary(tmp_path):
     for boundary in range(1, 20):
         folder = tmp_path / str(boundary)
@@ -355,6 +356,7 @@ def test_a_replaced_result_survives_a_kill_at_every_boundary(tmp_path):
     assert boundary > 10
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from(["step", "saga", "once", "map"]), min_size=1, max_size=5),
     st.data(),

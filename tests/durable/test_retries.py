@@ -300,6 +300,7 @@ def test_a_run_whose_record_is_not_kept_any_more_is_refused(store):
     assert durable.get(store, "a").status == "failed"
 
 
+@pytest.mark.slow
 def test_a_retried_run_survives_a_kill_at_every_boundary(tmp_path):
     """The process is killed before and behind each commit of the run that was retried."""
     from statelog.durable.probes import probe
@@ -382,6 +383,7 @@ def test_an_answer_to_a_gate_of_an_earlier_pass_answers_no_later_one(store):
     assert CALLS == ["ann", "bob"]
 
 
+@pytest.mark.slow
 def test_a_loop_survives_a_kill_at_every_boundary():
     @durable.workflow
     def inner(run, number):

@@ -229,6 +229,7 @@ def test_children_are_runs_of_their_own(store):
     assert durable.get(store, "evt-1.0").parent == "evt-1"
 
 
+@pytest.mark.slow
 def test_a_parent_waits_for_a_child_that_waits_and_is_cancelled_with_it(store):
     @durable.workflow
     def parent(run):

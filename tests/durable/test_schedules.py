@@ -73,6 +73,7 @@ def test_times_that_passed_are_caught_up_as_is_said(store, catch_up, count):
     assert begun(store) == [f"nightly:{each}" for each in days(count)]
 
 
+@pytest.mark.slow
 def test_many_times_begin_in_several_commits_each_once(store):
     with skipping_clock(store, stands_at_us=round(NOW.timestamp() * 1e6)):
         durable.schedule(store, "often", note, cron="* * * * *", catch_up="all")

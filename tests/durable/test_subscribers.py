@@ -69,6 +69,7 @@ def test_resuming_all_delivers_what_they_emit(store):
     assert payloads() == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_worker_delivers_while_it_works_and_what_is_left_when_it_is_idle(store):
     emitted(store, 2, id="evt-0")
     for number in range(1, 4):

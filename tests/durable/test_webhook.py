@@ -242,6 +242,7 @@ def test_who_never_answers_is_not_waited_for(receiver):
     assert (error.status, error.reason, error.is_final) == (None, "no answer within 0.2 s", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("beginning", "status", "timeout_s"),
     [

@@ -24,6 +24,7 @@ def run(path):
     return run_one
 
 
+@pytest.mark.slow
 def test_what_a_killed_agent_began_is_finished_by_another_once(run, path):
     for _turn in range(2):
         lines = run("board_research")
@@ -35,6 +36,7 @@ def test_what_a_killed_agent_began_is_finished_by_another_once(run, path):
         assert store.verify().problems == []
 
 
+@pytest.mark.slow
 def test_two_processes_that_read_5_and_add_1_make_7(run, path):
     for _turn in range(2):
         lines = run("board_counter")
@@ -44,6 +46,7 @@ def test_two_processes_that_read_5_and_add_1_make_7(run, path):
         assert store.board().get("counts/update").value == 7
 
 
+@pytest.mark.slow
 def test_an_example_without_a_file_makes_one_of_its_own(tmp_path):
     command = [sys.executable, "-m", "statelog.examples.board_counter"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, cwd=tmp_path)

@@ -31,11 +31,13 @@ def calls(row):
 ONCE = {"model": 1, "flight": 1, "hotel": 1, "search": 3, "charge": 1}
 
 
+@pytest.mark.slow
 def test_a_service_is_called_once_wherever_the_worker_is_killed_but_in_it(done):
     _path, table = done
     assert [calls(table[each]) for each in ("nowhere", "between steps", "at the gate")] == [ONCE] * 3
 
 
+@pytest.mark.slow
 def test_a_step_in_flight_is_called_again_and_no_other(done):
     _path, table = done
     assert calls(table["in a step"]) == ONCE | {"hotel": 2}

@@ -40,6 +40,7 @@ def wins(answers):
     return [number for number, answer in enumerate(answers) if isinstance(answer, str)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_created_is_there(archive, name):
     token = archive.create(name, b"bytes")
@@ -48,6 +49,7 @@ def test_what_was_created_is_there(archive, name):
     assert archive.look(name) == token
 
 
+@pytest.mark.slow
 def test_what_was_not_put_is_not_there(archive):
     assert archive.read("s/head") is None
     assert archive.look("s/head") is None
@@ -132,6 +134,7 @@ def test_an_odd_name_is_kept_as_it_is(archive, name):
     assert archive.names("") == []
 
 
+@pytest.mark.slow
 def test_more_names_than_a_page_are_listed_and_removed(archive):
     put = [f"s/log/1/{number:04}" for number in range(1100)]
     with ThreadPoolExecutor(8) as putters:

@@ -49,6 +49,7 @@ def test_a_name_that_is_none(machine, tmp_path, name):
         fleet.restore(name, tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_names_that_are_odd_but_names(machine):
     fleet = machine("a")
     names = ["x" * 200, "é" * 33, "a/b", "/", "@new", "head", ".t", " ", "a\0b", "%probe"]
@@ -163,6 +164,7 @@ def test_a_copy_of_one_fleet_is_no_store_of_another(machine):
         assert heard(store) == 2
 
 
+@pytest.mark.slow
 def test_what_is_waited_for_is_an_lsn_and_a_time(machine):
     fleet = machine("a")
     with fleet.open("t") as store, fleet.follow("t") as replica:

@@ -92,6 +92,7 @@ def test_the_next_owner_goes_on_with_the_logs_and_pieces_of_the_one_before(machi
         assert heard(store) == 3 * MANY - 1
 
 
+@pytest.mark.slow
 def test_a_moment_within_a_log_is_restored_as_it_was(machine, memory, tmp_path):
     fleet = machine("a")
     made = []

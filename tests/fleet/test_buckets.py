@@ -28,6 +28,7 @@ def requests_of(archive):
 EVERY = [*requests_of(None)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_name", EVERY)
 def test_a_bucket_that_is_not_there_is_not_an_empty_one(buckets, request_name):
     archive = open_archive("s3://no-bucket/agents", **buckets)
@@ -78,6 +79,7 @@ def test_an_own_try_that_had_arrived_is_refused_with_equal_bytes_there(buckets):
     assert isinstance(archive.swap("s/head", b"next", found.token), str)
 
 
+@pytest.mark.slow
 def test_a_storage_without_conditions_is_unsafe(buckets):
     archive = open_archive("s3://no-conditions", **buckets)
     with pytest.raises(UnsafeStorageError) as caught:

@@ -161,6 +161,7 @@ def every(behind, folder, *, step):
             assert relay(open_storage, folder / f"{number}-{kind.name}") == "", (number, kind)
 
 
+@pytest.mark.slow
 def test_a_fault_of_one_request_loses_nothing(behind, tmp_path):
     every(behind, tmp_path, step=11 if OF_HTTP in behind else 43)
 
@@ -170,6 +171,7 @@ def test_no_fault_of_any_request_loses_anything(behind, tmp_path):
     every(behind, tmp_path, step=1)
 
 
+@pytest.mark.slow
 def test_a_storage_is_not_called_unsafe_for_what_was_lost(behind):
     proxy, open_storage, kinds = behind
     archive = open_storage()
@@ -191,6 +193,7 @@ def losing_the_first_segment(epoch):
     return lambda _number, what: Fault.UNDONE_200 if what.startswith("PUT") and wanted in what else None
 
 
+@pytest.mark.slow
 def test_a_storage_that_loses_what_it_has_said_is_there_is_found(bucket, tmp_path):
     proxy, open_storage = bucket
     proxy.restart(losing_the_first_segment(2))
@@ -218,6 +221,7 @@ def test_a_log_that_breaks_a_promise_is_found(final, fault):
     assert bool(fault) == bool(ledger.faults(final))
 
 
+@pytest.mark.slow
 def test_a_proxy_does_what_its_plan_says(bucket, monkeypatch):
     monkeypatch.setattr(proxies, "_LATE_S", 1)
     proxy, open_storage = bucket

@@ -33,6 +33,7 @@ def heard(store):
     return store.thread("chat").state.get("n")
 
 
+@pytest.mark.slow
 def test_what_one_machine_has_shipped_another_goes_on_from(archive, machine):
     with machine("a", archive).open("t/é") as store:
         for n in range(5):
@@ -51,6 +52,7 @@ def test_what_one_machine_has_shipped_another_goes_on_from(archive, machine):
     assert machine("a", archive).check() == []
 
 
+@pytest.mark.slow
 def test_a_commit_is_outside_by_itself_and_others_of_the_machine_are_shipped_too(machine):
     fleet = machine("a")
     with fleet.open("t", ship_ms=20) as store:
@@ -85,6 +87,7 @@ def test_who_is_taken_over_is_stopped_and_what_it_acknowledged_is_there(machine)
         assert heard(store) == 3
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_current_takes_four_requests_at_most(machine, memory):
     a, b = machine("a"), machine("b")
     for fleet in (a, b, a):
@@ -97,6 +100,7 @@ def test_a_copy_that_is_current_takes_four_requests_at_most(machine, memory):
     assert len(memory.requests) <= 4
 
 
+@pytest.mark.slow
 def test_who_waits_takes_over_when_the_owner_gives_no_sign(machine):
     a = machine("a").open("t", ttl_s=0.3)
     say(a, 1, durable="remote")
@@ -109,6 +113,7 @@ def test_who_waits_takes_over_when_the_owner_gives_no_sign(machine):
         assert time.monotonic() - began_s >= 0.5
 
 
+@pytest.mark.slow
 def test_an_owner_that_is_alive_is_left_alone(machine):
     with machine("a").open("t", ttl_s=0.3), pytest.raises(StoreLockedError):
         machine("b").open("t", ttl_s=1, timeout_s=3)
@@ -126,6 +131,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_killed_owners_lose_nothing_that_they_acknowledged(tmp_path):
     (tmp_path / "bucket").mkdir()
     last = 0
@@ -142,6 +148,7 @@ def test_killed_owners_lose_nothing_that_they_acknowledged(tmp_path):
         assert store.verify().problems == []
 
 
+@pytest.mark.slow
 def test_lost_answers_and_a_storage_that_is_away(machine, memory):
     count = [0]
 
@@ -170,6 +177,7 @@ def test_lost_answers_and_a_storage_that_is_away(machine, memory):
         assert store.thread("chat").version == 19
 
 
+@pytest.mark.slow
 def test_commits_wait_and_are_refused_beyond_the_lag(machine, memory):
     store = machine("a").open("t", lag_max_s=0.3, ttl_s=0.5, ship_ms=1)
 
@@ -199,6 +207,7 @@ def test_acknowledge_remote_holds_for_every_commit(machine):
         assert store.remote.status().shipped_lsn == store.last_lsn
 
 
+@pytest.mark.slow
 def test_a_parked_store_costs_nothing_and_is_taken_up_again(machine, memory):
     with machine("a").open("t", park_after_s=1, ttl_s=0.3) as store:
         say(store, 1, durable="remote")  # it may have been parked before
@@ -214,6 +223,7 @@ def test_a_parked_store_costs_nothing_and_is_taken_up_again(machine, memory):
         assert heard(store) == 2
 
 
+@pytest.mark.slow
 def test_a_parked_store_leaves_the_processor_alone(machine):
     with machine("a").open("t", park_after_s=0.1, ttl_s=0.3) as store:
         say(store, 1)
@@ -251,6 +261,7 @@ def test_a_parked_store_that_another_took_is_fenced(machine):
         store.close()
 
 
+@pytest.mark.slow
 def test_a_second_base_shares_the_pieces_that_did_not_change(machine, memory):
     with machine("a").open("t", durability="interval") as store:
         for n in range(8):
@@ -290,6 +301,7 @@ def everything(memory):
     return found
 
 
+@pytest.mark.slow
 def test_after_a_purge_and_a_deletion_no_byte_is_left(machine, memory):
     fleet = machine("a")
     with fleet.open("t") as store:
@@ -347,6 +359,7 @@ def test_a_missing_and_a_damaged_object_are_named(machine, memory):
         assert heard(store) == 2
 
 
+@pytest.mark.slow
 def test_the_same_for_asyncio(tmp_path):
     from statelog.aio import fleet as fleets
 

@@ -72,6 +72,7 @@ def shipped(tmp_path_factory):
     return Shipped(tmp_path_factory.mktemp("flips"))
 
 
+@pytest.mark.slow
 def test_each_bit_before_what_is_compressed(shipped):
     path = min((shipped.folder / "bucket").rglob("log/*/*"))
     data = path.read_bytes()
@@ -83,6 +84,7 @@ def test_each_bit_before_what_is_compressed(shipped):
             shipped.check(path, at, bit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_bits_anywhere(shipped, seed):
     chance = random.Random(seed)
@@ -91,6 +93,7 @@ def test_bits_anywhere(shipped, seed):
             shipped.check(path, chance.randrange(path.stat().st_size), chance.randrange(8))
 
 
+@pytest.mark.slow
 def test_a_last_segment_that_is_damaged_does_not_get_into_the_head_of_who_takes_over(tmp_path):
     url = (tmp_path / "bucket").as_uri()
     (tmp_path / "bucket").mkdir()
@@ -147,6 +150,7 @@ def test_what_is_whole_is_expanded_and_what_was_cut_off_is_not(size):
             segments.inflate("x", compressed, size_bytes_max=size - 1)
 
 
+@pytest.mark.slow
 def test_damage_is_named_where_there_is_little_memory(shipped):
     program = (
         "import resource, sys\n"

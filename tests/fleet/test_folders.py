@@ -167,6 +167,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_done(archive, folder, monkeypat
     assert list((folder / "@new").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_any_time_leaves_the_old_object_or_the_new_one(archive):
     archive.create("s/head", b"%08d" % 0 * 5000)
     for number in range(8):
@@ -182,6 +183,7 @@ def test_a_process_killed_at_any_time_leaves_the_old_object_or_the_new_one(archi
     assert isinstance(archive.swap("s/head", b"next", archive.look("s/head")), str), "no lock outlives its process"
 
 
+@pytest.mark.slow
 def test_no_swap_of_several_processes_is_lost(archive):
     archive.create("s/head", b"0")
     command = [sys.executable, "-c", COUNTING, str(archive._root)]

@@ -51,6 +51,7 @@ def follow(fleet):
         pass
 
 
+@pytest.mark.slow
 def test_a_forked_child_is_refused_and_its_parent_goes_on(archive, machine, tmp_path):
     fleet = machine("a", archive)
     with fleet.open("t", acknowledge="remote") as store, fleet.follow("t") as copy:

@@ -108,6 +108,7 @@ def check_restored(fleet, path, at, model):
     path.unlink()
 
 
+@pytest.mark.slow
 def test_each_moment_is_restored_as_it_was(machine, tmp_path):
     assert check_moments(machine, tmp_path, seed=1, count=50) > 25
 

@@ -160,6 +160,7 @@ def strike_all(empty, folder, *, step):
     assert len(set(missed)) <= 3, missed
 
 
+@pytest.mark.slow
 def test_a_host_that_ends_or_stops_at_a_request_loses_nothing_and_goes_on_with_nothing(empty, tmp_path):
     strike_all(empty, tmp_path, step=4)
 
@@ -169,6 +170,7 @@ def test_no_host_that_ends_or_stops_at_any_request_loses_anything(empty, tmp_pat
     strike_all(empty, tmp_path, step=1)
 
 
+@pytest.mark.slow
 def test_an_owner_that_does_not_look_is_found(empty, tmp_path):
     for is_wrong in (False, True):
         folder = tmp_path / f"{is_wrong}"
@@ -294,6 +296,7 @@ def are_one(told, final):
     return loser == [FENCED] and FENCED not in winner and len(winner) > 5 and final[1 : len(winner) + 1] == winner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [(), (("park",),), (("base",),)], ids=["shipping", "parked", "behind a base"])
 def test_of_twins_one_goes_on(empty, tmp_path, before):
     told, final = twins(empty, tmp_path, *before)

@@ -32,6 +32,7 @@ def segments_in(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_store_is_shipped_restored_and_followed_with_its_key(url, tmp_path):
     anchor = fill(url, tmp_path / "one")
     assert segments_in(tmp_path)

@@ -80,6 +80,7 @@ def connected(kind, buckets, cache):
             yield fleet
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "ignored"),
     [
@@ -95,6 +96,7 @@ def test_a_fleet_is_not_connected_to_a_bucket_that_lies(buckets, tmp_path, kind,
     assert caught.value.probe == ignored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [HttpProxy, IsSound])
 def test_a_fleet_is_connected_to_a_bucket_that_holds_to_its_conditions(buckets, tmp_path, kind):
     with connected(kind, buckets, tmp_path) as fleet:

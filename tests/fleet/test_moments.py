@@ -19,6 +19,7 @@ def heard(store):
     return store.thread("chat").state.get("n")
 
 
+@pytest.mark.slow
 def test_restored_to_an_lsn_or_a_time_it_is_what_it_was_then(machine, tmp_path):
     fleet = machine("a")
     moments = []
@@ -75,6 +76,7 @@ def test_a_moment_that_never_was_is_refused(machine, tmp_path):
         assert heard(store) is None
 
 
+@pytest.mark.slow
 def test_any_moment_is_restored_across_bases_and_owners(machine, tmp_path):
     """Also what owners had shipped before others took over; what they had not is in no moment."""
     moments, late = [], []
@@ -105,6 +107,7 @@ def test_any_moment_is_restored_across_bases_and_owners(machine, tmp_path):
     late[-1].close()
 
 
+@pytest.mark.slow
 def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else_is_there(
     machine, tmp_path, monkeypatch
 ):

@@ -89,6 +89,7 @@ def test_a_storage_that_takes_no_writes_lets_an_owner_close(machine, memory):
         assert heard(store) == 2
 
 
+@pytest.mark.slow
 def test_a_base_is_made_once_for_64_segments(machine, memory):
     with machine("a").open("t", ttl_s=1000) as store:
         for n in range(100):
@@ -107,6 +108,7 @@ def test_what_is_shipped_lags_by_nothing_whenever_it_is_told(machine):
         assert store.remote.status().lag_s == store.remote.status().lag_bytes == 0
 
 
+@pytest.mark.slow
 def test_what_is_not_outside_is_counted_and_bounded(machine, memory):
     store = machine("a").open("t", ship_ms=1, lag_max_bytes=290_000, ttl_s=0.3)
     memory.fail = lambda request, _name: Outcome.UNKNOWN if request in ("create", "swap") else None
@@ -173,6 +175,7 @@ def end_at_once(store):
         store.close()
 
 
+@pytest.mark.slow
 def test_who_owned_a_store_with_this_file_is_not_waited_for(machine):
     a = machine("a")
     for n in range(3):

@@ -42,12 +42,14 @@ LARGE = {
 """With a fault, or a second clone, they take more than a few seconds."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene in LARGE])
 def test_what_is_acknowledged_or_served_stays_without_faults(scene):
     plans, more = SCENES[scene]
     assert explored(plans, **more) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faults", [0, 1])
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in LARGE])
 def test_what_is_acknowledged_or_served_stays(scene, faults):
@@ -65,6 +67,7 @@ CLONED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scene", CLONED)
 def test_clones_made_at_any_moment_share_an_epoch_and_a_nonce(scene):
     """As when the snapshot of a machine is resumed twice."""

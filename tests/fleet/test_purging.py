@@ -37,6 +37,7 @@ def kept(archive, machine):
     return machine("a", archive)
 
 
+@pytest.mark.slow
 def test_after_a_purge_no_byte_is_in_the_storage(archive, machine, kept):
     assert is_in(archive, SECRET), "it was shipped"
     kept.purge("t")

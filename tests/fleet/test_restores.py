@@ -47,6 +47,7 @@ def restore_after_random_work(folder, seed, turns=60):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_restores_after_random_work_show_what_the_store_showed(tmp_path, seed):
     assert restore_after_random_work(tmp_path, seed) == 5
@@ -61,6 +62,7 @@ def test_many_restores_after_random_work_show_what_the_store_showed(tmp_path, so
         seed += 1
 
 
+@pytest.mark.slow
 def test_removals_that_a_restore_ignores_are_noticed(tmp_path, monkeypatch):
     ignore_removals_in_imports(monkeypatch)
     with pytest.raises(AssertionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from test_sharing import add, log_of, total
 from waiting import until
 
@@ -12,6 +13,7 @@ from statelog.fleet import bases, connect, sharing
 from statelog.fleet.restoring import head_to_read
 
 
+@pytest.mark.slow
 def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tmp_path):
     monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
     a, b = host("a"), host("b")
@@ -30,6 +32,7 @@ def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tm
     assert log_of(a)[:5] == log_of(host("d"))[:5]
 
 
+@pytest.mark.slow
 def test_what_is_appended_while_a_base_is_made_is_kept(host, monkeypatch, postgres_url, name, tmp_path):
     a, b = host("a", poll_s=60), host("b", poll_s=60)
     monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 5)
@@ -64,6 +67,7 @@ def test_what_is_appended_while_a_base_is_made_is_kept(host, monkeypatch, postgr
         assert fleet.check(name) == []
 
 
+@pytest.mark.slow
 def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
     monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
     epochs, real = [], bases.image
@@ -81,6 +85,7 @@ def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
     assert epochs == [2]
 
 
+@pytest.mark.slow
 def test_a_base_counts_though_another_was_begun_meanwhile(host, monkeypatch, postgres_url, name, tmp_path):
     monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
     a, b = host("a"), host("b")

@@ -94,6 +94,7 @@ def check(found, acknowledged, hosts):
         assert len(here) <= len(mine) + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", AT)
 def test_a_host_killed_at_a_request_loses_nothing_it_has_acknowledged(postgres_url, name, tmp_path, number):
     killed = Host(postgres_url, name, tmp_path / "a", "a", "SIGKILL", number)
@@ -106,6 +107,7 @@ def test_a_host_killed_at_a_request_loses_nothing_it_has_acknowledged(postgres_u
     check(said(postgres_url, name, tmp_path / "a"), [mine, others], "ab")  # its own copy goes on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", AT[1:])
 def test_a_host_that_sleeps_at_a_request_holds_up_the_others_for_a_time(postgres_url, name, tmp_path, number):
     sleeper = Host(postgres_url, name, tmp_path / "a", "a", "SIGSTOP", number)

@@ -7,12 +7,14 @@ import os
 import resource
 import shutil
 
+import pytest
 from test_sharing import SCHEMA, add, total
 
 from statelog.aio import fleet as aio_fleet
 from statelog.fleet import share
 
 
+@pytest.mark.slow
 def test_a_process_with_many_files_open_hears_of_others(host):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
@@ -27,6 +29,7 @@ def test_a_process_with_many_files_open_hears_of_others(host):
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_it_is_shared_by_asyncio_too(host, postgres_url, name, tmp_path):
     async def run():
         async with aio_fleet.share(postgres_url, name, tmp_path / "b") as store:
@@ -38,6 +41,7 @@ def test_it_is_shared_by_asyncio_too(host, postgres_url, name, tmp_path):
     assert asyncio.run(run()) == 3
 
 
+@pytest.mark.slow
 def test_a_copy_is_where_the_user_keeps_such_things(postgres_url, name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with share(postgres_url, name) as store:

@@ -48,6 +48,7 @@ def log_of(store):
     return list(store.log())
 
 
+@pytest.mark.slow
 def test_hosts_write_one_log(host):
     a, b = host("a"), host("b")
     for n in range(10):
@@ -60,6 +61,7 @@ def test_hosts_write_one_log(host):
     assert total(host("a")) == total(host("c")) == 11
 
 
+@pytest.mark.slow
 def test_what_is_expected_or_claimed_means_what_it_means_on_one_host(host):
     a, b = host("a"), host("b")
     add(a)
@@ -76,6 +78,7 @@ def test_what_is_expected_or_claimed_means_what_it_means_on_one_host(host):
     assert b.board().claim("job", wait_s=60) is not None
 
 
+@pytest.mark.slow
 def test_of_many_threads_of_several_hosts_no_commit_is_lost_and_groups_share_a_turn(host):
     hosts = [host(of) for of in "abc"]
     acknowledged = []
@@ -99,6 +102,7 @@ def test_of_many_threads_of_several_hosts_no_commit_is_lost_and_groups_share_a_t
         assert [each for each in said if each.startswith(f"{who}-")] == [f"{who}-{n}" for n in range(10)]
 
 
+@pytest.mark.slow
 def test_watchers_of_other_hosts_hear_of_it_at_once(host):
     a, b = host("a", poll_s=60), host("b", poll_s=60)
     begun = b.last_lsn
@@ -109,6 +113,7 @@ def test_watchers_of_other_hosts_hear_of_it_at_once(host):
     late.join()
 
 
+@pytest.mark.slow
 def test_processes_of_one_machine_share_a_copy(host, postgres_url, name, tmp_path):
     a = host("a")
     add(a)
@@ -144,6 +149,7 @@ def failing(monkeypatch, how, error):
     monkeypatch.setattr(turns.Turns, "_commit", commit)
 
 
+@pytest.mark.slow
 def test_of_a_commit_whose_answer_was_lost_it_is_looked_up_what_became_of_it(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
@@ -157,6 +163,7 @@ def test_of_a_commit_whose_answer_was_lost_it_is_looked_up_what_became_of_it(hos
     assert b.thread("t", schema=SCHEMA).state["who"] == ["", "kept", ""]
 
 
+@pytest.mark.slow
 def test_a_commit_that_is_on_its_way_still_is_waited_for(host, monkeypatch):
     a = host("a")
     add(a)
@@ -175,6 +182,7 @@ def test_a_commit_that_is_on_its_way_still_is_waited_for(host, monkeypatch):
     assert total(host("b")) == 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_meanwhile_is_raised_once_the_commit_is_settled(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
@@ -187,6 +195,7 @@ def test_an_interrupt_meanwhile_is_raised_once_the_commit_is_settled(host, monke
     assert total(a) == total(b) == 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatch):
     a, b = host("a"), host("b")
     real = turns.Turns._commit
@@ -226,6 +235,7 @@ def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatc
     assert sorted(b.thread("t", schema=SCHEMA).state["who"]) == ["0", "1", "2", "first", "leader"]
 
 
+@pytest.mark.slow
 def test_what_nobody_can_tell_is_said_and_never_run_again(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
@@ -238,6 +248,7 @@ def test_what_nobody_can_tell_is_said_and_never_run_again(host, monkeypatch):
     assert total(a) == total(b) == 2
 
 
+@pytest.mark.slow
 def test_a_copy_that_fails_behind_the_log_takes_it_in_later(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
@@ -256,6 +267,7 @@ def test_a_copy_that_fails_behind_the_log_takes_it_in_later(host, monkeypatch):
     assert log_of(a) == log_of(b)
 
 
+@pytest.mark.slow
 def test_postgres_away_refuses_commits_and_reading_goes_on(host, monkeypatch):
     a = host("a")
     add(a)
@@ -269,6 +281,7 @@ def test_postgres_away_refuses_commits_and_reading_goes_on(host, monkeypatch):
     assert total(a) == 2
 
 
+@pytest.mark.slow
 def test_a_connection_that_was_ended_meanwhile_costs_nothing(host, postgres_url):
     a, b = host("a", poll_s=0.1), host("b", poll_s=0.1)
     add(a)
@@ -279,6 +292,7 @@ def test_a_connection_that_was_ended_meanwhile_costs_nothing(host, postgres_url)
     assert total(b) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["repeatable%5C%20read", "serializable"])
 def test_whatever_isolation_a_database_has_each_turn_sees_all_before(postgres_url, name, tmp_path, level):
     url = f"{postgres_url}?options=-c%20default_transaction_isolation%3D{level}"
@@ -292,6 +306,7 @@ def test_whatever_isolation_a_database_has_each_turn_sees_all_before(postgres_ur
         assert total(a) == total(b) == 2
 
 
+@pytest.mark.slow
 def test_a_store_that_is_closed_amid_commits_loses_none(host):
     a, acknowledged = host("a"), []
 
@@ -318,6 +333,7 @@ def test_a_store_that_is_closed_amid_commits_loses_none(host):
     assert set(acknowledged) <= set(b.thread("t", schema=SCHEMA).state["who"])
 
 
+@pytest.mark.slow
 def test_who_has_the_turn_all_the_time_is_waited_for_so_long_and_one_that_sleeps_loses_it(host, monkeypatch):
     monkeypatch.setattr(turns, "_IDLE_MS", 1000)
     a, b = host("a"), host("b", lock_timeout_s=0.2)
@@ -341,6 +357,7 @@ def test_who_has_the_turn_all_the_time_is_waited_for_so_long_and_one_that_sleeps
 # --- copies and logs that differ ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_copy_ahead_of_the_log_is_thrown_away(host, postgres_url, name, tmp_path):
     a = host("a")
     for n in range(3):
@@ -361,6 +378,7 @@ def test_a_copy_ahead_of_the_log_is_thrown_away(host, postgres_url, name, tmp_pa
             assert kept.thread("t", schema=SCHEMA).state["n"] == 3
 
 
+@pytest.mark.slow
 def test_who_does_not_share_does_not_write_the_copy(host, tmp_path, name):
     a = host("a")
     add(a)
@@ -370,6 +388,7 @@ def test_who_does_not_share_does_not_write_the_copy(host, tmp_path, name):
     assert total(host("a")) == 1
 
 
+@pytest.mark.slow
 def test_a_host_that_looks_after_another_had_the_store_alone_gets_its_records(host, postgres_url, name, tmp_path):
     a = host("a")
     add(a)
@@ -380,6 +399,7 @@ def test_a_host_that_looks_after_another_had_the_store_alone_gets_its_records(ho
         add(a)
 
 
+@pytest.mark.slow
 def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
     a = host("a")
     for _n in range(5):
@@ -402,6 +422,7 @@ def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
 # --- what cannot be ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path, postgres_url, name):
     a = host("a")
     add(a)
@@ -436,6 +457,7 @@ def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path, postgres_ur
     assert total(host("b")) == 2
 
 
+@pytest.mark.slow
 def test_bad_input_is_told(host, postgres_url, name, tmp_path):
     for url in ("s3://bucket/x", f"file://{tmp_path}", None):
         with pytest.raises(UsageError, match="Postgres"):
@@ -470,6 +492,7 @@ def test_bad_input_is_told(host, postgres_url, name, tmp_path):
         share(postgres_url, "alone", cache=tmp_path / "c", timeout_s=0.1)
 
 
+@pytest.mark.slow
 def test_a_forked_child_is_told_to_open_it_again(host):
     a = host("a")
     add(a)

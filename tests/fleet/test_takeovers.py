@@ -58,6 +58,7 @@ def are_bounded(costs):
     )
 
 
+@pytest.mark.slow
 def test_takeovers_in_a_row_keep_all_in_order_and_cost_no_more_each(machine, memory, monkeypatch):
     tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 16)
     assert tokens == [*range(16)]
@@ -73,6 +74,7 @@ def test_a_thousand_takeovers_in_a_row(machine, memory, monkeypatch, soak_scale)
     assert max(objects for _requests, objects, _bytes in costs) < 40
 
 
+@pytest.mark.slow
 def test_takeovers_whose_objects_nobody_collects_are_found(machine, memory, monkeypatch):
     tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 12, is_collecting=False)
     assert tokens == [*range(12)]

@@ -89,6 +89,7 @@ def test_encodings_are_pinned(value, data):
     kernels.cbor_check(bytes.fromhex(data))
 
 
+@pytest.mark.slow
 @given(values() | large_values())
 def test_every_value_comes_back_exactly_and_is_of_the_profile(value):
     data = cbor.encode(value)
@@ -114,6 +115,7 @@ def test_the_order_of_a_set_leaves_no_trace(value):
     assert cbor.encode(value) == cbor.encode(backwards)
 
 
+@pytest.mark.slow
 @given(values(), values())
 def test_different_values_have_different_encodings(first, second):
     assert (cbor.encode(first) == cbor.encode(second)) == identical(first, second)

@@ -186,6 +186,7 @@ def test_a_value_of_a_package_that_is_missing_is_refused_by_the_name_of_the_pack
         everyday.codec_named.cache_clear()
 
 
+@pytest.mark.slow
 def test_no_optional_package_is_imported_for_values_that_come_from_none():
     program = (
         "import sys, datetime; from statelog.format import cbor; import statelog;"
@@ -285,6 +286,7 @@ def test_a_zone_that_this_host_does_not_know_is_not_called_damage():
         assert name in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "payload"),
     [(Fraction(1, 2), [1, 0]), (bytearray(b"x"), 300_000_000), (zoneinfo.ZoneInfo("Etc/UTC"), "Mars/Base")],

@@ -145,6 +145,7 @@ def test_an_upgrade_that_fails_leaves_the_store_as_it_was(old, monkeypatch):
         assert store.verify().problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["upgrade.before_lmdb_commit", "upgrade.after_lmdb_commit"])
 def test_an_upgrade_killed_anywhere_is_done_or_not_begun(old, registered, point):
     script = """

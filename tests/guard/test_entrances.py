@@ -602,6 +602,7 @@ def logged():
     logging.getLogger().removeHandler(handler)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 @pytest.mark.parametrize("entrance", ENTRANCES)
@@ -665,6 +666,7 @@ CHECKED = sorted(ENTRANCES.keys() - {"names", "import", "asyncio"})
 """Entrances of values. Names are not checked, an import moves records, and asyncio has a test of its own."""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("entrance", CHECKED)
 def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
@@ -765,6 +767,7 @@ def files():
     }
 
 
+@pytest.mark.slow
 def test_every_file_that_stages_records_is_known():
     inner = (
         "storage",
@@ -798,6 +801,7 @@ def test_every_file_that_stages_records_is_known():
     assert found == STAGING
 
 
+@pytest.mark.slow
 def test_the_hook_is_called_where_the_table_says():
     found = {
         name

@@ -232,6 +232,7 @@ def test_a_store_that_is_read_only_can_be_searched(path):
 # --- purging ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entrance", ENTRANCES)
 def test_what_entered_anywhere_is_gone_from_every_file(tmp_path, monkeypatch, entrance):
     entrance = TABLE[entrance]
@@ -249,6 +250,7 @@ def test_what_entered_anywhere_is_gone_from_every_file(tmp_path, monkeypatch, en
     assert holding(tmp_path, *entrances.forms()) == []
 
 
+@pytest.mark.slow
 def test_every_version_is_as_it_was_but_for_the_redaction(store):
     thread = store.thread("t", schema={"items": reducers.append, "note": reducers.replace})
     for number in range(40):
@@ -355,6 +357,7 @@ def test_a_leaf_that_becomes_too_small_to_be_lent_stays_with_who_has_borrowed_it
     check_whole(store)
 
 
+@pytest.mark.slow
 def test_a_purged_store_is_exported_imported_compacted_and_thinned_as_any_other(store, tmp_path):
     thread = store.thread("t", schema={"items": reducers.append, "big": reducers.replace})
     for number in range(60):
@@ -554,6 +557,7 @@ PURGE_POINTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", PURGE_POINTS)
 def test_a_purge_that_is_killed_anywhere_leaves_the_old_store_or_the_new_one(path, point):
     with statelog.open(path) as store:
@@ -637,6 +641,7 @@ def test_a_store_that_a_fleet_ships_is_not_purged(tmp_path):
         assert store.thread("t").state["a"] == TOKEN
 
 
+@pytest.mark.slow
 def test_the_way_to_purge_a_store_of_a_fleet_leads_to_storage_without_the_secret(tmp_path):
     """The way is that of the error, and of the guide."""
     from statelog import fleet
@@ -683,6 +688,7 @@ def test_a_loop_finds_and_purges_too(path):
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_commits_of_other_threads_wait_for_a_purge_and_go_on_in_the_new_file(store):
     thread = store.thread("busy", schema={"items": reducers.append})
     store.thread("t").commit({"a": TOKEN})

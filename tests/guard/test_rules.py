@@ -49,6 +49,7 @@ def test_a_planted_secret_is_replaced_wherever_it_stands(rule):
             assert f"[REDACTED {rule} " in text, found
 
 
+@pytest.mark.slow
 def test_a_scan_finds_whatever_a_rule_finds():
     """The scan is another pattern than the rules: what it passes over, no rule is asked about."""
     random, secrets = Random(4), Secrets()
@@ -67,6 +68,7 @@ def test_the_hints_of_an_assignment_are_found_wherever_it_is():
     assert not hints.is_in(b"aKey9" * 300)
 
 
+@pytest.mark.slow
 def test_clean_texts_stay_as_they_are():
     random = Random(3)
     changed = [text for number in range(2000) if redacted(text := clean(random, number)) != text]
@@ -233,6 +235,7 @@ def test_a_guard_without_re2_is_refused(monkeypatch):
         Pattern(b"a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -341,6 +344,7 @@ def test_what_only_looks_like_a_secret_stays(text):
     assert redacted(text) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("letters", ["letters and digits", "base64", "base64 for URLs", "hex", "groups"])
 def test_random_values_beside_a_name_do_not_stay(letters):
     random = Random(6)

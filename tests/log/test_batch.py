@@ -9,6 +9,7 @@ from statelog import reducers
 from statelog.bench.stores import opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [{"step": 1}, {"log": ["an entry"]}, {"notes": {"a": {"b": "c" * 100}}}])
 def test_a_commit_leaves_no_garbage(tmp_path, write):
     """What leads to itself stays until the collector has gone over all objects of the process."""

@@ -80,6 +80,7 @@ def test_nearly_all_of_a_long_chat_is_short(told):
     assert len(record) - nodes <= 20 + 25 + 1 + 2 * 7
 
 
+@pytest.mark.slow
 def test_the_log_says_of_the_chain_what_it_said_before_wherever_it_is_read_from(told):
     store, said = told
     for after in range(store.last_lsn):
@@ -88,6 +89,7 @@ def test_the_log_says_of_the_chain_what_it_said_before_wherever_it_is_read_from(
     assert {record.lsn: (record.previous_digest, record.digest) for record in store.log()} == said
 
 
+@pytest.mark.slow
 def test_the_chain_before_a_record_is_had_from_few(told):
     store, said = told
     with store._engine.read() as view:
@@ -104,6 +106,7 @@ def test_the_chain_before_a_record_is_had_from_few(told):
             assert decode_record(get(store, read[-1]), read[-1]).previous_chain
 
 
+@pytest.mark.slow
 def test_a_log_may_end_in_short_records(told):
     """As a salvage or an import that was cut off leaves it."""
     store, said = told
@@ -132,6 +135,7 @@ def test_a_chain_that_begins_with_a_short_record_begins_with_zeros():
 # --- forged --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lsn", [2, 10, 63, 64, 65, 100, 127, 128])
 def test_a_short_record_that_was_exchanged_breaks_the_chain_at_the_next_that_says_it(told, lsn):
     store, _said = told
@@ -167,6 +171,7 @@ def test_what_the_chain_covers_of_a_short_record_is_covered(told, field):
     assert ("L3", CHAINED_EVERY) in problems_of(store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lsn", "other"), [(20, 21), (20, 84), (64, 128), (70, 3)])
 def test_a_short_record_in_the_place_of_another_is_found_out(told, lsn, other):
     store, _said = told
@@ -181,6 +186,7 @@ def test_a_short_record_in_the_place_of_another_is_found_out(told, lsn, other):
     assert next(store.log(after=lsn // CHAINED_EVERY * CHAINED_EVERY + CHAINED_EVERY - 1)).lsn % CHAINED_EVERY == 0
 
 
+@pytest.mark.slow
 def test_no_byte_of_a_short_record_can_change(told):
     store, _said = told
     record = get(store, 40)
@@ -191,6 +197,7 @@ def test_no_byte_of_a_short_record_can_change(told):
     assert problems_of(store) == []
 
 
+@pytest.mark.slow
 def test_a_message_that_was_exchanged_is_seen_where_it_is_referred_to(told):
     """Its record tells no digest: whoever refers to it does."""
     store, _said = told
@@ -207,6 +214,7 @@ def test_a_message_that_was_exchanged_is_seen_where_it_is_referred_to(told):
     assert caught.value.lsn == 40
 
 
+@pytest.mark.slow
 def test_the_kernel_and_the_look_node_by_node_find_the_same(told, monkeypatch):
     """Bytes are flipped under a checksum that holds."""
     store, _said = told

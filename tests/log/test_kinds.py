@@ -114,6 +114,7 @@ def test_a_store_that_was_not_closed_gets_it_back_from_the_journal(store, owner,
 # --- retention ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_last_value_stays_and_earlier_ones_leave_the_file(store, owner):
     for turn in range(5):
         write(store, owner, "a", f"small {turn}", large(turn))
@@ -145,6 +146,7 @@ def test_a_compaction_alone_takes_what_is_of_no_use(store, owner):
     check_whole(store)
 
 
+@pytest.mark.slow
 def test_a_policy_keeps_what_notes_refer_to(store):
     thread = store.thread("owner")
     thread.commit({"n": 0, "text": "shared " * 1000})

@@ -157,6 +157,7 @@ ELSE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", BESIDE)
 def test_what_is_remembered_follows_from_what_others_append(store, other, followed, code):
     store.thread("a").commit({"n": 1})
@@ -170,6 +171,7 @@ def test_what_is_remembered_follows_from_what_others_append(store, other, follow
     assert store.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [*ELSE, "store.rebuild_index()"])
 def test_what_does_not_follow_is_read_again(store, other, followed, code):
     store.thread("a").commit({"n": 1})
@@ -182,6 +184,7 @@ def test_what_does_not_follow_is_read_again(store, other, followed, code):
     assert store.verify().ok
 
 
+@pytest.mark.slow
 def test_the_head_that_another_has_made_is_gone_on_from(store, other, followed):
     thread = store.thread("a")
     for number in range(40):  # more than a page of versions
@@ -286,6 +289,7 @@ Wal.append = refuse_once
 """
 
 
+@pytest.mark.slow
 def test_a_group_that_lmdb_has_refused_is_not_taken_for_the_one_made_instead(store, other):
     thread = store.thread("a")
     thread.commit({"n": 1})
@@ -322,6 +326,7 @@ def test_an_id_that_another_has_given_is_taken(store, other, on):
         thread.commit({"n": 2}, id="z")
 
 
+@pytest.mark.slow
 def test_a_refused_commit_leaves_what_was_caught_up_with(store, other, followed):
     thread = store.thread("a")
     thread.commit({"n": 1})
@@ -343,6 +348,7 @@ def test_a_branch_that_another_has_begun_is_there(store, other):
     check_memory(store)
 
 
+@pytest.mark.slow
 def test_what_a_failed_commit_had_staged_is_no_head(store, other, followed, monkeypatch):
     """Another may write another record in its place, at the same moment by the clock."""
     thread = store.thread("a")
@@ -380,6 +386,7 @@ CODES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(CODES), st.integers(0, 3)), max_size=40))
 def test_whatever_two_processes_do(tmp_path_factory, history):

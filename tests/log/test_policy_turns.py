@@ -34,6 +34,7 @@ def store(path, durability):
         assert opened.verify().ok
 
 
+@pytest.mark.slow
 def test_a_policy_of_this_process_is_applied_at_the_next_turn(store):
     thread, other = store.thread("t"), store.thread("u")
     fill(thread), fill(other)
@@ -55,6 +56,7 @@ def test_a_policy_given_through_another_object_is_applied(path, durability):
         assert kept(thread) <= 3 + TURN
 
 
+@pytest.mark.slow
 def test_a_policy_of_another_process_is_applied(store, path):
     thread = store.thread("t")
     fill(thread)
@@ -63,6 +65,7 @@ def test_a_policy_of_another_process_is_applied(store, path):
     assert kept(thread) <= 3 + TURN
 
 
+@pytest.mark.slow
 def test_a_policy_in_a_commit_that_fails_is_none(store):
     thread = store.thread("t")
     fill(thread)

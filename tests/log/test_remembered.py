@@ -69,6 +69,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 20, 40])
 def test_a_page_that_is_again_what_it_was_tells_nothing_of_the_head(store, path, count):
     """Retention has taken all that was committed behind the head remembered, but for the last."""
@@ -115,6 +116,7 @@ def test_what_another_engine_changes_in_the_same_transaction_is_seen(store, path
         assert store.verify().problems == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["interval", "commit"])
 def test_what_a_commit_was_asked_of_large_leaves_is_no_answer_to_the_next_call(path, durability):
     """A leaf that the store has already, then a rollback from whose target it is not remembered where to jump."""

@@ -35,6 +35,7 @@ def tangle(shared_store):
     return thread, lines
 
 
+@pytest.mark.slow
 def test_every_version_of_every_branch_is_found(tangle):
     thread, lines = tangle
     assert len(lines) > 5
@@ -46,6 +47,7 @@ def test_every_version_of_every_branch_is_found(tangle):
             branch.at(len(line))
 
 
+@pytest.mark.slow
 def test_every_time_names_the_last_version_at_or_before_it(tangle):
     thread, lines = tangle
     moments = sorted(checkpoint.time for line in lines.values() for checkpoint in line)
@@ -61,6 +63,7 @@ def test_every_time_names_the_last_version_at_or_before_it(tangle):
                         branch.at(near)
 
 
+@pytest.mark.slow
 def test_ancestors_are_those_one_comes_to_by_parents(tangle):
     _thread, lines = tangle
     for line in lines.values():
@@ -72,6 +75,7 @@ def test_ancestors_are_those_one_comes_to_by_parents(tangle):
             assert line[-1].ancestor(generations) == chain[generations]
 
 
+@pytest.mark.slow
 def test_common_ancestors_are_those_one_comes_to_by_parents(tangle):
     _thread, lines = tangle
 
@@ -104,6 +108,7 @@ def test_an_index_that_lies_is_damage_not_another_version(store):
     assert thread.at(0).state == {"n": 0}
 
 
+@pytest.mark.slow
 def test_every_version_jumps_as_far_as_its_depth_says(tangle, shared_store):
     _thread, lines = tangle
     with shared_store._engine.read() as view:

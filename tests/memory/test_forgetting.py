@@ -124,6 +124,7 @@ def fill(store, scope, secret):
     durable.run(store, waits, secret, id=f"waits-{scope.replace('/', '-')}", thread=f"{scope}/waits")
 
 
+@pytest.mark.slow
 def test_a_scope_is_forgotten_wherever_it_is(store):
     fill(store, "user/42", SECRETS[0])
     fill(store, "user/42/agent/7", SECRETS[1])
@@ -173,6 +174,7 @@ with statelog.open(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commits", [1, 4, 9])
 def test_a_killed_call_is_finished_by_the_next_one(tmp_path, commits):
     path = tmp_path / "killed.state"
@@ -264,6 +266,7 @@ def test_entries_are_not_erased_in_a_transaction_or_by_an_agent_with_rules(store
     assert store.board().get("a").value == 1
 
 
+@pytest.mark.slow
 def test_a_purge_erases_the_vectors_of_a_secret_text(tmp_path):
     np = pytest.importorskip("numpy")
     pytest.importorskip("re2")

@@ -7,6 +7,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -135,5 +136,5 @@ class Memories(RuleBasedStateMachine):
                         assert fact is None or fact.valid_from <= at < (fact.valid_until or day(10_000))
 
 
-TestMemories = Memories.TestCase
+TestMemories = pytest.mark.slow(Memories.TestCase)
 TestMemories.settings = settings(stateful_step_count=16)

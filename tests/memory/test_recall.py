@@ -144,6 +144,7 @@ def test_a_stored_vector_of_another_size_is_named(store, memory):
         Memory(store, "user/42", embed=lambda asked: [[1.0, 2.0] for _text in asked], dims=2).recall("x")
 
 
+@pytest.mark.slow
 def test_many_changed_facts_keep_the_ranking_right(memory):
     for number in range(300):  # More dead rows than rows, so the matrix is made anew.
         memory.remember(f"is vegan {number}", key=f"k{number % 3}")
@@ -202,6 +203,7 @@ def test_a_text_that_was_forgotten_does_not_rank_a_new_fact_of_its_key(store):
     assert keys(memory.recall("fish")) == ["diet"]
 
 
+@pytest.mark.slow
 def test_rare_words_are_enough_and_frequent_ones_are_found_without_them(store):
     memory, other = Memory(store, "user/42"), Memory(store, "user/43")
     for number in range(120):

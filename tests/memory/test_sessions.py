@@ -95,6 +95,7 @@ with statelog.open(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_killed_turn_is_resumed_in_another_process(tmp_path):
     path = tmp_path / "killed.state"
     assert subprocess.run([sys.executable, "-c", _KILLED, str(path)], check=False).returncode == -9

@@ -142,6 +142,7 @@ def test_map_get_agrees_with_oracle(data, draw):
     assert kernels.cbor_map_get(data, key) == oracles.cbor_map_get(data, key)
 
 
+@pytest.mark.slow
 @relaxed
 @given(map_items.flatmap(damaged), keys)
 def test_map_get_in_damage_answers_or_refuses(data, key):

@@ -14,6 +14,7 @@ relaxed = settings(deadline=None)
 KINDS = [kernels.KIND_LIST, kernels.KIND_DICT, kernels.KIND_SET, kernels.KIND_KEYED]
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.sampled_from(KINDS), st.integers(0, 2), st.booleans(), st.data())
 def test_chunk_replace_agrees_with_oracle(kind, level, is_closed, draw):

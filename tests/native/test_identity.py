@@ -78,6 +78,7 @@ def test_rows_that_are_cut_off_have_no_chain_digest():
         kernels.chain_digest(1, 0, 1, 1, bytes(20), b"", bytes(30))
 
 
+@pytest.mark.slow
 @given(
     st.tuples(*[numbers] * 13),
     st.sets(st.integers(3, 6)),

@@ -224,6 +224,7 @@ def free_pages(data):
     return {at // PAGE for place, found in offsets.items() if str(place).startswith("free page") for at in found}
 
 
+@pytest.mark.slow
 def test_what_the_free_list_names_is_free_and_nothing_else(churned):
     data, transaction_id = churned
     free = free_pages(data)
@@ -233,6 +234,7 @@ def test_what_the_free_list_names_is_free_and_nothing_else(churned):
     assert found == free
 
 
+@pytest.mark.slow
 def test_what_lmdb_lends_lies_in_a_page_that_is_free_or_not(churned):
     data, transaction_id = churned
     with mmap.mmap(-1, len(data)) as memory:
@@ -263,6 +265,7 @@ def test_what_lmdb_lends_lies_in_a_page_that_is_free_or_not(churned):
         gc.collect()  # cffi's buffer holds the map
 
 
+@pytest.mark.slow
 def test_a_page_that_was_in_use_in_one_commit_is_looked_for_in_the_next(churned):
     data, transaction_id = churned
     with mmap.mmap(-1, len(data)) as memory:
@@ -280,6 +283,7 @@ def test_a_page_that_was_in_use_in_one_commit_is_looked_for_in_the_next(churned)
         gc.collect()
 
 
+@pytest.mark.slow
 def test_it_is_told_of_the_last_commit_alone(churned):
     data, transaction_id = churned
     number = min(free_pages(data))

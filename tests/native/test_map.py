@@ -22,6 +22,7 @@ def test_markers_are_those_of_the_kernels():
     assert (kernels.BATCH_DELETE, kernels.BATCH_PUT) == (DELETE, PUT)
 
 
+@pytest.mark.slow
 @relaxed
 @given(sorted_kinds, st.booleans(), st.integers(0, 3), st.booleans(), st.data())
 def test_find_key_agrees_with_oracle(kind, is_root, level, damage, draw):
@@ -48,6 +49,7 @@ def open_roots(draw, kind):
     return data, content_size
 
 
+@pytest.mark.slow
 @relaxed
 @given(sorted_kinds, st.sampled_from([0, 1, 2**40]), st.data())
 def test_tail_merge_agrees_with_oracle(kind, home_lsn, draw):
@@ -55,6 +57,7 @@ def test_tail_merge_agrees_with_oracle(kind, home_lsn, draw):
     assert outcome(kernels.tail_merge, *args) == outcome(oracles.tail_merge, *args)
 
 
+@pytest.mark.slow
 @relaxed
 @given(sorted_kinds, st.data())
 def test_tail_merge_of_damage_agrees_with_oracle_or_falls_back(kind, draw):
@@ -160,6 +163,7 @@ def test_merge_into_a_list_is_a_usage_error():
         kernels.tail_merge(b"\x00\x00\x00\x00", 4, 1, b"", b"", 0)
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.data())
 def test_merging_a_batch_in_two_parts_equals_merging_it_at_once(draw):

@@ -130,12 +130,14 @@ def test_more_items_than_an_array_can_have_are_refused():
         join_array(Endless())
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.lists(ANY_ITEM, max_size=40))
 def test_what_is_joined_is_split_again(items):
     assert split_array(join_array(items)) == items
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.data())
 def test_split_agrees_with_the_oracle_on_damaged_arrays(data):

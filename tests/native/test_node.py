@@ -27,24 +27,28 @@ def nodes(draw):
     return (data, content_size, draw(homes)), {"is_root": is_root, "kind": kind}
 
 
+@pytest.mark.slow
 @relaxed
 @given(kinds.flatmap(roots), homes)
 def test_root_read_agrees_with_oracle(node, home_lsn):
     assert kernels.root_read(*node, home_lsn) == oracles.root_read(*node, home_lsn)
 
 
+@pytest.mark.slow
 @relaxed
 @given(nodes())
 def test_root_read_agrees_with_oracle_on_damage(node):
     assert outcome(kernels.root_read, *node[0]) == outcome(oracles.root_read, *node[0])
 
 
+@pytest.mark.slow
 @relaxed
 @given(nodes())
 def test_entries_table_agrees_with_oracle(node):
     assert outcome(kernels.entries_table, *node[0], **node[1]) == outcome(oracles.entries_table, *node[0], **node[1])
 
 
+@pytest.mark.slow
 @relaxed
 @given(nodes(), st.integers(0, 9), st.integers(0, 25))
 def test_entries_copy_agrees_with_oracle(node, start, stop):
@@ -52,6 +56,7 @@ def test_entries_copy_agrees_with_oracle(node, start, stop):
     assert outcome(kernels.entries_copy, *node[0], **options) == outcome(oracles.entries_copy, *node[0], **options)
 
 
+@pytest.mark.slow
 @relaxed
 @given(nodes())
 def test_chunk_summary_agrees_with_oracle(node):

@@ -138,6 +138,7 @@ def test_many_appends_in_one_commit_take_the_batch(tmp_path):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["commit", "append", "rollback", "refused"])
 def test_nothing_is_left_behind(tmp_path, kind):
     """A reference too many would show as memory that is never given back."""
@@ -165,6 +166,7 @@ def test_nothing_is_left_behind(tmp_path, kind):
         assert run(COMMITS) - before < COMMITS // 2
 
 
+@pytest.mark.slow
 def test_a_collection_that_commits_while_a_checkpoint_is_made(tmp_path):
     """Finalizers may run where C makes tuples; a commit in one is refused, and the one that is made stays whole."""
     refused = []
@@ -217,6 +219,7 @@ def modelled(value):
     return value
 
 
+@pytest.mark.slow
 @given(st.lists(odd, max_size=5), st.lists(odd, max_size=5))
 def test_items_are_still_what_they_were(values, others):
     """`test_frozen.py` tells which values are the same; here, that reading them is sound."""
@@ -265,6 +268,7 @@ def test_what_tells_of_a_type_may_raise():
         freeze([[{"a": Model()}]], lambda _kind: 1 // 0)
 
 
+@pytest.mark.slow
 def test_nothing_of_freezing_is_left_behind():
     values = [Model(a=1, b=[{"x": "y" * 30}], c=(1.5, None)), {"k": [object()]}, nested(40, lambda value: [value])]
 

@@ -16,18 +16,21 @@ from statelog.errors import CorruptionError
 relaxed = settings(deadline=None)
 
 
+@pytest.mark.slow
 @relaxed
 @given(records())
 def test_nodes_agree_with_oracle(record):
     assert kernels.record_nodes(record) == oracles.record_nodes(record)
 
 
+@pytest.mark.slow
 @relaxed
 @given(records().flatmap(damaged))
 def test_nodes_agree_with_oracle_on_damage(record):
     assert outcome(kernels.record_nodes, record) == outcome(oracles.record_nodes, record)
 
 
+@pytest.mark.slow
 @relaxed
 @given(records().flatmap(damaged), st.integers(0, 6))
 def test_one_node_of_a_damaged_record_lies_inside_or_is_refused(record, number):
@@ -40,6 +43,7 @@ def test_one_node_of_a_damaged_record_lies_inside_or_is_refused(record, number):
     assert (node_type == 0) == (digest == b"") == (content_size == 0)
 
 
+@pytest.mark.slow
 @relaxed
 @given(records())
 def test_a_memoryview_reads_as_bytes_do(record):

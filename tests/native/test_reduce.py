@@ -91,6 +91,7 @@ def test_str_and_int_do_not_go_together(name):
     assert caught.value.reducer == name
 
 
+@pytest.mark.slow
 @relaxed
 @given(map_items, map_items, st.booleans())
 def test_merge_agrees_with_oracle(a, b, deep):
@@ -131,6 +132,7 @@ def test_union_of_no_sets_is_refused(a, b):
     assert outcome(kernels.union, a, b) == outcome(oracles.union, a, b)
 
 
+@pytest.mark.slow
 @relaxed
 @given(map_items.flatmap(damaged), map_items.flatmap(damaged), st.booleans())
 def test_reducers_agree_with_oracle_on_damage(a, b, deep):

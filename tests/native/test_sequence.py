@@ -44,6 +44,7 @@ def test_content_hash_agrees_with_oracle(data):
     assert kernels.content_hash(data) == oracles.content_hash(data)
 
 
+@pytest.mark.slow
 @relaxed
 @given(kinds, st.integers(0, 7), st.data())
 def test_boundaries_agree_with_oracle(kind, level, draw):
@@ -52,6 +53,7 @@ def test_boundaries_agree_with_oracle(kind, level, draw):
     assert kernels.boundaries(*args) == oracles.boundaries(*args)
 
 
+@pytest.mark.slow
 @relaxed
 @given(kinds, st.integers(0, 2), st.data())
 def test_boundaries_agree_with_oracle_on_damage(kind, level, draw):
@@ -126,6 +128,7 @@ def test_a_piece_without_a_cut_closes_at_16384_bytes():
     assert kernels.blob_cuts(bytes(40_000)) == oracles.blob_cuts(bytes(40_000)) == [16384, 32768]
 
 
+@pytest.mark.slow
 def test_a_cut_at_the_least_size_depends_on_exactly_64_bytes():
     pieces = (random.Random(seed).randbytes(2047) + bytes([last]) for seed in range(40) for last in range(256))
     piece = next(piece for piece in pieces if kernels.blob_cuts(piece) == [2048])
@@ -174,6 +177,7 @@ def test_position_behind_the_end_is_refused():
         kernels.find_position(*EMPTY_LIST, 1, is_root=True, kind=LIST, position=0)
 
 
+@pytest.mark.slow
 @relaxed
 @given(st.data(), st.sampled_from([0, 1, 0xFFFF, 2]), st.integers(0, 20))
 def test_fingerprint_find_agrees_with_oracle(draw, fingerprint, start):
@@ -194,6 +198,7 @@ def test_fingerprints_stand_in_no_level_above_1():
 # --- append -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @relaxed
 @given(sequence_kinds, st.sampled_from([0, 1, 2**40]), st.data())
 def test_tail_append_agrees_with_oracle(kind, home_lsn, draw):
@@ -202,6 +207,7 @@ def test_tail_append_agrees_with_oracle(kind, home_lsn, draw):
     assert outcome(kernels.tail_append, *args) == outcome(oracles.tail_append, *args)
 
 
+@pytest.mark.slow
 @relaxed
 @given(sequence_kinds, st.data())
 def test_tail_append_agrees_with_oracle_on_damage(kind, draw):

@@ -41,6 +41,7 @@ def checkpoints(draw):
 PLAIN_CHECKPOINT = ((0, 0, 0, 0, 0), (0, 0, 0, 0), (0, []))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     checkpoints(),

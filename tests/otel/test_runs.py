@@ -266,6 +266,7 @@ meters.force_flush()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_another_process_resumes_links_to_its_trace_over_otlp(tmp_path):
     with receiver() as received:
         command = [sys.executable, "-c", KILLED, str(tmp_path), received.url]

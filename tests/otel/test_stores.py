@@ -230,6 +230,7 @@ with statelog.open(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_an_sdk_that_is_set_up_late_is_found_and_before_it_nothing_is_in_the_way(tmp_path):
     done = subprocess.run([sys.executable, "-c", LATE, tmp_path / "s"], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["True False", "True 1"]
@@ -252,11 +253,13 @@ except ModuleNotFoundError as error:
 """
 
 
+@pytest.mark.slow
 def test_without_the_extra_the_import_says_what_is_missing():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("statelog.otel needs opentelemetry-api: pip install 'statelog[otel]' opentelemetry")
 
 
+@pytest.mark.slow
 def test_a_store_without_opentelemetry_is_not_slowed_by_an_import():
     code = "import sys, statelog, statelog.durable; print('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

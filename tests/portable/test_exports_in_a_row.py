@@ -72,6 +72,7 @@ def test_a_gap_a_foreign_export_and_bytes_behind_are_found(source, open_store):
         take(open_store("e.state"), exports[0], threads.getvalue())
 
 
+@pytest.mark.slow
 def test_upto_ends_with_the_last_whole_transaction(source, open_store):
     exports, ends = grow(source)
     ending = [0]

@@ -247,6 +247,7 @@ def test_a_node_that_cannot_be_is_refused(forge_log, refused, nodes, match):
     refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), nodes, 0)), match)
 
 
+@pytest.mark.slow
 def test_more_policies_than_a_store_takes_are_refused(forge_log, refused, open_store, take):
     records = [(8, cbor.encode([0, {"keep_last": 1}, f"{number}-*"]), (), 0) for number in range(POLICIES_MAX + 1)]
     take(open_store("enough.state"), forge_log(*records[:-1]))
@@ -320,6 +321,7 @@ def test_a_count_of_nodes_that_is_claimed_costs_no_memory(forge, refused, piece)
     refused(forge(LOG, [piece(RECORD, seal(data))]), "damaged node table")
 
 
+@pytest.mark.slow
 def test_millions_of_vacuumed_nodes_cost_no_memory(forge, open_store, take, piece, monkeypatch):
     """They are allowed: a large commit may have lost nearly all of its nodes."""
     monkeypatch.setattr("statelog.portable.log_import.LogImporter._check_trailer", lambda _self: None)
@@ -342,6 +344,7 @@ def test_a_count_in_a_body_that_is_claimed_costs_no_memory(forge_log, refused, i
     refused(forge_log((1, b"\x82\x61t" + item, (), 0)), "not a CBOR item")
 
 
+@pytest.mark.slow
 def test_a_body_of_millions_of_items_is_not_decoded(forge_log, refused):
     body = b"\x82\x61t\x9a" + (4_000_000).to_bytes(4) + b"\x80" * 4_000_000
     refused(forge_log((1, body, (), 0)), "field 1", memory_bytes_max=20_000_000)
@@ -477,6 +480,7 @@ def test_the_corpus_is_taken_as_it_is(name, tmp_path):
     assert fuzz_exports.attempt(CORPUS[name], tmp_path) == "ok"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CORPUS)
 def test_mutated_exports_do_no_harm(name, tmp_path):
     rng = random.Random(name)
@@ -484,6 +488,7 @@ def test_mutated_exports_do_no_harm(name, tmp_path):
     assert outcomes.count("CorruptionError") > 30
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(data=st.data())
 def test_spliced_exports_do_no_harm(tmp_path_factory, data):

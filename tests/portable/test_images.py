@@ -52,6 +52,7 @@ def test_an_image_of_a_store_in_use_opens_as_a_closed_store(rich, open_image):
     }
 
 
+@pytest.mark.slow
 def test_an_image_is_of_one_moment_while_others_commit(tmp_path, open_image):
     with statelog.open(tmp_path / "a.state", durability="interval") as store:
         for number in range(300):

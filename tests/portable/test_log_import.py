@@ -62,6 +62,7 @@ def test_transactions_of_any_size_give_the_same(rich, open_store, export, take, 
     assert records(new) == records(rich)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(history=histories(max_size=8))
 def test_whatever_happened_to_a_store_its_copy_is_equal(tmp_path_factory, performed, export, take, history):
@@ -206,6 +207,7 @@ def test_a_read_only_store_takes_nothing(rich, open_store, export, take, tmp_pat
     assert tmp_path.exists()
 
 
+@pytest.mark.slow
 def test_a_store_without_room_refuses_and_keeps_what_it_has(open_store, export, take):
     old = open_store("old.state")
     for turn in range(40):
@@ -231,6 +233,7 @@ def test_a_damaged_record_is_not_exported(open_store, export, tmp_path):
 # --- retention and deletion ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_expired_versions_and_deleted_threads_are_copied_as_what_is_left_of_them(rich, open_store, export, take):
     rich.prune(keep_last=2, threads="one")
     rich.delete_thread("two")
@@ -278,6 +281,7 @@ def test_a_newer_record_format_is_named(rich, open_store, export, take, split, j
     assert caught.value.lsn == open_store().last_lsn
 
 
+@pytest.mark.slow
 def test_an_import_leaves_the_reserve_of_the_quota_to_retention(open_store, export, take, monkeypatch):
     monkeypatch.setattr(log_import, "BATCH_RECORDS", 2)
     old = open_store("old.state")
@@ -291,6 +295,7 @@ def test_an_import_leaves_the_reserve_of_the_quota_to_retention(open_store, expo
     new.thread("u").commit({"text": "there is room again"})
 
 
+@pytest.mark.slow
 def test_an_import_beside_commits_of_the_same_process_does_not_confuse_them(rich, open_store, export):
     """Works of several kinds in one transaction: each sees the log as the one before has left it."""
     new = open_store()

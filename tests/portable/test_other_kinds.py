@@ -50,6 +50,7 @@ def test_an_export_after_retention_brings_what_is_left(store, owner, other):
     assert index_of(other) == index_of(store)
 
 
+@pytest.mark.slow
 def test_a_thread_is_exported_with_what_it_has(store, other):
     store.thread("owner").commit({"n": 0})
     owner = thread_lsn(store, "owner")
@@ -104,6 +105,7 @@ def forged(stream, record):
 # --- salvage ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_salvage_brings_what_is_there_and_tells_what_is_lost(path, tmp_path):
     with statelog.open(path) as store:
         store.thread("owner").commit({"n": 0})

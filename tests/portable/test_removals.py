@@ -181,6 +181,7 @@ def test_removals_are_in_the_log(source):
     assert removal.thread_id is None
 
 
+@pytest.mark.slow
 def test_log_of_many_removals_names_each_record_once(source):
     for number in range(300):
         source.thread("t").commit({"n": number})
@@ -203,6 +204,7 @@ def test_deletion_lists_the_records_of_the_thread_in_its_own_commit(source):
     assert removal.body == {"removed": [1, 4, 5]}  # the others were listed by the retention
 
 
+@pytest.mark.slow
 def test_deletion_of_a_long_thread_lists_its_records_in_several_removals(source, copy):
     for number in range(1100):
         source.thread("t").commit({"n": number})

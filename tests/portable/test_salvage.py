@@ -44,6 +44,7 @@ def test_records_are_found_without_what_leads_to_them(source, rescue, flags):
     assert report.is_complete
 
 
+@pytest.mark.slow
 def test_one_meta_page_is_enough(source, rescue):
     data, log = source
     for page in (0, 1):
@@ -94,6 +95,7 @@ def test_a_lost_record_takes_its_version_and_those_that_need_its_nodes(source, r
     assert list(store.log())[: lost.lsn - 1] == log[: lost.lsn - 1]
 
 
+@pytest.mark.slow
 def test_other_threads_keep_everything(source, rescue, tmp_path, snapshot):
     data, log = source
     lost = next(record for record in log if record.body.get("version") == 1 and record.thread_id == "two")
@@ -196,6 +198,7 @@ def test_whatever_is_damaged_nothing_wrong_comes_out(source, rescue, seed):
     assert {record.lsn for record in log if record.type in ("checkpoint", "rollback")} <= there | told
 
 
+@pytest.mark.slow
 def test_damage_passed_over_would_be_noticed(source, rescue, monkeypatch):
     """Negative control: a salvage that takes records whose checksum does not hold."""
     data, log = source
@@ -287,6 +290,7 @@ def test_a_salvage_that_is_interrupted_leaves_nothing(source, tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["source.state", "source.state-lock"]
 
 
+@pytest.mark.slow
 def test_the_new_store_lives_on(source, rescue):
     data, log = source
     lost = next(record for record in log if record.body.get("version") == 4 and record.thread_id == "one")

@@ -45,6 +45,7 @@ def test_of_what_lies_about_the_newest_is_taken(retained, rescue):
     assert list(store.log()) == log
 
 
+@pytest.mark.slow
 def test_a_short_record_is_found_also_where_the_file_ends_behind_it(tmp_path):
     """What retention leaves of a record is shorter than the envelope of a whole one."""
     path = tmp_path / "short.state"

@@ -54,6 +54,7 @@ def test_meta_pages_that_are_gone_are_in_the_journal(killed, tmp_path):
     assert len(log_of(tmp_path / "new.state")) == 40
 
 
+@pytest.mark.slow
 def test_without_the_journal_less_is_left(killed, tmp_path):
     """Negative control: it is the journal that has them, once the file lies as a loss of power may leave it."""
     from statelog.storage.file.preopen_checks import restore_meta

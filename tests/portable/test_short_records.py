@@ -40,6 +40,7 @@ def short(store):
     return {lsn: data for lsn, data in records(store).items() if data[FLAGS_AT] & FLAG_VACUUMED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 7, 512])
 def test_a_copy_has_the_same_records_and_the_same_chain(retained, open_store, export, take, monkeypatch, batch):
     monkeypatch.setattr(log_import, "BATCH_RECORDS", batch)
@@ -50,6 +51,7 @@ def test_a_copy_has_the_same_records_and_the_same_chain(retained, open_store, ex
     assert list(new.log()) == list(retained.log())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [2, 3, 30, 63, 64, 65, 130])
 def test_an_import_that_ends_in_a_short_record_is_gone_on_with(retained, open_store, export, take, split, join, last):
     whole = export(retained)
@@ -81,6 +83,7 @@ def close_incomplete(store):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_short_record_that_was_exchanged_is_refused_at_the_next_that_says_the_chain(
     retained, open_store, export, take, split, join, piece
 ):
@@ -117,6 +120,7 @@ def test_a_header_that_says_a_chain_before_the_first_record_is_refused(retained,
 # --- salvage -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_short_records_are_found_without_the_tree(retained, rescue):
     log, held = list(retained.log()), records(retained)
     retained.close()
@@ -136,6 +140,7 @@ def long_messages(tmp_path):
     return path.read_bytes(), held
 
 
+@pytest.mark.slow
 def test_short_records_that_nothing_leads_to_tell_their_lsn(long_messages, rescue, tmp_path):
     data, held = long_messages
     path = tmp_path / "leaves"
@@ -215,6 +220,7 @@ def test_of_what_lies_about_among_short_records_what_is_in_the_chain_is_taken(re
     assert not is_right or chosen[lsn] == wanted
 
 
+@pytest.mark.slow
 def test_what_nothing_tells_the_chain_of_may_be_the_one(retained, finder):
     held = records(retained)
     found(finder, 30, held[30], ASTRAY)

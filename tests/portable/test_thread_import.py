@@ -70,6 +70,7 @@ def test_behind_later_records_times_are_what_they_were(rich, open_store, export,
     assert new.verify().problems == []
 
 
+@pytest.mark.slow
 def test_times_that_cannot_stay_are_in_the_metadata(open_store, export, take, fill, monkeypatch):
     far = open_store("far.state")
     with monkeypatch.context() as clock:
@@ -106,6 +107,7 @@ def test_threads_alone_in_their_store_keep_even_their_digests(open_store, export
     assert list(new.log()) == list(old.log())
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(history=histories(max_size=8))
 def test_whatever_happened_to_its_threads_the_copy_matches_the_model(
@@ -140,6 +142,7 @@ def test_an_imported_thread_lives_on(rich, open_store, export, take):
     thread.fork("branch of the copy", at=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
 def test_transactions_of_any_size_give_the_same(rich, open_store, export, take, monkeypatch, batch, snapshot):
     monkeypatch.setattr(thread_import, "BATCH_RECORDS", batch)
@@ -355,6 +358,7 @@ def test_a_writer_in_between_is_a_conflict(rich, open_store, export, monkeypatch
         import_stream(new._engine, Meddling(export(rich, threads=["one"])))
 
 
+@pytest.mark.slow
 def test_writers_of_other_threads_in_between_do_not_matter(rich, open_store, export, monkeypatch, snapshot):
     class Busy(io.BytesIO):
         def read(self, size):

@@ -277,10 +277,11 @@ def _store(shared_store):
     STORE = shared_store
 
 
-TestMountMachine = MountMachine.TestCase
+TestMountMachine = pytest.mark.slow(MountMachine.TestCase)
 TestMountMachine.settings = settings(stateful_step_count=20)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SIZES), st.sampled_from([list, dict]))
 def test_a_state_as_a_whole_is_a_dict(threads, size, kind):
     state, plain = threads[size].state, threads[size].state.to_python()

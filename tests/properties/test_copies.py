@@ -9,6 +9,7 @@ import string
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -154,5 +155,5 @@ class CopiesMachine(RuleBasedStateMachine):
         self.check_all()
 
 
-TestCopiesMachine = CopiesMachine.TestCase
+TestCopiesMachine = pytest.mark.slow(CopiesMachine.TestCase)
 TestCopiesMachine.settings = settings(stateful_step_count=25)

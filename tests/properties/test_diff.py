@@ -59,6 +59,7 @@ def as_changes(diff):
     return [(change.path[1:], change.kind, change.new) for change in diff]
 
 
+@pytest.mark.slow
 @given(STATES, STATES)
 def test_applying_a_diff_to_the_old_state_gives_the_new_one(diff_of, old, new):
     assert identical(applied(old, as_changes(diff_of(old, new))), new)
@@ -77,11 +78,13 @@ def test_applying_a_diff_of_edited_lists_gives_the_new_list(diff_of, seed, size)
     assert len(changes) <= 40
 
 
+@pytest.mark.slow
 @given(STATES)
 def test_equal_states_do_not_differ(diff_of, state):
     assert diff_of(state, state) == []
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from("abcdefgh"), SMALL), st.dictionaries(st.sampled_from("abcdefgh"), SMALL))
 def test_every_change_is_one(diff_of, old, new):
     for change in diff_of(old, new):
@@ -102,6 +105,7 @@ def test_a_diff_names_the_path_of_a_change_deep_in_large_values(shared_store):
     }
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_diff_follows_the_change(shared_store, monkeypatch):
     thread = shared_store.thread("cost", schema={"log": reducers.extend, "notes": reducers.merge})
     before = thread.commit({"log": list(range(20_000)), "notes": {f"key {n}": n for n in range(20_000)}})

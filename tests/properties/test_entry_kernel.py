@@ -150,6 +150,7 @@ def content_after(path, some, *, by_kernel):
             return records, list(view.transaction.scan_index(b""))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(programs())
 def test_the_kernel_makes_what_the_general_path_makes(tmp_path_factory, some):

@@ -111,6 +111,7 @@ def remember(current, write):
     return [*current, write]
 
 
+@pytest.mark.slow
 def test_a_users_reducer_that_keeps_its_word_passes():
     check_reducer(keep_longest)
     check_reducer(reducers.custom(keep_longest, associative=True, idempotent=True))
@@ -132,6 +133,7 @@ def test_a_reducer_that_changes_its_arguments_is_refuted():
         check_reducer(extend_in_place)
 
 
+@pytest.mark.slow
 def test_a_reducer_without_annotations_needs_values():
     with pytest.raises(UsageError, match="values="):
         check_reducer(remember)
@@ -235,6 +237,7 @@ def reaches(strategy, wanted):
     return False
 
 
+@pytest.mark.slow
 def test_histories_have_every_kind_of_operation():
     missing = {Commit, Rollback, Fork, Tag, Untag, Copy, Together}
 

@@ -72,6 +72,7 @@ def test_text_that_grows_comes_to_the_text_committed_at_once(fresh, seed, size):
     assert thread.head.state_digest == digest_from_scratch(fresh, schema, {"text": whole})
 
 
+@pytest.mark.slow
 @HEAVY
 @given(st.integers(0, 2**32), st.sampled_from([3, 127, 128, 129, 1000, 5000]), st.sampled_from([5, 70, 4100]))
 @example(1, 5000, 5)
@@ -110,6 +111,7 @@ def edit_alike(rng, *lists):
                 items[position : position + width] = [value] * (3 - width)
 
 
+@pytest.mark.slow
 @HEAVY
 @given(st.integers(0, 2**32), st.sampled_from([3, 129, 2000]), st.sampled_from([5, 70, 5000]))
 @example(1, 2000, 70)

@@ -126,10 +126,11 @@ def _store(shared_store):
     STORE = shared_store
 
 
-TestListMachine = ListMachine.TestCase
+TestListMachine = pytest.mark.slow(ListMachine.TestCase)
 TestListMachine.settings = settings(stateful_step_count=20)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.sampled_from("abcdef"), SMALL),
     st.lists(st.tuples(st.sampled_from("abcdefgh"), st.none() | st.tuples(SMALL)), max_size=10),

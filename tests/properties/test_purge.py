@@ -174,12 +174,14 @@ def run(folder, seed):
         check_whole(store)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32))
 @settings(deadline=None)
 def test_a_purge_changes_the_secrets_and_nothing_else(tmp_path_factory, seed):
     run(tmp_path_factory.mktemp("purge"), seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_purge_of_some_known_stores(tmp_path, seed):
     run(tmp_path, seed)

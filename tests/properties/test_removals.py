@@ -53,12 +53,14 @@ def run(folder, seed, turns, copies=3):
                 copy.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples)
 @given(seed=st.integers(0, 2**32), turns=st.integers(5, 120))
 def test_copies_taken_at_any_moments_come_to_the_same_index(tmp_path_factory, seed, turns):
     run(tmp_path_factory.mktemp("removals"), seed, turns)
 
 
+@pytest.mark.slow
 def test_removals_that_an_import_ignores_are_noticed(tmp_path, monkeypatch):
     ignore_removals_in_imports(monkeypatch)
     with pytest.raises((AssertionError, CorruptionError)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def compare(store, model, kept_by_thread):
     return gone
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(ROUNDS, LATER)
 def test_what_is_kept_is_what_it_was_and_the_rest_is_gone(tmp_path_factory, round_, later):
@@ -86,6 +88,7 @@ def test_what_is_kept_is_what_it_was_and_the_rest_is_gone(tmp_path_factory, roun
         store.close()
 
 
+@pytest.mark.slow
 def test_most_of_a_long_history_goes(store):
     thread, model = store.thread("t"), StoreModel()
     for number in range(200):

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -196,5 +197,5 @@ class SearchMachine(RuleBasedStateMachine):
             assert (hit.path, hit.text) in set(scan(state))
 
 
-TestSearch = SearchMachine.TestCase
+TestSearch = pytest.mark.slow(SearchMachine.TestCase)
 TestSearch.settings = settings(max_examples=settings.default.max_examples // 2, stateful_step_count=20)

@@ -390,13 +390,14 @@ class SharingMachine(RuleBasedStateMachine):
         assert found <= alive
 
 
-TestSharing = SharingMachine.TestCase
+TestSharing = pytest.mark.slow(SharingMachine.TestCase)
 TestSharing.settings = settings(stateful_step_count=25)
 
 
 FINDING = settings(max_examples=300, stateful_step_count=25, phases=[Phase.generate], database=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name", "fault"),
     [

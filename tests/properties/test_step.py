@@ -207,11 +207,13 @@ def _same_ids(monkeypatch):
 thread_numbers = iter(range(10**9))
 
 
+@pytest.mark.slow
 @given(commits=st.lists(writes, min_size=1, max_size=12))
 def test_a_step_makes_what_the_general_path_makes(stores, commits):
     commit_alike(stores, f"t{next(thread_numbers)}", commits)
 
 
+@pytest.mark.slow
 def test_common_commits_are_steps(stores):
     fill = [[{"log": [f"entry {number}" * 6], "messages": [{"id": f"a{number}"}]}] for number in range(60)]
     taken = commit_alike(
@@ -233,6 +235,7 @@ MESSAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MESSAGES)
 @pytest.mark.parametrize("channel", ["log", "messages", "plain"])
 def test_large_items_are_steps_and_are_found_again_by_another_thread(stores, name, channel):
@@ -268,6 +271,7 @@ GROWING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROWING)
 @pytest.mark.parametrize("channel", ["log", "messages"])
 def test_a_list_whose_last_chunk_closes_is_grown_by_a_step(stores, name, channel):
@@ -285,6 +289,7 @@ def test_a_list_whose_last_chunk_closes_is_grown_by_a_step(stores, name, channel
     assert list(tree) == list(stores[1].thread(f"growing {name} {channel}").state[channel])
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 140), st.integers(0, 400)), max_size=3), max_size=30))
 def test_lists_that_grow_by_leaps_are_what_the_general_path_makes(stores, growths):
     """Two lists in one commit, in steps of any size; one starts anew now and then, so that nothing of it is known."""
@@ -347,6 +352,7 @@ ASCENDING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ASCENDING)
 def test_a_state_that_grows_at_its_end_is_made_by_steps_where_chunks_close_too(stores, name):
     commits = [ASCENDING[name](number) for number in range(60 if name == "many" else 300)]
@@ -356,6 +362,7 @@ def test_a_state_that_grows_at_its_end_is_made_by_steps_where_chunks_close_too(s
     assert list(state) == sorted(state)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 2)
 @given(commits=st.lists(st.lists(channel_writes, min_size=1, max_size=4), min_size=1, max_size=12))
 def test_a_step_in_a_state_of_many_channels(stores, commits):
@@ -368,6 +375,7 @@ def test_a_step_in_a_state_of_many_channels(stores, commits):
         assert commit_aside(store, f"again {thread_id}", again).state_digest == made.state_digest
 
 
+@pytest.mark.slow
 def test_channels_in_order_are_steps(stores):
     commits = [[put_once(f"{number:05}", cbor.encode(f"write {number}" * 8))] for number in range(700)]
     assert len(commit_alike(stores, "ordered", commits, commit_aside)) > 550
@@ -378,6 +386,7 @@ def test_channels_in_order_are_steps(stores):
 targets = st.tuples(st.integers(0, 40), st.booleans(), st.sampled_from([0, 20, 60_000]))
 
 
+@pytest.mark.slow
 @given(st.lists(targets, min_size=1, max_size=40))
 def test_a_rollback_is_what_the_general_path_makes(stores, rollbacks):
     """Also on branches, and with much metadata."""
@@ -398,6 +407,7 @@ def test_a_rollback_is_what_the_general_path_makes(stores, rollbacks):
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.slow
 def test_common_rollbacks_are_direct(stores):
     for store in stores:
         thread = store.thread("back and forth", schema=SCHEMA)
@@ -432,6 +442,7 @@ def test_what_is_refused_is_refused_as_in_a_batch(stores, expected):
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.slow
 def test_long_keyed_lists_with_equal_fingerprints(stores):
     """Identities are told apart by more than 16 bits."""
     many = [{"id": f"{number:06}"} for number in range(9000)]
@@ -440,6 +451,7 @@ def test_long_keyed_lists_with_equal_fingerprints(stores):
     assert len(commit_alike(stores, "prints", commits)) > 200
 
 
+@pytest.mark.slow
 def test_two_channels_with_the_same_list_go_their_own_ways(stores):
     def message(number, text="y" * 60):
         return {"id": f"m{number}", "text": text}

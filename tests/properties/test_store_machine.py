@@ -197,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert identical(self.store.thread(thread).state, self.model.thread(thread).state)
 
 
-TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine = pytest.mark.slow(StoreMachine.TestCase)
 TestStoreMachine.settings = settings(stateful_step_count=30)
 
 

@@ -64,6 +64,7 @@ def plain(chain, state, stored):
         return None
 
 
+@pytest.mark.slow
 @given(
     chain=st.lists(steps, min_size=1, max_size=5),
     older=st.integers(0, 4),

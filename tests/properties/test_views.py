@@ -42,6 +42,7 @@ def outcome(act):
         return type(error)
 
 
+@pytest.mark.slow
 @given(LISTS, st.data())
 def test_list_views_read_as_lists(view_of, value, data):
     view = view_of(value)
@@ -77,6 +78,7 @@ def test_list_views_compare_and_search_as_lists(view_of, value, other):
         hash(view)
 
 
+@pytest.mark.slow
 @given(DICTS, st.data())
 def test_map_views_read_as_dicts(view_of, value, data):
     view = view_of(value)
@@ -107,6 +109,7 @@ def test_map_views_compare_as_dicts(view_of, value):
         hash(view)
 
 
+@pytest.mark.slow
 @given(LISTS | DICTS)
 def test_to_python_is_the_whole_value_copied(view_of, value):
     view = view_of(value)

@@ -369,6 +369,7 @@ def test_schemas_work_where_pydantic_is_not_installed() -> None:
         normalise_update(3)
 
 
+@pytest.mark.slow
 def test_pydantic_is_not_imported_for_other_schemas() -> None:
     program = (
         "import sys; from statelog.schema import Schema, normalise_update;"

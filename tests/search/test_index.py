@@ -270,6 +270,7 @@ with statelog.open(sys.argv[1], durability="interval") as store:
 """
 
 
+@pytest.mark.slow
 def test_two_processes_search_and_write_at_once(path):
     statelog.open(path).close()
     running = [
@@ -297,6 +298,7 @@ with statelog.open(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_as_it_writes_the_index_loses_nothing(path):
     make(path, "refund 1")
     died = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)

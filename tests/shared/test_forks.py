@@ -29,6 +29,7 @@ def test_it_has_its_arguments_its_folder_its_variables_and_its_input(module, tmp
     assert module.run(command, **options).stdout == f"['-c', 'x', 'y'] {tmp_path} b  __main__ in\n"
 
 
+@pytest.mark.slow
 def test_its_end_is_told(tmp_path):
     assert python("-c", "raise SystemExit(3)").returncode == 3
     failed = python("-c", "1 / 0")
@@ -47,6 +48,7 @@ def test_it_is_killed_as_any_child():
     assert child.returncode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_warnings_are_errors_where_they_are_to_be():
     code = "import warnings; warnings.warn('of this')"
     assert [python(*options, "-c", code).returncode for options in ([], ["-W", "error"], ["-W", "ignore"])] == [0, 1, 0]
@@ -63,6 +65,7 @@ def test_a_process_that_is_to_be_limited_is_started():
     assert python("-c", "import sys; print('statelog' in sys.modules)", preexec_fn=lambda: None).stdout == "False\n"
 
 
+@pytest.mark.slow
 def test_a_shell_has_its_commands(tmp_path):
     with forks.commands(tmp_path):
         script = (

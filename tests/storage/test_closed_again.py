@@ -88,6 +88,7 @@ def test_a_close_that_another_process_keeps_from_ending_is_done_again(
     child.communicate("\n", timeout=300)
 
 
+@pytest.mark.slow
 def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
     open_store_file, start_child, append, monkeypatch
 ):

@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import forks
+import pytest
 
 import statelog
 
@@ -16,6 +17,7 @@ for number in range(40):
 """
 
 
+@pytest.mark.slow
 def test_compactions_and_openings_do_not_wait_for_each_other(tmp_path):
     path = tmp_path / "a.state"
     with statelog.open(path, lock_timeout_s=5) as store:
@@ -29,6 +31,7 @@ def test_compactions_and_openings_do_not_wait_for_each_other(tmp_path):
     assert codes == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_who_waits_does_not_mind_a_compaction(tmp_path):
     """Where nobody has written since the opening, a wait looks at a mark in the file, which a compaction takes away."""
     with statelog.open(tmp_path / "agent.state") as store:

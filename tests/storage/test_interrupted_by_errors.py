@@ -69,6 +69,7 @@ while time.monotonic() < ends_at_s or hits <= 100:
 """
 
 
+@pytest.mark.slow
 def test_a_timeout_at_any_moment_is_a_timeout(tmp_path, error):
     """In a process of its own: a signal comes in finalizers of the test runner, too."""
     command = [sys.executable, "-c", AT_ANY_MOMENT, str(tmp_path / "s.state"), error.__name__]

@@ -56,6 +56,7 @@ def test_the_pin_is_given_back_and_taken_again(path):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_full_store_that_is_killed_is_whole(path, seed):
     """Without its pin a process writes over the durable snapshot, which is what the next one begins with."""

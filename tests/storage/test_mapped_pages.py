@@ -35,6 +35,7 @@ def read_all(store_file, pages=None):
                 pages.read(RECORD_SIZE_BYTES)
 
 
+@pytest.mark.slow
 def test_what_was_read_counts_as_memory_until_it_is_given_back(large):
     before = mapped_size_bytes()
     read_all(large)

@@ -20,6 +20,7 @@ def _without(monkeypatch):
     monkeypatch.setattr(locks, "_GET_LOCK", -1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_without")
 def test_another_process_is_refused_by_name(open_store_file, run_child, append, check_whole, path):
     store_file = open_store_file()
@@ -82,6 +83,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert check_whole(open_store_file()) == 21
 
 
+@pytest.mark.slow
 def test_processes_that_wait_for_each_other_lose_nothing(start_child, open_store_file, check_whole):
     script = (
         WITHOUT

@@ -29,6 +29,7 @@ def test_two_processes_write_one_store_without_losing_a_commit(start_child, open
     assert check_whole(open_store_file()) == 200
 
 
+@pytest.mark.slow
 def test_a_reader_sees_whole_commits_of_another_process(start_child, store_file, check_whole):
     child = start_child(COMMIT, 1000)
     seen = set()
@@ -94,6 +95,7 @@ def test_a_map_another_process_outgrew_does_raise_in_lmdb(grown):
         grown.lmdb_file.handles.begin()
 
 
+@pytest.mark.slow
 def test_a_read_in_another_thread_ends_before_the_map_is_resized(run_child, open_store_file, append):
     """Resizing unmaps the file under every transaction."""
     store_file = open_store_file(max_size_bytes=2 * 2**20)

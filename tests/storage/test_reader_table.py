@@ -29,6 +29,7 @@ def test_what_ended_before_a_fork_frees_no_slot_after_it(run_child, lingers, rea
     assert run_child(script, lingers) == (0, [f"{readers} 1"])
 
 
+@pytest.mark.slow
 def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
     script = """
     from statelog.storage.wal import background_flusher

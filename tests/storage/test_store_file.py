@@ -287,6 +287,7 @@ def test_a_forked_child_cannot_use_its_parents_store(store_file, action):
     assert in_forked_child(lambda: raises_forked(lambda: action(store_file))) == 0
 
 
+@pytest.mark.slow
 def test_a_forked_child_may_open_the_store_itself(store_file, append, check_whole, path):
     store_file.committer.submit(append)
 
@@ -331,6 +332,7 @@ def test_a_forked_child_that_exits_leaves_the_parents_readers_alone(run_child, m
     assert run_child(script, midst) == (0, ["1 1", "1"])
 
 
+@pytest.mark.slow
 def test_a_fork_in_the_midst_of_a_read_leaves_the_snapshot_alone(store_file, append, path):
     store_file.committer.submit(append)
     with store_file.read() as transaction:

@@ -115,6 +115,7 @@ def test_an_anchor_has_the_bytes_of_the_format(path):
     assert len(anchor) == 53
 
 
+@pytest.mark.slow
 def test_a_store_has_the_history_of_each_of_its_anchors(path):
     fill(path)
     with statelog.open(path) as store:
@@ -155,6 +156,7 @@ def test_an_opening_for_reading_checks_the_same(path, tmp_path, read_only):
         statelog.open(tmp_path / "older.state", expect=anchor, read_only=read_only)
 
 
+@pytest.mark.slow
 def test_an_anchor_is_of_durable_records_alone(path):
     with statelog.open(path, durability="interval", interval_ms=60_000) as writer:
         writer.thread("t").commit({"n": 1})
@@ -315,6 +317,7 @@ ACTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.__name__)
 def test_every_anchor_stays_valid_after(path, act):
     with statelog.open(path) as store:
@@ -357,6 +360,7 @@ def test_anchors_of_short_records_are_found_from_at_most_64(path, monkeypatch):
         assert max(counts) <= 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_every_copy_has_the_history_of_anchors_taken_at_any_moments(path, tmp_path, seed):
     taken, exports, since = [], [], 0
@@ -729,6 +733,7 @@ def sealed(data):
     return data + xxh3_64_digest(data)
 
 
+@pytest.mark.slow
 def test_each_flipped_bit_of_an_anchor_is_told(path):
     anchor = fill(path)
     for bit in range(len(anchor) * 8):

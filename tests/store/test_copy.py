@@ -135,6 +135,7 @@ def test_a_copy_has_what_retention_has_left(store: statelog.Store, branched: sta
     assert described(store.copy_thread("b", "c"))[1] == before[1]
 
 
+@pytest.mark.slow
 def test_copies_of_copies_are_like_any(store: statelog.Store, branched: statelog.Thread) -> None:
     expected = described(branched)
     for source, target in itertools.pairwise("abcd"):
@@ -152,6 +153,7 @@ def test_a_copy_is_under_the_policy_of_a_new_thread(store: statelog.Store) -> No
     assert {info.id: info.policy.get("keep_last") for info in store.threads()} == {"a": None, "b": 5}
 
 
+@pytest.mark.slow
 def test_a_copy_is_one_commit_of_small_records_and_no_node(store: statelog.Store) -> None:
     fill(store, "a", 1000, 5000)
     store.compact()
@@ -194,6 +196,7 @@ def test_what_cannot_be_copied_is_refused(store: statelog.Store, refused: Any) -
     assert loans(store) == 0
 
 
+@pytest.mark.slow
 def test_a_copy_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
     path = tmp_path / "small.state"
     with statelog.open(path, durability="interval", max_size_bytes=1 << 20) as store:

@@ -165,6 +165,7 @@ def argument_of(_run, _value):
     return 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", cycles())
 def test_what_holds_itself_is_a_limit_error_in_a_run(store, kind):
     with pytest.raises(LimitError, match="or a cycle"):

@@ -46,6 +46,7 @@ _VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.tuples(_KEYS, _KEYS, st.none() | st.tuples(_VALUES, st.booleans())), max_size=6), max_size=5)
 )
@@ -89,6 +90,7 @@ def test_what_is_put_encoded_reads_and_changes_as_the_value(store):
         Encoded({"x": object()}, path="mine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 def test_an_edit_writes_what_it_changes(store, lazy):
     thread = store.thread("t")
@@ -226,6 +228,7 @@ def test_asyncio_edits_and_takes_snapshots(path):
 # --- snapshots ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_snapshot_stays_as_it_was_while_versions_expire(store):
     thread = store.thread("t")
     store.set_retention(keep_last=1, threads="t")

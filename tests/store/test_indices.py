@@ -102,6 +102,7 @@ ACTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("lazy", [False, True], ids=["whole", "lazy"])

@@ -84,6 +84,7 @@ def test_guard_env_gives_a_key(path, monkeypatch):
         statelog.open(path, key=guard.env("STATE_KEY"))
 
 
+@pytest.mark.slow
 def test_guard_env_needs_no_extra():
     code = "import sys; sys.modules['re2'] = None; from statelog import guard; guard.env('NAME')"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
@@ -360,6 +361,7 @@ def test_rekey_refuses_a_damaged_row(path):
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", REKEY_POINTS)
 @pytest.mark.parametrize("former", [None, KEY], ids=str)
 def test_a_killed_rekey_leaves_the_old_file_or_the_new_one(path, point, former):
@@ -424,6 +426,7 @@ for act in (lambda: store.thread("theirs").state, lambda: store.thread("theirs")
 """
 
 
+@pytest.mark.slow
 def test_another_process_is_told_that_the_key_has_changed(path):
     fill(path)
     with subprocess.Popen(
@@ -477,6 +480,7 @@ def test_commits_of_other_threads_go_on_during_a_rekey(path):
 # --- the same store, with and without a key ---------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(histories(max_size=8))
 def test_a_history_has_the_same_result_with_and_without_a_key(tmp_path_factory, history):
@@ -555,6 +559,7 @@ def test_a_mount_and_a_snapshot_read_a_store_with_a_key(path):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 def test_statistics_count_the_macs_of_a_compacted_file(path):
     with statelog.open(path, key=KEY, durability="interval") as store:
         thread = store.thread("t")

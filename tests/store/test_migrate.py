@@ -39,6 +39,7 @@ def heads(store):
     return {info.id: store.thread(info.id).head for info in store.threads()}
 
 
+@pytest.mark.slow
 def test_all_heads_have_the_declared_version(store):
     report = store.migrate(second(), threads="chat-*")
     assert (report.migrated, report.skipped, report.failed) == (100, 0, [])
@@ -49,6 +50,7 @@ def test_all_heads_have_the_declared_version(store):
         assert head.stored == {"memories": [f"note {number}"], "count": number}
 
 
+@pytest.mark.slow
 def test_what_is_done_is_skipped(store):
     store.migrate(second(), threads="chat-1*")
     before = store.last_lsn
@@ -88,6 +90,7 @@ def test_a_thread_that_fails_is_named_and_the_others_go_on(store):
     assert store.thread("chat-3").head.version == 0
 
 
+@pytest.mark.slow
 def test_other_schemas_and_newer_versions_fail_and_are_left(store):
     other = versioned(FIRST, name="other", version=1)
     store.thread("chat-5", schema=other).commit({"count": 0})
@@ -146,6 +149,7 @@ def test_dry_run_works_on_a_store_that_is_read_only(store, path):
             opened.migrate(second(), threads="chat-1")
 
 
+@pytest.mark.slow
 def test_progress_goes_up_to_all_threads(store):
     told = []
     store.migrate(second(), threads="chat-*", progress=lambda done, whole: told.append((done, whole)))
@@ -154,6 +158,7 @@ def test_progress_goes_up_to_all_threads(store):
     assert {whole for _done, whole in told} == {100}
 
 
+@pytest.mark.slow
 def test_writers_beside_it_lose_nothing(store):
     older, schema = versioned(FIRST, name="chat", version=1), second()
     threads = [store.thread(f"chat-{number}", schema=older) for number in range(100)]
@@ -195,6 +200,7 @@ def test_a_thread_that_another_process_has_migrated_meanwhile_is_skipped(store, 
     assert store.thread("chat-7").head.version == 1
 
 
+@pytest.mark.slow
 def test_what_is_migrated_before_the_store_is_full_stays(tmp_path):
     with statelog.open(tmp_path / "full.state", durability="interval", max_size_bytes=2 << 20) as store:
         for number in range(40):
@@ -219,6 +225,7 @@ def test_arguments_are_checked(store, wrong):
     assert store.last_lsn == before
 
 
+@pytest.mark.slow
 def test_loop_migrates_too(store, path):
     store.close()
 

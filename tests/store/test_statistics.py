@@ -67,6 +67,7 @@ def test_counts_are_those_of_threads_and_log(store):
     assert found.tables["log"].entries == len(records)
 
 
+@pytest.mark.slow
 def test_snapshots_are_measured_to_the_byte(store):
     fill(store)
     found = store.statistics()
@@ -75,6 +76,7 @@ def test_snapshots_are_measured_to_the_byte(store):
     assert found.dedup_ratio == found.snapshots_size_bytes / found.records_size_bytes
 
 
+@pytest.mark.slow
 def test_of_many_checkpoints_an_even_sample_is_measured(store, monkeypatch):
     fill(store)
     monkeypatch.setattr(statistics, "STATES_MEASURED_MAX", 15)
@@ -84,6 +86,7 @@ def test_of_many_checkpoints_an_even_sample_is_measured(store, monkeypatch):
     assert found.snapshots_size_bytes == pytest.approx(snapshots_size_bytes(store), rel=0.1)
 
 
+@pytest.mark.slow
 def test_measuring_stops_when_enough_nodes_were_visited(store, monkeypatch):
     fill(store)
     monkeypatch.setattr(statistics, "NODES_VISITED_MAX", 1)
@@ -193,6 +196,7 @@ def delete(store):
         store.delete_thread(f"thread {number}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "write", [append_messages, write_long_values, write_tiny_values, retain, retain_by_policy, delete]
 )
@@ -205,6 +209,7 @@ def test_what_compaction_gives_back_is_foretold(store, write):
     assert found.reclaimable_size_bytes == found.file_size_bytes - found.compacted_size_bytes
 
 
+@pytest.mark.slow
 def test_it_is_foretold_from_a_sample_of_a_long_log(store, monkeypatch):
     append_messages(store, 1000)
     monkeypatch.setattr(statistics, "RECORDS_READ_MAX", 200)
@@ -214,6 +219,7 @@ def test_it_is_foretold_from_a_sample_of_a_long_log(store, monkeypatch):
     assert found.compacted_size_bytes == pytest.approx(report.size_after_bytes, abs=0.1 * report.size_before_bytes)
 
 
+@pytest.mark.slow
 def test_what_no_version_reaches_is_what_compaction_takes_out_of_records(store, monkeypatch):
     retain_by_policy(store)
     found = store.statistics()

@@ -99,6 +99,7 @@ def test_a_thread_without_a_commit_is_not_listed(store):
     assert store.last_lsn == 0
 
 
+@pytest.mark.slow
 def test_many_threads_are_listed_page_by_page(store):
     with store.transaction() as transaction:
         for number in range(600):
@@ -286,6 +287,7 @@ def test_care_reports_progress(store):
         assert len(seen) >= 2
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(histories(max_size=15))
 def test_a_rebuilt_index_is_the_index_byte_for_byte(tmp_path_factory, history):

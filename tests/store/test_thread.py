@@ -298,6 +298,7 @@ def test_a_rollback_to_the_head_is_one_more_version(thread):
     assert thread.state["query"] == "a"
 
 
+@pytest.mark.slow
 def test_a_rollback_writes_one_small_record(store):
     thread = store.thread("t")
     for number in range(50):
@@ -427,6 +428,7 @@ def test_a_tag_survives_all_that_comes_after(thread):
 # --- and all of it together ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(histories(max_size=20), st.booleans())
 def test_any_history_leaves_what_its_model_says(tmp_path_factory, history, reopen):
@@ -517,6 +519,7 @@ def test_a_state_cannot_be_changed_by_who_holds_it(store):
     assert thread.state is state == {"list": [[1]], "dict": {"a": [1]}, "bytes": b"x"}
 
 
+@pytest.mark.slow
 def test_a_state_shows_what_another_process_has_committed(path):
     with statelog.open(path, durability="interval") as store:
         thread = store.thread("t")

@@ -579,6 +579,7 @@ with statelog.open(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.slow
 def test_a_process_of_an_older_version_is_refused_once_another_has_migrated(store, path):
     with subprocess.Popen(
         [sys.executable, "-c", OLDER, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

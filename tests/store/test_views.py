@@ -18,6 +18,7 @@ class Channel(StrEnum):
     QUERY = "query"
 
 
+@pytest.mark.slow
 def test_a_view_keeps_showing_its_version(store):
     thread = store.thread("t", schema={"log": reducers.append, "notes": reducers.merge})
     for number in range(200):

@@ -44,6 +44,7 @@ def batch_of(workspace, puts, removals):
     return sorted(pairs.items())
 
 
+@pytest.mark.slow
 @HEAVY
 @given(st.sampled_from(sorted(KEYS)), st.sampled_from(sorted(VALUES)), SIZES, st.lists(SIZES, max_size=4), SEEDS)
 @example("short", "numbers", 6000, [1, 8, 2000, 1], 1)
@@ -72,6 +73,7 @@ ELEMENTS = {
 }
 
 
+@pytest.mark.slow
 @HEAVY
 @given(st.sampled_from(sorted(ELEMENTS)), st.sampled_from([set, frozenset]), SIZES, st.lists(SIZES, max_size=4), SEEDS)
 @example("numbers", set, 6000, [1, 2000], 1)

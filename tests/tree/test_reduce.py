@@ -61,6 +61,7 @@ def test_engine_and_plain_python_agree(new_log, channel, data):
         assert slot.data == merge(log, None, reducer, overwrite).data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reducer",
     [
@@ -95,6 +96,7 @@ def test_numbers_of_all_kinds_compare_as_in_python(new_log, reducer, numbers):
     assert all(map(identical, found, expected))
 
 
+@pytest.mark.slow
 def test_numbers_that_are_equal_and_differ_stay_one_element_of_a_set(log):
     for first, second in (({1}, {1.0}), ({1}, {True}), ({0.0}, {-0.0}), ({1.5}, {Decimal("1.5")}), ({(1,)}, {(1.0,)})):
         for count in (0, 40, 3000):
@@ -132,6 +134,7 @@ def test_replacing_a_list_by_a_changed_one_shares_what_did_not_change(log):
     assert size <= 100_000  # the chunks, not the 220 KB of items
 
 
+@pytest.mark.slow
 def test_deep_merge_reads_only_the_dicts_it_goes_into(log):
     held = {f"key {number}": {"inner": {str(n): "x" * 50 for n in range(100)}} for number in range(500)}
     slot = log.put(held)

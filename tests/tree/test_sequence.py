@@ -40,6 +40,7 @@ def encoded(items):
     return [cbor.encode(item) for item in items]
 
 
+@pytest.mark.slow
 @HEAVY
 @given(MAKER, SIZES, st.lists(SIZES, max_size=5), SEEDS)
 @example("numbers", 6000, [1, 129, 2000, 8], 1)
@@ -57,6 +58,7 @@ def test_appends_come_to_the_list_stored_at_once(new_log, maker, size, appends, 
     assert log.get(slot) == items
 
 
+@pytest.mark.slow
 @HEAVY
 @given(MAKER, st.integers(1, 700), SEEDS)
 @example("numbers", 700, 1)
@@ -91,6 +93,7 @@ def edited(items, edits):
     return items
 
 
+@pytest.mark.slow
 @HEAVY
 @given(MAKER, SIZES.filter(lambda size: size > 8), st.lists(st.integers(1, 4), min_size=1, max_size=4), SEEDS)
 @example("numbers", 6000, [1, 2, 4], 1)
@@ -114,6 +117,7 @@ def test_edits_anywhere_come_to_the_list_stored_at_once(new_log, maker, size, ro
         assert log.get(slot) == items
 
 
+@pytest.mark.slow
 @HEAVY
 @given(SIZES, st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 7000)), max_size=8), max_size=4), SEEDS)
 @example(6000, [[(1, 5999), (0, 3), (1, 8000)], [(0, 5000)], [(1, 3), (2, 3)]], 1)
@@ -135,6 +139,7 @@ def test_upserts_come_to_the_list_stored_at_once(new_log, size, rounds, seed):
         assert log.get(slot) == list(model.values())
 
 
+@pytest.mark.slow
 def test_identities_of_equal_fingerprint_are_told_apart(log):
     # 70,000 identities must share some of the 65,536 fingerprints.
     items = [{"id": number} for number in range(70_000)]

@@ -63,11 +63,13 @@ def checker(request):
     return request.param
 
 
+@pytest.mark.slow
 def test_a_checker_refuses_the_wrong_programs_alone(checker, folder):
     (folder / "programs.py").write_text(PROGRAMS)
     assert CHECKERS[checker](folder) == marked(PROGRAMS, checker)
 
 
+@pytest.mark.slow
 def test_a_program_with_an_error_that_is_not_marked_is_found(checker, folder):
     """The control: were nothing known of statelog, all would be Any and right."""
     wrong = PROGRAMS + '\n\nvalue: int = statelog.open("x").thread("t").version.upper()\n'

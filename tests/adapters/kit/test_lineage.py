@@ -131,6 +131,7 @@ def test_what_a_successor_has_stored_is_referred_to(store):
 lists = st.lists(st.integers() | st.text(min_size=40, max_size=90), max_size=90)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(lists, lists, st.data())
 def test_an_edited_list_is_the_list_made_anew(tmp_path_factory, held, new, data):
@@ -171,6 +172,7 @@ channel_writes = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(channel_writes, max_size=4), min_size=1, max_size=6))
 def test_what_writes_make_of_a_state_is_what_it_reads_as(tmp_path_factory, commits):
     with statelog.open(tmp_path_factory.mktemp("after") / "s", durability="interval") as store:
@@ -258,6 +260,7 @@ def test_versions_expire_one_by_one(store):
     assert store.expire([]).expired_versions == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "b/c", "c", "d"]), st.booleans()), max_size=12))
 def test_an_id_is_known_to_be_taken_whoever_committed_it(tmp_path_factory, commits):

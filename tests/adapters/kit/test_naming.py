@@ -18,6 +18,7 @@ def test_a_plain_name_is_read_in_it():
     assert thread_id("adk", "app", "user", "s 1") == "adk:app/user/s 1"
 
 
+@pytest.mark.slow
 @given(one=NAMES, other=NAMES)
 def test_other_names_have_other_ids(one, other):
     assert (thread_id("x", *one) == thread_id("x", *other)) == (one == other)

@@ -47,6 +47,7 @@ def test_order_of_keys_stays(store):
     assert text_of(read_value(state, "one")) == text_of(value)
 
 
+@pytest.mark.slow
 @given(values=st.lists(VALUES, max_size=6))
 def test_any_json_comes_back(tmp_path_factory, values):
     with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:

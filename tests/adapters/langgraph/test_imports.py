@@ -19,6 +19,7 @@ def test_importing_statelog_loads_no_langgraph():
     assert (done.stdout.strip(), done.stderr) == ("False", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["StatelogStore", "StatelogCache"])
 def test_without_langgraph_one_error_says_what_to_install(name):
     done = run(f"import sys; sys.modules['langgraph'] = None\nfrom statelog.adapters.langgraph import {name}")
@@ -26,6 +27,7 @@ def test_without_langgraph_one_error_says_what_to_install(name):
     assert f"{name} needs LangGraph: pip install 'statelog[langgraph]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_other_names_are_not_there():
     done = run("from statelog.adapters.langgraph import Nothing")
     assert "ImportError: cannot import name 'Nothing'" in done.stderr

@@ -8,6 +8,7 @@ from workers import Run
 SOAK_CALLS = 10_000
 
 
+@pytest.mark.slow
 def test_an_order_explains_every_answer(tmp_path):
     run = Run(tmp_path, seed=2, count=1500, what="all", kill_s=0.25)
     assert check_blind(run.calls) == []

@@ -23,6 +23,7 @@ def check(directory, seed, count, what, kill_s):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["entries", "all"])
 def test_the_log_gives_every_answer(tmp_path, what):
     run = check(tmp_path, 1, 2000, what, 0.15)

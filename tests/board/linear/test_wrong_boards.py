@@ -13,6 +13,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("board", "what", "count", "witnessed", "object_name"), WRONG, ids=[each[0] for each in WRONG])
 def test_a_wrong_board_is_found_out(tmp_path, board, what, count, witnessed, object_name):
     run = Run(tmp_path, seed=4, count=count, what=what, board=board)

@@ -23,6 +23,7 @@ def told():
         yield Path(directory), done
 
 
+@pytest.mark.slow
 def test_the_first_process_dies_in_step_14_and_the_second_carries_on_there(told):
     _directory, done = told
     assert (done.returncode, done.stderr) == (0, "")
@@ -34,6 +35,7 @@ def test_the_first_process_dies_in_step_14_and_the_second_carries_on_there(told)
     assert len(processes) == 2
 
 
+@pytest.mark.slow
 def test_it_fits_a_small_terminal(told):
     _directory, done = told
     lines = done.stdout.splitlines()
@@ -50,6 +52,7 @@ def test_every_act_is_told(told):
     assert done.stdout.replace("\n", "").isprintable()
 
 
+@pytest.mark.slow
 def test_it_ends_with_three_lines_that_work_when_pasted_again_and_again(told):
     directory, done = told
     assert "\nYour turn. " in done.stdout
@@ -68,6 +71,7 @@ def test_it_ends_with_three_lines_that_work_when_pasted_again_and_again(told):
     shutil.rmtree(copy)
 
 
+@pytest.mark.slow
 def test_the_file_it_leaves_is_an_ordinary_store(told, run):
     directory, _done = told
     assert sorted(path.name for path in directory.iterdir()) == ["demo.state", "demo.state-lock"]
@@ -96,6 +100,7 @@ def test_a_directory_that_was_mistyped_is_not_made(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_demo_as_json(run, tmp_path):
     before = os.times()
     answer = run("demo", "--directory", tmp_path, "--json")
@@ -116,6 +121,7 @@ def test_the_demo_as_json(run, tmp_path):
     assert document["duration_s"] > 0
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_is_told_in_colour(tmp_path):
     told = on_terminal("demo", "--directory", tmp_path, TERM="xterm", COLUMNS="80")
     assert "\x1b[1" in told

@@ -19,6 +19,7 @@ def test_an_error_of_the_agent_keeps_its_exit_code(tmp_path):
     assert raised.value.exit_code == FormatError.exit_code
 
 
+@pytest.mark.slow
 def test_a_process_killed_in_its_first_step_has_only_the_plan(tmp_path):
     path = tmp_path / "demo.state"
     first = story.run_agent(path, kill_in_step=1, narrate=silent)

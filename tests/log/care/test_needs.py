@@ -89,6 +89,7 @@ def test_a_version_that_is_needed_does_not_expire_by_name(store):
     assert _versions(thread) == [2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_policy_at_work_keeps_them_too(store):
     thread = store.thread("t")
     store.set_retention(keep_last=5, threads="t")
@@ -125,6 +126,7 @@ def test_what_stays_though_it_was_to_go_keeps_what_it_needs(store, stays):
     assert thread.at(holder).state["items"] == list(range(holder))
 
 
+@pytest.mark.slow
 def test_no_node_goes_before_one_that_leads_to_it_whoever_let_both_go(store, monkeypatch):
     """T5: a turn that ends early leaves nodes that are dead by now; the next turn's process does not know of them."""
     thread = store.thread("t", schema={"log": reducers.append, "items": reducers.replace})

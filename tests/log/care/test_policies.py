@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,7 @@ def set_all(calls):
     return rows
 
 
+@pytest.mark.slow
 @given(CALLS, st.lists(IDS, min_size=1, max_size=10))
 def test_a_new_thread_gets_what_the_last_call_that_fits_says(calls, ids):
     rows = decode_policies(encode_policies(set_all(calls)))
@@ -39,6 +41,7 @@ def test_a_new_thread_gets_what_the_last_call_that_fits_says(calls, ids):
         assert policy_of_new_thread(rows, thread_id) == (fitting[-1] if fitting else {})
 
 
+@pytest.mark.slow
 @given(CALLS)
 def test_the_last_call_again_changes_nothing(calls):
     rows = set_all(calls)

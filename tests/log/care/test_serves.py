@@ -136,6 +136,7 @@ def test_a_branch_that_went_may_be_begun_anew(store, is_base_there):
     assert (_own(calls[0]), calls[0].state["again"]) == ([1], 1)
 
 
+@pytest.mark.slow
 def test_a_policy_at_work_keeps_up_with_calls_of_many_versions(store):
     thread = store.thread("t")
     store.set_retention(keep_last=2, threads="t")

@@ -234,6 +234,7 @@ def look_node_by_node(monkeypatch):
     monkeypatch.setattr(RecordVerifier, "check", lambda _self, records: [None] * len(records))
 
 
+@pytest.mark.slow
 def test_the_kernel_and_the_look_node_by_node_find_the_same(store, monkeypatch):
     """Bytes of records are flipped under a checksum that holds; the kernel must not pass what is to be named."""
     found = []

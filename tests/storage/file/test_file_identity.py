@@ -152,6 +152,7 @@ def test_wait_for_a_commit_to_a_file_that_was_taken_away_is_refused(open_store_f
         store_file.wake.wait(store_file.flushed_lsn(), 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_idle", [False, True])
 def test_backup_beside_a_process_with_the_former_file_is_refused_until_that_closes(backed_up, is_idle):
     """LMDB's lock file is shared by name: it would send the next process to a commit that the backup has not."""
@@ -179,6 +180,7 @@ def test_backup_beside_the_former_file_is_opened_in_the_process_that_has_that(ba
     assert open_elsewhere(backed_up) == "10 True"
 
 
+@pytest.mark.slow
 def test_backup_in_the_place_of_a_killed_store_is_opened(backed_up):
     code = "import os, statelog, sys; statelog.open(sys.argv[1]).thread('t').commit({'n': 20}); os.kill(os.getpid(), 9)"
     forks.run([sys.executable, "-c", code, str(backed_up)], timeout=600, check=False)

@@ -4,12 +4,15 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 import statelog
 from statelog.store.session import session_of
 
 COMPACT = "import statelog, sys\nwith statelog.open(sys.argv[1]) as store: store.compact()"
 
 
+@pytest.mark.slow
 def test_a_read_follows_compactions_that_come_one_after_another(path, monkeypatch):
     def compact_elsewhere():
         subprocess.run([sys.executable, "-c", COMPACT, str(path)], check=True, timeout=60)

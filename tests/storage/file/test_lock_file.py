@@ -104,6 +104,7 @@ def locks_in_kernel(path):
     return sorted(match.groups() for match in found if match)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("store_file")
 def test_the_kernel_says_that_they_are_held_after_a_stray_close(ask, path, stray_close):
     assert ask() == ["held", "held"]
@@ -113,6 +114,7 @@ def test_the_kernel_says_that_they_are_held_after_a_stray_close(ask, path, stray
     assert locks_in_kernel(path) == [("OFDLCK", "READ", "0", "0"), ("OFDLCK", "READ", own, own)]
 
 
+@pytest.mark.slow
 def test_without_them_the_kernel_knows_of_nobody(open_store_file, ask, path, stray_close, monkeypatch):
     """The control: what LMDB alone does."""
     monkeypatch.setattr(LockFile, "_take_locks", lambda _self: True)
@@ -129,6 +131,7 @@ def test_they_are_held_by_who_only_reads(open_store_file, ask, path):
     assert ask() == ["held", "held"]
 
 
+@pytest.mark.slow
 def test_they_are_held_after_lmdb_was_opened_again(store_file, ask, append, path):
     for _ in range(3):
         read_each(path.parent)
@@ -148,6 +151,7 @@ def test_they_are_held_on_the_lock_file_of_the_file_that_a_compaction_made(store
     assert ask() == ["held", "held"]
 
 
+@pytest.mark.slow
 def test_nobody_holds_them_once_all_have_closed(open_store_file, start_child, ask):
     store_file = open_store_file()
     child = start_child(
@@ -247,6 +251,7 @@ def test_one_who_closes_it_at_every_opening_is_named(open_store_file, ask, path,
     open_store_file()
 
 
+@pytest.mark.slow
 def test_stray_closes_beside_openings_do_no_harm(run_child):
     """One thread reads all files without a pause, while others open, commit and close."""
     script = """
@@ -281,6 +286,7 @@ def test_stray_closes_beside_openings_do_no_harm(run_child):
 # --- forks --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("midst", [False, True], ids=["at rest", "in the midst of a read"])
 def test_a_child_that_lives_on_holds_nothing_of_its_parents(start_child, ask, midst):
     parent = start_child(
@@ -312,6 +318,7 @@ def test_a_child_that_lives_on_holds_nothing_of_its_parents(start_child, ask, mi
         os.kill(child_id, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_what_a_child_reads_and_closes_is_its_own_affair(store_file, ask, append, path):
     store_file.committer.submit(append)
     child = os.fork()
@@ -327,6 +334,7 @@ def test_what_a_child_reads_and_closes_is_its_own_affair(store_file, ask, append
 # --- a lock file that is not that of those at work ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_who_opens_a_store_whose_lock_file_was_removed_is_refused(
     store_file, open_store_file, run_child, append, check_whole, path
 ):

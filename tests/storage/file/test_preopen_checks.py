@@ -111,6 +111,7 @@ def flips_of_transaction_ids(path, check):
             path.write_bytes(sound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("commits", range(5))
 def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
@@ -131,6 +132,7 @@ def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
     assert found.count(None) >= 64
 
 
+@pytest.mark.slow
 def test_e1_the_one_flip_that_looks_like_a_refused_commit(open_store_file, append, path, check):
     """LMDB undoes a failed write of a meta page by putting back id and last page: such a store has to open."""
     store_file = open_store_file()
@@ -239,6 +241,7 @@ def test_a_short_file_that_lacks_free_pages_only_is_good(open_store_file, append
     assert check_whole(store_file) == 6
 
 
+@pytest.mark.slow
 def test_the_free_list_is_the_one_lmdb_keeps(open_store_file, path):
     """Also where it takes several levels and overflow pages."""
     store_file = open_store_file(max_size_bytes=2**28, flush=False)
@@ -294,6 +297,7 @@ def test_equal_meta_pages_but_for_their_number_are_good(store, check):
     assert check().transaction_id == read(store, TRANSACTION_AT, "=Q")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("store_file")
 def test_a_file_being_written_is_never_taken_for_damaged(start_child, check):
     child = start_child(

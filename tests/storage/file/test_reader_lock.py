@@ -48,6 +48,7 @@ def tell(child):
     child.stdin.flush()
 
 
+@pytest.mark.slow
 @needs_mutex
 def test_lmdb_itself_waits_without_end(holder, start_child):
     """The control: it is this mutex, and LMDB would wait for it."""

@@ -268,6 +268,7 @@ def test_without_the_lock_the_same_processes_lose_increments(start_child):
     assert said(start_child(INCREMENT, "unlocked"))[0] < 1200
 
 
+@pytest.mark.slow
 @needs_mutex
 @pytest.mark.usefixtures("lock")
 @pytest.mark.parametrize("how", ["one by one", "turns"])
@@ -314,6 +315,7 @@ def test_only_an_owner_that_came_back_soon_is_waited_for(lock, descriptor, path,
     other.close()
 
 
+@pytest.mark.slow
 @needs_mutex
 def test_an_owner_that_comes_back_after_the_grace_is_behind_those_that_wait(start_child, lock, descriptor):
     is_behind = []
@@ -405,6 +407,7 @@ def test_those_whose_time_was_up_leave_no_place_in_the_queue(lock, start_child, 
     wait_for_waiters(descriptor, 0)
 
 
+@pytest.mark.slow
 @needs_mutex
 @pytest.mark.usefixtures("lock")
 def test_processes_killed_and_stopped_at_any_point_do_not_lose_the_lock(start_child):

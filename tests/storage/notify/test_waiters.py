@@ -79,6 +79,7 @@ def test_segments_have_bits_between_those_with_a_meaning():
     assert segment_bit("runs") == segment_bit("runs")
 
 
+@pytest.mark.slow
 def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(store_file, start_child, monkeypatch):
     """Over 300 commits of another process."""
     monkeypatch.setattr(waiter, "_DOUBT_S", 60)  # else a busy machine lets a commit seem not to reach
@@ -124,6 +125,7 @@ def test_everybody_who_wants_any_record_is_told_of_each(store_file, append):
         assert waits.wait(0)
 
 
+@pytest.mark.slow
 def test_a_call_wakes_the_first_of_three_processes(store_file, append, start_child):
     children, made = line_up(start_child, 3), []
     for number, child in enumerate(children):
@@ -142,6 +144,7 @@ def test_a_call_wakes_nobody_with_another_subject(store_file, append):
         assert not waits.wait(0.1)
 
 
+@pytest.mark.slow
 def test_one_who_was_killed_is_passed_over_after_a_second(store_file, append, start_child):
     first, second = line_up(start_child, 2)
     first.kill()
@@ -151,6 +154,7 @@ def test_one_who_was_killed_is_passed_over_after_a_second(store_file, append, st
     assert second.communicate(timeout=300)[0] == "True\n"
 
 
+@pytest.mark.slow
 def test_a_call_to_one_who_was_killed_goes_to_the_next(store_file, append, start_child):
     first, second = line_up(start_child, 2)
     first.kill()
@@ -207,6 +211,7 @@ def test_calls_of_a_work_that_fails_are_not_made(store_file):
     assert made == []
 
 
+@pytest.mark.slow
 def test_with_an_interval_calls_come_at_once_and_notifications_when_it_is_flushed(open_store_file, append):
     store_file = open_store_file(durability="interval", interval_ms=1000)
     store_file.committer.submit(append)  # what begins a session is flushed
@@ -245,6 +250,7 @@ def test_a_lost_file_is_made_anew_and_the_place_kept(store_file):
         assert not second.wait(0)
 
 
+@pytest.mark.slow
 def test_commits_that_do_not_reach_are_seen_in_the_log(store_file, start_child):
     """As of a sandbox that maps files for itself."""
     child = start_child(
@@ -267,6 +273,7 @@ def test_commits_that_do_not_reach_are_seen_in_the_log(store_file, start_child):
     until(lambda: store_file.wake.slot_file.unreached)
 
 
+@pytest.mark.slow
 def test_commits_that_reach_are_never_taken_for_others(store_file, start_child):
     """However many come at once: each notes its records a moment after it is seen.
 
@@ -346,6 +353,7 @@ def test_after_garbage_waiters_are_woken_again(store_file, append):
         assert waits.wait(30)
 
 
+@pytest.mark.slow
 def test_positions_are_those_of_all_processes(store_file, start_child):
     child = start_child(
         """

@@ -157,6 +157,7 @@ def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 def test_who_commits_again_and_again_does_not_rest(store_file, thread, monkeypatch):
     """A machine that is busy may keep this thread from its next commit for so long that the store is idle."""
     monkeypatch.setattr(background_flusher, "IDLE_S", 0.2)
@@ -255,6 +256,7 @@ def _is_usable_after_interrupts(make):
     return False
 
 
+@pytest.mark.slow
 def test_an_alarm_stays_usable_if_a_signal_handler_raises_in_it():
     assert _is_usable_after_interrupts(Alarm)
     assert not _is_usable_after_interrupts(threading.Event)

@@ -268,6 +268,7 @@ def test_an_interval_store_is_flushed_by_and_by(open_store_file, append):
     until(lambda: not store_file.wal.is_dirty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval_ms", [3, 30, 50])
 def test_no_commit_waits_longer_than_the_interval(open_store_file, append, monkeypatch, interval_ms):
     store_file = open_store_file(durability="interval", interval_ms=interval_ms)
@@ -354,6 +355,7 @@ COMMITS = 2000
 """Enough for the store to outgrow the bounds below if another process keeps its pin."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("durability", "size_bytes_max"), [("commit", 32 << 20), ("interval", 48 << 20)])
 def test_who_has_committed_and_thinks_holds_no_pages(path, durability, size_bytes_max):
     """It gives its pin back as the others go on, and commits as before when it is done."""

@@ -118,6 +118,7 @@ def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(store_fil
     assert check_whole(store_file) == 2
 
 
+@pytest.mark.slow
 def test_whoever_waits_for_a_flush_that_was_stopped_flushes(store_file, append, start_child, check_whole, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # at rest it would flush all of it
     store_file.committer.submit(append)
@@ -229,6 +230,7 @@ def test_an_interrupt_as_an_epoch_begins_leaves_no_wrong_place(store_file, appen
     store_file.writer.checkpoint()
 
 
+@pytest.mark.slow
 def test_nobody_frees_dead_readers_while_another_process_writes(store_file, append, start_child):
     """A checkpoint could begin and end, and the owner of the new pin die, before the slots are freed."""
     store_file.committer.submit(append)
