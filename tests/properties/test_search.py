@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import tempfile
+import time
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import statelog
 from statelog import reducers
+from statelog.bench.guard_texts import SECRETS
 
 SCHEMA = {"messages": reducers.extend, "notes": dict, "last": str}
 WORDS = ["red", "green", "blue", "refund", "policy"]
@@ -20,6 +26,20 @@ THREADS = ["a", "b"]
 texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
 threads = st.sampled_from(THREADS)
 keys = st.sampled_from(["k/1", "k/2"])
+
+
+TTL_S = 0.005
+SECRET = SECRETS["github-token"](Random(52))
+
+
+@cache
+def an_export():
+    """Return the export of a thread of another store."""
+    with tempfile.TemporaryDirectory() as folder, statelog.open(Path(folder) / "s", durability="interval") as store:
+        store.thread("from afar", schema=SCHEMA).commit({"last": "red policy", "notes": {"x": "blue"}})
+        stream = io.BytesIO()
+        store.export(stream, threads=["from afar"])
+    return stream.getvalue()
 
 
 def scan(value, path=()):
@@ -125,6 +145,26 @@ class SearchMachine(RuleBasedStateMachine):
         if self.store.board().get(key) is not None:
             self.store.board().delete(key)
 
+    @rule(key=keys, text=texts)
+    def set_what_expires(self, key, text):
+        self.store.board().set(key, {"text": text, "more": [text]}, ttl_s=TTL_S)
+        self.store.search(text)
+        time.sleep(TTL_S)
+
+    @rule()
+    def import_another_store(self):
+        self.store.import_(io.BytesIO(an_export()))
+
+    @precondition(lambda _self: find_spec("re2") is not None)
+    @rule(id=threads)
+    def purge_a_secret(self, id):
+        self.thread(id).commit({"last": f"red {SECRET}", "messages": [{"role": "user", "content": f"blue {SECRET}"}]})
+        self.store.search("red")
+        self.store.purge(self.store.find_secrets())
+        assert self.store.search(SECRET, history=True) == []
+        words = SECRET.lower().partition("_")[2].encode()
+        assert not any(words in file.read_bytes().lower() for file in self.folder.glob("agent.state*"))
+
     # --- what changes the index -------------------------------------------------------------
 
     @rule()
@@ -151,6 +191,30 @@ class SearchMachine(RuleBasedStateMachine):
             self.path.write_bytes((self.folder / "backup").read_bytes())
         else:
             shutil.copy(self.path, self.folder / "backup")
+        self.store = statelog.open(self.path, durability="interval")
+
+    @rule(is_other_index=st.booleans())
+    def move_into_a_new_store(self, is_other_index):
+        """Import all into a new store, beside which the old index may be."""
+        stream = io.BytesIO()
+        self.store.export(stream)
+        self.store.close()
+        for file in self.folder.glob("agent.state*"):
+            if not (is_other_index and file.name == "agent.state-search"):
+                file.unlink()
+        (self.folder / "backup").unlink(missing_ok=True)
+        self.store = statelog.open(self.path, durability="interval")
+        stream.seek(0)
+        self.store.import_(stream)
+
+    @rule()
+    def restore_an_earlier_index(self):
+        self.store.close()
+        index, saved = self.folder / "agent.state-search", self.folder / "saved-index"
+        if saved.exists():
+            shutil.copy(saved, index)
+        elif index.exists():
+            shutil.copy(index, saved)
         self.store = statelog.open(self.path, durability="interval")
 
     # --- what is found ----------------------------------------------------------------------
