@@ -136,6 +136,10 @@ def fact_of(key: str, stored: Stored, end_us: int, score: float | None = None) -
     )
 
 
+def _fits_any(_stored: Stored) -> bool:
+    return True
+
+
 def check_filter(source: object, metadata: object) -> Callable[[Stored], bool]:
     """Return a function that returns True for facts of a source and with some metadata. Raises UsageError."""
     if source is not None and not isinstance(source, str):
@@ -145,6 +149,8 @@ def check_filter(source: object, metadata: object) -> Callable[[Stored], bool]:
         message = f"metadata must be a dict, not {metadata!r}"
         raise UsageError(message, argument="metadata", value=metadata)
     wanted = dict(metadata or {})
+    if source is None and not wanted:
+        return _fits_any
 
     def fits(stored: Stored) -> bool:
         held = stored.get("metadata") or {}

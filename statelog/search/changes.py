@@ -205,6 +205,10 @@ def _is_cut(tree: Tree) -> bool:
 # --- what a version has -----------------------------------------------------------------
 
 
+Taken = set[tuple["State", Path, int]]
+"""Items of lists that a search has found: the state, the path of the list, and the position."""
+
+
 class State:
     """Finds texts in one version, or in one entry of the board.
 
@@ -220,6 +224,7 @@ class State:
     def __init__(self, tree: Tree, hash_of: Callable[[str], int]) -> None:
         self.tree = tree
         self._hash_of = hash_of
+        self._lists: dict[Path, Tree] = {}
         self._positions: dict[Path, dict[int, list[int]]] = {}
         self._deltas: dict[str | int, list[tuple[str, str]]] = {}
         self.delta_items: Callable[[str], list[Any] | None] | None = None
@@ -229,11 +234,22 @@ class State:
         """Whether the version lies on a line of LangGraph."""
         return self.tree.find(GRAPH_KEY)[1] is not None
 
-    def find(self, path: Path, hash: int) -> Text | None:
-        """Return the text with a hash at a path, or else in the same list nearest to it; None if there is none."""
+    def find(self, path: Path, hash: int, taken: Taken) -> Text | None:
+        """Return the text with a hash at a path, or else in the same list nearest to it; None if there is none.
+
+        Args:
+            path: where the text was.
+            hash: of the text.
+            taken: items of lists that this search has found. An item that is found behind others is added, so that
+                equal texts are found one after the other.
+        """
+        known = self._lists.get(path[:-1])
+        if known is not None and type(path[-1]) is int:
+            known.workspace = self.tree.workspace
+            return self._find_item(known, path, hash, taken)
         slot = self.tree.find(cbor.encode(path[0]))[1]
         if slot is None and self.delta_items is not None:
-            return self._find_delta(str(path[0]), path, hash)
+            return self._find_delta(str(path[0]), path, hash, taken)
         at, workspace = 1, self.tree.workspace
         while slot is not None and at < len(path) and is_tree(slot):
             tree, name = open_root(workspace, slot), path[at]
@@ -241,21 +257,23 @@ class State:
                 slot = tree.find(cbor.encode(name))[1]
                 at += 1
             elif tree.kind in LISTS and type(name) is int and at == len(path) - 1 and tree.count:
-                last = decoded(workspace, tree.at(min(max(name, 0), tree.count - 1)))
-                if isinstance(last, Coded) and _is_cut(tree):
+                if isinstance(decoded(workspace, tree.at(tree.count - 1)), Coded) and _is_cut(tree):
                     break
-                return self._find_item(tree, path, last if 0 <= name < tree.count else None, hash)
+                self._lists[path[:-1]] = tree
+                return self._find_item(tree, path, hash, taken)
             else:
                 break
         if slot is None:
             return None
         return self._find_in(list(texts_of(decoded(workspace, slot), path[:at])), path, hash)
 
-    def _find_item(self, tree: Tree, path: Path, value: Any, hash: int) -> Text | None:
-        """Look for an item where it was, which has `value` now; if it is not that one, in the whole list."""
-        role, text = item_text(value)
-        if text and self._hash_of(text) == hash:
-            return Text(path, role, text)
+    def _find_item(self, tree: Tree, path: Path, hash: int, taken: Taken) -> Text | None:
+        """Look for an item where it was; if it is not there, in the whole list."""
+        position = int(path[-1])
+        if 0 <= position < tree.count:
+            role, text = item_text(decoded(tree.workspace, tree.at(position)))
+            if text and self._hash_of(text) == hash:
+                return Text(path, role, text)
         positions = self._positions.get(path[:-1])
         if positions is None:
             positions = self._positions[path[:-1]] = {}
@@ -263,13 +281,13 @@ class State:
                 stop = min(start + _READ_ITEMS, tree.count)
                 for at, item in enumerate(_decoded_all(tree.workspace, tree.slots(start, stop)), start):
                     positions.setdefault(self._hash_of(item_text(item)[1]), []).append(at)
-        nearest = _take_nearest(positions, hash, int(path[-1]))
+        nearest = self._take_nearest(path, hash, taken)
         if nearest is None:
             return None
         return Text((*path[:-1], nearest), *item_text(decoded(tree.workspace, tree.at(nearest))))
 
-    def _find_delta(self, channel: str, path: Path, hash: int) -> Text | None:
-        """Look for an item of a delta channel. Each item is found once."""
+    def _find_delta(self, channel: str, path: Path, hash: int, taken: Taken) -> Text | None:
+        """Look for an item of a delta channel."""
         texts = self._deltas.get(channel)
         if texts is None:
             assert self.delta_items is not None
@@ -278,8 +296,19 @@ class State:
             for at, (_role, text) in enumerate(texts):
                 positions.setdefault(self._hash_of(text), []).append(at)
         position = path[-1] if type(path[-1]) is int else UNKNOWN
-        nearest = _take_nearest(self._positions[channel,], hash, position)
+        nearest = self._take_nearest((channel, position), hash, taken)
         return None if nearest is None else Text((channel, nearest), *texts[nearest])
+
+    def _take_nearest(self, path: Path, hash: int, taken: Taken) -> int | None:
+        """Return the position of the text with a hash that is nearest to a path, and that no other row has taken."""
+        position = int(path[-1])
+        places = self._positions[path[:-1]].get(hash, ())
+        left = [each for each in places if (self, path[:-1], each) not in taken]
+        if not left:
+            return None
+        nearest = min(left, key=lambda each: abs(each - position))
+        taken.add((self, path[:-1], nearest))
+        return nearest
 
     def _find_in(self, texts: list[Text], path: Path, hash: int) -> Text | None:
         found = [text for text in texts if self._hash_of(text.text) == hash]
@@ -291,13 +320,3 @@ class State:
         position = path[-1]
         moved = [text for text in found if text.path[:-1] == path[:-1] and type(text.path[-1]) is int]
         return min(moved, key=lambda text: abs(int(text.path[-1]) - position), default=None)
-
-
-def _take_nearest(positions: dict[int, list[int]], hash: int, position: int) -> int | None:
-    """Remove the position of a text that is nearest to another one, and return it; None if no position is left."""
-    places = positions.get(hash)
-    if not places:
-        return None
-    nearest = min(places, key=lambda each: abs(each - position))
-    places.remove(nearest)
-    return nearest

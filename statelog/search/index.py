@@ -24,6 +24,7 @@ from statelog.errors import (
 from statelog.log.chain import read_chained
 from statelog.search.configuration import read_configuration
 from statelog.search.log_texts import ENTRY, LogTexts, Source
+from statelog.search.versions import Versions
 from statelog.storage.file.index_file import (
     APPLICATION_ID,
     create_index,
@@ -62,6 +63,7 @@ _TIMEOUT_S: Final = 30.0
 _PAGE_ROWS: Final = 256
 _LAST: Final = "\U0010ffff"
 """A character behind all others, for the end of a range of texts."""
+_COLUMNS: Final = "rank, docs.source, docs.version, docs.item, docs.hash, docs.time_s FROM texts"
 _HASH_MASK: Final = (1 << 31) - 1
 
 _SCHEMA = """
@@ -112,14 +114,18 @@ class Index:
 
     Attributes:
         notes: why the index was made anew, or is private. `take_notes` empties it.
+        versions: what searches have read. The `work` of `read` may use it.
     """
 
     def __init__(self, engine: Engine, graphs: GraphThreads) -> None:
         self._engine = engine
         self._graphs = graphs
+        self.versions = Versions(engine, graphs, hash_of)
         self._lock = RLock()
         self.notes: list[str] = []
         self._connection: sqlite3.Connection | None = None
+        self._followed: int | None = None
+        """The store's last commit that the index has taken in."""
         self._configuration: Configuration | None = None
         self._known: tuple[int, Configuration | None] = (-1, None)
         self._process_id = getpid()
@@ -129,6 +135,8 @@ class Index:
         self._is_private = False
         self._sources: dict[Source, int] = {}
         self._source_rows: dict[int, Source] = {}
+        self._last_source = 0
+        """All sources up to this id are in `_source_rows`."""
         self._roles: dict[str, int] = {}
 
     def configuration(self) -> Configuration:
@@ -143,13 +151,16 @@ class Index:
     def close(self) -> None:
         """Close the file. What is in memory is forgotten."""
         connection, self._connection = self._connection, None
+        self._followed = None
         self._forget()
+        self.versions.clear()
         if connection is not None and self._process_id == getpid():
             with suppress(sqlite3.Error):
                 connection.close()
 
     def _forget(self) -> None:
         self._sources, self._source_rows, self._roles = {}, {}, {}
+        self._last_source = 0
 
     def take_notes(self) -> tuple[str, ...]:
         """Return the notes, each once, and forget them."""
@@ -160,6 +171,8 @@ class Index:
 
     def read(self, configuration: Configuration, work: Callable[[], T]) -> T:
         """Bring the index up to the last record, and return the result of `work`, which may call `matches`.
+
+        The configuration is that of `configuration`, which the same search has called before.
 
         If the index is damaged or not of this store, it is made anew, and `work` may run again.
 
@@ -303,10 +316,14 @@ class Index:
         """Take in all records that the log has now, in bounded transactions."""
         connection = self._connection
         assert connection is not None
-        with self._engine.read() as view:
-            end = view.transaction.last_lsn()
-        if not self._is_private and inode_of(self._path) != self._file:
+        if self._is_private:
+            self.versions.clear()
+        elif inode_of(self._path) != self._file:
             raise _StaleError(_REASONS["file"])
+        if self._known[0] == self._followed:  # `configuration` has read the number of the last commit.
+            return
+        with self._engine.read() as view:
+            commit_id, end = view.snapshot_id(), view.transaction.last_lsn()
         while (cursor := _meta(connection, "cursor")) < end:
             try:
                 with _transaction(connection):
@@ -316,6 +333,7 @@ class Index:
             except BaseException:
                 self._forget()  # The ids of sources and roles that the transaction has made are free again.
                 raise
+        self._followed = commit_id
 
     def _take_in(self, connection: sqlite3.Connection, configuration: Configuration, cursor: int, end: int) -> None:
         with self._engine.read() as view:
@@ -386,7 +404,7 @@ class Index:
         """Yield the rows that fit an expression, the best first. The caller is the `work` of `read`."""
         connection = self._connection
         assert connection is not None
-        where, join = ["texts MATCH ?"], ""
+        where = ["texts MATCH ?"]
         values: list[str | int] = [expression]
         if conditions.sources is not None:
             wanted = [(number,) for number, source in self._all_sources(connection) if conditions.sources(source)]
@@ -402,14 +420,17 @@ class Index:
         if conditions.role is not None:
             where.append("docs.role = (SELECT id FROM roles WHERE name = ?)")
             values.append(conditions.role)
-        if len(where) > 1:
-            join = " CROSS JOIN docs ON docs.id = texts.rowid"
-        query = f"SELECT texts.rowid, rank FROM texts{join} WHERE {' AND '.join(where)} ORDER BY rank"  # noqa: S608 - of constants
+        join = "LEFT" if len(where) == 1 else "CROSS"  # With LEFT, a damaged index shows that rows are missing.
+        query = f"SELECT {_COLUMNS} {join} JOIN docs ON docs.id = texts.rowid WHERE {' AND '.join(where)} ORDER BY rank"
         cursor = connection.execute(query, values)
         try:
             while page := cursor.fetchmany(_PAGE_ROWS):
-                for number, rank in page:
-                    yield self._match(connection, number, rank, base_s)
+                for rank, source_id, version, item, hash, time_s in page:
+                    if source_id is None:
+                        message = "a row is missing"
+                        raise _StaleError(message)
+                    source = self._source_rows.get(source_id) or self._read_source(connection, source_id)
+                    yield Match(source, version, item, hash, (base_s + time_s) * _SECOND_US, -rank)
         finally:
             cursor.close()
 
@@ -422,39 +443,34 @@ class Index:
 
     def items_below(self, expression: str, prefix: str, limit: int) -> list[tuple[str, int]]:
         """Return the key and the hash of texts of entries whose keys begin with a prefix, the best first."""
-        assert self._connection is not None
+        connection = self._connection
+        assert connection is not None
         first = json.dumps([prefix], ensure_ascii=False).removesuffix('"]')
         query = """
-            SELECT sources.path, docs.hash FROM texts
+            SELECT docs.source, docs.hash FROM texts
             CROSS JOIN docs ON docs.id = texts.rowid CROSS JOIN sources ON sources.id = docs.source
             WHERE texts MATCH ? AND sources.kind = ? AND sources.path >= ? AND sources.path < ? ORDER BY rank LIMIT ?
         """
-        rows = self._connection.execute(query, (expression, ENTRY, first, first + _LAST, limit))
-        return [(json.loads(path)[0], hash) for path, hash in rows]
+        rows = connection.execute(query, (expression, ENTRY, first, first + _LAST, limit)).fetchall()
+        known = self._source_rows
+        sources = [known.get(number) or self._read_source(connection, number) for number, _hash in rows]
+        return [(str(source.path[0]), hash) for source, (_number, hash) in zip(sources, rows, strict=True)]
 
     def _all_sources(self, connection: sqlite3.Connection) -> Iterator[tuple[int, Source]]:
-        last = max(self._source_rows, default=0)
-        for number, kind, thread, branch, path in connection.execute(
-            "SELECT id, kind, thread, branch, path FROM sources WHERE id > ?", (last,)
-        ):
-            self._source_rows[number] = Source(kind, thread, branch, tuple(json.loads(path)))
+        query = "SELECT id, kind, thread, branch, path FROM sources WHERE id > ? ORDER BY id"
+        for number, *fields in connection.execute(query, (self._last_source,)):
+            self._source_rows[number] = _source(*fields)
+            self._last_source = number
         return iter(self._source_rows.items())
 
-    def _match(self, connection: sqlite3.Connection, number: int, rank: float, base_s: int) -> Match:
-        row = connection.execute(
-            "SELECT source, version, item, hash, time_s FROM docs WHERE id = ?", (number,)
-        ).fetchone()
-        if row is None:
-            message = f"row {number} is missing"
-            raise _StaleError(message)
-        source_id, version, item, hash, time_s = row
-        source = self._source_rows.get(source_id)
-        if source is None:
-            kind, thread, branch, path = connection.execute(
-                "SELECT kind, thread, branch, path FROM sources WHERE id = ?", (source_id,)
-            ).fetchone()
-            source = Source(kind, thread, branch, tuple(json.loads(path)))
-        return Match(source, version, item, hash, (base_s + time_s) * _SECOND_US, -rank)
+    def _read_source(self, connection: sqlite3.Connection, number: int) -> Source:
+        query = "SELECT kind, thread, branch, path FROM sources WHERE id = ?"
+        source = self._source_rows[number] = _source(*connection.execute(query, (number,)).fetchone())
+        return source
+
+
+def _source(kind: int, thread: int, branch: int, path: str) -> Source:
+    return Source(kind, thread, branch, tuple(json.loads(path)))
 
 
 _REASONS = {

@@ -21,16 +21,13 @@ from statelog.guard.verdicts import Where
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.events import MAIN
 from statelog.log.names import check_name
-from statelog.log.nodes import read_node, read_nodes
 from statelog.log.times import now_us, to_datetime, to_time_us
-from statelog.search.changes import State
 from statelog.search.hits import Hit, Hits
-from statelog.search.index import Filter, hash_of
+from statelog.search.index import Filter
 from statelog.search.log_texts import ENTRY, ITEM, KIND_NAMES, RUN, RUNS, THREAD, names_of
 from statelog.search.places import parse_place
 from statelog.search.query import parse_query
 from statelog.search.snippets import make_snippet
-from statelog.tree.node import ROOT, Workspace
 from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import container_kind, is_tree, open_root, read_item, split
 
@@ -38,13 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.log.engine import Engine
-    from statelog.log.events import Digested
-    from statelog.log.view import View
-    from statelog.search.graphs import GraphThreads
+    from statelog.log.view import ThreadRow, View
+    from statelog.search.changes import State, Taken
     from statelog.search.index import Index, Match
     from statelog.search.log_texts import Source
     from statelog.search.places import Place
     from statelog.search.texts import Path, Text
+    from statelog.search.versions import Versions
+    from statelog.tree.node import Workspace
 
 
 LIMIT_MAX = 10_000
@@ -133,9 +131,7 @@ def _time_us(argument: str, moment: object) -> int | None:
     return to_time_us(parsed)
 
 
-def search(
-    engine: Engine, index: Index, text: str, conditions: Conditions, *, match: str, graphs: GraphThreads
-) -> Hits:
+def search(engine: Engine, index: Index, text: str, conditions: Conditions, *, match: str) -> Hits:
     """Return the hits of a query; see `Store.search`."""
     configuration = index.configuration()
     query = parse_query(text, configuration.tokenizer, match=match)
@@ -143,7 +139,7 @@ def search(
         return Hits([])
 
     def find() -> list[Hit]:
-        finder = Finder(engine, conditions, graphs)
+        finder = Finder(engine, conditions, index.versions)
         hits: list[Hit] = []
         with closing(index.matches(query.expression, finder.filter())) as rows:
             while page := list(islice(rows, conditions.limit - len(hits) + _SPARE)):
@@ -192,17 +188,14 @@ def _hit(found: Confirmed, words: tuple[str, ...]) -> Hit:
 class Finder:
     """Confirms rows of the index for one search."""
 
-    def __init__(self, engine: Engine, conditions: Conditions, graphs: GraphThreads) -> None:
+    def __init__(self, engine: Engine, conditions: Conditions, versions: Versions) -> None:
         self._engine = engine
         self._checks = None if engine.guard is None else engine.guard.on_read
         self._conditions = conditions
-        self._graphs = graphs
-        self._states: dict[tuple[bytes, int], State] = {}
-        self._versions_read: dict[tuple[int, int, int | None], tuple[int, State | None]] = {}
-        self._branches: dict[int, list[tuple[int, str]]] = {}
+        self._read = versions
         self._seen: set[tuple[Any, ...]] = set()
+        self._taken: Taken = set()
         self._now_us = now_us()
-        self._workspace: Workspace
 
     def filter(self) -> Filter:
         """Return the conditions that rows of the index are chosen by."""
@@ -238,13 +231,7 @@ class Finder:
         """Yield the rows that the store confirms, and the checks of reads allow. Checks run outside of any view."""
         found: list[Confirmed] = []
         with self._engine.read() as view:
-            transaction, cache = view.transaction, self._engine.cache
-            self._workspace = Workspace(
-                partial(read_node, transaction, cache), source_many=partial(read_nodes, transaction, cache)
-            )
-            self._states.clear()
-            self._versions_read.clear()
-            self._branches.clear()
+            self._read.begin(view)
             for match in matches:
                 try:
                     one = (
@@ -300,13 +287,6 @@ class Finder:
             span = kernels.cbor_map_get(item, cbor.encode(path[1]))
         return item if span is None else item[span[0] : span[1]]
 
-    def _state(self, digest: bytes, lsn: int, number: int) -> State:
-        state = self._states.get((digest, lsn))
-        if state is None:
-            tree = Tree(self._workspace, self._workspace.read(ROOT, digest, lsn, number))
-            state = self._states[digest, lsn] = State(tree, hash_of)
-        return state
-
     def _of_board(self, view: View, match: Match) -> Confirmed | None:
         asked, board, key = self._conditions, reading.board_of(view), _key_of(match.source)
         if board is None or asked.at_version is not None:
@@ -324,9 +304,9 @@ class Finder:
             return None
         event = found.event
         assert event.root_digest is not None
-        state = self._state(event.root_digest, event.root_lsn, event.root_node)
+        state = self._read.state(event.root_digest, event.root_lsn, event.root_node)
         path = (reading.VALUE, *match.source.path[1:], *(() if match.item is None else (match.item,)))
-        text = state.find(path, match.hash)
+        text = state.find(path, match.hash, self._taken)
         if text is None or self._is_seen(match.source.kind, key, found.lsn, text.path):
             return None
         part = self._part(state.tree, text._replace(path=text.path[:1]))
@@ -348,17 +328,17 @@ class Finder:
 
     def _of_thread(self, view: View, match: Match) -> Confirmed | None:
         source = match.source
-        row = view.find_thread(source.thread)
+        row = self._read.thread(source.thread)
         if row is None:
             return None
         path = source.path if match.item is None else (*source.path, match.item)
         entry = view.entry(source.thread, source.branch, match.version)
         if entry is not None and not self._is_in_time(entry.time_us):
             return None
-        for branch, name, version, state in self._versions(view, row.id, match):
+        for branch, name, version, state in self._versions(view, row, match):
             if state is None:
                 continue
-            text = state.find(path, match.hash)
+            text = state.find(path, match.hash, self._taken)
             if text is None or (source.kind == ITEM and self._is_expired(state.tree, path)):
                 continue
             if not self._conditions.history:
@@ -370,16 +350,13 @@ class Finder:
             return Confirmed(match, row.id, name, version, time_us, text, self._part(state.tree, text), None)
         return None
 
-    def _versions(self, view: View, thread_id: str, match: Match) -> Iterator[tuple[int, str, int, State | None]]:
+    def _versions(self, view: View, row: ThreadRow, match: Match) -> Iterator[tuple[int, str, int, State | None]]:
         """Yield the versions that may have a text: branch, its name, version, state. The row's own branch is the first.
 
         The state is None if the version has expired, or LangGraph was told to remove it.
         """
-        asked, thread, own = self._conditions, match.source.thread, match.source.branch
-        branches = self._branches.get(thread)
-        if branches is None:
-            rows = view.branches(thread) if view.thread(thread).branch_count > 1 else ()
-            branches = self._branches[thread] = [(row.number, row.name) for row in rows] or [(0, MAIN)]
+        asked, thread, own = self._conditions, row.lsn, match.source.branch
+        branches = self._read.branches(row)
         for branch, name in sorted(branches, key=lambda each: each[0] != own) if len(branches) > 1 else branches:
             if asked.branch not in (None, name) or (asked.history and branch != own):
                 continue
@@ -388,39 +365,10 @@ class Finder:
                 wanted = _kept_from(view, thread, own, match.version)
             elif asked.at_us is not None:
                 wanted = view.version_at_time(thread, branch, asked.at_us)
-            version, state = self._version(view, thread_id, thread, branch, wanted)
+            version, state = self._read.version(row, branch, wanted)
             is_there = match.version <= version and (branch == 0 or view.owner(thread, branch, match.version) == own)
             if is_there and (branch or not own):
                 yield branch, name, version, state
-
-    def _version(
-        self, view: View, thread_id: str, thread: int, branch: int, version: int | None
-    ) -> tuple[int, State | None]:
-        """Return a version of a branch, its head for None, and its state."""
-        place = thread, branch, version
-        read = self._versions_read.get(place)
-        if read is None:
-            if version is None:
-                found = view.head_checkpoint(thread, branch)
-            else:
-                found = view.checkpoint_of(thread, branch, version) if version >= 0 else None
-            state = None
-            if found is not None:
-                event = found[0]
-                state = self._state(event.root_digest, event.root_lsn, event.root_node)
-                if state.is_graph:
-                    is_shown = self._graphs.is_shown(view, thread_id, found)
-                    state.delta_items = partial(self._delta_items, view, thread_id, found)
-                    state = state if is_shown else None
-                version = event.version
-            read = self._versions_read[place] = (-1 if version is None else version, state)
-        return read
-
-    def _delta_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any] | None:
-        graphs = self._graphs
-        if channel not in graphs.delta_channels(found[0]):
-            return None
-        return graphs.delta_items(view, thread_id, found, channel)
 
     def _is_expired(self, tree: Tree, path: Path) -> bool:
         """Return True if an item of LangGraph's store has reached the end of its time to live."""

@@ -17,7 +17,7 @@ _SPACE = re.compile(r"\s+")
 
 def make_snippet(text: str, words: Sequence[str]) -> str:
     """Return the text on one line, cut to what is around the first of some words."""
-    line = _SPACE.sub(" ", text).strip()
+    line = " ".join(text.split())
     if len(line) <= SNIPPET_CHARACTERS_MAX:
         return line
     start = max(_first_place(line, words) - _BEFORE, 0)
@@ -34,7 +34,9 @@ def _first_place(line: str, words: Sequence[str]) -> int:
     folded = _folded(line)
     places: list[tuple[bool, int]] = []
     for word in words:
-        wanted = _SPACE.sub(" ", _folded(word))
+        wanted = _folded(word)
+        if not wanted.isalnum():
+            wanted = _SPACE.sub(" ", wanted)
         at = folded.find(wanted)
         while at >= 0:
             is_inside = at > 0 and folded[at - 1].isalnum()

@@ -42,7 +42,7 @@ def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -
     asked = parse_conditions(**conditions)
     engine = session.engine
     index = _index_of(session)
-    return search_index(engine, index, text, asked, match=match, graphs=GraphThreadsInView(engine))
+    return search_index(engine, index, text, asked, match=match)
 
 
 def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, enough: int) -> list[tuple[str, int]]:
@@ -52,9 +52,8 @@ def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, e
     searched first. The other words hardly change the result and cost most, so they are searched only if fewer than
     `enough` texts were found.
     """
-    engine = session.engine
-    configuration = read_configuration(engine)
     index = _index_of(session)
+    configuration = index.configuration()
     parts = dict.fromkeys(parse_query(text, configuration.tokenizer, match="any").parts)
 
     def find() -> list[tuple[str, int]]:

@@ -163,10 +163,15 @@ class Tree:
 
     def at(self, position: int) -> Slot:
         """Return the slot at a position below `count`, reading one path."""
-        for level, covered, group in self.groups():
-            if position < covered:
-                return self.at_below(group, level, position)
+        level = len(self.head.levels)
+        for covered, digest, lsn, number in self.head.levels:
+            if position < covered and digest is not None:
+                self.workspace.know(digest, lsn, number)
+                return self.at_below(self.workspace.read(CHUNK, digest, lsn, number), level, position)
             position -= covered
+            level -= 1
+        if position < self.head.tail_count:
+            return self.at_below(self.node, 0, position)
         raise IndexError(position)
 
     def at_below(self, node: Node, level: int, position: int) -> Slot:

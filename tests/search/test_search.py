@@ -9,6 +9,7 @@ import pytest
 import statelog
 from statelog import durable, reducers
 from statelog.errors import UsageError
+from statelog.log.view import View
 
 SCHEMA = {"messages": reducers.append, "plan": dict}
 
@@ -200,6 +201,20 @@ def test_a_text_whose_version_has_expired_is_found_while_the_head_has_it(store):
     assert [(hit.version, hit.path) for hit in store.search("policy")] == [(3, ("messages", 0))]
     assert store.search("elephants", history=True) == []
     assert [hit.version for hit in store.search("policy", history=True)] == [3]
+
+
+def test_heads_are_read_once_until_somebody_commits(store, monkeypatch):
+    chat(store)
+    chat(store, "chat-8")
+    read = []
+    head_checkpoint = View.head_checkpoint
+    monkeypatch.setattr(View, "head_checkpoint", lambda *args: read.append(args) or head_checkpoint(*args))
+    for _ in range(3):
+        assert len(store.search("refund")) == 4
+    assert len(read) == 2
+    with statelog.open(store.path) as other:
+        other.thread("chat-8").rollback(0)
+    assert len(store.search("refund")) == 3
 
 
 def test_stale_rows_do_not_hide_live_ones(store):
