@@ -155,8 +155,8 @@ NAMES = {
     "version",
     "transaction": "board copy_thread delete_thread thread",
     "snapshot": "board last_lsn thread",
-    "board": "cas children claim claim_of claims create delete erase get history lease leases list prune rollback set "
-    "set_retention sweep update watch",
+    "board": "cas children claim claim_of claims create delete erase get history lease leases list migrate prune "
+    "rollback schema set set_retention sweep update watch",
 }
 """What users see of what they hold, and no name that only the rooms use: those go by `session_of` and `mountable`."""
 

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from statelog.aio.running import Runner
     from statelog.log.care.vacuum import RetentionReport
     from statelog.reducers import Reducer
+    from statelog.schema.versions import Versioned
     from statelog.store.board import Board as SyncBoard
     from statelog.store.claims import Claim as SyncClaim
     from statelog.store.claims import Lease, LeaseInfo
     from statelog.store.entries import Entry
     from statelog.store.fences import Fence
+    from statelog.store.migrations import MigrationReport
     from statelog.store.watching import Event
 
 
@@ -196,6 +198,16 @@ class Board(OldBoardNames):
     async def erase(self, pattern: str) -> builtins.list[str]:
         """See `statelog.Board.erase`."""
         return await self._runner.run(self._board.erase, pattern)
+
+    async def schema(self, pattern: str, schema: Versioned[Any, Any]) -> None:
+        """See `statelog.Board.schema`."""
+        await self._runner.run(self._board.schema, pattern, schema)
+
+    async def migrate(
+        self, pattern: str = "**", *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> MigrationReport:
+        """See `statelog.Board.migrate`."""
+        return await self._runner.run(partial(self._board.migrate, pattern, dry_run=dry_run, progress=progress))
 
     async def claim_of(
         self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from statelog.board import writing
 from statelog.board.calling import call_holder
@@ -331,12 +331,17 @@ def end(
     return stage(writer, act, found.event.key, kept, place_of(found), agent=agent, error=error)
 
 
-def complete(writer: Writer, found: Found, value: Value | None, target: str | None) -> Found:
-    """Stage that the work is done: the entry goes, and its result is set where it is to be."""
+def complete(
+    writer: Writer, found: Found, value: Value | None, target: str | None, schema: list[Any] | None = None
+) -> Found:
+    """Stage that the work is done: the entry is deleted, and its result is set at `target`.
+
+    `schema` is the name and version of the schema of the result, or None for version 1.
+    """
     key = found.event.key
     made = stage(writer, Act.COMPLETE, key, NOTHING, place_of(found), value)
     if target is not None:
-        stage(writer, Act.SET, target, _moved_in(writer, target, 0), place_of(made))
+        stage(writer, Act.SET, target, _moved_in(writer, target, 0)._replace(schema=schema), place_of(made))
     return made
 
 
@@ -347,7 +352,8 @@ def bury(writer: Writer, found: Found, wanted: Wanted, error: str | None = None)
     assert target is not None
     wanted.check_write(target)
     made = stage(writer, Act.DEAD, key, error=error)
-    stage(writer, Act.SET, target, _moved_in(writer, target, found.attempts), place_of(found), error=error)
+    kept = _moved_in(writer, target, found.attempts)._replace(schema=found.event.schema)
+    stage(writer, Act.SET, target, kept, place_of(found), error=error)
     return made
 
 

@@ -101,6 +101,8 @@ class Kept(NamedTuple):
     ready_us: int = 0
     attempts: int = 0
     claim: Claimed | None = None
+    schema: list[Any] | None = None
+    """Name and version of the schema of the value; None for version 1."""
 
 
 NOTHING = Kept()
@@ -112,7 +114,7 @@ def kept_of(found: Found) -> Kept:
     event = found.event
     rank, ready_us, attempts = event.order or (RANK, 0, 0)
     claim = None if event.claim is None else found.claim
-    return _new(Kept, (event.created_us, event.expires_us, rank, ready_us, attempts, claim))
+    return _new(Kept, (event.created_us, event.expires_us, rank, ready_us, attempts, claim, event.schema))
 
 
 def place_of(found: Found) -> Place:
@@ -180,18 +182,19 @@ def stage(
         error = error if error is None else batch.guard.error(error, key, by)
     before = batch.entries.get((board, key)) or writer.known(key)
     stays = act not in GOES and (place[0] is not None or value is not None or key[0] == "/")
-    created_us, expires_us, rank, ready_us, attempts, claim = kept
+    created_us, expires_us, rank, ready_us, attempts, claim, schema = kept
+    schema = schema if stays else None
     created_us = (created_us or now_us) if stays else 0
     head = (board, int(act), key, writer.agent if agent == "" else agent, before.row.lsn, created_us, expires_us)
     order = None if rank == RANK and not ready_us and not attempts else [rank, ready_us, attempts]
     rest = (order, None if claim is None else list(claim), error)
     lsn, chain = batch.next_end()
-    change = b"" if value is None else value.change
+    change = None if schema is not None else b"" if value is None else value.change
     made = None if change is None else _stage_plain(writer, head, place, rest, before, change, (lsn, chain))
     if made is not None:
-        event = _new(EntryEvent, (*head, *made, *rest, []))
+        event = _new(EntryEvent, (*head, *made, *rest, [], None))
     else:
-        event = _stage_in_general(writer, EntryEvent(*head, *place, *rest, []), value)
+        event = _stage_in_general(writer, EntryEvent(*head, *place, *rest, [], schema), value)
     is_there = stays and event.root_digest is not None
     tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
     row = _new(EntryRow, (lsn, expires_us, ready_us or created_us, rank, tag, deadline_us))
@@ -313,6 +316,6 @@ def _stage_in_general(writer: Writer, event: EntryEvent, value: Value | None) ->
     rows: Sequence[NodeRow] = ()
     if value is not None:
         place, borrowed, rows = _merge(writer, event.key, value.write, event[7:10])
-        event = EntryEvent(*event[:7], *place, *event[10:13], list(borrowed))
+        event = EntryEvent(*event[:7], *place, *event[10:13], list(borrowed), event.schema)
     stage_event(writer.batch, event, rows, writer.now_us)
     return event

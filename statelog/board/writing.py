@@ -123,12 +123,12 @@ def set_anew(found: Found | None, how: tuple[int, Kept], now_us: int) -> Kept:
     A claimed entry keeps its claim and its number of attempts. `how` has the delay until the entry may be claimed, in
     microseconds, and the new fields.
     """
-    delay_us, (_created_us, ttl_us, rank, _ready_us, _attempts, _claim) = how
+    delay_us, (_created_us, ttl_us, rank, _ready_us, _attempts, _claim, _schema) = how
     expires_us = now_us + ttl_us if ttl_us else 0
     ready_us = now_us + delay_us if delay_us else 0
     if found is None or found.event.claim is None:
         created_us = 0 if found is None else found.event.created_us
-        return _new(Kept, (created_us, expires_us, rank, ready_us, 0, None))
+        return _new(Kept, (created_us, expires_us, rank, ready_us, 0, None, None))
     return Kept(found.event.created_us, expires_us, rank, ready_us, found.attempts, found.claim)
 
 

@@ -103,6 +103,8 @@ def entry_document(entry: Entry, *, has_value: bool = True) -> dict[str, Any]:
         document["attempts"] = entry.attempts
     if entry.error is not None:
         document["error"] = entry.error
+    if entry.schema_version > 1:
+        document["schema_version"] = entry.schema_version
     return document
 
 

@@ -1,8 +1,7 @@
-"""`statelog migrate`: migrates the threads of a store to the declared version of their schema."""
+"""`statelog migrate`: migrates threads, or entries of the board, to the declared version of their schema."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,32 +26,46 @@ _VALUE_CHARACTERS_MAX = 60
 _FAILURES_SHOWN_MAX = 20
 
 
-@click.command(short_help="Migrate threads to the declared schema version.")
+@click.command(short_help="Migrate threads or entries to the declared schema version.")
 @STORE
 @click.argument("schema", metavar="MODULE:NAME")
-@click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id matches.")
+@click.option("--threads", metavar="GLOB", help="Only threads whose id matches. By default, all threads.")
+@click.option("--entries", metavar="PATTERN", help="Migrate entries of the board whose key matches, and no threads.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; show the first differences.")
 @AS_JSON
-def migrate(*, store: Path, schema: str, threads: str, dry_run: bool, as_json: bool) -> None:
+def migrate(
+    *, store: Path, schema: str, threads: str | None, entries: str | None, dry_run: bool, as_json: bool
+) -> None:
     """Give the threads of STORE a new version with their state in the declared version of a schema.
 
+    With --entries, give entries of the board a new version with their value in the declared version.
+
     MODULE is the name of an importable Python module, installed or in the current directory. NAME is its variable with
-    the result of `statelog.versioned`. The command imports the module, which executes its code. Threads that fail stay
-    unchanged and are named; the exit code is then that of wrong usage. A second run skips migrated threads.
+    the result of `statelog.versioned`. The command imports the module, which executes its code. What fails stays
+    unchanged and is named; the exit code is then that of wrong usage. A second run skips what is migrated.
     """
+    if entries is not None and threads is not None:
+        raise UsageError("--entries and --threads: choose one", argument="entries", value=entries)
     output = Output(as_json=as_json)
     versioned = schema_of(schema)
     opening = open_for_reading(store) if dry_run else open_for_writing(store)
     with opening as opened, output.progress_in_lines("migrating") as progress:
-        report = opened.migrate(versioned, threads=threads, dry_run=dry_run, progress=progress)
+        if entries is None:
+            report = opened.migrate(versioned, threads=threads or "*", dry_run=dry_run, progress=progress)
+        else:
+            board = opened.board()
+            board.schema(entries, versioned)
+            report = board.migrate(entries, dry_run=dry_run, progress=progress)
+    what = "thread" if entries is None else "entry"
     if as_json:
         output.emit({"path": str(store), "dry_run": dry_run, **_document(report)})
     else:
-        _tell(output, versioned, report, is_dry=dry_run)
+        _tell(output, versioned, report, what, is_dry=dry_run)
     if report.failed:
-        message = f"{count(len(report.failed), 'thread')} could not be migrated"
+        message = f"{count(len(report.failed), what)} could not be migrated"
         first = report.failed[0]
-        raise MigrationError(f"{message}: {first.thread}: {first.reason}", schema=versioned.name, thread=first.thread)
+        name = first.thread if first.key is None else first.key
+        raise MigrationError(f"{message}: {name}: {first.reason}", schema=versioned.name, thread=first.thread)
 
 
 def schema_of(text: str) -> Versioned[Any, Any]:
@@ -72,18 +85,20 @@ def schema_of(text: str) -> Versioned[Any, Any]:
 
 
 def _document(report: MigrationReport) -> dict[str, Any]:
-    return {
-        "migrated": report.migrated,
-        "skipped": report.skipped,
-        "failed": [asdict(each) for each in report.failed],
-        "differences": [
-            {"thread": each.thread, "branch": each.branch, **change_document(each.change)}
-            for each in report.differences
-        ],
-    }
+    failed = [{**_named(each.thread, each.key), "kind": each.kind, "reason": each.reason} for each in report.failed]
+    differences = [
+        {**_named(each.thread, each.key, each.branch), **change_document(each.change)} for each in report.differences
+    ]
+    return {"migrated": report.migrated, "skipped": report.skipped, "failed": failed, "differences": differences}
 
 
-def _tell(output: Output, schema: Versioned[Any, Any], report: MigrationReport, *, is_dry: bool) -> None:
+def _named(thread: str | None, key: str | None, branch: str | None = None) -> dict[str, str | None]:
+    if key is not None:
+        return {"key": key}
+    return {"thread": thread} if branch is None else {"thread": thread, "branch": branch}
+
+
+def _tell(output: Output, schema: Versioned[Any, Any], report: MigrationReport, what: str, *, is_dry: bool) -> None:
     for each in report.differences:
         change = each.change
         sides = [
@@ -91,13 +106,15 @@ def _tell(output: Output, schema: Versioned[Any, Any], report: MigrationReport, 
             for side, is_there in ((change.old, change.kind != "added"), (change.new, change.kind != "removed"))
             if is_there
         ]
-        output.line(f"{each.thread}, {each.branch}: {change.kind} {format_path(change.path)}: {' -> '.join(sides)}")
+        place = f"{each.thread}, {each.branch}" if each.key is None else each.key
+        output.line(f"{place}: {change.kind} {format_path(change.path)}: {' -> '.join(sides)}")
     for failure in report.failed[:_FAILURES_SHOWN_MAX]:
-        output.line(f"{failure.thread}: {failure.kind}: {failure.reason}")
+        name = failure.thread if failure.key is None else failure.key
+        output.line(f"{name}: {failure.kind}: {failure.reason}")
     if len(report.failed) > _FAILURES_SHOWN_MAX:
-        output.hint("more threads failed: --json names all of them")
+        output.hint("more have failed: --json names all of them")
     done = "would be migrated" if is_dry else "migrated"
-    migrated, failed = count(report.migrated, "thread"), count(len(report.failed), "thread")
+    migrated, failed = count(report.migrated, what), count(len(report.failed), what)
     output.say(
         f"{migrated} {done} to version {schema.version} of {schema.name}, {report.skipped:,} skipped, {failed} failed"
     )

@@ -106,7 +106,9 @@ def _age(age_s: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 record`, `1,200 records`, `2 branches`."""
+    """Return a number with its noun: `1 record`, `1,200 records`, `2 branches`, `2 entries`."""
     if number == 1:
         return f"1 {noun}"
+    if noun.endswith("ry"):
+        return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}{'es' if noun.endswith('ch') else 's'}"

@@ -21,6 +21,8 @@ from statelog.limits import (
     ENTRY_KEY_SIZE_BYTES_MAX,
     METADATA_SIZE_BYTES_MAX,
     NAME_SIZE_BYTES_MAX,
+    SCHEMA_NAME_SIZE_BYTES_MAX,
+    SCHEMA_VERSION_MAX,
     THREAD_ID_SIZE_BYTES_MAX,
     VERSIONS_MAX,
 )
@@ -173,6 +175,11 @@ def _claim(item: bytes) -> list[Any]:
     return [LSN(token), tag[1:], LSN(deadline_us), TIME_US(until_us), LSN(lease_us)]
 
 
+def _schema(item: bytes) -> list[Any]:
+    name, version = children(item, LIST, 2)
+    return [_SCHEMA_NAME(name), _SCHEMA_VERSION(version)]
+
+
 def _pattern(item: bytes) -> object:
     return DIGEST(item) if item[0] >> 5 == BYTES else THREAD_ID(item)
 
@@ -186,6 +193,10 @@ ORDER: Field = _order
 """Of an entry that may be claimed: rank, when it may first be, how often it was."""
 CLAIM: Field = _claim
 """LSN of the first record (0: this one), tag of the clock, deadlines by it and the wall clock, duration; in us."""
+_SCHEMA_NAME = _text(SCHEMA_NAME_SIZE_BYTES_MAX)
+_SCHEMA_VERSION = _number(SCHEMA_VERSION_MAX, 2)
+ENTRY_SCHEMA: Field = _schema
+"""Of an entry whose value has a later schema version than 1: name of the schema, version."""
 TIME_US = _number(253_402_300_799_999_999)
 LSN = _number(_LSN_MAX)
 THREAD = _number(_LSN_MAX, 1)

@@ -142,6 +142,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "priority": entry.priority,
         "attempts": entry.attempts,
         "error": entry.error,
+        **({} if entry.schema_version == 1 else {"schema_version": entry.schema_version}),
         "value": display(entry.value, Room(nodes=12, items=5, characters=120, depth=1)),
         "claim": claim_document(entry),
     }

@@ -82,6 +82,8 @@ class Engine:
         """The state of retention for each thread, which `care.retention` creates."""
         self.migrated: Any = None
         """The states that `store.migration` has brought to a declared schema version."""
+        self.entry_schemas: Any = None
+        """The schemas that `Board.schema` has declared (`store.entry_versions.EntrySchemas`), if there are some."""
         self.sweepers: dict[str, Sweep] = {}
         """The clean-up functions of adapters, by the adapter's name."""
         self.guard: Redactor | None = None

@@ -18,12 +18,14 @@ from statelog.board.rules import ALL, OWN
 from statelog.deprecated import OldBoardNames
 from statelog.errors import StatelogError, UsageError
 from statelog.log.kinds.entries import RANK, Act
+from statelog.schema.versions import Versioned
 from statelog.store import claims
-from statelog.store.arguments import check_flag, check_priority, check_seconds
+from statelog.store.arguments import check_flag, check_priority, check_progress, check_seconds
 from statelog.store.board_policies import erase_entries, is_turn, prune_board, set_board_policy, take_turn
 from statelog.store.board_reads import ReadBoard, check_moment
 from statelog.store.claims import ClaimAttempt, LeaseAttempt, to_us
 from statelog.store.entries import entry_of
+from statelog.store.entry_versions import EntrySchemas, versioned_write
 from statelog.store.fences import fence_check
 from statelog.store.retain import make_policy
 from statelog.store.session import StoreSession, session_of
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from statelog.store.claims import Claim, Lease, LeaseInfo
     from statelog.store.entries import Entry
     from statelog.store.fences import Fence
+    from statelog.store.migrations import MigrationReport
     from statelog.store.session import Holder, Session
 
 
@@ -260,7 +263,10 @@ class Board(ReadBoard, OldBoardNames):
         if rights.is_bound or key.startswith(RESERVED):
             for verb in verbs:
                 rights.check(verb, key)
-        value, guard = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key)), self._session.owner.guard
+        owner, replaces = self._session.owner, reducer is reducers.replace
+        schemas = owner.entry_schemas
+        schema, value = (None, value) if schemas is None else schemas.checked(key, value, replaces=replaces)
+        value, guard = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key)), owner.guard
         if guard is not None:  # before the commit takes its lock
             passed = value._replace(is_guarded=True)
             value = passed if is_guarded else entry_writer.guarded(guard, key, self._agent, value)
@@ -273,8 +279,10 @@ class Board(ReadBoard, OldBoardNames):
                 kept = writing.set_anew(found, how, writer.now_us)
             else:
                 kept = entry_writer.NOTHING if found is None else entry_writer.kept_of(found)
-            place = NO_PLACE if found is None else found.event[7:10]
-            return entry_writer.stage(writer, Act.SET, key, kept, place, value)
+            place, write = NO_PLACE if found is None else found.event[7:10], value
+            if schema is not None or (found is not None and found.event.schema is not None):
+                kept, write = versioned_write(schema, key, found, kept, value, replaces=replaces)
+            return entry_writer.stage(writer, Act.SET, key, kept, place, write)
 
         made: Found = self._act(work, fence=fence)
         entry = entry_of(self._session, made, value.item)
@@ -391,6 +399,76 @@ class Board(ReadBoard, OldBoardNames):
         if self._rights.is_bound:
             self._rights.check("erase", pattern)
         return erase_entries(session, compiled)
+
+    # --- schema versions ------------------------------------------------------------------
+
+    def schema(self, pattern: str, schema: Versioned[Any, Any]) -> None:
+        """Declare a versioned schema for the entries whose keys match a pattern.
+
+        It holds for all boards of this open store: those of other handles, transactions and snapshots, too. Nothing is
+        written. If several patterns match a key, the one with the longest beginning without wildcards applies. The last
+        declaration of a pattern counts.
+
+        The value of such an entry is a dict of the fields of the schema. Values of older versions are returned as
+        values of the declared version. A write stores the declared version, and `migrate` does so for many entries. An
+        entry that was written without a schema has version 1. Reads of an entry, `claim` and watches raise
+        SchemaVersionError, MissingMigrationError or MigrationError if its value cannot be returned in the declared
+        version. Facts: key, stored, declared. Writes raise them, too, also those of code without the schema, and write
+        nothing.
+
+        Args:
+            pattern: see `list`.
+            schema: what `statelog.versioned` returned, with its steps.
+
+        Raises:
+            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
+            AccessError: the handle has rules.
+
+        """
+        session = claims.of_store(self._session, "schema")
+        compiled = compile_pattern(pattern)
+        if not isinstance(schema, Versioned):
+            message = f"a board takes a schema of statelog.versioned, not {schema!r:.80}"
+            raise UsageError(message, argument="schema", value=schema)
+        self._check_unbound("declare", pattern)
+        engine = session.engine
+        engine.entry_schemas = engine.entry_schemas or EntrySchemas()
+        engine.entry_schemas.declare(compiled, schema)
+
+    def migrate(
+        self, pattern: str = "**", *, dry_run: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> MigrationReport:
+        """Store the values of the entries that match a pattern in the declared version of their schema.
+
+        It is not needed for reads and writes, which migrate by themselves. It makes later reads cheaper, and finds
+        values that the steps do not fit. Each entry that is migrated gets a new version. Its claim, its expiry and its
+        place in the queue stay. Others may write meanwhile. If it ends early, the next call skips what is done. An
+        entry that fails is left as it is and reported, and the others go on.
+
+        Args:
+            pattern: see `list`. Entries without a declared schema are left out.
+            dry_run: whether to write nothing, and report what would happen with the first differences.
+            progress: called with (entries done, entries in all).
+
+        Raises:
+            UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
+            AccessError: the handle has rules.
+            StoreFullError, StorageError, ReadOnlyError: as for `set`. What was migrated so far stays.
+
+        """
+        from statelog.store.entry_migrations import migrate_entries
+
+        session = claims.of_store(self._session, "migration")
+        compiled = compile_pattern(pattern)
+        self._check_unbound("migrate", pattern)
+        check_progress(progress)
+        return migrate_entries(session, compiled, self._agent, dry_run=dry_run, progress=progress)
+
+    def _check_unbound(self, verb: str, pattern: str) -> None:
+        """Raise AccessError if the handle has rules, and UsageError if the pattern is reserved."""
+        self._rights.check_reserved("pattern", pattern)
+        if self._rights.is_bound:
+            self._rights.check(verb, pattern)
 
     # --- watching -------------------------------------------------------------------------
 

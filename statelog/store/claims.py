@@ -19,6 +19,7 @@ from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
 from statelog.log.times import to_datetime
 from statelog.store.arguments import check_flag, check_seconds
 from statelog.store.entries import value_of
+from statelog.store.entry_versions import check_replaced, label_of
 from statelog.store.fences import Fence
 from statelog.store.session import StoreSession
 from statelog.store.waiter_thread import Condition
@@ -112,6 +113,8 @@ class Claim(Fence):
             LeaseLostError: as for `renew`.
             UsageError: as for `renew`, or `to` is not a valid prefix that ends in a slash. The claim goes on.
             ValueTypeError, LimitError: the result cannot be stored, or the new key is too long. The claim goes on.
+            SchemaVersionError, ValidationError: the new key has a schema (`Board.schema`), and the result does not fit
+                it, or the entry there has a newer version. The claim goes on.
         """
         target = None
         if to is not None:
@@ -119,10 +122,21 @@ class Claim(Fence):
             target = claiming.moved_to(self.key, to)
             check_key(target)
             self._rights.check("write", target)
-        value = None
+        value, schemas = None, self._session.owner.entry_schemas
+        schema = None
+        if target is not None and schemas is not None:
+            schema, result = schemas.checked(target, result, replaces=result is not _UNSET)
         if result is not _UNSET:
             value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, result, path=self.key))
-        self._act(lambda writer, found: claiming.complete(writer, found, value, target), ends="completed")
+
+        def work(writer: Writer, found: Found) -> Found:
+            label = found.event.schema
+            if target is not None:
+                check_replaced(schema, writing.find(writer, target))
+                label = label if value is None else None if schema is None else label_of(schema)
+            return claiming.complete(writer, found, value, target, label)
+
+        self._act(work, ends="completed")
 
     def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
         """Give the entry back, and keep the error in its history. After `max_attempts` claims, move it to `dead`.
@@ -268,7 +282,17 @@ class ClaimAttempt:
     def take(self) -> Claim | None:
         """Claim the next entry after the condition held. Return None if there is none. Do not wait."""
         wanted, lease_us = self._wanted, to_us(self._lease_s)
-        work = partial(claiming.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
+        claim = partial(claiming.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
+        schemas = self.session.owner.entry_schemas
+
+        def claim_readable(writer: Writer) -> Found | None:
+            found = claim(writer)
+            if found is not None and schemas.of(found.event.key) is not None:
+                value = reading.read_value(writer.batch.workspace(writer.board, []), found.event)
+                schemas.shown_of(found.event, value)  # It raises if this code cannot read the value.
+            return found
+
+        work = claim if schemas is None else claim_readable
         found = _commit(self.session, self._agent, work)
         if found is None:
             return None

@@ -104,6 +104,11 @@ def diff(a: Checkpoint | None, b: Checkpoint | None) -> Diff:
     return Diff(_state_of(a), _state_of(b))
 
 
+def value_changes(old: Any, new: Any) -> Iterator[Change]:
+    """Yield the changes from one plain value to another."""
+    return _compare_values(old, new, ())
+
+
 def _state_of(side: Any) -> MapView:
     if side is None:
         return EMPTY_STATE

@@ -75,6 +75,8 @@ class Entry(_Facts):
     """The reason for a `fail` or `dead`; otherwise None."""
     ready: datetime | None = None
     """The time from which the entry may be claimed, which may be past; None if there was no delay."""
+    schema_version: int = 1
+    """The version of the schema with which the value was written."""
 
     def _get_missing(self, name: str) -> Any:
         """Compute an attribute on first access, store it, and return it."""
@@ -140,6 +142,7 @@ _FROM_FACTS: dict[str, Callable[[EntryFacts], Any]] = {
     "attempts": lambda fact: fact.attempts,
     "kind": lambda fact: _KINDS[fact.act],
     "error": lambda _fact: None,
+    "schema_version": lambda _fact: 1,
     "ready": lambda fact: to_datetime(fact.ready_us) if fact.ready_us else None,
 }
 _VALUE: Any = Entry.__dict__["value"]
@@ -156,13 +159,14 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
 def entries_of(session: Session, records: Records, *, with_values: bool = True, raises: bool = False) -> list[Entry]:
     """Convert records to entries, with or without values.
 
-    If a check of a guard refuses the read of a value, raise CheckError if `raises`, or else use a placeholder.
+    If a check of a guard refuses the read of a value, raise CheckError if `raises`, or else use a placeholder. A value
+    whose key has a declared schema is converted to the declared version; see `EntrySchemas.shown` for the errors.
     """
     rows, facts, data, others = records
     items = [data[fact[2] : fact[3]] for fact in facts if fact[0] and not fact[12]] if with_values else []
     values = iter((cbor.decode(items[0]),) if len(items) == 1 else cbor.decode_all(items) if items else ())
     entries: list[Entry] = []
-    guard = session.owner.guard
+    guard, schemas = session.owner.guard, session.owner.entry_schemas
     checks = None if guard is None or not with_values else guard.on_read
     for (key, _place), fact in zip(rows, facts, strict=True):
         if fact[0]:
@@ -172,11 +176,12 @@ def entries_of(session: Session, records: Records, *, with_values: bool = True, 
             _set_version(entry, fact[11])
             _set_agent(entry, None if fact[1] == NO_AGENT else data[fact[1] : fact[2]].decode())
             if with_values:
-                _set_value(entry, _read_root(session, fact, data) if fact[12] else next(values))
+                value = _read_root(session, fact, data) if fact[12] else next(values)
+                _set_value(entry, value if schemas is None else schemas.shown(key, None, value))
                 if checks is not None:
                     _check(checks, entry, raises=raises)
         else:
-            entry = entry_of(session, others[len(entries)], raises=raises)
+            entry = entry_of(session, others[len(entries)], with_value=with_values, raises=raises)
             if not with_values:
                 _VALUE.__delete__(entry)
         entries.append(entry)
@@ -203,8 +208,14 @@ def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
 
 
 def value_of(session: Session, event: EntryEvent) -> Any:
-    """Return the value of a record as the checks let it be seen, or a placeholder if a check refuses the read."""
+    """Return the value of a record in the declared version, as the checks let it be seen.
+
+    It is a placeholder if a check refuses the read. See `EntrySchemas.shown` for the errors of a schema.
+    """
     value = reading.read_value(session.workspace(), event)
+    schemas = session.owner.entry_schemas
+    if schemas is not None:
+        value = schemas.shown_of(event, value)
     guard = session.owner.guard
     if guard is None or guard.on_read is None:
         return value
@@ -219,15 +230,17 @@ def with_quarantined(entry: Entry) -> Entry:
     return entry if value is entry.value else replace(entry, value=value)
 
 
-def entry_of(session: Session, found: Found, item: bytes | None = None, *, raises: bool = False) -> Entry:
+def entry_of(
+    session: Session, found: Found, item: bytes | None = None, *, with_value: bool = True, raises: bool = False
+) -> Entry:
     """Convert a record to an entry. `item` is the encoded value, or None if the value must be read.
 
-    `raises` is as for `entries_of`.
+    Without `with_value`, the value is None. `raises` is as for `entries_of`.
     """
-    guard = session.owner.guard
-    checks = None if guard is None else guard.on_read
+    guard, schemas = session.owner.guard, session.owner.entry_schemas
+    checks = None if guard is None or not with_value else guard.on_read
     event = found.event
-    if item is not None and event.claim is None and event.error is None:
+    if item is not None and event.claim is None and event.error is None and event.schema is None:
         rank, ready_us, attempts = event.order or (RANK, 0, 0)
         entry = _new_entry(Entry)
         times_us = (found.time_us, event.created_us, event.expires_us)
@@ -239,10 +252,14 @@ def entry_of(session: Session, found: Found, item: bytes | None = None, *, raise
         return entry if checks is None else _check(checks, entry, raises=raises)
     claim = found.claim
     rank = event.order[0] if event.order else RANK
+    value = None
+    if with_value:
+        value = reading.read_value(session.workspace(), event) if item is None else cbor.decode(item)
+        value = value if schemas is None else schemas.shown_of(event, value)
     info = None if claim is None else ClaimInfo(claim.token, _claimer(session, found), to_datetime(claim.until_us))
     entry = Entry(
         event.key,
-        reading.read_value(session.workspace(), event) if item is None else cbor.decode(item),
+        value,
         found.lsn,
         to_datetime(event.created_us or found.time_us),
         event.agent,
@@ -254,6 +271,7 @@ def entry_of(session: Session, found: Found, item: bytes | None = None, *, raise
         _KINDS[event.act],
         event.error,
         to_datetime(found.ready_us) if found.ready_us else None,
+        1 if event.schema is None else event.schema[1],
     )
     return entry if checks is None else _check(checks, entry, raises=raises)
 

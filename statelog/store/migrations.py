@@ -39,12 +39,12 @@ _GROUP_THREADS_MAX = 64
 _GROUP_SIZE_BYTES_MAX = 256 * 1024
 """The maximum size of the new nodes of one transaction, so that the WAL can have it."""
 
-_DIFFERENCES_MAX = 20
+DIFFERENCES_MAX = 20
 
 _OWN_IDS = "statelog:"
 """The prefix of the ids of the library's own threads: of the board, of leases, of streams of durable runs."""
 
-_OF_THE_STORE = (
+STORE_ERRORS = (
     AccessError,
     ClosedError,
     FencedError,
@@ -53,37 +53,44 @@ _OF_THE_STORE = (
     StorageError,
     StoreFullError,
 )
-"""Errors that every thread would meet. They end the migration."""
+"""Errors that every thread and every entry would meet. They end the migration."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationFailure:
-    """A thread that could not be migrated, and was left as it is."""
+    """A thread or an entry that could not be migrated, and was left as it is."""
 
-    thread: str
+    thread: str | None
+    """None of an entry."""
     kind: str
     """The name of the error's class."""
     reason: str
     """The message of the error."""
+    key: str | None = None
+    """The key of an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationDifference:
-    """A change that the migration of a branch makes."""
+    """A change that the migration of a branch or of an entry makes."""
 
-    thread: str
-    branch: str
+    thread: str | None
+    branch: str | None
+    """None of an entry, as is `thread`."""
     change: Change
+    key: str | None = None
+    """The key of an entry."""
 
 
 @dataclass(slots=True)
 class MigrationReport:
-    """The result of `Store.migrate`. Each matching thread counts once.
+    """The result of `Store.migrate` or `Board.migrate`. Each matching thread or entry counts once.
 
     Attributes:
-        migrated: the number of threads of which a branch was migrated; with `dry_run`, of those that would be.
-        skipped: the number of threads that had nothing to migrate.
-        failed: threads that were left as they are, each with the reason.
+        migrated: the number of threads of which a branch was migrated, or of migrated entries; with `dry_run`, of those
+            that would be.
+        skipped: the number of threads or entries that had nothing to migrate.
+        failed: threads or entries that were left as they are, each with the reason.
         differences: with `dry_run`, the first changes.
     """
 
@@ -172,7 +179,7 @@ class _Migration:
             size = sum(migrate_ahead(self._session, thread_id, event, schema) for event in heads.values())
             if self._is_dry:
                 self._compare(threads)
-        except _OF_THE_STORE:
+        except STORE_ERRORS:
             raise
         except StatelogError as error:
             self._fail(thread_id, error)
@@ -189,9 +196,9 @@ class _Migration:
         differences = self._report.differences
         for each in threads:
             head = each.head
-            if head is not None and len(differences) < _DIFFERENCES_MAX:
+            if head is not None and len(differences) < DIFFERENCES_MAX:
                 found = Diff(head.stored, head._read_state()).changes  # noqa: SLF001 - `state`, past its types
-                room = _DIFFERENCES_MAX - len(differences)
+                room = DIFFERENCES_MAX - len(differences)
                 differences += [MigrationDifference(each.id, each.branch, change) for change in found[:room]]
 
     def _commit_group(self) -> None:
@@ -201,13 +208,13 @@ class _Migration:
             return
         try:
             self._count(self._commit(group))
-        except _OF_THE_STORE:
+        except STORE_ERRORS:
             raise
         except StatelogError:
             for each in group:
                 try:
                     self._count(self._commit([each]))
-                except _OF_THE_STORE:
+                except STORE_ERRORS:
                     raise
                 except StatelogError as error:
                     self._fail(each[0].id, error)

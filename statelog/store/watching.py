@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.board import reading
 from statelog.board.following import before, check_cursor, check_kept, check_life, cursor_at, last_lost
+from statelog.errors import SchemaError
 from statelog.log.kinds.entries import GOES, Act
 from statelog.log.times import to_datetime
 from statelog.store.dispatching import Subscription, dispatcher_of
@@ -96,6 +97,7 @@ class Watch:
         self._heard_s = self._said_s = monotonic()
         self._given = 0
         self._is_closed = False
+        self._failure: SchemaError | None = None
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -122,6 +124,9 @@ class Watch:
 
     def poll(self) -> tuple[list[Event] | None, float]:
         """Return the available events, or None if there will be no more. Also return how long there may be none."""
+        if self._failure is not None:
+            self.close()
+            raise self._failure
         subscription = self._subscription
         subscription.at = max(subscription.at, subscription.taken)
         if not self._follows:
@@ -180,7 +185,16 @@ class Watch:
         events = []
         for at, each in enumerate(wanted):
             more = at + 1 < len(wanted) and wanted[at + 1].commit == each.commit
-            events.append(self._event(each, first.get(each.found.event.key, each), more=more))
+            try:
+                events.append(self._event(each, first.get(each.found.event.key, each), more=more))
+            except SchemaError as error:  # The caller gets the events before it first.
+                facts = {**error.facts, "version": each.found.lsn}
+                self._failure = type(error)(error.message, **facts)
+                self._failure.__cause__ = error.__cause__
+                break
+        if self._failure is not None and not events:
+            self.close()
+            raise self._failure
         return events
 
     def _is_wanted(self, happened: Happened) -> bool:

@@ -314,6 +314,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "priority": entry.priority,
         "attempts": entry.attempts,
         "error": entry.error,
+        "schema_version": entry.schema_version,
         "claim": claim and {"token": claim.token, "holder": claim.holder, **_times(claim, "expires")},
         **_times(entry, "created", "time", "expires", "ready"),
     }

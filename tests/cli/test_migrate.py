@@ -78,3 +78,22 @@ def test_what_is_no_schema_is_told(run, filled, schema, told):
     answer = run("migrate", path, schema.format(module))
     assert answer.code == 2
     assert told in answer.err.replace("\n", " ")
+
+
+def test_entries_are_migrated_instead_of_threads(run, filled):
+    path, module = filled
+    with statelog.open(path) as store:
+        for number in range(2):
+            store.board().set(f"chats/{number}", {"notes": ["tea"]})
+    answer = run("migrate", path, f"{module}:chat", "--entries", "chats/*", "--dry-run")
+    assert answer.out.splitlines()[0] == "chats/0: added memories: ['tea']"
+    assert "chats/0: KeyError" in run("migrate", path, f"{module}:broken", "--entries", "chats/*").out.replace(
+        "MigrationError: entry 'chats/0': schema 'chat': the step from version 1 to 2 has failed: ", ""
+    )
+    answer = run("migrate", path, f"{module}:chat", "--entries", "chats/*")
+    assert (answer.code, answer.out) == (0, "2 entries migrated to version 2 of chat, 0 skipped, 0 entries failed\n")
+    with statelog.open(path) as store:
+        assert store.board().get("chats/1").value == {"memories": ["tea"]}
+        assert store.thread("chat-1").head.schema_version == 1
+    assert run("board", "get", path, "chats/1", "--json").document["schema_version"] == 2
+    assert run("migrate", path, f"{module}:chat", "--entries", "chats/*", "--threads", "*").code == 2

@@ -1,4 +1,4 @@
-"""SIGKILL in a migration: each thread is as before or migrated as a whole, and the next migration does the rest."""
+"""SIGKILL in a migration: each thread or entry is as before or migrated whole, and the next migration does the rest."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ def states_of(store):
     }
 
 
+def kill_at(point, occurrence, work, path):
+    """Do some work in a process that is killed at a fault point, unless the work does not reach it."""
+    environment = {**os.environ, "STATELOG_FAULT": f"{point}:{occurrence}:kill"}
+    child = Born(job_of(work, (str(path),)), environment)
+    try:
+        _out, words = child.communicate(TIMEOUT_S)
+    finally:
+        child.close()
+    assert child.returncode in (0, -9), words.decode()
+    assert child.returncode == -9 or point in {"commit.between_works", "journal.after_flush"}
+
+
 @pytest.mark.parametrize(
     ("point", "occurrence"),
     [
@@ -56,14 +68,7 @@ def states_of(store):
 )
 def test_a_kill_leaves_whole_threads_and_the_next_migration_does_the_rest(built, never_killed, path, point, occurrence):
     shutil.copy(built, path)
-    environment = {**os.environ, "STATELOG_FAULT": f"{point}:{occurrence}:kill"}
-    child = Born(job_of(versioned_threads.migrate, (str(path),)), environment)
-    try:
-        _out, words = child.communicate(TIMEOUT_S)
-    finally:
-        child.close()
-    assert child.returncode in (0, -9), words.decode()
-    assert child.returncode == -9 or point in {"commit.between_works", "journal.after_flush"}
+    kill_at(point, occurrence, versioned_threads.migrate, path)
     with statelog.open(path) as store:
         assert store.verify().ok
         found = states_of(store)
@@ -72,3 +77,26 @@ def test_a_kill_leaves_whole_threads_and_the_next_migration_does_the_rest(built,
     with statelog.open(path) as store:
         assert states_of(store) == never_killed
         assert all(info.versions == 4 for info in store.threads())  # none was migrated twice
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param(point, marks=[] if number in (0, len(POINTS_PASSED) // 2) else pytest.mark.soak)
+        for number, point in enumerate(POINTS_PASSED)
+    ],
+)
+def test_a_kill_leaves_whole_entries_and_the_next_migration_does_the_rest(path, point):
+    versioned_threads.build_entries(path)
+    kill_at(point, 2, versioned_threads.migrate_entries, path)
+    expected = [{"memories": ["a" * 50], "count": number, "size": 1} for number in range(versioned_threads.ENTRIES)]
+    with statelog.open(path) as store:
+        assert store.verify().ok
+        for entry in store.board().list():
+            assert ("size" in entry.value) == (entry.schema_version == 3)
+    versioned_threads.migrate_entries(path)
+    with statelog.open(path) as store:
+        assert [entry.value for entry in store.board().list()] == expected
+        assert {len(store.board().history(entry.key)) for entry in store.board().list()} == {
+            2
+        }  # none was migrated twice

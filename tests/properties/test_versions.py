@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import statelog
-from statelog import versioned
+from statelog import reducers, versioned
 from statelog.errors import MigrationError
 
 NAMES = "abcde"
@@ -112,3 +112,45 @@ def check(store, schema, branch, expected):
     if not report.failed:  # The other branch may not fit.
         migrated = store.thread("migrate", branch=branch).head
         assert (migrated.state_digest, migrated.schema_version) == (made.state_digest, schema.version)
+
+
+WAYS = [f"tasks/{way}" for way in ("read", "update", "migrate", "claim", "rollback")]
+
+
+@given(st.lists(steps, max_size=5), st.integers(0, 5), states)
+def test_every_way_comes_to_the_same_value_of_an_entry(chain, older, value):
+    first = schema_of(chain[: min(older, len(chain))])
+    schema = schema_of(chain)
+    expected = plain(chain, value, first.version)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        statelog.open(Path(folder) / "a.state", durability="interval") as store,
+    ):
+        writer = store.board()
+        writer.schema("tasks/*", first)
+        for key in WAYS:
+            writer.set(key, value)
+        before = store.last_lsn
+        with statelog.open(store.path, durability="interval") as newer:
+            board = newer.board()
+            board.schema("tasks/*", schema)
+            if expected is None:
+                report = board.migrate()
+                assert {each.kind for each in report.failed} == {MigrationError.__name__}
+                assert (report.migrated, newer.last_lsn) == (0, before)
+                return
+            assert board.migrate("tasks/migrate").failed == []
+            board.update("tasks/update", reducers.merge, {})
+            board.claim("tasks/claim").release()
+            board.delete("tasks/rollback")
+            board.rollback("tasks/rollback", to=before)
+            assert [entry.value for entry in board.list("tasks/*")] == [expected] * len(WAYS)
+            assert [entry.value for entry in (board.history(key)[-1] for key in WAYS)] == [expected] * len(WAYS)
+            assert newer.verify().problems == []
+        with statelog.open(store.path, durability="interval") as without:  # shows what is stored
+            entries = {entry.key: entry for entry in without.board().list("tasks/*")}
+        for way, entry in entries.items():
+            is_new = way in ("tasks/update", "tasks/migrate")
+            assert (entry.value, entry.schema_version) == (
+                (expected, schema.version) if is_new else (value, first.version)
+            )

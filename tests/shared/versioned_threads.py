@@ -1,14 +1,14 @@
-"""Threads of schema version 1 and their migration to version 3, for tests that kill it."""
+"""Threads and entries of schema version 1 and their migration to version 3, for tests that kill it."""
 
 from __future__ import annotations
 
 import statelog
 from statelog import reducers, versioned
-from statelog.store import migrations
+from statelog.store import entry_migrations, migrations
 
-THREADS = 9
+THREADS = ENTRIES = 9
 _GROUP_THREADS = 4
-"""Threads that one transaction migrates: there are three of them."""
+"""Threads or entries that one transaction migrates: there are three of them."""
 
 
 def schema_of_version_3():
@@ -33,3 +33,18 @@ def migrate(path):
     migrations._GROUP_THREADS_MAX = _GROUP_THREADS
     with statelog.open(path) as store:
         store.migrate(schema_of_version_3(), threads="chat-*")
+
+
+def build_entries(path):
+    """Make the entries."""
+    with statelog.open(path) as store, store.transaction() as tx:
+        for number in range(ENTRIES):
+            tx.board().set(f"tasks/{number}", {"notes": ["a" * 50], "count": number})
+
+
+def migrate_entries(path):
+    """Migrate all entries."""
+    entry_migrations._GROUP_ENTRIES_MAX = _GROUP_THREADS
+    with statelog.open(path) as store:
+        store.board().schema("tasks/*", schema_of_version_3())
+        store.board().migrate()

@@ -131,7 +131,7 @@ def test_dry_run_writes_nothing_and_shows_the_first_differences(store):
     report = store.migrate(second(), threads="chat-*", dry_run=True)
     assert store.last_lsn == before
     assert report.migrated == 100
-    assert len(report.differences) == migrations._DIFFERENCES_MAX
+    assert len(report.differences) == migrations.DIFFERENCES_MAX
     first = report.differences[0]
     assert (first.thread, first.branch, first.change.path, first.change.kind) == (
         "chat-0",

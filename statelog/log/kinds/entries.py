@@ -12,6 +12,7 @@ from statelog.format.fields import (
     CLAIM,
     DIGESTS,
     ENTRY_KEY,
+    ENTRY_SCHEMA,
     ERROR,
     NAME,
     ORDER,
@@ -106,6 +107,8 @@ class EntryEvent(NamedTuple):
     error: str | None
     """Reason of the act, if it has one."""
     borrowed: list[bytes]
+    schema: list[Any] | None = None
+    """Name and version of the schema of the value, None for version 1."""
 
     @property
     def is_there(self) -> bool:
@@ -216,7 +219,8 @@ def _describe(_view: View, event: EntryEvent) -> dict[str, Any]:
         return {"act": "lease" if event.act == Act.CLAIM else act, "lease": event.key[1:], **agent}
     token = {} if event.claim is None else {"token": event.claim[0] or None}
     error = {} if event.error is None else {"error": event.error}
-    return {"act": act, "key": event.key, **agent, "before": event.before or None, **token, **error}
+    schema = {} if event.schema is None else {"schema": "{}:{}".format(*event.schema)}
+    return {"act": act, "key": event.key, **agent, "before": event.before or None, **token, **error, **schema}
 
 
 def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
@@ -233,6 +237,8 @@ def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
     is_free = before.tag == NO_TAG if is_known else not event.before
     if (event.act in (Act.CLAIM, Act.RENEW)) > (event.claim is not None) or (event.act == Act.RENEW and is_free):
         refuse(lsn, f"{event.key!r} is claimed, and nobody has the claim")
+    if event.schema is not None and (is_lease(event.key) or not event.is_there):
+        refuse(lsn, f"{event.key!r} has a schema version and no value")
     if is_lease(event.key):
         if event.act not in (Act.CLAIM, Act.RENEW, Act.RELEASE) or event.root_digest is not None:
             refuse(lsn, f"lease {event.key[1:]!r} is treated as an entry")
@@ -278,16 +284,16 @@ def records_of(view: View, board: int, after: int = 0) -> Iterator[int]:
             yield keys.decode_event_lsn(key)
 
 
+_BODY = (
+    *(THREAD, ACT, ENTRY_KEY, optional(NAME), RECORD_LSN, TIME_US, TIME_US, *ROOT),
+    *(optional(ORDER), optional(CLAIM), optional(ERROR), DIGESTS),
+)
+
 ENTRY_KIND = Kind(
     type=TYPE_ENTRY,
     name="entry",
     event=EntryEvent,
-    bodies=(
-        (
-            *(THREAD, ACT, ENTRY_KEY, optional(NAME), RECORD_LSN, TIME_US, TIME_US, *ROOT),
-            *(optional(ORDER), optional(CLAIM), optional(ERROR), DIGESTS),
-        ),
-    ),
+    bodies=(_BODY, (*_BODY, ENTRY_SCHEMA)),
     apply=_apply,
     describe=_describe,
     check=_check,

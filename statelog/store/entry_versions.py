@@ -1,0 +1,243 @@
+"""Schema versions of entries: values of older versions as values of the declared version, in reads and in writes."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from statelog.board import entry_writer
+from statelog.board.names import RESERVED
+from statelog.board.reading import VALUE
+from statelog.errors import MigrationError, MissingMigrationError, SchemaError, SchemaVersionError, StatelogError
+from statelog.format import cbor
+from statelog.format.quarantined import Quarantined
+from statelog.log.kinds.entries import Act
+from statelog.reducers import Overwrite
+from statelog.schema import normalise_update
+from statelog.tree.value import encode_slot, read_item
+
+if TYPE_CHECKING:
+    from statelog.board.entry_writer import Kept, Value
+    from statelog.board.names import Pattern
+    from statelog.board.reading import Found
+    from statelog.log.kinds.entries import EntryEvent
+    from statelog.log.step import Redact, Write
+    from statelog.schema import Schema
+    from statelog.schema.versions import Versioned
+    from statelog.tree.node import Slot, Workspace
+
+
+class EntrySchemas:
+    """The schemas that are declared for entries of one open store. Several OS threads may use it."""
+
+    def __init__(self) -> None:
+        self._declared: tuple[tuple[Pattern, Versioned[Any, Any]], ...] = ()
+        """The pattern with the longest beginning without wildcards first."""
+        self._lock = threading.Lock()
+
+    def declare(self, pattern: Pattern, schema: Versioned[Any, Any]) -> None:
+        """Declare the schema of the keys that match a pattern, in place of an earlier one of the same pattern."""
+        with self._lock:
+            declared = [each for each in self._declared if each[0].text != pattern.text]
+            declared.append((pattern, schema))
+            declared.sort(key=lambda each: (len(each[0].prefix), len(each[0].text)), reverse=True)
+            self._declared = tuple(declared)
+
+    def of(self, key: str) -> Versioned[Any, Any] | None:
+        """Return the schema that is declared for a key, or None."""
+        if not key.startswith(RESERVED):
+            for pattern, schema in self._declared:
+                if pattern.fits(key):
+                    return schema
+        return None
+
+    def checked(self, key: str, value: Any, *, replaces: bool) -> tuple[Versioned[Any, Any] | None, Any]:
+        """Return the schema that is declared for a key, and a value to write there.
+
+        A value that replaces the whole value is validated by the schema. Raises the errors of `declared_value`.
+        """
+        schema = self.of(key)
+        return schema, value if schema is None or not replaces else declared_value(schema, value)
+
+    def shown(self, key: str, label: list[Any] | None, value: Any) -> Any:
+        """Return a stored value as a value of the declared version.
+
+        Args:
+            key: the key of the entry.
+            label: name and version of the stored value's schema, or None for version 1.
+            value: the stored value.
+
+        Raises:
+            SchemaVersionError, MissingMigrationError, MigrationError, SchemaError: as named. Facts: also key.
+        """
+        schema = self.of(key)
+        if schema is None or type(value) is Quarantined:
+            return value
+        stored = stored_version(schema, key, label)
+        return value if stored == schema.version else cbor.decode(upgraded_item(schema, key, value, stored))
+
+    def shown_of(self, event: EntryEvent, value: Any) -> Any:
+        """Return the value of a record as `shown` does. A record that ends an entry has no value of its schema."""
+        is_result = event.root_digest is None or event.act == Act.COMPLETE
+        return value if is_result else self.shown(event.key, event.schema, value)
+
+
+def label_of(schema: Versioned[Any, Any]) -> list[Any] | None:
+    """Return what a record says of the schema of its value: name and version, None for version 1."""
+    return None if schema.version == 1 else [schema.name, schema.version]
+
+
+def stored_version(schema: Versioned[Any, Any], key: str, label: list[Any] | None) -> int:
+    """Return the version of a stored value.
+
+    Raises:
+        SchemaError: the value has another schema. SchemaVersionError: it has a newer version than the declared one.
+    """
+    if label is None:
+        return 1
+    name, version = label
+    if name != schema.name:
+        message = f"the value of entry {key!r} has schema {name!r}, and this code declares schema {schema.name!r}"
+        raise SchemaError(message, key=key, stored=name, given=schema.name)
+    if version > schema.version:
+        raise newer_error(key, version, schema.version, schema.name)
+    return int(version)
+
+
+def newer_error(key: str, stored: int, declared: int, name: str | None = None) -> SchemaVersionError:
+    """Return the error for an entry of a newer version than the declared one. `name` is that of the declared schema."""
+    what = "no schema for it" if name is None else f"version {declared} of schema {name!r}"
+    message = f"the value of entry {key!r} has schema version {stored}, and this code declares {what}: upgrade the code"
+    return SchemaVersionError(message, key=key, stored=stored, declared=declared)
+
+
+def upgraded_item(schema: Versioned[Any, Any], key: str, value: Any, stored: int) -> bytes:
+    """Return the encoded value of the declared version that the steps make of a stored value.
+
+    Raises:
+        MissingMigrationError: a step is not registered. MigrationError: a step has failed, or the value before or after
+            the steps is not a value of its version.
+    """
+    facts = {"key": key, "schema": schema.name, "stored": stored, "declared": schema.version}
+    if type(value) is not dict or not all(type(name) is str for name in value):
+        message = f"schema {schema.name!r}: the value of entry {key!r} is not a dict of fields: {value!r:.80}"
+        raise MigrationError(message, **facts)
+    try:
+        made = schema.upgraded(value, stored)
+    except (MissingMigrationError, MigrationError) as error:
+        raise type(error)(f"entry {key!r}: {error.message}", **{**error.facts, "key": key}) from error.__cause__
+    try:
+        return cbor.encode(_checked(schema.schema, made), path=key)
+    except StatelogError as error:
+        message = (
+            f"schema {schema.name!r}: what the steps have made of entry {key!r} is not a value of version"
+            f" {schema.version}: {error.message}"
+        )
+        raise MigrationError(message, **{**error.facts, **facts}) from error
+
+
+def declared_value(schema: Versioned[Any, Any], value: Any) -> Any:
+    """Return a value that a caller writes, validated by the fields of the declared version.
+
+    Raises:
+        UsageError: it is neither a dict of fields nor an object of a class with fields. ChannelError: a field is not
+            declared. ValidationError: a field has a value that the schema refuses.
+    """
+    return _checked(schema.schema, schema.schema.by_channel(normalise_update(value)))
+
+
+def _checked(schema: Schema, fields: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in fields.items():
+        if type(value) is Quarantined:  # Its type is hidden.
+            made[name] = value
+            continue
+        checked = schema.validate_write(name, Overwrite(value))
+        made[name] = checked.value if isinstance(checked, Overwrite) else checked
+    return made
+
+
+def versioned_write(
+    schema: Versioned[Any, Any] | None, key: str, found: Found | None, kept: Kept, value: Value, *, replaces: bool
+) -> tuple[Kept, Value]:
+    """Return the fields and the write of an entry that has a schema, within a commit.
+
+    Args:
+        schema: the schema that is declared for the key, or None.
+        key: the key of the entry.
+        found: the entry, or None if it does not exist.
+        kept: the other fields of the entry.
+        value: the write, which has passed the guard.
+        replaces: whether the write replaces the whole value.
+
+    Raises:
+        SchemaVersionError: the entry has a newer version than the declared one, or no schema is declared.
+        SchemaError: the entry has another schema.
+    """
+    check_replaced(schema, found)
+    if schema is None:
+        return kept, value
+    stored = stored_version(schema, key, None if found is None else found.event.schema)
+    kept = kept._replace(schema=label_of(schema))
+    return kept, value if replaces else entry_writer.prepare(_UpgradingWrite(schema, key, stored, value.write))
+
+
+def check_replaced(schema: Versioned[Any, Any] | None, found: Found | None) -> None:
+    """Check that a value may replace that of an entry, if there is one. Raises as `versioned_write`."""
+    if found is not None and found.event.schema is not None:
+        if schema is None:
+            raise newer_error(found.event.key, found.event.schema[1], 1)
+        stored_version(schema, found.event.key, found.event.schema)
+
+
+def upgrade_of(schema: Versioned[Any, Any], found: Found) -> tuple[Kept, Value]:
+    """Return the fields and the write that bring an entry to the declared version. Raises as `versioned_write`."""
+    key = found.event.key
+    stored = stored_version(schema, key, found.event.schema)
+    kept = entry_writer.kept_of(found)._replace(schema=label_of(schema))
+    return kept, entry_writer.prepare(_UpgradingWrite(schema, key, stored, None))
+
+
+class _UpgradingWrite:
+    """A write to an entry that may have an older version: its value is brought to the declared version first."""
+
+    operation: ClassVar[None] = None
+    payload: ClassVar[None] = None
+    parameter: ClassVar[str] = ""
+    channel: ClassVar[str] = VALUE
+
+    def __init__(
+        self,
+        schema: Versioned[Any, Any],
+        key: str,
+        stored: int,
+        write: Write | None,
+        redact: Redact | None = None,
+    ) -> None:
+        self.spec = "migration" if write is None else write.spec
+        self._schema = schema
+        self._key = key
+        self._stored = stored
+        self._write = write
+        self._redact = redact
+
+    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
+        """Return the new value.
+
+        Raises:
+            MissingMigrationError, MigrationError: the value cannot be brought to the declared version.
+            ChannelError, ValidationError: after the write, it is not a value of the declared version.
+        """
+        if current is not None and self._stored != self._schema.version:
+            item = upgraded_item(self._schema, self._key, cbor.decode(read_item(workspace, current)), self._stored)
+            current = encode_slot(workspace, item if self._redact is None else self._redact(item, VALUE), top=True)
+        if self._write is None:
+            return current
+        merged = self._write.merge(workspace, current, identities)
+        assert merged is not None
+        declared_value(self._schema, cbor.decode(read_item(workspace, merged)))
+        return merged
+
+    def redacted(self, redact: Redact) -> _UpgradingWrite:
+        """Return the write, which passes the migrated value to `redact`. What it merges was checked before."""
+        return _UpgradingWrite(self._schema, self._key, self._stored, self._write, redact)
