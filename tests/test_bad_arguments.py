@@ -109,7 +109,7 @@ class Neither(io.RawIOBase):
 
 @pytest.mark.parametrize("threads", [None, ["t"]])
 @pytest.mark.parametrize("stream", [NULL.open("rb"), closed(), Neither(), io.StringIO(), None])
-def test_what_takes_no_bytes_is_no_target_of_an_export(refused, store, thread, stream, threads):
+def test_a_target_that_takes_no_bytes_is_refused_by_an_export(refused, store, thread, stream, threads):
     assert thread.id == "t"
     with refused(store, UsageError, argument="target") as caught:
         store.export(stream, threads=threads)
@@ -117,7 +117,7 @@ def test_what_takes_no_bytes_is_no_target_of_an_export(refused, store, thread, s
 
 
 @pytest.mark.parametrize("stream", [NULL.open("wb"), closed(), Neither(), io.StringIO("text"), None])
-def test_what_gives_no_bytes_is_no_source_of_an_import(refused, store, thread, stream):
+def test_a_source_without_bytes_is_refused_by_an_import(refused, store, thread, stream):
     assert thread.id == "t"
     with refused(store, UsageError, argument="source") as caught:
         store.import_(stream)

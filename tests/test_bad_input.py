@@ -119,7 +119,7 @@ def test_a_record_too_large(refused, store, thread, monkeypatch):
     [nested(DEPTH_MAX), {"k" * 4000: "v"}, 2**262_143, math.nan, "\U0010ffff"],
     ids=["deep", "key", "int", "nan", "text"],
 )
-def test_what_is_just_allowed_is_stored(thread, deepest):
+def test_values_at_the_limits_are_stored(thread, deepest):
     thread.commit({"any": deepest})
     assert identical(thread.state["any"], deepest)
 
@@ -171,12 +171,12 @@ def test_a_sum_beyond_the_largest_integer_names_its_channel(refused, store, thre
         thread.commit({"total": 2**262_143})
 
 
-def test_what_a_users_function_raises_comes_through(refused, store, thread):
+def test_exceptions_of_a_users_function_propagate(refused, store, thread):
     with refused(store, TypeError):
         thread.commit({"own": "text"})
 
 
-def test_what_a_users_function_returns_is_checked(refused, store):
+def test_the_result_of_a_users_function_is_checked(refused, store):
     thread = store.thread("u", schema={"own": lambda _current, _write: object()})
     thread.commit({"own": 1})
     with refused(store, ValueTypeError, path="own", type="object"):
@@ -214,7 +214,7 @@ def test_a_schema_with_other_reducers(refused, store, thread):
 
 
 @pytest.mark.parametrize("schema", [5, "text", {}, {"x": 5}, {1: reducers.add}, {"": reducers.add}, {"x": len}, int])
-def test_what_is_no_schema(refused, store, schema):
+def test_invalid_schemas_are_refused_by_the_store(refused, store, schema):
     with refused(store, SchemaError):
         store.thread("new", schema=schema)
 
@@ -223,7 +223,7 @@ def test_what_is_no_schema(refused, store, schema):
 
 
 @pytest.mark.parametrize("write", [None, 5, "text", [("any", 1)], {1: 2}, {None: 1}, dict])
-def test_what_is_no_write(refused, store, thread, write):
+def test_invalid_writes_are_refused(refused, store, thread, write):
     with refused(store, UsageError):
         thread.commit({"any": 1}, write)
 
@@ -231,7 +231,7 @@ def test_what_is_no_write(refused, store, thread, write):
 @pytest.mark.parametrize(
     ("channel", "kind"), [("", UsageError), ("\ud800", UsageError), ("c" * (NAME_SIZE_BYTES_MAX + 1), LimitError)]
 )
-def test_what_is_no_channel(refused, store, channel, kind):
+def test_invalid_channel_names_are_refused(refused, store, channel, kind):
     thread = store.thread("u")
     thread.commit({"c" * NAME_SIZE_BYTES_MAX: 1})
     with refused(store, kind):
@@ -265,7 +265,7 @@ def test_metadata_that_cannot_be(refused, store, thread, metadata, kind):
     ("thread_id", "kind"),
     [("", UsageError), (5, UsageError), (None, UsageError), ("\ud800", UsageError), ("t" * 401, LimitError)],
 )
-def test_what_is_no_thread_id(refused, store, thread_id, kind):
+def test_invalid_thread_ids_are_refused(refused, store, thread_id, kind):
     with refused(store, kind):
         store.thread(thread_id)
 
@@ -274,7 +274,7 @@ NAMES = [("", UsageError), (5, UsageError), ("\ud800", UsageError), ("n" * (NAME
 
 
 @pytest.mark.parametrize(("name", "kind"), NAMES)
-def test_what_is_no_name(refused, store, thread, name, kind):
+def test_invalid_names_are_refused_everywhere(refused, store, thread, name, kind):
     for act in (
         lambda: thread.commit({"any": 1}, id=name),
         lambda: thread.fork(name),
@@ -293,20 +293,20 @@ def test_ids_in_the_form_of_the_stores_own_are_refused(refused, store, thread, n
 
 
 @pytest.mark.parametrize("after", [-1, 1.5, "1", None, True])
-def test_what_is_no_lsn(refused, store, after):
+def test_invalid_lsns_are_refused(refused, store, after):
     with refused(store, UsageError):
         store.log(after)
 
 
 @pytest.mark.parametrize("limit", [-1, "x", 1.5, True])
-def test_what_is_no_limit(refused, store, thread, limit):
+def test_invalid_limits_of_a_history_are_refused(refused, store, thread, limit):
     with refused(store, UsageError) as caught:
         thread.history(limit=limit)
     assert repr(limit) in str(caught.value)
 
 
 @pytest.mark.parametrize("version", ["0", 0.0, False, b"0"])
-def test_what_is_no_version(refused, store, thread, version):
+def test_invalid_versions_are_refused(refused, store, thread, version):
     for act in (
         lambda: thread.history(before=version),
         lambda: thread.commit({"any": 1}, expected_version=version),
@@ -321,7 +321,7 @@ def test_what_is_no_version(refused, store, thread, version):
 @pytest.mark.parametrize("target", ["path", None, 5, io.StringIO()], ids=lambda target: type(target).__name__)
 @pytest.mark.parametrize("threads", [None, ["t"]])
 @pytest.mark.usefixtures("thread")
-def test_what_cannot_be_exported_to(refused, store, target, threads):
+def test_invalid_targets_of_an_export_are_refused(refused, store, target, threads):
     with refused(store, UsageError) as caught:
         store.export(target, threads=threads)
     assert repr(target) in str(caught.value)
@@ -329,7 +329,7 @@ def test_what_cannot_be_exported_to(refused, store, target, threads):
 
 @pytest.mark.parametrize("source", ["path", None, 5, io.StringIO("text")], ids=lambda source: type(source).__name__)
 @pytest.mark.usefixtures("thread")
-def test_what_cannot_be_imported_from(refused, store, source):
+def test_invalid_sources_of_an_import_are_refused(refused, store, source):
     with refused(store, UsageError):
         store.import_(source)
 
@@ -389,7 +389,7 @@ def test_checkpoints_that_are_not(refused, store, thread, target):
 
 
 @pytest.mark.parametrize("target", [True, 1.0, None, b"first", object()], ids=named)
-def test_what_names_no_checkpoint(refused, store, thread, target):
+def test_invalid_targets_are_refused(refused, store, thread, target):
     with refused(store, UsageError):
         thread.at(target)
     with refused(store, UsageError):

@@ -203,7 +203,7 @@ def test_the_calls_of_a_small_chat(chat, tmp_path):
         check(f"StatelogSaver.{name}", usual(counts[1:]))
 
 
-def test_a_put_of_a_small_chat_takes_what_a_task_has_written(chat, saver, monkeypatch):
+def test_a_put_of_a_small_chat_uses_the_writes_of_its_task(chat, saver, monkeypatch):
     from statelog.adapters.langgraph.saver import gathering
 
     monkeypatch.setattr(gathering, "_PATIENCE_S", 60)

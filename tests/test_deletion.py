@@ -107,7 +107,7 @@ def test_deleted_after_retention_and_rebuild(store: statelog.Store) -> None:
         thread.commit({"value": 1})
 
 
-def test_what_another_thread_borrowed_outlives_its_owner(store: statelog.Store) -> None:
+def test_borrowed_nodes_outlive_their_owner(store: statelog.Store) -> None:
     blob = bytes(range(256)) * 400
     leaf = "q" * 9000
     store.thread("owner").commit({"blob": blob, "leaf": leaf})

@@ -45,7 +45,7 @@ def test_retain_on_a_board_prunes_and_sets_a_policy(store):
 
 
 @pytest.mark.parametrize(("argument", "value"), [("as_policy", "no"), ("pinned", ["first"])])
-def test_retain_refuses_what_it_refused(store, argument, value):
+def test_retain_refuses_the_same_arguments_as_before(store, argument, value):
     with warns(), pytest.raises(UsageError) as caught:
         store.retain(**{"keep_last": 1, "as_policy": True, argument: value})
     assert caught.value.facts == {"argument": argument, "value": value}

@@ -55,7 +55,7 @@ def test_facts_are_attributes_and_survive_copies_and_pickles(kind):
         assert same.facts == {"thread": "t", "actual_version": 5}
 
 
-def test_errors_are_also_what_python_would_raise():
+def test_errors_are_also_instances_of_pythons_errors():
     assert issubclass(errors.NotFoundError, LookupError)
     assert issubclass(errors.ReducerTypeError, TypeError)
     assert issubclass(errors.ValueTypeError, TypeError)

@@ -55,7 +55,7 @@ def test_the_face_is_pinned():
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_all_says_what_is_public(name):
+def test_all_lists_the_public_names(name):
     module = importlib.import_module(name)
     names = getattr(module, "__all__", None)
     if names is None:
@@ -66,7 +66,7 @@ def test_all_says_what_is_public(name):
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_dir_of_a_public_module_shows_what_is_public(name):
+def test_dir_of_a_public_module_lists_the_public_names(name):
     if name == "statelog.otel":
         pytest.importorskip("opentelemetry")
     module = importlib.import_module(name)
@@ -138,7 +138,7 @@ def test_a_face_imports_and_does_nothing_else(name):
 
 
 @pytest.mark.parametrize("name", statelog.__all__)
-def test_what_is_public_is_documented(name):
+def test_public_names_are_documented(name):
     thing = getattr(statelog, name)
     assert inspect.getdoc(thing)
     if inspect.isclass(thing):
@@ -164,7 +164,7 @@ OLD = {"store": {"retain", "fence"}, "board": {"retain"}}
 """Old names, which warn: tests/test_deprecated.py."""
 
 
-def test_what_users_hold_shows_what_users_use(tmp_path):
+def test_dir_of_users_objects_shows_public_names(tmp_path):
     with statelog.open(tmp_path / "a.state") as store, store.snapshot() as snapshot, store.transaction() as transaction:
         held = {
             "store": store,
@@ -181,7 +181,7 @@ def test_what_users_hold_shows_what_users_use(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "kind"), [("store", statelog.Store), ("thread", statelog.Thread)])
-def test_what_users_see_is_documented(name, kind):
+def test_everything_that_users_see_is_documented(name, kind):
     documents = {each: inspect.getdoc(getattr(kind, each)) for each in NAMES[name].split()}
     assert [each for each, document in documents.items() if not document or "(internal)" in document] == []
 
@@ -215,7 +215,7 @@ def test_importing_statelog_loads_no_optional_package_and_no_command_line():
 
 
 @pytest.mark.slow
-def test_what_needs_hypothesis_says_what_to_install():
+def test_names_that_need_hypothesis_report_the_package_to_install():
     done = run("import sys; sys.modules['hypothesis'] = None; from statelog.testing import histories")
     assert done.returncode != 0
     assert "statelog.testing.histories needs Hypothesis: pip install 'statelog[test]'" in done.stderr

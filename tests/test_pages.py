@@ -84,7 +84,7 @@ def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path, searc
 
 
 @pytest.mark.slow
-def test_what_readme_prints_is_what_it_shows(tmp_path: Path) -> None:
+def test_the_readme_prints_the_output_that_it_shows(tmp_path: Path) -> None:
     """The loop that is killed, and its output below it."""
     text = README.read_text(encoding="utf-8")
     code, shown = re.findall(r"```sh\n(cat > loop\.py.*?)```.*?```text\n(.*?)```", text, flags=re.DOTALL)[0]
@@ -115,7 +115,7 @@ PRINTS = re.compile(r"^```python\n((?:(?!```).)*)^```\n\n```text\n((?:(?!```).)*
         ("search/GUIDE.md", 1),
     ],
 )
-def test_what_some_pages_print_is_what_they_show(name: str, least: int, tmp_path: Path) -> None:
+def test_some_pages_print_the_output_that_they_show(name: str, least: int, tmp_path: Path) -> None:
     if (framework := FRAMEWORKS.get(Path(name).parent.name)) is not None:
         pytest.importorskip(framework)
     examples = PRINTS.findall((ROOT / "statelog" / name).read_text(encoding="utf-8"))

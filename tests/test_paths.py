@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", [str, Path])
-def test_what_is_no_path_is_refused_with_what_to_do(folder, name, kind):
+def test_invalid_paths_are_refused_with_advice(folder, name, kind):
     async def open_on_asyncio():
         async with aio.open(kind(name)):
             pass
@@ -153,7 +153,7 @@ def test_other_doors_raise_errors_of_ours(tmp_path):
 @pytest.mark.parametrize(
     "command", ["threads a.state", "verify a.state", "export a.state", "stat a.state", "compact a.state"]
 )
-def test_a_command_says_what_is_gone(tmp_path, command):
+def test_a_command_reports_missing_parts(tmp_path, command):
     cli = str(Path(sys.executable).with_name("statelog"))
     gone = tmp_path / "gone"
     gone.mkdir()

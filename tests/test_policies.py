@@ -116,7 +116,7 @@ def test_the_same_again_writes_nothing(checked, pattern):
         assert checked.last_lsn == last
 
 
-def test_what_a_program_sets_at_every_start_is_written_once(checked):
+def test_a_policy_that_is_set_at_every_start_is_written_once(checked):
     begin(checked, "chat-1", "job-1")
     lengths = []
     for _start in range(3):
@@ -167,7 +167,7 @@ def test_an_id_that_had_a_policy_leaves_the_file_with_its_thread(path):
     assert b"ada-lovelace" not in path.read_bytes()
 
 
-def test_what_is_only_looked_at_or_refused_does_not_begin(checked):
+def test_reads_and_refused_writes_do_not_begin_a_thread(checked):
     checked.set_retention(keep_last=10, threads="chat-1")
     thread = checked.thread("chat-1")
     for refused in (lambda: thread.fork("b"), lambda: thread.rollback(0), lambda: thread.tag("t")):
@@ -232,7 +232,7 @@ def test_a_copy_of_the_store_has_its_policies(checked, tmp_path):
         assert copy.verify().problems == []
 
 
-def test_an_imported_thread_keeps_what_it_had(checked, tmp_path):
+def test_an_imported_thread_keeps_its_contents(checked, tmp_path):
     """A copy is not trimmed because of what holds for those who begin where it goes."""
     checked.set_retention(keep_last=10, threads="chat-*")
     begin(checked, "chat-1", "job-1")
@@ -302,7 +302,7 @@ def test_retain_without_a_rule_is_content_with_a_policy_for_threads_to_come(chec
 
 
 @pytest.mark.parametrize(("pattern", "kind"), [("", UsageError), (7, UsageError), ("\ud800*", UsageError)])
-def test_what_is_no_pattern_is_refused(checked, pattern, kind):
+def test_invalid_patterns_are_refused(checked, pattern, kind):
     with pytest.raises(kind):
         checked.set_retention(keep_last=10, threads=pattern)
 

@@ -104,7 +104,7 @@ def test_no_error_of_a_fleet_shows_a_password(url, tmp_path, monkeypatch):
         {"endpoint": "http://127.0.0.1:1", "session_token": SECRET, "proxy_url": "http://u:hunter2@127.0.0.1:1"},
     ],
 )
-def test_no_error_of_a_bucket_shows_what_its_options_hide(options, tmp_path, monkeypatch):
+def test_no_error_of_a_bucket_shows_its_secret_options(options, tmp_path, monkeypatch):
     monkeypatch.setattr("statelog.fleet.buckets._RETRIES", {"max_retries": 0})
     with pytest.raises(StatelogError) as caught:
         connect("s3://bucket/agents", tmp_path, **{"access_key_id": "x", **options})
@@ -176,7 +176,7 @@ def test_names_in_facts_stay_as_they_are_for_programs_to_go_on_with():
         ("postgresql://[::1]:5432,db/agents", "postgresql://[::1]:5432,db/agents"),
     ],
 )
-def test_what_is_no_secret_is_shown(url, shown):
+def test_values_without_secrets_are_shown(url, shown):
     assert redacted_url(url) == shown
     assert redacted(f"no store at {url}: make it") == f"no store at {shown}: make it"
 
@@ -199,7 +199,7 @@ def test_the_text_of_an_outside_error_is_redacted():
     assert str(error.args) == "('GET https://u:***@host/?sig=***: 403', 7)"
 
 
-def test_an_error_shows_no_password_whoever_raises_it():
+def test_no_error_shows_a_password():
     with pytest.raises(UsageError) as caught:
         raise UsageError("not 'redis://:hunter2@host'", argument="url", value="redis://:hunter2@host")
     assert SECRET not in told(caught.value)

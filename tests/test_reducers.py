@@ -58,7 +58,7 @@ def test_a_built_in_reducer_has_the_algebra_it_declares(reducer):
     ],
     ids=lambda part: getattr(part, "spec", part),
 )
-def test_what_a_reducer_does_not_declare_does_not_hold(reducer, lacking):
+def test_undeclared_algebra_of_a_reducer_does_not_hold(reducer, lacking):
     assert not getattr(reducer, lacking)
     boast = Reducer(reducer.name, reducer.parameter, **{lacking: True})
     with pytest.raises(AssertionError, match=lacking):
@@ -122,7 +122,7 @@ def test_a_superstep_is_its_writes_one_after_the_other(shared_store, channel, da
     ],
     ids=lambda part: getattr(part, "spec", None),
 )
-def test_called_as_functions_reducers_do_what_the_engine_does(store, reducer, current, write, merged):
+def test_reducers_called_as_functions_equal_the_engine(store, reducer, current, write, merged):
     assert identical(reducer(current, write), merged)
     thread = store.thread("t", schema={"c": reducer})
     thread.commit({"c": Overwrite(current)})
@@ -189,12 +189,12 @@ def takes_keywords(*, current, write):
     ],
     ids=named,
 )
-def test_what_is_a_reducer_is_known_by_its_spec(candidate, spec):
+def test_every_reducer_is_known_by_its_spec(candidate, spec):
     assert from_annotation(candidate).spec == spec
 
 
 @pytest.mark.parametrize("candidate", [one, len, int, list, "text", 5, None, [], dir, takes_keywords])
-def test_what_is_no_reducer_is_none(candidate):
+def test_annotations_without_a_reducer_yield_none(candidate):
     assert from_annotation(candidate) is None
 
 

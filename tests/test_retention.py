@@ -126,7 +126,7 @@ def test_only_threads_of_the_pattern_are_touched(store: statelog.Store) -> None:
     assert [len(versions(store.thread(name))) for name in ("chat-1", "chat-2", "job-1")] == [1, 1, 4]
 
 
-def test_rollback_keeps_what_its_target_held(store: statelog.Store) -> None:
+def test_a_rollback_keeps_the_values_of_its_target(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     fill(thread, 10)
     wanted = thread.at(3).state.to_python()
@@ -136,7 +136,7 @@ def test_rollback_keeps_what_its_target_held(store: statelog.Store) -> None:
 
 
 @pytest.mark.slow
-def test_as_of_time_passes_over_what_is_gone(store: statelog.Store) -> None:
+def test_a_time_finds_the_last_kept_version(store: statelog.Store) -> None:
     thread = store.thread("t", schema=SCHEMA)
     fill(thread, 200)
     times = [checkpoint.time for checkpoint in thread.history()][::-1]
@@ -229,7 +229,7 @@ def test_policy_frees_nodes_that_die_late(store: statelog.Store) -> None:
 
 
 @pytest.mark.slow
-def test_file_of_a_trimmed_chat_under_a_policy_grows_by_what_the_chain_needs(store: statelog.Store) -> None:
+def test_the_file_of_a_trimmed_chat_with_a_policy_grows_only_by_its_chain(store: statelog.Store) -> None:
     """Records that shrank are put together: pages left a sixteenth full would grow the file by 1,900 bytes a turn."""
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
@@ -344,7 +344,7 @@ def test_retention_that_is_cut_short_leaves_whole_versions(store: statelog.Store
 
 
 @pytest.mark.slow
-def test_what_becomes_kept_while_a_policy_falls_behind_is_whole(store: statelog.Store) -> None:
+def test_versions_that_become_kept_while_a_policy_lags_are_whole(store: statelog.Store) -> None:
     """V1: more versions than a step may expire; some of the others are tagged, or forked from, before the next."""
     thread = store.thread("t", schema=SCHEMA)
     thread.commit({"value": 0})
@@ -414,7 +414,7 @@ def test_others_commit_between_the_transactions_of_a_retention(
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_what_is_kept_is_what_it_was(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_kept_versions_are_unchanged(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("retention") / "a.state"
     with statelog.open(path, durability="interval") as store:
         lines = [store.thread("t", schema=SCHEMA)]
@@ -472,12 +472,12 @@ def test_vacuum_without_marks_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
         {"max_age": float("inf")},
     ],
 )
-def test_retain_refuses_what_means_nothing(store: statelog.Store, options: dict[str, Any]) -> None:
+def test_retain_refuses_meaningless_arguments(store: statelog.Store, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         store.prune(**options)
 
 
-def test_what_is_not_there_cannot_be_pinned(store: statelog.Store, tmp_path: Path) -> None:
+def test_missing_checkpoints_cannot_be_pinned(store: statelog.Store, tmp_path: Path) -> None:
     thread = store.thread("t")
     expired = thread.commit({"n": 0})
     for number in range(4):

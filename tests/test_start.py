@@ -74,7 +74,7 @@ def test_a_star_import_brings_every_public_name():
 
 
 @pytest.mark.slow
-def test_dir_names_what_was_not_loaded_yet():
+def test_dir_also_lists_names_that_are_not_loaded():
     assert set(statelog.__all__) <= set(run("import json, statelog\nprint(json.dumps(dir(statelog)))"))
 
 
@@ -117,7 +117,7 @@ def test_a_pickle_is_read_by_a_process_that_has_imported_nothing():
     assert run(program, pickle.dumps(reducers.Overwrite([1])).hex()) == [1]
 
 
-def test_what_a_store_gives_is_an_instance_of_the_public_classes(tmp_path):
+def test_results_of_a_store_are_instances_of_public_classes(tmp_path):
     with statelog.open(tmp_path / "s") as store:
         board = store.board(agent="a")
         board.set("k", 1)

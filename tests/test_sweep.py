@@ -246,7 +246,7 @@ STEPS = st.lists(
 
 @pytest.mark.slow
 @given(STEPS)
-def test_what_versions_hold_is_what_it_was(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
+def test_the_states_of_versions_are_unchanged(tmp_path_factory: pytest.TempPathFactory, steps: Any) -> None:
     path = tmp_path_factory.mktemp("sweep") / "a.state"
     alive = {"a", "b", "c"}
     with statelog.open(path, durability="interval") as store:

@@ -67,7 +67,7 @@ def test_no_module_is_called_utils():
     assert [name for name in FILES if re.search(r"(utils?|helpers?|misc|common)\.(py|c|h)$", name)] == []
 
 
-def test_every_module_says_what_it_is():
+def test_every_module_has_a_docstring():
     for name in TEXTS:
         if name.startswith("statelog/") and name.endswith(".py"):
             assert text_of(name).lstrip().startswith('"""'), name
@@ -106,7 +106,7 @@ needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="there is no 
 
 
 @needs_git
-def test_what_git_does_not_track_is_not_read(tmp_path):
+def test_files_that_git_does_not_track_are_not_read(tmp_path):
     git = ["git", "-C", str(tmp_path), "-c", "init.defaultBranch=main"]
     subprocess.run([*git, "init", "-q"], check=True)
     lay_out(tmp_path, *OURS)

@@ -106,7 +106,7 @@ def parameters_of(function):
 
 
 @pytest.mark.parametrize("what", TWINS)
-def test_what_one_side_lacks_has_a_reason_and_no_reason_is_left_over(what):
+def test_each_missing_name_has_a_reason_and_no_reason_is_unused(what):
     threads, loop = map(names_of, TWINS[what])
     reasons = ON_ONE_SIDE.get(what, {})
     assert threads ^ loop == set().union(*reasons.values())

@@ -158,7 +158,7 @@ def fill_up(thread, size_bytes=5000):
 
 
 @pytest.mark.slow
-def test_a_full_store_reads_on_and_takes_what_fits(refused, path):
+def test_a_full_store_can_be_read_and_accepts_commits_that_fit(refused, path):
     with statelog.open(path, max_size_bytes=1 << 20) as store:
         thread = store.thread("t", schema={"log": reducers.append})
         thread.commit({"log": "first"})

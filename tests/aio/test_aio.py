@@ -69,7 +69,7 @@ def test_a_closed_store_is_named(tmp_path: Path) -> None:
     run(main())
 
 
-def test_surface_gives_what_the_sync_one_gives(tmp_path: Path) -> None:
+def test_the_async_surface_returns_the_same_as_the_sync_one(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.open(tmp_path / "a.state") as store:
             thread = store.thread("t", schema=SCHEMA)
@@ -268,7 +268,7 @@ def test_loop_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_follow_sees_what_is_committed_meanwhile_and_stops_in_time(tmp_path: Path) -> None:
+def test_follow_sees_concurrent_commits_and_stops_in_time(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.open(tmp_path / "a.state") as store:
             thread = store.thread("t")

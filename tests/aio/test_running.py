@@ -23,7 +23,7 @@ def test_a_call_runs_on_another_thread_of_the_system():
     assert asyncio.run(main())[2] != threading.get_ident()
 
 
-def test_what_a_call_raises_comes_back():
+def test_an_exception_of_a_call_is_returned():
     async def main():
         await run(lambda: 1 / 0)
 
@@ -125,7 +125,7 @@ def test_an_exception_of_any_type_ends_the_await(way, kind):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_what_was_won_by_a_cancelled_task_is_given_back_before_the_task_ends(count):
+def test_a_cancelled_task_releases_its_claim_before_it_ends(count):
     """Cancelled once, and again while it is given back."""
     runner, begun, back = Runner(), threading.Event(), []
 
@@ -153,7 +153,7 @@ def test_what_was_won_by_a_cancelled_task_is_given_back_before_the_task_ends(cou
     assert asyncio.run(main()) == ["won"]
 
 
-def test_what_was_won_is_given_back_although_the_pool_is_closed_meanwhile():
+def test_a_claim_is_released_even_if_the_pool_is_closed_meanwhile():
     runner, begun, back = Runner("a.state"), threading.Event(), []
 
     def take():

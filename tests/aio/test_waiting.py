@@ -404,7 +404,7 @@ def test_tasks_that_are_cancelled_at_any_time_lose_no_entry(run, seed):
 
 
 @pytest.mark.parametrize("wait_s", [1e-9, 0.001, 0.05])
-def test_a_time_however_short_finds_what_is_there(run, wait_s):
+def test_even_a_short_timeout_finds_available_entries(run, wait_s):
     async def main(store):
         board = store.board(agent="w")
         began_s = time.monotonic()
@@ -425,7 +425,7 @@ def test_a_time_however_short_finds_what_is_there(run, wait_s):
 
 
 @pytest.mark.slow
-def test_what_is_delayed_or_whose_claim_runs_out_wakes_a_task_without_a_commit(run):
+def test_delays_and_claims_that_end_wake_a_task_without_a_commit(run):
     async def main(store):
         board = store.board(agent="w")
         (task,) = await begun(store, board.claim("jobs/*", wait_s=DEADLINE_S))
@@ -726,7 +726,7 @@ def test_watching_tasks_get_each_event_once_and_in_order(run, durability):
 
 
 @pytest.mark.slow
-def test_a_watching_task_hears_what_expires_and_of_silence(run):
+def test_a_watching_task_gets_expiries_and_progress(run):
     async def main(store):
         board, kinds = store.board(agent="w"), []
 

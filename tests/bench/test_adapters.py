@@ -12,7 +12,7 @@ def test_a_row_is_met_up_to_its_bound(monkeypatch, ours, is_met):
     assert clock.check("save", "ours", "theirs", 0.9).is_met == is_met
 
 
-def test_a_size_counts_what_lies_beside_a_file_with_its_name(tmp_path):
+def test_a_size_includes_sidecar_files(tmp_path):
     for name in ("db", "db-wal", "another"):
         (tmp_path / name).write_bytes(b"x" * 5000)
     assert size_of(tmp_path / "db") == 2 * size_of(tmp_path / "another") > 0

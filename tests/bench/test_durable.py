@@ -133,7 +133,7 @@ def line(**changed):
     return json.dumps({**document, **changed})
 
 
-def test_what_the_peer_prints_is_read_from_its_last_line():
+def test_the_output_of_the_peer_is_read_from_its_last_line():
     found = peer.parsed(f"it may say something before\n{line(figures={'idle': 0.08})}\n", "step")
     assert (found.version, found.times_ns, found.figures) == ("3.4.0", {"step": [3, 1, 2]}, {"idle": 0.08})
     assert found.samples("step").p50_us == 0.002
@@ -143,7 +143,7 @@ def test_what_the_peer_prints_is_read_from_its_last_line():
 @pytest.mark.parametrize(
     "text", ["", "not JSON", "[]", line(row="fork"), line(times_ns={}), line(times_ns={"step": []})]
 )
-def test_what_is_not_the_row_asked_for_is_refused(text):
+def test_output_for_another_row_is_refused(text):
     with pytest.raises(ValueError, match=r"row|Expecting value"):
         peer.parsed(text, "step")
 

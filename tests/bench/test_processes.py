@@ -37,5 +37,5 @@ def test_processes_at_once_make_one_rate():
     ],
     ids=str,
 )
-def test_what_has_a_target_is_checked(case, targets):
+def test_each_case_with_a_target_is_checked(case, targets):
     assert len(list(_checks(case, 1.0, found([[1]]), found([[1]])))) == targets

@@ -47,7 +47,7 @@ def test_every_workload_measures_and_its_json_parses(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_tables_tell_durability_and_what_was_missed_and_nothing_is_left_behind(tmp_path):
+def test_tables_show_durability_and_missed_targets_and_no_files_are_left(tmp_path):
     _code, text = run_to_text(["file-of-small-messages", "open-after-kill"], tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert "durability: commit; SQLite: WAL, synchronous=FULL" in text
@@ -61,7 +61,7 @@ def test_an_unknown_name_is_refused_and_the_known_ones_listed(tmp_path):
         run_to_text(["proceses"], tmp_path)
 
 
-def test_what_cannot_be_measured_here_is_skipped_and_said(tmp_path, monkeypatch):
+def test_workloads_that_cannot_be_measured_here_are_skipped_with_a_note(tmp_path, monkeypatch):
     needy = dataclasses.replace(WORKLOADS["open-after-kill"], needs=("json", "no_such_package.inside"), extra="gone")
     monkeypatch.setitem(WORKLOADS, "open-after-kill", needy)
     reason = "open-after-kill skipped: no_such_package.inside not installed (pip install 'statelog[gone]')"

@@ -53,7 +53,7 @@ BAD_KEYS = [
 
 
 @pytest.mark.parametrize("key", BAD_KEYS, ids=repr)
-def test_what_is_no_key_is_refused(store, key):
+def test_invalid_keys_are_refused(store, key):
     before = store.last_lsn
     for call in (
         lambda board: board.get(key),
@@ -71,7 +71,7 @@ def test_what_is_no_key_is_refused(store, key):
 
 
 @pytest.mark.parametrize("pattern", ["", "a//b", "a**", "**b/c", "[a]", "a\\", "..", "x/", 3], ids=repr)
-def test_what_is_no_pattern_is_refused(store, pattern):
+def test_invalid_patterns_are_refused(store, pattern):
     with pytest.raises(UsageError):
         store.board().list(pattern)
 

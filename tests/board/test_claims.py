@@ -36,7 +36,7 @@ def test_a_pattern_over_several_directories_takes_the_best_of_all(board):
     assert board.claim("*/1").value == "of no interest"
 
 
-def test_a_claimed_entry_says_by_whom_and_cannot_be_claimed_again(board, store):
+def test_a_claimed_entry_names_its_claimer_and_cannot_be_claimed_again(board, store):
     board.set("t", 1)
     claim = board.claim("t", lease_s=30)
     assert (claim.key, claim.value, claim.attempt) == ("t", 1, 1)
@@ -158,7 +158,7 @@ def test_an_entry_says_from_when_it_may_be_claimed(board):
     assert board.set("t", 2).ready is None
 
 
-def test_what_others_write_to_a_claimed_entry_leaves_the_claim(board, store):
+def test_writes_of_others_to_a_claimed_entry_keep_the_claim(board, store):
     board.set("t", 1)
     claim = board.claim("t")
     store.board().set("t", 2)
@@ -215,7 +215,7 @@ def test_a_claim_ends_as_its_entry_expires(board):
     assert board.list() == []
 
 
-def test_what_is_moved_onto_a_claimed_entry_leaves_the_claim(board):
+def test_a_move_onto_a_claimed_entry_keeps_the_claim(board):
     board.set("done/1", "old")
     other = board.claim("done/*")
     board.set("open/1", "new")
@@ -230,7 +230,7 @@ def test_an_entry_that_has_expired_is_not_claimed(board):
     assert board.claim("t") is None
 
 
-def test_a_rollback_gives_back_what_was_claimed_then(board):
+def test_a_rollback_releases_the_claims_of_that_time(board):
     board.set("t", 1)
     claim = board.claim("t")
     claim.complete()
@@ -264,13 +264,13 @@ def test_many_tasks_are_each_claimed_once(board, store):
         ({"dead": "durable/", "max_attempts": 1}, "dead"),
     ],
 )
-def test_what_is_no_claim_is_refused(board, arguments, argument):
+def test_invalid_claims_are_refused(board, arguments, argument):
     with pytest.raises(UsageError) as caught:
         board.claim("tasks/*", **arguments)
     assert caught.value.argument == argument
 
 
-def test_a_claim_is_no_part_of_a_transaction_or_a_snapshot(store):
+def test_claims_are_refused_in_transactions_and_snapshots(store):
     store.board().set("t", 1)
     with store.transaction() as tx, pytest.raises(UsageError):
         tx.board().claim("t")
@@ -308,7 +308,7 @@ def test_how_an_entry_is_set_is_checked(board, name, value):
     assert board.get("t") is None
 
 
-def test_claims_are_listed_also_those_whose_time_is_up(store):
+def test_claims_past_their_deadlines_are_listed_too(store):
     board = store.board()
     for key in ("tasks/a", "tasks/b", "tasks/c", "other/d"):
         board.set(key, 1)

@@ -36,13 +36,13 @@ def test_rules_are_those_of_each_key_and_the_dead_go_as_from_one_pattern(board, 
 
 
 @pytest.mark.parametrize("pattern", [[], (), None, ["a", ""], [3], "", ["a", "durable/x"]], ids=repr)
-def test_what_is_no_pattern_to_claim_from_is_refused(board, pattern):
+def test_invalid_patterns_of_claims_are_refused(board, pattern):
     board.set("a", 1)
     with pytest.raises(UsageError):
         board.claim(pattern)
 
 
-def test_what_lies_below_a_prefix_is_left_to_others(board):
+def test_entries_below_a_prefix_are_left_to_others(board):
     for key, priority in (("q/a@x/1", 9), ("q/a@x/2", 8), ("q/a/1", 0), ("q/b/1", -1)):
         board.set(key, 0, priority=priority)
     assert board.claim("q/**", unless=["q/a@"]).key == "q/a/1"
@@ -53,7 +53,7 @@ def test_what_lies_below_a_prefix_is_left_to_others(board):
 
 
 @pytest.mark.parametrize("unless", [[""], ["/"], ["a//"], [3], ["*"]], ids=repr)
-def test_what_is_no_prefix_to_leave_to_others_is_refused(board, unless):
+def test_invalid_prefixes_in_unless_are_refused(board, unless):
     board.set("a", 1)
     with pytest.raises(UsageError):
         board.claim("a", unless=unless)
@@ -99,12 +99,12 @@ LONG = "z" * 150
         (["z" * 400], "**"),
     ],
 )
-def test_who_waits_is_called_for_all_that_the_patterns_fit(patterns, subject):
+def test_a_waiter_is_notified_of_all_matching_entries(patterns, subject):
     assert claimer_subject([compile_pattern(each) for each in patterns]) == b"c" + subject.encode()
 
 
 @pytest.mark.parametrize("patterns", [["a/*", "b/*"], ["none/" + "z" * 390, "b/*"], "b/" + "?" * 398], ids=len)
-def test_who_waits_is_woken_by_each_pattern_also_by_long_ones(store, patterns, monkeypatch):
+def test_a_waiter_is_woken_by_each_pattern_even_a_long_one(store, patterns, monkeypatch):
     monkeypatch.setattr("statelog.store.claims._LOOK_S", 60.0)
     board, found, seen = store.board(), [], []
     board.set("other", 1)

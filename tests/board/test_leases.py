@@ -173,7 +173,7 @@ def test_in_another_boot_or_namespace_the_wall_clock_counts_but_no_longer_than_a
 
 
 @pytest.mark.parametrize("name", ["", "a//b", "a/*", "durable/x", 3])
-def test_what_is_no_name_is_refused(store, name):
+def test_invalid_names_are_refused(store, name):
     with pytest.raises((UsageError, TypeError)):
         store.board().lease(name)
 

@@ -77,7 +77,7 @@ def counter():
         max_size=8,
     ),
 )
-def test_a_list_is_what_a_plain_model_says(folder, counter, entries, claimed, expired, own, asked):
+def test_a_list_equals_a_plain_model(folder, counter, entries, claimed, expired, own, asked):
     path = folder / f"{next(counter)}.state"
     with statelog.open(path, durability="interval") as store, pytest.MonkeyPatch.context() as patch:
         board = store.board(agent="me")

@@ -44,7 +44,7 @@ def test_a_snapshot_and_a_transaction_read_them(store):
         assert snapshot.board().get(KEY) == own_board(snapshot).get(KEY) == tx.board().get(KEY)
 
 
-def test_what_does_not_name_them_skips_them(store, own):
+def test_a_search_that_does_not_name_them_skips_them(store, own):
     board = store.board()
     assert [entry.key for entry in board.list("**")] == ["users"]
     assert board.children() == own.children() == ["users"]

@@ -40,7 +40,7 @@ def test_the_last_records_of_each_key_stay(store):
     check(store)
 
 
-def test_what_is_young_stays(store):
+def test_young_objects_stay(store):
     board = store.board()
     board.set("t", 1)
     board.set("t", 2)
@@ -105,7 +105,7 @@ def test_claims_outlive_their_records(store):
     check(store)
 
 
-def test_what_was_let_go_is_said_to_be(store):
+def test_expired_versions_are_reported_as_expired(store):
     board = store.board()
     first = board.set("t", 1).version
     board.set("t", 2)
@@ -134,7 +134,7 @@ def test_a_policy_bounds_history_while_others_write(store):
     assert len(versions(board, "t/0")) == before + 300
 
 
-def test_a_policy_is_no_entry_of_the_users(store):
+def test_a_policy_is_not_visible_as_an_entry(store):
     board = store.board()
     board.set_retention("t/*", keep_last=2)
     board.set("t/0", 0)
@@ -143,7 +143,7 @@ def test_a_policy_is_no_entry_of_the_users(store):
     assert board.list("durable/**") != []
 
 
-def test_what_another_process_has_let_go_meanwhile_is_passed_over(store):
+def test_versions_removed_by_another_process_meanwhile_are_skipped(store):
     board = store.board()
     for number in range(5):
         board.set("t", number)
@@ -170,7 +170,7 @@ def test_an_export_brings_a_board_that_has_let_go(store, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [{}, {"keep_last": 0}, {"max_age": -1}, {"keep_last": 1, "pattern": "a//"}])
-def test_what_is_no_rule_is_refused(store, arguments):
+def test_invalid_retention_rules_are_refused(store, arguments):
     with pytest.raises(UsageError):
         store.board().prune(**arguments)
 

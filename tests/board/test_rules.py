@@ -33,7 +33,7 @@ def bound(store, free):  # noqa: ARG001 - there are entries
     return store.board(agent="a", rules=RULES)
 
 
-def test_what_the_rules_allow_goes_as_without_them(bound):
+def test_allowed_operations_work_as_without_rules(bound):
     bound.set("research/a/2", 2)
     assert bound.get("research/b/1").value == "research/b/1"
     bound.claim("tasks/*").complete()
@@ -56,7 +56,7 @@ def test_what_the_rules_allow_goes_as_without_them(bound):
         (lambda board: board.claim("tasks/*").complete(to="secret/"), "write", "secret/1"),
     ],
 )
-def test_what_they_do_not_allow_is_denied_and_nothing_is_written(bound, store, call, rule, key):
+def test_forbidden_operations_are_denied_and_nothing_is_written(bound, store, call, rule, key):
     before = [(entry.key, entry.value) for entry in store.board().list()]
     with pytest.raises(AccessError) as caught:
         call(bound)
@@ -93,7 +93,7 @@ def test_entries_go_to_the_dead_only_where_one_may_write(bound, free):
     assert free.get("research/a/1").value == "tasks/1"
 
 
-def test_who_has_no_rules_may_do_nothing(store):
+def test_an_agent_without_rules_may_do_nothing(store):
     for agent in (None, "b"):
         board = store.board(agent=agent, rules=RULES)
         for call in (
@@ -126,7 +126,7 @@ def test_denials_are_logged_at_most_once_a_second(bound, caplog):
 @pytest.mark.parametrize(
     "rules", [{"a": {"reed": ["**"]}}, {"a": {"read": "**"}}, {"a": ["**"]}, [], {"a": {"read": ["a//b"]}}]
 )
-def test_what_are_no_rules_is_refused(rules):
+def test_invalid_rules_are_refused(rules):
     with pytest.raises(UsageError):
         Rules(rules)
 
@@ -162,7 +162,7 @@ def clerk(store):
         lambda board, key: board.delete(key, expected_version=1),
     ],
 )
-def test_what_looks_at_an_entry_needs_the_right_to_read_it(clerk, store, call, key):
+def test_operations_that_depend_on_an_entry_need_the_right_to_read_it(clerk, store, call, key):
     before = store.last_lsn
     with pytest.raises(AccessError) as caught:
         call(clerk, key)
@@ -172,7 +172,7 @@ def test_what_looks_at_an_entry_needs_the_right_to_read_it(clerk, store, call, k
     assert store.last_lsn == before
 
 
-def test_who_may_not_read_an_entry_gets_back_what_it_has_set_and_no_more(clerk, store):
+def test_an_agent_without_the_right_to_read_gets_only_its_own_value(clerk, store):
     made, task = clerk.set("inbox/balance", 1, priority=3), clerk.set("inbox/task", 2)
     assert (made.value, made.priority, made.created, task.value) == (1, 3, made.time, 2)
     assert (task.created, task.claim, task.attempts) == (task.time, None, 0)
@@ -181,7 +181,7 @@ def test_who_may_not_read_an_entry_gets_back_what_it_has_set_and_no_more(clerk, 
     assert seen.created < task.time
 
 
-def test_who_may_not_read_an_entry_is_not_told_its_version(clerk, store):
+def test_an_agent_without_the_right_to_read_does_not_learn_the_version(clerk, store):
     with pytest.raises(AlreadyExistsError) as caught:
         clerk.create("inbox/balance", 1)
     assert caught.value.facts == {"key": "inbox/balance"}

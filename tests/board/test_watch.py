@@ -32,7 +32,7 @@ def test_events_are_ordered_and_unique(store):
     assert {event.agent for event in events} == {"a"}
 
 
-def test_every_kind_of_event_says_what_was_and_what_is(store):
+def test_every_kind_of_event_has_old_and_new_value(store):
     board = store.board()
     watch = board.watch("t/**", timeout_s=0)
     board.set("t/1", 1)
@@ -76,7 +76,7 @@ def test_renewals_come_on_request(store):
     assert [event.kind for event in watch] == ["claim", "renew"]
 
 
-def test_what_one_commit_did_says_that_it_goes_on(store):
+def test_events_of_one_commit_have_more_set(store):
     watch = store.board().watch("t/*", timeout_s=0)
     with store.transaction() as tx:
         for number in range(300):
@@ -118,7 +118,7 @@ def test_a_silent_watch_says_where_it_is(store):
 
 
 @pytest.mark.slow
-def test_what_a_silent_watch_says_does_not_keep_it_going(store):
+def test_progress_events_do_not_extend_the_timeout_of_a_watch(store):
     assert {event.kind for event in store.board().watch(timeout_s=1, progress_s=0.05)} == {"progress"}
 
 
@@ -149,7 +149,7 @@ def test_a_watch_records_an_expiry_when_it_is_due(store):
     assert list(board.watch("t", after=store.last_lsn, follow=False)) == []
 
 
-def test_many_watchers_of_one_process_each_get_what_fits(store):
+def test_each_of_many_watchers_of_a_process_gets_matching_events(store):
     board = store.board()
     got = {}
 
@@ -214,7 +214,7 @@ def test_a_cursor_behind_which_events_were_let_go_is_refused_and_says_from_where
     assert [event.new for event in board.watch(after=caught.value.oldest, follow=False)] == [8, 9]
 
 
-def test_a_watch_of_what_is_kept_begins_behind_what_retention_has_removed(store):
+def test_a_watch_of_kept_events_begins_behind_removed_ones(store):
     board = store.board()
     for number in range(5):
         board.set("t", number)
@@ -227,7 +227,7 @@ def test_a_watch_of_what_is_kept_begins_behind_what_retention_has_removed(store)
     assert [event.new for event in board.watch("t", follow=False)] == [4, 6]
 
 
-def test_retention_leaves_what_a_watcher_has_yet_to_see(store):
+def test_retention_keeps_events_that_a_watcher_has_not_seen(store):
     board = store.board()
     watch = board.watch("t", timeout_s=0.2)
     board.set("t", -1)
@@ -246,7 +246,7 @@ def test_a_watch_that_is_closed_by_another_thread_ends(store):
     assert list(watch) == []
 
 
-def test_the_deletion_of_the_board_is_told_to_who_watches_and_who_comes_back(store):
+def test_watchers_and_returning_watchers_learn_of_the_deletion_of_the_board(store):
     board = store.board()
     cursor = board.set("t", 1) and next(board.watch(follow=False)).cursor
     board.set("t", 2)
@@ -264,7 +264,7 @@ def test_the_deletion_of_the_board_is_told_to_who_watches_and_who_comes_back(sto
 @pytest.mark.parametrize(
     "pattern", ["**", "a/**", "*/**", "a/**/d", "**/d", "a/*/c/d", "?/b/**", "a/b/c/d", "durable/**"]
 )
-def test_the_trie_finds_what_fits(pattern):
+def test_the_trie_finds_matching_patterns(pattern):
     keys = ["a", "a/b", "a/d", "a/b/c/d", "x/y", "d", "durable", "durable/x", "a/b/c/d/e"]
     trie = Trie()
     others = [f"{first}/{rest}" for first in ("a", "*", "x?") for rest in ("**", "b/**", "*/c", "**/q")]
@@ -281,7 +281,7 @@ def test_the_trie_finds_what_fits(pattern):
 @pytest.mark.parametrize(
     "arguments", [{"pattern": "a//b"}, {"pattern": "["}, {"timeout_s": -1}, {"progress_s": 0}, {"timeout_s": "1"}]
 )
-def test_what_is_no_watch_is_refused(store, arguments):
+def test_invalid_arguments_of_a_watch_are_refused(store, arguments):
     with pytest.raises(UsageError):
         store.board().watch(**arguments)
 
@@ -295,7 +295,7 @@ def test_a_watch_ends_with_its_store(tmp_path):
         next(watch)
 
 
-def test_a_reader_watches_what_a_writer_does(tmp_path):
+def test_a_reader_watches_the_changes_of_a_writer(tmp_path):
     with statelog.open(tmp_path / "a.state") as store:
         store.board().set("t", 0)
         script = (

@@ -55,7 +55,7 @@ def test_an_older_copy_is_refused_with_the_code_of_damage(run, state, older, tmp
     assert run(command, state, *target, "--expect", anchor).code == 0
 
 
-def test_what_is_no_anchor_is_wrong_usage(run, state):
+def test_an_invalid_anchor_is_wrong_usage(run, state):
     anchor = run("anchor", state).out.strip()
     for text in ("", "anchor", anchor[:-2], f"{anchor[:-1]}g", f"{anchor[:-1]}{'0' if anchor[-1] != '0' else '1'}"):
         answer = run("verify", state, "--expect", text, "--json")

@@ -48,7 +48,7 @@ def test_a_missing_file_is_not_created(run, tmp_path, command):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["threads", "verify", "salvage"])
-def test_facts_are_told_also_of_what_a_child_has_met(run, tmp_path, command):
+def test_facts_of_errors_in_a_child_are_shown_too(run, tmp_path, command):
     missing = tmp_path / "none.state"
     answer = run(command, missing, *([tmp_path / "new.state"] if command == "salvage" else []), "--json")
     told = json.loads(answer.err)
@@ -217,7 +217,7 @@ def test_every_command_has_help_and_json(run, name):
         assert "--json" in answer.out
 
 
-def test_the_release_is_told_and_what_it_reads_and_stands_on(run, state):
+def test_the_version_shows_the_release_its_formats_and_its_dependencies(run, state):
     told = dict(line.split(" ", 1) for line in run("--version").out.splitlines())
     assert told["statelog"] == importlib.metadata.version("statelog")
     with statelog.open(state) as store:
@@ -271,14 +271,14 @@ def test_output_without_room_is_an_error_of_the_system(start, state, monkeypatch
 
 
 @pytest.mark.slow
-def test_closed_streams_are_no_failure(state):
+def test_closed_streams_are_not_a_failure(state):
     command = [sys.executable, "-m", "statelog", "threads", str(state)]
     shell = ["sh", "-c", '"$@" >&- 2>&-', "sh", *command]
     assert subprocess.run(shell, check=False, timeout=600).returncode == 0
 
 
 @pytest.mark.slow
-def test_text_beyond_the_locale_is_no_failure(start, path):
+def test_text_beyond_the_locale_is_not_a_failure(start, path):
     with statelog.open(path) as store:
         store.thread("grün").commit({"x": 1})
     process = start("threads", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})

@@ -51,7 +51,7 @@ def test_entries_are_set_shown_and_taken_back(run, tmp_path):
     assert max(map(len, lines)) <= 80
 
 
-def test_what_cannot_be_is_said(run, tmp_path):
+def test_impossible_commands_are_refused_with_the_reason(run, tmp_path):
     path = tmp_path / "a.state"
     assert run("board", "set", path, "a", "1").code != 0
     assert not path.exists()
@@ -71,7 +71,7 @@ def test_what_cannot_be_is_said(run, tmp_path):
 # --- watches ----------------------------------------------------------------------------
 
 
-def test_a_watch_prints_what_has_happened(run, shared):
+def test_a_watch_prints_events(run, shared):
     lines = run("board", "watch", shared, "--no-follow").out.splitlines()
     assert [line.split()[2:5] for line in lines] == [
         ["set", "tasks/1", "planner"],
@@ -96,11 +96,11 @@ def test_a_watch_goes_on_behind_a_cursor_or_a_record(run, shared):
     assert (answer.code, answer.documents) == (0, events[2:])
 
 
-def test_a_watch_without_a_cursor_begins_with_what_comes(run, shared):
+def test_a_watch_without_a_cursor_begins_with_future_events(run, shared):
     assert run("board", "watch", shared, "--timeout", 0.05).out == ""
 
 
-def test_a_watch_is_told_of_what_another_process_does_until_ctrl_c(start, shared):
+def test_a_watch_reports_changes_of_another_process_until_ctrl_c(start, shared):
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job of the background, and then
     try:  # in its children, too
         process = start("board", "watch", shared, "tasks/**", "--after", 0, "--json")
@@ -211,7 +211,7 @@ def test_a_claim_waits_for_an_entry(start, shared):
     assert json.loads(out)["key"] == "new/1"
 
 
-def test_what_was_claimed_too_often_is_left_or_moved(run, shared):
+def test_entries_claimed_too_often_stay_or_are_moved(run, shared):
     run("board", "claim", shared, "tasks/*", "--lease", 0.01)
     time.sleep(0.02)
     assert run("board", "claim", shared, "tasks/*", "--max-attempts", 1).code == 3
@@ -244,7 +244,7 @@ def test_an_error_is_in_the_document_of_a_history(run, shared):
         (["set", "a", "1", "--delay", -1], 2, "delay_s"),
     ],
 )
-def test_what_is_no_claim_is_refused(run, shared, arguments, code, why):
+def test_invalid_claims_are_refused(run, shared, arguments, code, why):
     answer = run("board", arguments[0], shared, *arguments[1:])
     assert (answer.code, why in answer.err) == (code, True), answer
 
@@ -344,7 +344,7 @@ def test_a_renewed_claim_lasts_as_long_as_it_is_told(run, shared):
         ("fail", ["--error", "no", "--dead", "dead", "--max-attempts", "1"], 2, "does not end in '/'"),
     ],
 )
-def test_what_a_claim_cannot_do_is_said_and_nothing_is_done(run, shared, command, more, code, why):
+def test_invalid_acts_on_a_claim_are_refused_without_effect(run, shared, command, more, code, why):
     before = run("log", shared, "--json").out
     answer = run("board", command, shared, "tasks/1", "--token", 7, *more, "--json")
     assert (answer.code, answer.out, why in answer.err) == (code, "", True), answer
@@ -354,7 +354,7 @@ def test_what_a_claim_cannot_do_is_said_and_nothing_is_done(run, shared, command
 @pytest.mark.parametrize(
     ("command", "more"), [("fail", ["--error", "no", "--retry-in", "-1"]), ("renew", ["--lease", "nan"])]
 )
-def test_what_is_no_time_leaves_a_claim_as_it_is(run, shared, command, more):
+def test_an_invalid_time_does_not_change_a_claim(run, shared, command, more):
     token = claimed(run, shared)
     answer = run("board", command, shared, "tasks/1", "--token", token, *more)
     assert (answer.code, answer.out) == (2, "")
@@ -362,7 +362,7 @@ def test_what_is_no_time_leaves_a_claim_as_it_is(run, shared, command, more):
 
 
 @pytest.mark.parametrize("command", ["delete", "release", "renew"])
-def test_a_store_that_is_not_there_is_not_made_by_what_ends_a_claim(run, tmp_path, command):
+def test_ending_a_claim_does_not_create_a_missing_store(run, tmp_path, command):
     more = [] if command == "delete" else ["--token", 7]
     assert run("board", command, tmp_path / "none.state", "tasks/1", *more).code == 11
     assert list(tmp_path.iterdir()) == []

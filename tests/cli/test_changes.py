@@ -18,7 +18,7 @@ def test_a_rollback_appends_a_version_with_the_old_state(run, state):
     assert run("show", state, "ticket-42", "--path", "notes", "--json").document["value"] == {}
 
 
-def test_a_version_counted_from_the_head_is_no_option(run, state):
+def test_a_negative_version_is_not_parsed_as_an_option(run, state):
     made = run("rollback", state, "ticket-42", "-3", "--json").document["checkpoint"]
     assert made["version"] == 3
     assert run("diff", state, "ticket-42", "-4", "-2", "--limit", "0").code == 0

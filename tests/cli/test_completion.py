@@ -40,7 +40,7 @@ def offered(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_script_offers_what_fits(state):
+def test_the_script_offers_matching_completions(state):
     environment = {**os.environ, **asking("statelog history agent.state ")}
     done = subprocess.run([STATELOG], env=environment, cwd=state.parent, capture_output=True, text=True, check=True)
     assert names_in(done.stdout) == ["ticket-42", "other"]
@@ -62,7 +62,7 @@ def test_the_script_offers_what_fits(state):
         ("statelog history none.state ", []),
     ],
 )
-def test_a_shell_is_offered_what_fits(offered, state, line, names):
+def test_a_shell_is_offered_matching_completions(offered, state, line, names):
     assert state.name == "agent.state"
     assert offered(line, state.parent) == names
 

@@ -116,7 +116,7 @@ def test_runs_are_listed_the_newest_first(run, trips):
     assert max(map(len, lines)) <= 80
 
 
-def test_a_run_as_json_says_what_it_waits_for(run, trips):
+def test_a_run_as_json_names_its_wait(run, trips):
     found = run("runs", "ls", trips, "--workflow", "trip", "--json").document
     assert (found["id"], found["status"], found["waiting_for"]) == ("evt-1", "suspended", ["gate evt-1/4"])
     assert (found["thread"], found["args"], found["due"]) == ("ticket-42", ["Rome"], None)
@@ -214,7 +214,7 @@ def test_a_run_is_resumed_here_and_its_failure_is_the_exit_code(run, trips):
     assert (answer.code, answer.document["status"], json.loads(answer.err)["kind"]) == (13, "failed", "RunFailedError")
 
 
-def test_what_workflows_print_is_kept_off_stdout(run, trips):
+def test_output_of_workflows_is_kept_off_stdout(run, trips):
     run("gates", "answer", trips, "evt-1/4", "--approve")
     sys.modules.pop("flows")
     answer = run("runs", "resume", trips, "evt-1", "--with", "flows")
@@ -352,7 +352,7 @@ def test_until_when_a_gate_waits_is_told_before_since_when(run, path):
     assert run("gates", "ls", path).out.split()[:4] == ["gate", "name", "until", "payload"]
 
 
-def test_an_answer_is_kept_with_who_gave_it(run, trips):
+def test_an_answer_is_kept_with_its_author(run, trips):
     made = run("gates", "answer", trips, "evt-1/4", "--reject", "--by", "ann", "--json").document
     assert (made["status"], made["approved"], made["by"]) == ("answered", False, "ann")
     assert run("gates", "ls", trips).out == "no gates wait\n"
@@ -368,7 +368,7 @@ def test_a_second_answer_is_a_conflict(run, trips):
 # --- queues and the outbox ------------------------------------------------------------------------
 
 
-def test_queues_tell_what_waits_in_them(run, trips, flows):
+def test_queues_show_their_waiting_runs(run, trips, flows):
     edit(trips, lambda store: durable.start(store, flows.search, "Oslo", id="s-1", queue="trips"))
     default, other = run("queue", "ls", trips, "--json").documents
     assert default == {"name": "default", "waiting": 0, "delayed": 0, "running": 0, "suspended": 2}
@@ -592,7 +592,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["outbox", "deliver", "--url", "https://example.org"], 2, "--secret-env"),
     ],
 )
-def test_what_cannot_be_is_said(run, trips, arguments, code, why):
+def test_impossible_commands_are_refused_with_the_reason(run, trips, arguments, code, why):
     for more in ([], ["--json"]):
         answer = run(arguments[0], arguments[1], trips, *arguments[2:], *more)
         assert (answer.code, answer.out, why in answer.err) == (code, "", True), answer

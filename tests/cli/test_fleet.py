@@ -53,7 +53,7 @@ def test_a_file_is_made_of_a_store_as_it_was(ask, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_done_to_a_store_is_told(ask):
+def test_acts_on_a_store_are_reported(ask):
     assert ask("gc", "t").out == "t: 0 objects removed\n"
     assert ask("gc", "t", "--json").document == {"name": "t", "removed": 0}
     assert ask("purge", "t").out == "t: purged\n"
@@ -124,7 +124,7 @@ def test_following_prints_the_log_and_stops_where_it_is_told(ask, run, tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("signal_", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_following_sees_what_another_ships_and_ends_with_a_signal(start, url, tmp_path, signal_, code):
+def test_following_sees_shipped_commits_and_ends_with_a_signal(start, url, tmp_path, signal_, code):
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job of the background, and then
     try:  # in its children, too
         words = ("fleet", "follow", url, "t", "--after", 3, "--poll", 0.05, "--cache", tmp_path / "b", "--json")
@@ -151,7 +151,7 @@ def test_following_ends_when_the_store_is_deleted(start, ask, url, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_stranded_is_listed_exported_and_taken_in_by_the_store(ask, run, url, tmp_path):
+def test_stranded_commits_are_listed_exported_and_imported(ask, run, url, tmp_path):
     a, b = connect(url, tmp_path / "a"), connect(url, tmp_path / "b")
     late = a.open("t")
     late.thread("steps").commit({"n": 1}, durable="remote")

@@ -101,7 +101,7 @@ def test_the_tree_names_lines_by_their_last_checkpoints(run, travelled):
     assert "main" not in out
 
 
-def test_a_rollback_moves_what_langgraph_sees(run, travelled):
+def test_a_rollback_changes_the_checkpoint_that_langgraph_shows(run, travelled):
     path, head, first, third = travelled
     answer = run("rollback", path, "1", third)
     assert (answer.code, answer.err) == (0, "")
@@ -229,7 +229,7 @@ def test_a_thread_is_opened_on_the_line_of_a_checkpoint(travelled):
             store.thread("other", branch=made.id)
 
 
-def test_history_leaves_out_what_prune_has_removed_and_another_line_needs(run, travelled):
+def test_history_omits_pruned_checkpoints_that_another_line_needs(run, travelled):
     path, head, first, _third = travelled
     with StatelogSaver.open(path) as saver:
         versions = [each.version for each in saver.store.thread("1").history()]

@@ -26,7 +26,7 @@ def test_only_records_after_a_number_of_a_thread_up_to_a_limit(run, state):
     assert run("log", state, "--after", 9999, "--json").out == ""
 
 
-def test_a_thread_that_is_not_there_is_no_empty_log(run, state):
+def test_a_missing_thread_is_not_an_empty_log(run, state):
     answer = run("log", state, "--thread", "nope", "--json")
     assert (answer.code, answer.out) == (3, "")
     assert "no thread 'nope'" in json.loads(answer.err)["error"]
@@ -34,7 +34,7 @@ def test_a_thread_that_is_not_there_is_no_empty_log(run, state):
     assert run("log", state, "--thread", "nope", "--follow", "--timeout", 0.05).code == 0  # it may come
 
 
-def test_following_sees_what_another_process_commits(start, state):
+def test_following_sees_commits_of_another_process(start, state):
     process = start("log", state, "--follow", "--json")
     with statelog.open(state) as store:
         store.thread("late").commit({"x": 1})

@@ -73,7 +73,7 @@ def test_threads_that_fail_are_named(run, filled):
         ("no_such_module:chat", "no module 'no_such_module'"),
     ],
 )
-def test_what_is_no_schema_is_told(run, filled, schema, told):
+def test_invalid_schemas_are_named(run, filled, schema, told):
     path, module = filled
     answer = run("migrate", path, schema.format(module))
     assert answer.code == 2

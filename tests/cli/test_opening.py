@@ -108,14 +108,14 @@ def test_the_size_asked_for_is_the_quota(run, path):
 @pytest.mark.parametrize(
     ("size", "what"), [("much", "is not a size"), ("1K", "is less than a store needs"), ("", "is not a size")]
 )
-def test_what_is_no_size_is_refused(run, path, size, what):
+def test_invalid_sizes_are_refused(run, path, size, what):
     answer = run("threads", fill(path), "--max-size", size)
     assert (answer.code, answer.out) == (2, "")
     assert what in answer.err
 
 
 @pytest.mark.slow
-def test_a_name_that_is_no_utf_8_is_a_name(run, start, tmp_path):
+def test_a_name_that_is_not_utf_8_is_a_valid_name(run, start, tmp_path):
     path = fill(tmp_path / NO_UTF_8)
     assert finish(start("threads", path))[0] == 0
     for command, *arguments in STORE_COMMANDS:
@@ -125,7 +125,7 @@ def test_a_name_that_is_no_utf_8_is_a_name(run, start, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_export_and_a_salvaged_store_may_have_names_that_are_no_utf_8(run, tmp_path):
+def test_an_export_and_a_salvaged_store_may_have_names_that_are_not_utf_8(run, tmp_path):
     path, export, copy, saved = (tmp_path / f"{part}{NO_UTF_8}" for part in ("", "export", "copy", "saved"))
     fill(path)
     for arguments in (["export", path, "-o", export], ["import", copy, export], ["salvage", path, saved]):

@@ -72,7 +72,7 @@ def test_threads_fit_80_columns_with_their_policies(run, wordy, monkeypatch):
     assert "channels" in run("threads", wordy, "--absolute").out
 
 
-def test_output_uses_what_room_there_is(run, wordy, monkeypatch):
+def test_output_uses_the_available_width(run, wordy, monkeypatch):
     monkeypatch.setenv("COLUMNS", "150")
     for command in (["threads"], ["history", THREAD], ["show", THREAD], ["log"]):
         width = max(map(len, run(command[0], wordy, *command[1:]).out.splitlines()))

@@ -30,7 +30,7 @@ def test_a_path_is_keys_positions_and_slices(path, steps):
 
 
 @pytest.mark.parametrize("path", ["", ".a", "a..b", "a[", "a[x]", "a]b", "a.[0]", 'a["x]', "a[0]b", "a[1:2:3]"])
-def test_what_is_no_path_is_refused(path):
+def test_invalid_paths_are_refused(path):
     with pytest.raises(UsageError, match="is not a path"):
         parse_path(path)
 

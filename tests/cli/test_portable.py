@@ -29,7 +29,7 @@ def history(run, path, thread):
 
 
 @pytest.mark.slow
-def test_compact_says_what_it_gained(run, state):
+def test_compact_reports_the_freed_bytes(run, state):
     answer = run("compact", state)
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith("compacted: ")
@@ -150,7 +150,7 @@ def test_an_import_that_was_cut_is_one_line_and_goes_on_when_repeated(run, state
     assert run("log", tmp_path / "b.state", "--json").out == run("log", state, "--json").out
 
 
-def test_what_is_no_export_makes_no_store(run, tmp_path):
+def test_an_invalid_export_creates_no_store(run, tmp_path):
     (tmp_path / "text").write_text("hello")
     answer = run("import", tmp_path / "b.state", tmp_path / "text")
     assert (answer.code, answer.out, answer.err.count("\n")) == (6, "", 1)
@@ -226,7 +226,7 @@ def test_a_sound_store_is_salvaged_whole(run, state, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_lost_is_listed_and_the_code_is_7(run, state, tmp_path):
+def test_losses_are_listed_and_the_exit_code_is_7(run, state, tmp_path):
     with statelog.open(state) as store:
         store.thread("other").commit({"needle": "in a haystack"})
         store.thread("other").commit({"x": 1})
@@ -261,7 +261,7 @@ def test_a_file_that_kills_lmdb_is_salvaged(run, path, tmp_path):
 
 
 @pytest.mark.slow
-def test_there_is_no_salvage_over_a_file_or_of_none(run, state, tmp_path):
+def test_salvage_refuses_an_existing_target_and_a_missing_source(run, state, tmp_path):
     (tmp_path / "new.state").write_text("precious")
     assert run("salvage", state, tmp_path / "new.state").code == 4
     assert (tmp_path / "new.state").read_text() == "precious"

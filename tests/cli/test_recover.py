@@ -43,7 +43,7 @@ def damage_first_group(path):
 
 
 @pytest.mark.slow
-def test_it_says_what_it_put_back(run, killed):
+def test_it_reports_what_it_has_put_back(run, killed):
     answer = run("recover", killed)
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith("recovered: ")
@@ -79,7 +79,7 @@ def test_a_damaged_journal_is_kept_under_another_name(run, killed):
     assert not journal_path(killed).exists()
 
 
-def test_what_is_dropped_with_a_journal_is_counted(killed, tmp_path):
+def test_records_dropped_with_a_journal_are_counted(killed, tmp_path):
     """A power failure leaves the data file at its durable snapshot: only the journal has what was committed since."""
     with killed.open("r+b") as data, journal_path(killed).open("rb") as journal:
         restore_meta(data.fileno(), read_slots(journal.fileno())[0].meta)

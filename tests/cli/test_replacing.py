@@ -127,7 +127,7 @@ def half_exported(state, earlier):
     child.communicate()
 
 
-def test_what_a_killed_export_left_goes_with_the_next_one(run, state, earlier, half_exported):
+def test_the_next_export_removes_the_remains_of_a_killed_one(run, state, earlier, half_exported):
     half_exported.kill()
     half_exported.wait()
     assert [entry.suffix for entry in sorted(earlier.parent.iterdir())] == [".exporting", ".exp"]
@@ -189,7 +189,7 @@ def test_an_export_takes_a_name_as_long_as_the_file_system_does(run, state, tmp_
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
-def test_a_new_export_can_be_read_by_whoever_can_read_the_store(run, state, tmp_path, mode):
+def test_a_new_export_is_readable_by_every_reader_of_the_store(run, state, tmp_path, mode):
     state.chmod(mode)
     assert run("export", state, "-o", tmp_path / "new.exp").code == 0
     assert permissions(tmp_path / "new.exp") == mode

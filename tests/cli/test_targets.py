@@ -76,7 +76,7 @@ def test_a_kind_of_name_is_taken_at_its_word(thread):
             find_checkpoint(thread, text)
 
 
-def test_an_age_means_the_newest_of_what_was_so_old(thread):
+def test_an_age_selects_the_newest_version_of_that_age(thread):
     assert find_checkpoint(thread, "0s ago") == thread.head
     assert find_checkpoint(thread, "time:0s ago") == thread.head
     with pytest.raises(CheckpointNotFoundError):
@@ -95,7 +95,7 @@ def test_a_deleted_thread_is_called_deleted(run, state):
     assert run("log", state, "--thread", "other").err == deleted
 
 
-def test_no_option_is_no_object():
+def test_without_the_option_there_is_no_object():
     assert parse_object(None, "--update") is None
 
 

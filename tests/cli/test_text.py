@@ -52,7 +52,7 @@ def test_a_time_written_exactly_is_read_back_exactly():
         (-1, "2026-01-02 00:00:01.000000Z"),
     ],
 )
-def test_an_age_is_rounded_down_and_what_is_to_come_is_exact(age_s, text):
+def test_ages_are_rounded_down_and_future_times_are_exact(age_s, text):
     now = datetime(2026, 1, 2, tzinfo=UTC)
     assert format_age(now - timedelta(seconds=age_s), now) == text
 
@@ -66,7 +66,7 @@ def test_a_size_is_read_as_it_is_written_or_shorter(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "M", "1X", "-1", "1 2", "1MM", "٣"])
-def test_what_is_no_size_is_none(text):
+def test_texts_that_are_not_sizes_yield_none(text):
     assert parse_size(text) is None
 
 

@@ -13,7 +13,7 @@ def test_equal_lines_beside_a_change_are_its_context():
     assert told == [(" ", "b"), ("-", "c"), ("+", "X"), (" ", "d")]
 
 
-def test_a_long_line_is_cut_around_what_differs():
+def test_a_long_line_is_cut_around_its_differences():
     old, new = "x" * 200 + "old" + "y" * 200, "x" * 200 + "new" + "y" * 200
     told = list(compare_texts(old, new, 60))
     assert [sign for sign, _line in told] == ["-", "+"]
@@ -34,7 +34,7 @@ def test_very_long_texts_are_not_aligned_and_still_told():
 
 
 @given(LINES, LINES)
-def test_what_is_removed_and_added_leads_from_one_text_to_the_other(old, new):
+def test_removals_and_additions_lead_from_one_text_to_the_other(old, new):
     told = list(compare_texts("\n".join(old), "\n".join(new), None))
     removed, added = ([line for sign, line in told if sign == wanted] for wanted in "-+")
     if "\n".join(old).splitlines() == "\n".join(new).splitlines():

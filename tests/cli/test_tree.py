@@ -116,7 +116,7 @@ def test_a_tree_of_nothing_says_so(run, path):
     assert (answer.code, answer.out) == (3, "")
 
 
-def test_versions_that_expired_are_no_failure(run, grown):
+def test_expired_versions_are_not_a_failure(run, grown):
     with statelog.open(grown) as store:
         store.prune(keep_last=1, keep_tags=False)
     answer = run("tree", grown, "t")

@@ -101,7 +101,7 @@ def test_a_rendered_value_is_never_longer_than_asked():
     assert render(list(range(1000)), 10) == "[0, 1, 2,…"
 
 
-def test_of_a_large_value_only_what_is_shown_is_read():
+def test_only_the_shown_part_of_a_large_value_is_read():
     class Endless(list):
         def __iter__(self):
             while True:

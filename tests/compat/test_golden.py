@@ -85,7 +85,7 @@ def model_of_history():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", [path for path in GOLDEN if "whole" in path.name], ids=lambda path: path.name)
-def test_a_golden_store_holds_what_its_history_says(source, tmp_path):
+def test_a_golden_store_has_the_contents_of_its_history(source, tmp_path):
     path = tmp_path / "golden.state"
     path.write_bytes(gzip.decompress(source.read_bytes()))
     with statelog.open(path) as store:
@@ -113,7 +113,7 @@ def test_the_history_is_one_that_succeeds_throughout():
 
 
 @pytest.mark.slow
-def test_what_makes_golden_stores_still_works(tmp_path):
+def test_the_maker_of_golden_stores_still_works(tmp_path):
     for name in (name for names in MAKER.NAMES.values() for name in names):
         MAKER.make(tmp_path / f"{name}.state", name)
         with statelog.open(tmp_path / f"{name}.state") as store:

@@ -87,7 +87,7 @@ def test_an_old_store_reads_as_it_did_when_it_was_written(path):
         assert saver.store.verify().ok
 
 
-def test_a_put_onto_an_old_list_writes_what_is_new(path):
+def test_a_put_after_an_old_checkpoint_writes_only_new_items(path):
     with StatelogSaver.open(path) as saver:
         config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
         found = saver.get_tuple(config)

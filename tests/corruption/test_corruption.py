@@ -81,7 +81,7 @@ def test_a_sound_file_reads_as_it_is(look):
 
 
 @pytest.mark.parametrize("place", ["log, leaf page: value", "log, long value: value", "index, leaf page: value"])
-def test_a_flip_in_what_is_stored_is_named_by_verify(look, flip_at, place):
+def test_verify_names_a_flipped_bit_in_stored_bytes(look, flip_at, place):
     result = look(flip_at(place, byte=40, bit=3))
     assert result.is_found
     assert result.verifying.problems > 0
@@ -90,7 +90,7 @@ def test_a_flip_in_what_is_stored_is_named_by_verify(look, flip_at, place):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["free page: all", "stale meta page: unused rest", "log, leaf page: unused gap"])
-def test_a_flip_in_what_is_not_used_changes_nothing(look, flip_at, place):
+def test_a_flipped_bit_in_unused_bytes_changes_nothing(look, flip_at, place):
     result = look(flip_at(place, byte=7))
     assert not result.is_found
     assert not result.is_visible
@@ -140,7 +140,7 @@ def test_a_page_from_an_earlier_time_is_found(sample, look):
 
 
 @pytest.mark.slow
-def test_another_store_in_its_place_is_told_by_what_is_read(sample, look):
+def test_a_read_notices_another_store_at_its_path(sample, look):
     """Negative control: a sound file with other contents; the harness must see that they are not the truth."""
     other = make_sample()
     assert other != sample

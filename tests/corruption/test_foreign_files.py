@@ -57,7 +57,7 @@ def test_a_foreign_file_is_refused_and_left_alone(path, kind, read_only):
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
-def test_nothing_is_made_beside_what_is_no_store(path, kind):
+def test_nothing_is_created_beside_a_file_that_is_not_a_store(path, kind):
     FOREIGN[kind](path)
     lock = path.with_name(f"{path.name}-lock")
     before = {*path.parent.iterdir(), lock}
@@ -75,7 +75,7 @@ IN_THE_WAY = {
 
 
 @pytest.mark.parametrize("kind", IN_THE_WAY)
-def test_what_cannot_be_a_control_page_is_in_the_way(path, kind):
+def test_a_file_that_cannot_be_a_shared_state_is_in_the_way(path, kind):
     statelog.open(path).close()
     path.with_name("elsewhere").write_bytes(b"my notes\n")
     shared_state = shared_state_path(path)
@@ -94,7 +94,7 @@ def test_what_cannot_be_a_control_page_is_in_the_way(path, kind):
 
 
 @pytest.mark.parametrize("kind", ["one byte", "text", "random", "sqlite"])
-def test_what_is_no_control_page_is_not_written_over(path, kind):
+def test_a_file_that_is_not_a_shared_state_is_not_overwritten(path, kind):
     """It is no error: after a loss of power, anything may be what is left of one."""
     statelog.open(path).close()
     shared_state = shared_state_path(path)
@@ -169,7 +169,7 @@ def test_a_header_that_this_format_does_not_have_is_refused(path, rewrite_header
         statelog.open(path)
 
 
-def test_a_header_whose_seal_does_not_hold_is_damage_and_no_format(path, rewrite_header):
+def test_a_header_with_a_wrong_seal_is_damage_not_another_format(path, rewrite_header):
     rewrite_header()
     data = path.read_bytes()
     at = data.rindex(b"store_id")

@@ -202,7 +202,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_damage_to_what_a_barrier_has_flushed_is_told(path, durability):
+def test_damage_of_flushed_records_is_reported(path, durability):
     """No later group says that it was flushed."""
     command = [sys.executable, "-c", FLUSHED, str(path), durability]
     assert forks.run(command, check=False).returncode == -signal.SIGKILL
@@ -215,7 +215,7 @@ def test_damage_to_what_a_barrier_has_flushed_is_told(path, durability):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cut", [8192, GROUPS_AT, GROUPS_AT + 12_000, GROUPS_AT + 52_000])
-def test_of_a_journal_cut_off_salvage_saves_what_the_file_has(path, tmp_path, cut):
+def test_if_the_journal_was_cut_off_salvage_saves_the_records_of_the_file(path, tmp_path, cut):
     command = [sys.executable, "-c", KILLED_AFTER, str(path), "600", "5", str(tmp_path / "unused")]
     assert forks.run(command, check=False).returncode == -signal.SIGKILL
     without = tmp_path / "without.state"
@@ -249,7 +249,7 @@ def test_damage_to_the_file_that_a_replay_meets_is_told_with_a_way_out(path, kil
     assert refusals
 
 
-def test_without_what_the_file_says_of_it_a_cut_would_not_be_noticed(path, killed):
+def test_without_the_extent_in_the_file_a_cut_would_not_be_noticed(path, killed):
     """Negative control."""
     journal, _starts = killed()
     journal_path(path).write_bytes(journal[:8192])

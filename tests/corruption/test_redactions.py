@@ -318,7 +318,7 @@ def policy(store):
 
 
 @pytest.mark.parametrize("act", [expire, lease, board, delete, together, copies, policy], ids=lambda act: act.__name__)
-def test_what_the_store_itself_removes_is_named(path, act):
+def test_removals_by_the_store_itself_are_listed(path, act):
     anchor = fill(path)
     with statelog.open(path) as store:
         act(store)
@@ -419,7 +419,7 @@ def test_a_forged_segment_of_a_fleet_is_reported(tmp_path):
     assert found(tmp_path / "copy.state") == {("R2", lsn)}
 
 
-def test_a_store_restored_as_of_an_lsn_names_what_its_segment_removes_later(tmp_path):
+def test_a_store_restored_to_an_lsn_lists_records_that_its_segment_removes_later(tmp_path):
     (tmp_path / "storage").mkdir()
     url = f"file://{tmp_path}/storage"
     path = tmp_path / "own.state"
@@ -444,7 +444,7 @@ def test_a_store_restored_as_of_an_lsn_names_what_its_segment_removes_later(tmp_
     assert found(tmp_path / "copy.state") == {("R2", 4)}
 
 
-def test_a_salvaged_store_names_what_salvage_has_removed(path, tmp_path):
+def test_a_salvaged_store_lists_the_records_that_salvage_has_removed(path, tmp_path):
     fill(path, 40)
     with statelog.open(path) as store:
         store.prune(keep_last=30)

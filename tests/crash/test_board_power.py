@@ -51,7 +51,7 @@ def trace(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_what_was_handed_out_is_there_and_is_not_handed_out_again(trace, tmp_path):
+def test_delivered_events_are_durable_and_not_delivered_again(trace, tmp_path):
     futures = [line for event in trace.events if isinstance(event, Mark) for line in [event.data.decode().split()]]
     futures = [(cursor, int(lsn)) for what, cursor, lsn in (line for line in futures if line) if what == "future"]
     assert len(futures) > 40

@@ -281,7 +281,7 @@ def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(p
 
 
 @pytest.mark.parametrize(("times", "copies"), [(0, 1), (1, 2), (3, 4)])
-def test_what_is_let_go_meanwhile_is_not_carried_over(path, times, copies):
+def test_versions_removed_during_a_compaction_are_not_copied(path, times, copies):
     """All is copied anew, while others commit; only when it has been in vain thrice they wait for the last copy."""
     made = []
 

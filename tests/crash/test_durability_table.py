@@ -70,7 +70,7 @@ def test_a_power_cut_takes_nothing_acknowledged(recordings):
 
 
 @pytest.mark.slow
-def test_a_power_cut_takes_what_came_after_the_last_flush_at_most_and_corrupts_nothing(recordings):
+def test_a_power_cut_loses_at_most_unflushed_commits_and_corrupts_nothing(recordings):
     report = examine_recordings([recordings["interval"]], images=1, share=1 / 3)
     assert report.bad == []
     assert report.images >= 20
@@ -91,7 +91,7 @@ def test_a_commit_that_leaves_its_flush_is_durable_with_the_next_that_does_not(r
 
 
 @pytest.mark.slow
-def test_a_power_cut_does_take_what_was_not_flushed(recordings):
+def test_a_power_cut_loses_unflushed_writes(recordings):
     """Negative control: held to the promise of the other mode, it is caught."""
     lenient = recordings["interval"]
     strict = replace(lenient, workload=replace(lenient.workload, durability="commit"))

@@ -58,7 +58,7 @@ def recorded(store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_what_was_recorded_or_is_called_once_at_most_outlives_a_power_cut(tmp_path, durability):
+def test_recorded_results_and_at_most_once_calls_survive_a_power_cut(tmp_path, durability):
     trace = traced(tmp_path, CHILD, durability)
     every = list(images(trace))
     looked, lost = 0, 0

@@ -126,7 +126,7 @@ time.sleep(3600)
 
 
 @pytest.mark.parametrize("owner", [store_file, LmdbFile], ids=["before the recovery", "before LMDB opens it"])
-def test_who_has_the_pin_dies_while_another_opens_the_store(path, tmp_path, monkeypatch, owner):
+def test_the_holder_of_the_pin_may_die_while_another_opens_the_store(path, tmp_path, monkeypatch, owner):
     """LMDB forgets all readers where it finds none of their processes; what the shared state says is theirs, too."""
     name = "recover" if owner is store_file else "open"
     plain = getattr(owner, name)
@@ -161,7 +161,7 @@ def commit_and_copy(store, path, tmp_path):
 
 
 @pytest.mark.parametrize("point", [point for point in JOURNAL_POINTS if "unlink" not in point])
-def test_who_begins_to_write_dies_while_another_has_the_store_open(path, tmp_path, point):
+def test_a_writer_may_die_at_its_begin_while_another_has_the_store_open(path, tmp_path, point):
     with statelog.open(path) as store:
         with Child(path, HISTORY[:1], schema=SCHEMA, fault=f"{point}:1") as child:
             assert child.wait() is True

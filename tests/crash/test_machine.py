@@ -81,11 +81,11 @@ def test_writes_may_be_given():
     run_state_machine_as_test(crash_machine({"text": reducers.custom(longest)}, writes=texts), settings=QUICK)
 
 
-def test_a_reducer_that_does_not_say_what_it_merges_needs_writes():
+def test_a_reducer_without_declared_types_needs_writes():
     with pytest.raises(UsageError):
         crash_machine({"text": reducers.custom(longest)})
 
 
-def test_what_is_no_schema_is_refused():
+def test_invalid_schemas_are_refused():
     with pytest.raises(SchemaError):
         crash_machine(5)

@@ -22,7 +22,7 @@ def trace(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_what_was_acknowledged_or_shipped_is_on_the_disk(trace):
+def test_acknowledged_or_shipped_commits_are_on_the_disk(trace):
     found = examine(trace, IMAGES)
     assert found == (IMAGES, [], [])
 

@@ -120,7 +120,7 @@ def test_the_epoch_changes_again_and_again(recordings, name):
     assert len(slots) >= 3
 
 
-def test_a_recording_tells_what_was_acknowledged_when(recordings):
+def test_a_recording_shows_when_each_step_was_acknowledged(recordings):
     progress = list(recordings["commit"].progress())
     assert progress[0].done == progress[0].begun == (0,)
     assert progress[-1].done == progress[-1].begun == (len(WORKLOADS["commit"].lanes[0]),)

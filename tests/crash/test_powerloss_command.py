@@ -126,7 +126,7 @@ def test_anything_wrong_fails_and_a_control_not_caught_is_wrong(run, spoil):
     assert outcome.wrong == 1
 
 
-def test_each_part_gets_to_show_what_was_bad():
+def test_each_part_can_show_its_faults():
     outcome = good()
     outcome.power_loss.bad.extend(
         BadImage("commit", n, "", "", lost=False, message="", evidence=None) for n in range(100)
@@ -135,7 +135,7 @@ def test_each_part_gets_to_show_what_was_bad():
     assert any("half a commit" in line for line in outcome.bad())
 
 
-def test_what_was_bad_is_told_in_lines_a_person_can_read():
+def test_faults_are_described_in_readable_lines():
     outcome = good()
     outcome.killed.bad.append("x" * 100_000)
     assert [len(line) for line in outcome.bad()] == [400]

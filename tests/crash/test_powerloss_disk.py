@@ -44,7 +44,7 @@ def everything(disk):
     return image(disk, lambda unit: unit.levels)
 
 
-def test_what_was_not_flushed_may_be_there_or_not():
+def test_unflushed_writes_may_be_there_or_not():
     disk = disk_after(Write(0, PAGE, NEW))
     assert nothing(disk) == {"file": OLD * 3}
     assert everything(disk) == {"file": OLD + NEW + OLD}
@@ -92,7 +92,7 @@ def test_a_synchronous_write_flushes_its_own_pages_alone():
     assert nothing(disk) == {"file": OLD + NEW + OLD}
 
 
-def test_what_a_failed_flush_should_have_flushed_no_later_one_makes_certain():
+def test_no_later_flush_makes_writes_of_a_failed_flush_certain():
     failed = (Write(0, 0, NEW), FlushBegin(0), FlushEnd(0, 1, failed=True))
     disk = disk_after(*failed, FlushBegin(0), FlushEnd(0, 3))
     assert nothing(disk) == {"file": OLD * 3}

@@ -217,7 +217,7 @@ def test_a_file_mapped_for_writing_is_named_as_unspecified(run, log):
     assert read_trace(log.records()).unspecified == {"file"}
 
 
-def test_what_cannot_be_logged_does_not_go_unnoticed(run, log, watched):
+def test_operations_that_cannot_be_logged_are_noticed(run, log, watched):
     (watched / "from").write_bytes(b"x" * 100)
     run("os.sendfile(os.open('to', os.O_RDWR | os.O_CREAT), os.open('from', os.O_RDONLY), 0, 100)")
     with pytest.raises(UsageError, match="sendfile"):

@@ -58,7 +58,7 @@ def increment_once(thread):
 
 
 @pytest.mark.slow
-def test_writers_that_read_what_they_write_retry_and_lose_no_update(path):
+def test_writers_that_read_before_writing_retry_and_lose_no_update(path):
     others = tuple(Commit("shared", ({"other": number},)) for number in range(COMMITS))
     with statelog.open(path) as store:
         thread = store.thread("shared")
@@ -99,7 +99,7 @@ def test_one_of_two_writers_killed_takes_nothing_from_the_other(path, fault):
         assert_dense_chain(store)
 
 
-def test_a_reader_sees_what_another_process_commits(path):
+def test_a_reader_sees_commits_of_another_process(path):
     with statelog.open(path) as store, Child(path, increments("writer"), schema=SCHEMA) as child:
         records = islice(store.log(follow=True, timeout_s=5.0), COMMITS + 1)
         assert [record.lsn for record in records] == list(range(1, COMMITS + 2))

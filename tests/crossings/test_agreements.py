@@ -67,7 +67,7 @@ def test_a_copy_that_was_made_wrong_is_told(shipped, tmp_path, road, spoiled):
     assert all(each.lines for each in found)
 
 
-def test_what_was_restored_at_an_earlier_moment_is_compared_with_that_moment(shipped, tmp_path):
+def test_a_restore_to_an_earlier_moment_is_compared_with_that_moment(shipped, tmp_path):
     store, fleet = shipped
     fill(store)
     with agreements(tmp_path, fleet) as checked:

@@ -113,7 +113,7 @@ def test_a_process_that_is_killed_is_replaced(driver, fault):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_shipped", [False, True])
-def test_what_was_acknowledged_before_all_processes_were_killed_is_there(driver, is_shipped):
+def test_commits_acknowledged_before_all_processes_were_killed_are_there(driver, is_shipped):
     deaths = [
         Step("die", beside=tuple(Step("threads.commit", 1 + n % 2, 9 * n) for n in range(5))) for _time in range(3)
     ]

@@ -148,7 +148,7 @@ def test_whatever_changes_is_observed(store, name):
     assert differences(before, after)
 
 
-def test_what_only_a_log_tells_apart_is_left_out_without_lsns(tmp_path):
+def test_without_lsns_differences_in_the_log_alone_are_left_out(tmp_path):
     stores = [statelog.open(tmp_path / f"{number}.state") for number in range(2)]
     stores[1].thread("before").commit({})
     stores[1].delete_thread("before")
@@ -249,7 +249,7 @@ def test_a_value_of_a_codec_is_observed_as_it_is_stored_and_a_secret_by_its_dige
 
 
 @pytest.mark.parametrize("thing", [None, "a.state", 3])
-def test_what_is_no_open_store_is_refused(thing):
+def test_objects_that_are_not_open_stores_are_refused(thing):
     with pytest.raises(UsageError) as caught:
         observe(thing)
     assert (caught.value.argument, caught.value.value) == ("store", thing)

@@ -84,7 +84,7 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def test_a_repr_says_what_matters(store, thread):
+def test_a_repr_shows_the_main_facts(store, thread):
     assert repr(thread) == "<Thread 'chat' branch 'main' version 1: gone, plan, notes>"
     assert repr(thread.at(0)) == f"<Checkpoint 'chat' branch 'main' version 0 id {thread.at(0).id}: gone, plan, notes>"
     assert repr(statelog.diff(*map(thread.at, (0, 1)))) == "<Diff of 4 changes: plan ~1, notes +1 -1 ~1>"
@@ -101,7 +101,7 @@ def test_a_repr_is_one_bounded_printable_line(large, number):
     assert line.isprintable()
 
 
-def test_what_can_be_read_no_more_still_has_a_repr(path):
+def test_objects_that_can_no_longer_be_read_have_a_repr(path):
     with statelog.open(path) as store:
         thread = store.thread("t")
         thread.commit({"items": list(range(5000))})
@@ -152,13 +152,13 @@ def test_a_page_is_bounded_and_runs_nothing_that_is_stored(large, number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(5))
-def test_what_rich_shows_is_bounded_and_steers_no_terminal(large, number):
+def test_output_of_rich_is_bounded_and_has_no_control_characters(large, number):
     told = rendered(shown_objects(large)[number])
     assert len(told) < 200_000
     assert told.replace("\n", "").isprintable()
 
 
-def test_square_brackets_are_no_markup(store):
+def test_square_brackets_are_not_markup(store):
     thread = store.thread("[bold]t")
     thread.commit({"[red]x": "[/red]"})
     assert "[red]x: '[/red]'" in rendered(thread.head)

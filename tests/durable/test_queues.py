@@ -472,7 +472,7 @@ def test_queues_say_what_stands_in_them(store):
     ],
     ids=str,
 )
-def test_what_is_no_limit_is_refused(limits):
+def test_invalid_limits_are_refused(limits):
     with pytest.raises(UsageError) as caught:
         durable.Queue(**limits)
     assert caught.value.argument == next(iter(limits))

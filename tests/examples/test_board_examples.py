@@ -25,7 +25,7 @@ def run(path):
 
 
 @pytest.mark.slow
-def test_what_a_killed_agent_began_is_finished_by_another_once(run, path):
+def test_another_agent_finishes_the_work_of_a_killed_one_once(run, path):
     for _turn in range(2):
         lines = run("board_research")
         assert "bob is killed" in lines

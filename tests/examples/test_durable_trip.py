@@ -55,7 +55,7 @@ def test_a_compensation_in_flight_is_called_again_and_the_others_once(done):
     assert table["in a compensation"][-1] == "failed"
 
 
-def test_what_kills_leave_is_whole(done):
+def test_stores_are_whole_after_kills(done):
     path, _table = done
     with statelog.open(path, read_only=True) as store:
         assert [info.status for info in durable.runs(store)] == ["completed"] * 5 + ["failed"]

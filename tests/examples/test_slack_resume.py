@@ -306,7 +306,7 @@ def test_a_reply_that_is_refused_is_posted_when_the_event_comes_again(run, path,
         (b" " * 1_100_000, "at most"),
     ],
 )
-def test_what_is_no_event_is_refused_and_changes_nothing(run, path, raw, says):
+def test_invalid_events_are_refused_and_change_nothing(run, path, raw, says):
     code, said = run(raw)
     assert (code, said.count("\n"), path.exists()) == (2, 1, False)
     assert says in said
@@ -324,7 +324,7 @@ def test_a_channel_that_is_none_of_slack_s_is_refused(run, path, channel):
     assert (code, "channel" in said, path.exists()) == (2, True, False)
 
 
-def test_a_file_that_cannot_be_used_is_no_reason_to_deliver_again(run, tmp_path):
+def test_an_unusable_file_causes_no_second_delivery(run, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     code, said = run(event(1), STATELOG_FILE=str(tmp_path / "file" / "s"), REPLY_URL="http://localhost:9")
     assert (code, said.count("\n")) == (2, 1)

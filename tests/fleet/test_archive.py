@@ -42,7 +42,7 @@ def wins(answers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_created_is_there(archive, name):
+def test_created_objects_exist(archive, name):
     token = archive.create(name, b"bytes")
     assert isinstance(token, str)
     assert archive.read(name) == Found(b"bytes", token)
@@ -50,7 +50,7 @@ def test_what_was_created_is_there(archive, name):
 
 
 @pytest.mark.slow
-def test_what_was_not_put_is_not_there(archive):
+def test_values_that_were_not_put_are_not_there(archive):
     assert archive.read("s/head") is None
     assert archive.look("s/head") is None
     assert archive.names("") == []
@@ -65,7 +65,7 @@ def test_an_object_is_created_once(archive, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_of_eight_who_create_an_object_one_does(archive, name):
+def test_one_of_eight_concurrent_creations_of_an_object_succeeds(archive, name):
     for number in range(5):
         place = f"{number}/{name}"
         answers = race(
@@ -76,7 +76,7 @@ def test_of_eight_who_create_an_object_one_does(archive, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_of_eight_who_swap_an_object_one_does(archive, name):
+def test_one_of_eight_concurrent_swaps_of_an_object_succeeds(archive, name):
     token = archive.create(name, b"")
     for _round in range(5):
         answers = race(
@@ -166,7 +166,7 @@ def test_an_object_may_be_empty(archive):
     assert archive.read("s/log/1/1") == Found(b"", token)
 
 
-def test_what_is_removed_is_gone_and_others_stay(archive):
+def test_removed_objects_are_gone_and_others_stay(archive):
     for name in ["s/head", "s/log/1/1", "s/log/1/2"]:
         archive.create(name, name.encode())
     archive.remove(["s/head", "s/log/1/1", "not/there", "not/head"])
@@ -176,7 +176,7 @@ def test_what_is_removed_is_gone_and_others_stay(archive):
     archive.remove([])
 
 
-def test_ages_are_those_of_what_was_put_just_now(archive):
+def test_ages_of_new_objects_are_small(archive):
     archive.create("s/head", b"")
     archive.create("s/log/1/1", b"")
     archive.create("t/head", b"")

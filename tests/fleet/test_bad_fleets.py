@@ -92,7 +92,7 @@ def test_a_second_opening_in_one_process_also_by_another_fleet(machine):
         assert heard(store) == 1
 
 
-def test_a_fleet_that_is_closed_before_its_stores_ships_what_they_have(machine):
+def test_closing_a_fleet_ships_the_commits_of_its_open_stores(machine):
     fleet = machine("a")
     stores = [fleet.open(name, ship_ms=60_000) for name in ("t", "u")]
     fleet.open("v").close()
@@ -148,7 +148,7 @@ def test_another_store_and_no_store_under_the_name_here(machine):
         assert heard(foreign) == 9
 
 
-def test_a_copy_of_one_fleet_is_no_store_of_another(machine):
+def test_a_copy_of_one_fleet_is_refused_by_another(machine):
     with machine("a").open("t") as store:
         say(store, 1)
     other = machine("a", MemoryArchive())
@@ -165,7 +165,7 @@ def test_a_copy_of_one_fleet_is_no_store_of_another(machine):
 
 
 @pytest.mark.slow
-def test_what_is_waited_for_is_an_lsn_and_a_time(machine):
+def test_a_wait_needs_a_valid_lsn_and_time(machine):
     fleet = machine("a")
     with fleet.open("t") as store, fleet.follow("t") as replica:
         say(store, 1, durable="remote")

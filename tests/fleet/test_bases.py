@@ -63,7 +63,7 @@ def test_many_segments_become_one_and_no_image_is_sent(machine, memory):
     assert not [name for request, name in memory.requests if request == "read" and name.startswith("t/log/")]
 
 
-def test_what_is_far_behind_the_image_is_sent_as_an_image_and_shares_its_pieces(machine, memory, monkeypatch):
+def test_a_log_far_behind_the_image_is_sent_as_an_image_with_shared_pieces(machine, memory, monkeypatch):
     monkeypatch.setattr(owning, "_RECORDS_MAX", 2 * MANY - 1)
     with machine("a").open("t") as store:
         n = say_until_based(store, memory, 0)
@@ -112,7 +112,7 @@ def test_a_moment_within_a_log_is_restored_as_it_was(machine, memory, tmp_path):
                 assert store.verify().problems == []
 
 
-def test_collecting_leaves_what_the_logs_of_a_base_lead_to(machine, memory):
+def test_collecting_keeps_objects_that_the_logs_of_a_base_need(machine, memory):
     with machine("a").open("t", keep_s=0, grace_s=0) as store:
         n = say_until_based(store, memory, 0)
         say_until_based(store, memory, n)

@@ -48,14 +48,14 @@ def test_credentials_that_are_refused_are_an_access_error(buckets, request_name)
 
 
 @pytest.mark.usefixtures("few_tries")
-def test_a_busy_bucket_leaves_open_what_was_written(buckets):
+def test_the_outcome_of_a_write_to_a_busy_bucket_is_unknown(buckets):
     archive = open_archive("s3://busy", **buckets)
     assert archive.create("s/head", b"") is Outcome.UNKNOWN
     assert archive.swap("s/head", b"", '"token"') is Outcome.UNKNOWN
 
 
 @pytest.mark.usefixtures("few_tries")
-def test_a_busy_bucket_is_a_remote_error_to_who_reads(buckets):
+def test_a_read_of_a_busy_bucket_raises_remote_error(buckets):
     archive = open_archive("s3://busy", **buckets)
     with pytest.raises(RemoteError, match="503"):
         archive.read("s/head")
@@ -64,7 +64,7 @@ def test_a_busy_bucket_is_a_remote_error_to_who_reads(buckets):
 
 
 @pytest.mark.usefixtures("few_tries")
-def test_a_server_that_is_away_leaves_open_what_was_written(buckets):
+def test_the_outcome_of_a_write_to_an_unreachable_server_is_unknown(buckets):
     archive = open_archive("s3://tests", **{**buckets, "endpoint": "http://127.0.0.1:9"})
     assert archive.create("s/head", b"") is Outcome.UNKNOWN
     with pytest.raises(RemoteError):
@@ -108,7 +108,7 @@ def test_an_url_without_a_bucket_is_refused(url):
         open_archive(url)
 
 
-def test_what_obstore_reads_from_the_environment_counts(buckets, monkeypatch):
+def test_options_in_the_environment_of_obstore_apply(buckets, monkeypatch):
     for name, value in buckets.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", value)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")

@@ -172,7 +172,7 @@ def test_no_fault_of_any_request_loses_anything(behind, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_storage_is_not_called_unsafe_for_what_was_lost(behind):
+def test_a_storage_is_not_called_unsafe_because_of_lost_answers(behind):
     proxy, open_storage, kinds = behind
     archive = open_storage()
     tries = 2 if kinds is OF_HTTP else 1  # obstore tries once more by itself
@@ -194,7 +194,7 @@ def losing_the_first_segment(epoch):
 
 
 @pytest.mark.slow
-def test_a_storage_that_loses_what_it_has_said_is_there_is_found(bucket, tmp_path):
+def test_a_storage_that_loses_acknowledged_objects_is_detected(bucket, tmp_path):
     proxy, open_storage = bucket
     proxy.restart(losing_the_first_segment(2))
     assert relay(open_storage, tmp_path / "the last one") == "acknowledged, and lost: ['4']"
@@ -222,7 +222,7 @@ def test_a_log_that_breaks_a_promise_is_found(final, fault):
 
 
 @pytest.mark.slow
-def test_a_proxy_does_what_its_plan_says(bucket, monkeypatch):
+def test_a_proxy_follows_its_plan(bucket, monkeypatch):
     monkeypatch.setattr(proxies, "_LATE_S", 1)
     proxy, open_storage = bucket
     archive = open_storage()

@@ -34,7 +34,7 @@ def heard(store):
 
 
 @pytest.mark.slow
-def test_what_one_machine_has_shipped_another_goes_on_from(archive, machine):
+def test_another_machine_continues_from_shipped_records(archive, machine):
     with machine("a", archive).open("t/é") as store:
         for n in range(5):
             say(store, n)
@@ -63,7 +63,7 @@ def test_a_commit_is_outside_by_itself_and_others_of_the_machine_are_shipped_too
         assert heard(store) == "other"
 
 
-def test_who_is_taken_over_is_stopped_and_what_it_acknowledged_is_there(machine):
+def test_a_takeover_stops_the_owner_and_keeps_its_acknowledged_commits(machine):
     a, b = machine("a"), machine("b")
     first = a.open("t")
     say(first, 1, durable="remote")
@@ -101,7 +101,7 @@ def test_a_copy_that_is_current_takes_four_requests_at_most(machine, memory):
 
 
 @pytest.mark.slow
-def test_who_waits_takes_over_when_the_owner_gives_no_sign(machine):
+def test_a_waiting_machine_takes_over_when_the_owner_shows_no_sign_of_life(machine):
     a = machine("a").open("t", ttl_s=0.3)
     say(a, 1, durable="remote")
     with pytest.raises(StoreLockedError, match="owns the store"):
@@ -235,7 +235,7 @@ def test_a_parked_store_leaves_the_processor_alone(machine):
         assert time.process_time() - began_s < 0.3
 
 
-def test_a_deletion_leaves_the_files_of_stores_alone_whose_names_begin_alike(machine):
+def test_a_deletion_keeps_files_of_stores_with_a_similar_name(machine):
     fleet = machine("a")
     others = ("t.state2", "t.state-x", "t.state-stranded-1", "t.state")
     for name in ("t", *others):
@@ -278,7 +278,7 @@ def test_a_second_base_shares_the_pieces_that_did_not_change(machine, memory):
         assert store.verify().problems == []
 
 
-def test_an_owner_removes_what_nothing_leads_to_with_its_next_base(machine, memory):
+def test_an_owner_removes_unused_objects_with_its_next_base(machine, memory):
     with machine("a").open("t", keep_s=0, grace_s=0) as store:
         for n in range(3):
             say(store, n, durable="remote")

@@ -73,7 +73,7 @@ def shipped(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_each_bit_before_what_is_compressed(shipped):
+def test_each_flipped_bit_before_the_compressed_data_is_noticed(shipped):
     path = min((shipped.folder / "bucket").rglob("log/*/*"))
     data = path.read_bytes()
     frame = data.index(b"\x28\xb5\x2f\xfd")
@@ -94,7 +94,7 @@ def test_bits_anywhere(shipped, seed):
 
 
 @pytest.mark.slow
-def test_a_last_segment_that_is_damaged_does_not_get_into_the_head_of_who_takes_over(tmp_path):
+def test_a_damaged_last_segment_is_not_named_by_the_new_owners_head(tmp_path):
     url = (tmp_path / "bucket").as_uri()
     (tmp_path / "bucket").mkdir()
     with connect(url, cache=tmp_path / "a") as fleet:
@@ -126,7 +126,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_what_a_frame_claims_is_not_believed(frame):
+def test_the_size_that_a_frame_claims_is_not_trusted(frame):
     blocks = b"\x02\x00\x80\x01" * 40  # 40 times 128 KiB of the same byte
     for data in (FRAMES[frame], FRAMES[frame] + blocks):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -137,7 +137,7 @@ def test_what_a_frame_claims_is_not_believed(frame):
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1024 * 1024, 3_000_000])
-def test_what_is_whole_is_expanded_and_what_was_cut_off_is_not(size):
+def test_whole_frames_are_expanded_and_truncated_ones_are_not(size):
     data = (TEXT.encode() * (size // 3000 + 1))[:size]
     compressed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
     assert segments.inflate("x", compressed) == data

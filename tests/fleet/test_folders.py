@@ -200,7 +200,7 @@ def test_no_swap_of_several_processes_is_lost(archive):
     assert archive.read("s/head").data == b"600"
 
 
-def test_what_killed_processes_had_begun_to_write_goes_after_an_hour(folder):
+def test_temporary_files_of_killed_processes_are_removed_after_an_hour(folder):
     FolderArchive(folder).close()
     old, fresh = folder / "@new" / "old", folder / "@new" / "fresh"
     old.touch()

@@ -43,7 +43,7 @@ def test_copy_of_a_store_without_commits_waits_for_the_first(machine):
         assert heard(copy) == 1
 
 
-def test_copy_loses_what_retention_removes(machine):
+def test_a_copy_loses_records_that_retention_removes(machine):
     with machine("a").open("t") as store:
         for n in range(4):
             say(store, n, durable="remote")
@@ -106,7 +106,7 @@ def test_a_copy_whose_store_was_deleted_says_so_also_when_it_was_begun_anew(mach
         assert heard(copy) == 0
 
 
-def test_a_segment_that_is_missing_before_others_is_named_to_who_follows_and_who_takes_over(machine, memory):
+def test_a_missing_segment_is_named_to_followers_and_new_owners(machine, memory):
     """The tail goes on, so no head says how many segments there are."""
     store = machine("a").open("t")
     say(store, 0, durable="remote")

@@ -61,7 +61,7 @@ def test_the_line_that_was_fenced_is_in_the_traceback(url, tmp_path):
 
 
 @pytest.mark.parametrize("error", [Own("mine"), KeyError("k"), KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_what_ends_the_block_of_a_fenced_store_goes_on(url, tmp_path, error):
+def test_the_error_that_ends_the_block_of_a_fenced_store_propagates(url, tmp_path, error):
     with pytest.raises(type(error)) as caught:
         be_taken_over(url, tmp_path, error)
     assert caught.value is error
@@ -89,7 +89,7 @@ def test_it_is_so_on_asyncio_too(url, tmp_path):
     assert "taken this store over" in caught.value.__notes__[0]
 
 
-def test_a_lease_that_was_lost_does_not_hide_what_ended_its_block(tmp_path):
+def test_a_lost_lease_does_not_hide_the_error_of_its_block(tmp_path):
     with statelog.open(tmp_path / "a.state") as store:
         lost = store.board(agent="a").lease("x", ttl_s=0.01, auto_renew=False)
         store.board(agent="b").lease("x", wait_s=5).release()
@@ -102,7 +102,7 @@ def test_a_lease_that_was_lost_does_not_hide_what_ended_its_block(tmp_path):
             pass
 
 
-def test_a_lease_on_asyncio_does_not_hide_what_ended_its_block(tmp_path):
+def test_an_asyncio_lease_does_not_hide_the_error_of_its_block(tmp_path):
     async def main():
         async with await aio.open(tmp_path / "a.state") as store, store.board().lease("x"):
             await store.close()
@@ -112,7 +112,7 @@ def test_a_lease_on_asyncio_does_not_hide_what_ended_its_block(tmp_path):
         asyncio.run(main())
 
 
-def test_a_store_that_cannot_be_closed_does_not_hide_what_ended_its_block(tmp_path, monkeypatch):
+def test_a_store_that_cannot_be_closed_does_not_hide_the_error_of_its_block(tmp_path, monkeypatch):
     def refuse(_store):
         raise StoreLockedError("another process is stopped", path="x")
 
@@ -132,7 +132,7 @@ def test_an_interrupt_as_a_block_is_left_is_not_hidden_either():
         raise KeyboardInterrupt
 
 
-def test_a_fenced_error_says_who_took_over(url, tmp_path):
+def test_a_fenced_error_names_the_new_owner(url, tmp_path):
     with connect(url, cache=tmp_path / "a") as fleet:
         store = fleet.open("s")
         store.thread("t").commit({"n": 1}, durable="remote")

@@ -52,7 +52,7 @@ def test_a_store_of_the_owner_alone_ships_nothing_that_others_may_read(bucket, t
 
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize("mode", [0o640, 0o660, 0o644])
-def test_what_is_shipped_has_the_mode_of_the_store(bucket, tmp_path, mode):
+def test_shipped_objects_have_the_mode_of_the_store(bucket, tmp_path, mode):
     with connect(bucket.as_uri(), cache=tmp_path / "a") as fleet:
         fleet.open("s").close()
         fleet.path("s").chmod(mode)

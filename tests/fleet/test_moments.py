@@ -20,7 +20,7 @@ def heard(store):
 
 
 @pytest.mark.slow
-def test_restored_to_an_lsn_or_a_time_it_is_what_it_was_then(machine, tmp_path):
+def test_a_restore_to_an_lsn_or_time_equals_the_store_at_that_moment(machine, tmp_path):
     fleet = machine("a")
     moments = []
     with fleet.open("t", ship_ms=1) as store:
@@ -45,7 +45,7 @@ def test_restored_to_an_lsn_or_a_time_it_is_what_it_was_then(machine, tmp_path):
     fleet.restore("t", tmp_path / "new.state", at=datetime.now(UTC))
 
 
-def test_a_restore_leaves_alone_what_lies_at_its_path(machine, tmp_path):
+def test_a_restore_keeps_an_existing_file_at_its_path(machine, tmp_path):
     """Also of a store that has no base yet, and so begins with an empty file."""
     fleet = machine("a")
     with fleet.open("t") as store:

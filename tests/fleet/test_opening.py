@@ -196,6 +196,6 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path):
     assert not (tmp_path / "absent").exists()
 
 
-def test_an_option_of_what_has_none_is_refused(tmp_path):
+def test_an_option_for_a_folder_is_refused(tmp_path):
     with pytest.raises(UsageError, match="'region'"):
         open_archive(f"file://{tmp_path}", region="us-east-1")

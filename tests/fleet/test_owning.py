@@ -109,7 +109,7 @@ def test_what_is_shipped_lags_by_nothing_whenever_it_is_told(machine):
 
 
 @pytest.mark.slow
-def test_what_is_not_outside_is_counted_and_bounded(machine, memory):
+def test_unshipped_records_are_counted_and_bounded(machine, memory):
     store = machine("a").open("t", ship_ms=1, lag_max_bytes=290_000, ttl_s=0.3)
     memory.fail = lambda request, _name: Outcome.UNKNOWN if request in ("create", "swap") else None
     for n in range(10):
@@ -127,7 +127,7 @@ def test_what_is_not_outside_is_counted_and_bounded(machine, memory):
     store.close()
 
 
-def test_a_collector_that_saw_an_opening_head_spares_what_its_owner_puts(machine, memory):
+def test_a_collector_that_saw_an_opening_head_keeps_its_owners_objects(machine, memory):
     """Its head is old by the time it lists (F4, F5)."""
     with machine("a").open("t") as store:
         say(store, 1, durable="remote")
@@ -176,7 +176,7 @@ def end_at_once(store):
 
 
 @pytest.mark.slow
-def test_who_owned_a_store_with_this_file_is_not_waited_for(machine):
+def test_an_opening_does_not_wait_for_a_former_owner_of_its_file(machine):
     a = machine("a")
     for n in range(3):
         store = a.open("t", ttl_s=1000, timeout_s=60)

@@ -124,7 +124,7 @@ def test_a_connection_that_dies_while_it_writes_leaves_it_open(opened, postgres_
     assert archive.look(head) == token
 
 
-def test_what_reads_asks_again_when_its_connection_dies(opened, postgres_url, by_hand):
+def test_reads_are_repeated_after_a_lost_connection(opened, postgres_url, by_hand):
     archive, head, token = opened
     with ThreadPoolExecutor(1) as other, psycopg.connect(postgres_url) as locker:
         locker.execute(f"LOCK TABLE {HEADS}")
@@ -207,7 +207,7 @@ def test_a_database_that_is_not_there_is_said_so(postgres_url):
         open_archive(postgres_url.replace("/postgres", "/absent")).read("s/head")
 
 
-def test_a_server_that_is_away_leaves_open_what_was_written():
+def test_the_outcome_of_a_write_to_an_unreachable_server_is_unknown():
     archive = open_archive("postgresql://agent:secret@127.0.0.1:9/postgres")
     assert archive.create("s/head", b"") is Outcome.UNKNOWN
     with pytest.raises(RemoteError) as caught:

@@ -44,7 +44,7 @@ LARGE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene in LARGE])
-def test_what_is_acknowledged_or_served_stays_without_faults(scene):
+def test_acknowledged_and_served_records_stay_without_faults(scene):
     plans, more = SCENES[scene]
     assert explored(plans, **more) > 100
 
@@ -52,7 +52,7 @@ def test_what_is_acknowledged_or_served_stays_without_faults(scene):
 @pytest.mark.slow
 @pytest.mark.parametrize("faults", [0, 1])
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in LARGE])
-def test_what_is_acknowledged_or_served_stays(scene, faults):
+def test_acknowledged_and_served_records_stay(scene, faults):
     plans, more = SCENES[scene]
     assert explored(plans, **more, faults=faults) > 100
 

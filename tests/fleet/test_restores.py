@@ -49,12 +49,12 @@ def restore_after_random_work(folder, seed, turns=60):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_restores_after_random_work_show_what_the_store_showed(tmp_path, seed):
+def test_restores_after_random_work_equal_the_store(tmp_path, seed):
     assert restore_after_random_work(tmp_path, seed) == 5
 
 
 @pytest.mark.soak
-def test_many_restores_after_random_work_show_what_the_store_showed(tmp_path, soak_scale):
+def test_many_restores_after_random_work_equal_the_store(tmp_path, soak_scale):
     made, seed = 0, 1000
     while made < RESTORES * soak_scale:
         made += restore_after_random_work(tmp_path / str(seed), seed)

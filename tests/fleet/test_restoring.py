@@ -62,9 +62,7 @@ def logged(memory):
 
 @pytest.mark.parametrize("harm", [remove, flip])
 @pytest.mark.parametrize("which", [3, 4])
-def test_a_segment_that_is_harmed_is_named_and_what_was_before_is_restored(
-    machine, memory, shipped, tmp_path, harm, which
-):
+def test_a_damaged_segment_is_named_and_earlier_states_are_restored(machine, memory, shipped, tmp_path, harm, which):
     name = logged(memory)[which]
     held = memory.objects[name]
     harm(memory, name)
@@ -87,7 +85,7 @@ def test_a_segment_that_is_harmed_is_named_and_what_was_before_is_restored(
         assert heard(store) == 5
 
 
-def test_a_last_segment_without_its_header_is_named_and_what_was_before_is_restored(machine, memory, shipped, tmp_path):
+def test_a_last_segment_without_a_header_is_named_and_earlier_states_are_restored(machine, memory, shipped, tmp_path):
     name = logged(memory)[-1]
     held = memory.objects[name]
     empty(memory, name)
@@ -105,7 +103,7 @@ def test_a_last_segment_without_its_header_is_named_and_what_was_before_is_resto
 
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("kind", ["list", "00000000"])
-def test_a_base_that_is_harmed_is_named_and_what_was_before_is_restored(machine, memory, shipped, tmp_path, harm, kind):
+def test_a_damaged_base_is_named_and_earlier_states_are_restored(machine, memory, shipped, tmp_path, harm, kind):
     [name] = [name for name in memory.objects if "/base/" in name and name.endswith(kind)]
     harm(memory, name)
     fleet = machine("b")

@@ -33,7 +33,7 @@ def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tm
 
 
 @pytest.mark.slow
-def test_what_is_appended_while_a_base_is_made_is_kept(host, monkeypatch, postgres_url, name, tmp_path):
+def test_records_appended_while_a_base_is_made_are_kept(host, monkeypatch, postgres_url, name, tmp_path):
     a, b = host("a", poll_s=60), host("b", poll_s=60)
     monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 5)
     for _n in range(4):

@@ -62,7 +62,7 @@ def test_hosts_write_one_log(host):
 
 
 @pytest.mark.slow
-def test_what_is_expected_or_claimed_means_what_it_means_on_one_host(host):
+def test_expected_versions_and_claims_work_as_on_one_host(host):
     a, b = host("a"), host("b")
     add(a)
     b.remote.wait()
@@ -150,7 +150,7 @@ def failing(monkeypatch, how, error):
 
 
 @pytest.mark.slow
-def test_of_a_commit_whose_answer_was_lost_it_is_looked_up_what_became_of_it(host, monkeypatch):
+def test_the_outcome_of_a_commit_is_looked_up_if_its_answer_was_lost(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
     failing(monkeypatch, "after", RemoteError("the answer was lost"))
@@ -236,7 +236,7 @@ def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatc
 
 
 @pytest.mark.slow
-def test_what_nobody_can_tell_is_said_and_never_run_again(host, monkeypatch):
+def test_unknown_outcomes_are_reported_and_never_run_again(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
     monkeypatch.setattr(turns, "_LOOKS_S", 0.1)
@@ -334,7 +334,7 @@ def test_a_store_that_is_closed_amid_commits_loses_none(host):
 
 
 @pytest.mark.slow
-def test_who_has_the_turn_all_the_time_is_waited_for_so_long_and_one_that_sleeps_loses_it(host, monkeypatch):
+def test_a_wait_for_a_turn_times_out_and_a_sleeping_host_loses_its_turn(host, monkeypatch):
     monkeypatch.setattr(turns, "_IDLE_MS", 1000)
     a, b = host("a"), host("b", lock_timeout_s=0.2)
     add(a)
@@ -379,7 +379,7 @@ def test_a_copy_ahead_of_the_log_is_thrown_away(host, postgres_url, name, tmp_pa
 
 
 @pytest.mark.slow
-def test_who_does_not_share_does_not_write_the_copy(host, tmp_path, name):
+def test_a_process_that_does_not_share_cannot_write_the_copy(host, tmp_path, name):
     a = host("a")
     add(a)
     a.close()

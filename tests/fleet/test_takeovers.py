@@ -75,13 +75,13 @@ def test_a_thousand_takeovers_in_a_row(machine, memory, monkeypatch, soak_scale)
 
 
 @pytest.mark.slow
-def test_takeovers_whose_objects_nobody_collects_are_found(machine, memory, monkeypatch):
+def test_uncollected_objects_of_takeovers_are_detected(machine, memory, monkeypatch):
     tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 12, is_collecting=False)
     assert tokens == [*range(12)]
     assert not are_bounded(costs)
 
 
-def test_several_who_take_a_store_now_at_once_all_end_and_one_owns_it(machine, memory):
+def test_several_concurrent_takeovers_all_end_and_one_owns_the_store(machine, memory):
     """They do not alternate for ever: each owns it for once, or is stopped by one that came later."""
     count = 5
     machine("first").open("t").close()

@@ -179,7 +179,7 @@ KEYED_CYCLE["again"] = [KEYED_CYCLE]
     ],
     ids=named,
 )
-def test_what_cannot_be_stored_is_refused_by_path_and_type(value, path, name):
+def test_values_that_cannot_be_stored_are_refused_by_path_and_type(value, path, name):
     with pytest.raises(ValueTypeError) as caught:
         cbor.encode(value)
     assert caught.value.type == name
@@ -194,7 +194,7 @@ def test_the_path_begins_as_the_caller_says():
         cbor.encode([1, 2, 3, object()], path="state.messages")
 
 
-def test_a_subclass_is_told_what_to_convert_to():
+def test_the_error_for_a_subclass_names_the_type_to_convert_to():
     with pytest.raises(ValueTypeError, match="convert it to dict"):
         cbor.encode(OrderedDict(a=1))
 
@@ -266,7 +266,7 @@ def test_a_named_zone_comes_back_as_its_offset():
 
 
 @pytest.mark.parametrize("data", ["", "ff", "61ff", "d9c867624e6f", "d9c866626e6f", "82", "1c", "d8256100"])
-def test_bytes_that_are_no_value_are_damage(data):
+def test_bytes_that_are_not_a_value_are_damage(data):
     with pytest.raises(CorruptionError):
         cbor.decode(bytes.fromhex(data))
 
@@ -281,7 +281,7 @@ class TimeLimitOfValue(ValueError):  # noqa: N818
 
 @pytest.mark.parametrize("error", [TimeoutError, TimeLimit, TimeLimitOfValue, KeyboardInterrupt, KeyError, MemoryError])
 @pytest.mark.parametrize("where", ["decoder", "around"])
-def test_what_a_signal_handler_raises_in_a_decoder_is_no_damage(error, where, monkeypatch):
+def test_an_exception_of_a_signal_handler_in_a_decoder_is_not_damage(error, where, monkeypatch):
     """cbor2 wraps whatever comes up in a decoder, an interrupt, too."""
     raised = error("of the application")
 
@@ -347,7 +347,7 @@ def test_a_registered_type_comes_back():
 
 
 @pytest.mark.usefixtures("money")
-def test_what_a_codec_gives_is_refused_by_path():
+def test_an_invalid_result_of_a_codec_is_refused_by_path():
     with pytest.raises(ValueTypeError) as caught:
         cbor.encode([Money(1, object())])
     assert caught.value.path == "value[0].<money>[1]"

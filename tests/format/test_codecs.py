@@ -161,7 +161,7 @@ def test_sets_within_sets_are_bounded_at_any_depth(depth):
 
 
 @pytest.mark.parametrize("wrap", WRAPS, ids=["list", "tuple", "dict", "frozenset"])
-def test_what_is_inside_of_others_nests_so_much_less(wrap):
+def test_nested_values_have_less_depth_left(wrap):
     cbor.encode(nested(DEPTH_MAX - 3, wrap), depth=3)
     with pytest.raises(LimitError) as caught:
         cbor.encode(nested(DEPTH_MAX - 2, wrap), depth=3)

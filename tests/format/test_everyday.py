@@ -145,7 +145,7 @@ class Model(pydantic.BaseModel):
         (range(3), "range", "register_codec"),
     ],
 )
-def test_what_would_not_come_back_is_refused_by_its_full_name(value, name, why):
+def test_values_that_could_not_be_restored_are_refused_by_full_name(value, name, why):
     with pytest.raises(ValueTypeError, match=why) as caught:
         cbor.encode({"x": [value]})
     assert caught.value.type == name

@@ -90,7 +90,7 @@ def test_a_checkpoints_digest_is_pinned():
 @given(
     st.lists(st.binary(min_size=1, max_size=50), max_size=5), st.integers(1, 2**63), st.integers(0, 2**63), st.binary()
 )
-def test_what_was_encoded_is_decoded(nodes, lsn, time_us, body):
+def test_encoded_values_are_decoded(nodes, lsn, time_us, body):
     item = cbor.encode([body])
     rows = [NodeRow(PIECE, node_digest(PIECE, data), data, len(data)) for data in nodes]
     data, chain = encode_record(3, lsn=lsn, time_us=time_us, previous_chain=PREVIOUS, body=item, nodes=pack_nodes(rows))
@@ -138,7 +138,7 @@ def test_an_envelope_that_cannot_be_is_damage(forged):
         decode_record(sealed(forged), 7)
 
 
-def test_a_body_that_is_no_array_is_damage():
+def test_a_body_that_is_not_an_array_is_damage():
     with pytest.raises(CorruptionError, match="array"):
         decode_record(sealed(envelope(body=b"\x01")), 7).fields()
 
@@ -356,7 +356,7 @@ def test_redacting_twice_comes_to_redacting_once():
     assert redact_record(once, 7, 1, alive=[1]) == once
 
 
-def test_what_was_vacuumed_is_gone_and_the_rest_is_where_it_was():
+def test_vacuumed_nodes_are_gone_and_the_others_keep_their_places():
     data, _chain = checkpoint()
     redacted = redact_record(data, 7, 1, alive=[1])
     assert b"abc" not in redacted

@@ -8,7 +8,7 @@ def test_sealed_payload_is_payload_then_checksum_of_key_and_payload():
     assert seal(b"k", b"payload") == b"payload" + bytes.fromhex("1d679ef2431c13c2")
 
 
-def test_unseal_returns_what_was_sealed():
+def test_unseal_returns_the_sealed_payload():
     assert unseal(b"key", seal(b"key", b"payload")) == b"payload"
 
 

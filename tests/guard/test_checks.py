@@ -246,7 +246,7 @@ def test_a_check_of_writes_cannot_change_the_value(tmp_path):
     assert "{}" not in seen
 
 
-def test_a_check_of_reads_cannot_change_what_the_caller_gets(tmp_path):
+def test_a_check_of_reads_cannot_change_the_callers_value(tmp_path):
     with opened(tmp_path) as store:
         store.thread("t").commit({"list": [{"x": 1}], "dict": {"x": [1]}}, metadata={"m": [1]})
         store.board().set("k", {"x": [1]})
@@ -452,7 +452,7 @@ def test_a_check_sees_entries_and_errors_of_claims(watched, seen):
     assert seen == [({"v": 1}, "board", "k", None, "k", "me"), ("it failed", "claim", "k", None, "k", "me")]
 
 
-def test_a_mount_shows_a_check_what_is_new(watched, seen):
+def test_a_mount_passes_new_values_to_checks(watched, seen):
     thread = watched.thread("t")
     thread.commit({"a": ["one", "two"], "b": {"x": "three", "y": 4}, "c": 5, "d": 6})
     seen.clear()
@@ -707,7 +707,7 @@ def test_a_list_of_entries_has_a_placeholder_where_a_read_is_refused(filled):
         assert claim.value == Quarantined("check", "it is bad")
 
 
-def test_a_mount_refuses_to_read_what_is_hidden_and_leaves_it(filled):
+def test_a_mount_refuses_to_read_a_hidden_value_and_keeps_it(filled):
     with opened(filled, on_read=[says("quarantine")]) as store:
         for channel in ("text", "list", "dict"):
             with pytest.raises(CheckError, match="cannot change a hidden value"), store.thread("t").mount() as state:
@@ -729,7 +729,7 @@ def test_a_diff_and_a_watch_show_no_hidden_value(filled):
             assert "'bad'" not in repr(list(events))
 
 
-def test_checks_of_reads_do_not_change_what_is_stored(filled):
+def test_checks_of_reads_do_not_change_stored_values(filled):
     with opened(filled, on_read=[says("redact")]) as store:
         store.thread("t").commit({"ok": 3})
         store.thread("t").fork("b")
@@ -777,7 +777,7 @@ def test_on_the_loop_values_are_hidden_and_given_on_demand(tmp_path):
 # --- release ----------------------------------------------------------------------------------------
 
 
-def test_what_is_quarantined_is_listed_and_released(tmp_path):
+def test_quarantined_values_are_listed_and_released(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         thread = store.thread("t", schema={"m": reducers.upsert("id"), "x": reducers.replace})
         thread.commit({"m": [{"id": "1", "c": BAD}], "x": {"k": (1, BAD)}})

@@ -177,7 +177,7 @@ def test_items_and_caches_are_checked(tmp_path):
         assert cache.get([(("ns",), "j")]) == {}
 
 
-def test_what_a_graph_has_quarantined_is_listed_and_not_released(tmp_path):
+def test_values_quarantined_by_a_graph_are_listed_and_cannot_be_released(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         compiled(StatelogSaver(store), tool).invoke({"messages": []}, CONFIG)
         places = store.quarantined()

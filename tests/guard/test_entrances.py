@@ -606,7 +606,7 @@ def logged():
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_no_exit_shows_what_came_in(tmp_path, entrance, durability, logged):
+def test_no_exit_shows_a_secret_that_came_in(tmp_path, entrance, durability, logged):
     folder = tmp_path / "store"
     folder.mkdir()
     with opened(folder / "agent.state", durability=durability) as store, traced(store):
@@ -669,7 +669,7 @@ CHECKED = sorted(ENTRANCES.keys() - {"names", "import", "asyncio"})
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("entrance", CHECKED)
-def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
+def test_no_exit_shows_quarantined_values(tmp_path, entrance, caplog):
     with statelog.open(tmp_path / "agent.state", guard=checking("quarantine")) as store, traced(store):
         ENTRANCES[entrance](store)
         assert any(mark in raw_files(store) for mark in MARKS)
@@ -682,7 +682,7 @@ def test_no_exit_shows_what_a_check_has_quarantined(tmp_path, entrance, caplog):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("entrance", CHECKED)
-def test_what_a_check_refuses_is_in_no_file(tmp_path, entrance):
+def test_values_refused_by_a_check_are_in_no_file(tmp_path, entrance):
     with statelog.open(tmp_path / "agent.state", guard=checking("refuse")) as store:
         with contextlib.suppress(statelog.errors.CheckError, AssertionError, IndexError):
             ENTRANCES[entrance](store)
@@ -816,7 +816,7 @@ def test_the_hook_is_called_where_the_table_says():
     assert found == REDACTED.keys()
 
 
-def test_every_class_of_writes_says_what_is_redacted():
+def test_every_class_of_writes_defines_its_redaction():
     found = set()
     for nodes in files().values():
         for node in nodes:

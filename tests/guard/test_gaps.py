@@ -163,7 +163,7 @@ def test_a_secret_in_a_name_of_a_start_is_refused(tmp_path, name):
         assert list(durable.runs(store)) == []
 
 
-def test_what_is_embedded_has_no_secret(tmp_path):
+def test_embedded_texts_have_no_secrets(tmp_path):
     pytest.importorskip("langgraph")
     pytest.importorskip("numpy")
     from statelog.adapters.langgraph import StatelogStore

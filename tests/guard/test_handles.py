@@ -114,7 +114,7 @@ def test_everybody_else_is_refused(handles, text, tool, host, words):
         "api.\u017ftripe.com",
     ],
 )
-def test_what_is_not_a_host_name_gets_nothing(handles, host):
+def test_requests_with_an_invalid_host_name_get_nothing(handles, host):
     with pytest.raises(GuardError, match="not for the host"):
         handles.resolve("$CRED{stripe}", tool="charge", host=host)
 

@@ -56,7 +56,7 @@ def test_names_of_rules_are_those_of_the_format():
         assert rule.strip("abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 
 
-def test_a_store_is_purged_of_what_kingfisher_finds(secrets, path):
+def test_a_purge_removes_secrets_that_kingfisher_finds(secrets, path):
     with statelog.open(path) as store:
         found = store.find_secrets(guard=Guard(secrets=secrets))
         assert {(each.thread, each.path.split(".")[0]) for each in found} == {("t", "note"), (None, "k")}

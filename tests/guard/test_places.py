@@ -256,7 +256,7 @@ def test_fields_leave_records_of_runs_as_they_are(tmp_path, field):
             assert (info.status, info.value) == ("completed", 7)
 
 
-def test_fields_find_what_users_put_into_records_of_runs(tmp_path):
+def test_fields_match_users_values_in_records_of_runs(tmp_path):
     @durable.workflow(name="flow")
     def flow(run, given):
         return run.step(lambda each: [each, {"password": FIELD}], given, name="step")
@@ -350,7 +350,7 @@ def test_channels_of_langgraph_are_first_names(tmp_path):
         lambda store: store.thread("t").commit({"a": 1}, expected_version=RULE),
     ],
 )
-def test_messages_of_errors_hide_what_rules_find(tmp_path, work):
+def test_messages_of_errors_hide_secrets_found_by_rules(tmp_path, work):
     with opened(tmp_path) as store:
         store.thread("t").commit({"a": 1})
         with pytest.raises(statelog.StatelogError) as caught:

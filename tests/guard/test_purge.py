@@ -234,7 +234,7 @@ def test_a_store_that_is_read_only_can_be_searched(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_what_entered_anywhere_is_gone_from_every_file(tmp_path, monkeypatch, entrance):
+def test_a_purge_removes_secrets_of_any_entrance_from_every_file(tmp_path, monkeypatch, entrance):
     entrance = TABLE[entrance]
     monkeypatch.setitem(entrance.__globals__, "refused", lambda _work: None)
     with statelog.open(tmp_path / "agent.state") as store:
@@ -267,7 +267,7 @@ def test_every_version_is_as_it_was_but_for_the_redaction(store):
     assert thread.at("here").version == 9
 
 
-def test_ids_of_callers_stay_and_default_ids_of_what_has_changed_do_not(store):
+def test_ids_of_callers_stay_but_default_ids_of_changed_checkpoints_do_not(store):
     thread = store.thread("t")
     thread.commit({"a": TOKEN}, id="mine")
     default = thread.commit({"a": 2}).id
@@ -297,7 +297,7 @@ def test_a_short_secret_of_a_field_is_redacted_in_its_field_alone(store):
     assert (state["animal"], state["number"]) == ("tiger", 1234)
 
 
-def test_only_what_was_found_is_purged(store):
+def test_only_found_secrets_are_purged(store):
     store.thread("t").commit({"a": TOKEN, "b": OTHER})
     store.purge([each for each in store.find_secrets() if each.path == "a"])
     state = store.thread("t").state
@@ -340,7 +340,7 @@ def test_a_half_of_a_secret_in_an_earlier_version_stays_as_it_is(store):
     check_whole(store)
 
 
-def test_a_leaf_that_becomes_too_small_to_be_lent_stays_with_who_has_borrowed_it(store):
+def test_a_leaf_that_becomes_too_small_to_be_lent_stays_for_its_borrowers(store):
     value = {"text": "x" * 3300, "pem": PEM}
     assert 4096 <= len(statelog.Encoded(value).item) < 4300
     owner, borrower = store.thread("owner"), store.thread("borrower")
@@ -381,7 +381,7 @@ def test_a_purged_store_is_exported_imported_compacted_and_thinned_as_any_other(
     assert holding(tmp_path, TOKEN) == []
 
 
-def test_what_retention_has_left_is_purged_too(store):
+def test_remains_of_retention_are_purged_too(store):
     thread = store.thread("t", schema={"items": reducers.append})
     for number in range(30):
         thread.commit({"items": {"n": number, "text": f"{TOKEN} {number}" * 3}})
@@ -492,12 +492,12 @@ def test_an_anchor_from_before_does_not_hold(store):
 
 
 @pytest.mark.parametrize("given", [None, 7, "text", [1], [("t", 0)]])
-def test_something_else_than_what_was_found_is_refused(store, given):
+def test_anything_except_found_secrets_is_refused(store, given):
     with pytest.raises(UsageError, match="find_secrets"):
         store.purge(given)
 
 
-def test_what_another_store_has_is_refused(store, tmp_path):
+def test_secrets_found_in_another_store_are_refused(store, tmp_path):
     store.thread("t").commit({"a": TOKEN})
     with statelog.open(tmp_path / "other.state") as other:
         other.thread("t").commit({"a": TOKEN})

@@ -64,7 +64,7 @@ def test_json_tells_check_and_reason(path):
     assert shown["value"] == {"$quarantined": {"check": "injection", "reason": reason}}
 
 
-def test_what_is_listed_is_released_by_its_id(path):
+def test_listed_values_are_released_by_id(path):
     assert BAD not in run("quarantine", "list", path)
     rows = [json.loads(line) for line in run("quarantine", "list", path, "--json").splitlines()]
     assert [(row["thread"], row["key"], row["path"]) for row in rows] == [("t", None, ["a", "x", 0]), (None, "k", [])]

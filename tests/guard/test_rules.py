@@ -87,7 +87,7 @@ def test_a_token_is_found_behind_an_escape(before):
 
 
 @pytest.mark.parametrize("text", ["XAKIAQWERTYUIOPASDFGH", "AKIAQWERTYUIOPASDFGHX", "AKIAIOSFODNN7EXAMPLE"])
-def test_a_part_of_something_else_is_no_token(text):
+def test_a_part_of_another_text_is_not_a_token(text):
     assert redacted(text) == text
 
 
@@ -340,7 +340,7 @@ def test_no_line_of_a_private_key_stays(text):
         JWT_IO,
     ],
 )
-def test_what_only_looks_like_a_secret_stays(text):
+def test_texts_that_only_look_like_secrets_stay(text):
     assert redacted(text) == text
 
 

@@ -99,5 +99,5 @@ def test_a_text_is_found_in_every_form(item, role, text):
 
 
 @pytest.mark.parametrize("item", [None, 1, "text", b"", [], {}, {"a": 1}, ["a", "b", "c"], {"role": 3}, {"content": 1}])
-def test_what_is_no_message_is_none(item):
+def test_values_that_are_not_messages_yield_none(item):
     assert message_of(item) is None

@@ -97,7 +97,7 @@ def whole(value, parts):
     return value
 
 
-def test_each_part_of_each_version_is_what_a_server_would_answer(path):
+def test_each_part_of_each_version_equals_the_answer_of_a_server(path):
     with statelog.open(path) as store:
         thread = store.thread("t")
         for step in range(12):

@@ -38,7 +38,7 @@ def built(saver):
     return builder.compile(checkpointer=saver)
 
 
-def test_a_rollback_by_the_page_is_what_the_graph_continues_from(path):
+def test_the_graph_continues_from_a_rollback_by_the_page(path):
     config = {"configurable": {"thread_id": "t"}}
     with StatelogSaver.open(path) as saver:
         graph = built(saver)

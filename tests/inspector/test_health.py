@@ -100,7 +100,7 @@ def test_channels_are_measured_the_largest_first(inspect, path):
     assert [each["size_bytes"] for each in answer["channels"]] == [50 * 102 + 2, 4, 1]
 
 
-def test_retention_counts_exactly_what_the_policy_removes(path):
+def test_retention_counts_exactly_the_removed_versions(path):
     with statelog.open(path) as store:
         for name in ("kept", "due"):
             for step in range(20):
@@ -174,7 +174,7 @@ def test_a_post_is_refused_if_the_store_is_read_only(inspect, worked_path, addre
     assert (answer.status_code, "--allow-writes" in answer.text) == (403, True)
 
 
-def test_the_page_of_a_copy_shows_who_owns_the_store_and_what_the_storage_lacks(tmp_path):
+def test_the_page_of_a_copy_shows_the_owner_and_unshipped_records(tmp_path):
     fleet = pytest.importorskip("statelog.fleet", reason="the extra `fleet` is not installed")
     (tmp_path / "bucket").mkdir()
     url, cache = f"file://{tmp_path}/bucket", tmp_path / "cache"

@@ -82,7 +82,7 @@ def test_a_run_has_its_attempts_children_events_and_results(inspect, worked_path
     assert run["problems"] == []
 
 
-def test_a_failed_saga_has_its_compensations_and_what_was_not_undone(inspect, worked_path):
+def test_a_failed_saga_has_its_compensations_and_uncompensated_steps(inspect, worked_path):
     run = ask(inspect(worked_path), "run", id="saga-1")
     undone = [(step["name"], step["status"]) for step in run["steps"]["rows"] if step["is_compensation"]]
     assert undone == [("undo_badly", "failed"), ("undo", "done")]

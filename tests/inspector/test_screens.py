@@ -123,7 +123,7 @@ def test_a_waterfall_is_walked_by_arrow_keys(worked_path, go):
     assert page.locator(".call-row").nth(2).locator(".point.is-failed").count() == 2
 
 
-def test_a_failed_saga_shows_what_was_undone_and_what_was_not(worked_path, go):
+def test_a_failed_saga_shows_compensated_and_uncompensated_steps(worked_path, go):
     page = go(worked_path, "#/run/saga-1", ".call-row.is-undo")
     assert page.locator(".call-row.is-undo .what").all_inner_texts() == ["undo_badly", "undo"]
     assert HOSTILE in page.locator(".waterfall-note.damaged").inner_text()
@@ -131,7 +131,7 @@ def test_a_failed_saga_shows_what_was_undone_and_what_was_not(worked_path, go):
     expect(page.locator(".traceback")).to_contain_text("ValueError")
 
 
-def test_a_reader_is_told_what_to_write_where_the_store_is_read_only(worked_path, go):
+def test_a_reader_of_a_read_only_store_is_told_what_to_write(worked_path, go):
     page = go(worked_path, "#/run/pay-1", ".call-row")
     page.locator(".call-row").nth(2).click()
     expect(page.locator("#detail")).to_contain_text('durable.answer(store, "pay-1/1", approved=True, by="ann")')
@@ -184,7 +184,7 @@ def test_a_run_begins_again_with_another_result_and_the_difference_is_marked(wor
     assert page.locator(".side-cell.is-first .preview").all_inner_texts() == ["900", "300"]
 
 
-def test_a_damaged_store_shows_what_is_readable_and_names_what_is_not(path, go):
+def test_a_damaged_store_shows_readable_parts_and_names_unreadable_ones(path, go):
     make_damaged_store(path)
     page = go(path, "#/board", "#entries tbody tr")
     assert page.locator("#entries tbody tr").count() == 6
@@ -199,7 +199,7 @@ def test_a_damaged_store_shows_what_is_readable_and_names_what_is_not(path, go):
     expect(page.locator(".verdict.is-bad")).to_contain_text("Damaged: 4 problems")
 
 
-def test_an_empty_store_says_what_would_appear_and_how(path, go):
+def test_an_empty_store_explains_what_would_appear_and_how(path, go):
     statelog.open(path).close()
     page = go(path, "#/board", ".empty")
     for screen, python in [

@@ -29,7 +29,7 @@ def test_a_bad_pattern_is_refused(inspect, store_path):
     assert answer.status_code == 400
 
 
-def test_what_a_check_hides_is_not_shown(inspect, store_path):
+def test_values_hidden_by_a_check_are_not_shown(inspect, store_path):
     pytest.importorskip("re2")
 
     def check(value, _where):

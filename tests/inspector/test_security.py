@@ -165,7 +165,7 @@ def test_a_forged_cursor_is_refused_with_its_facts(client_of, after):
 
 
 @pytest.mark.parametrize("limit", ["-1", "x", "1e3", "\u0661"])
-def test_a_limit_that_is_no_number_is_refused(client_of, limit):
+def test_a_limit_that_is_not_a_number_is_refused(client_of, limit):
     assert client_of().get("/api/threads", params={"limit": limit}).status_code == 400
 
 

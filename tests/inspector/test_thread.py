@@ -102,7 +102,7 @@ def test_the_difference_is_that_to_the_parent_or_to_any_version(client_of):
         ({"id": "statelog:board"}, 400),
     ],
 )
-def test_what_is_not_there_is_an_error_with_facts(client_of, query, status):
+def test_a_missing_object_is_an_error_with_facts(client_of, query, status):
     answer = client_of().get("/api/thread/version", params=query)
     assert answer.status_code == status
     assert {"error", "message", "facts"} == {*answer.json()}

@@ -55,7 +55,7 @@ def test_a_jump_no_less_deep_is_damage(store):
         store.thread("t").at(8).ancestor(8)
 
 
-def test_ancestors_in_common_that_are_no_less_deep_are_damage(store):
+def test_a_common_ancestor_that_is_not_less_deep_is_damage(store):
     thread = store.thread("t")
     ours, theirs = thread.head, thread.checkout("side").head
     assert ours.common_ancestor(theirs).version == VERSIONS - 2

@@ -81,7 +81,7 @@ def test_nearly_all_of_a_long_chat_is_short(told):
 
 
 @pytest.mark.slow
-def test_the_log_says_of_the_chain_what_it_said_before_wherever_it_is_read_from(told):
+def test_the_log_has_the_same_chain_digests_from_any_starting_point(told):
     store, said = told
     for after in range(store.last_lsn):
         record = next(store.log(after=after))
@@ -163,7 +163,7 @@ def test_a_chain_that_a_short_record_says_wrong_is_seen_there(told, lsn):
 
 
 @pytest.mark.parametrize("field", ["type", "continues", "time"])
-def test_what_the_chain_covers_of_a_short_record_is_covered(told, field):
+def test_changes_of_chained_parts_of_a_short_record_are_noticed(told, field):
     store, _said = told
     record = bytearray(get(store, 30))
     record[{"type": 9, "continues": FLAGS_AT, "time": 19}[field]] ^= 1

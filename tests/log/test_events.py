@@ -30,7 +30,7 @@ def test_a_default_id_tells_its_lsn(lsn, digest):
 @pytest.mark.parametrize(
     "text", ["", "~", "7", "7~", "~0123456789abcdef", "7~0123", "x~0123456789abcdef", "\u0667~0123456789abcdef"]
 )
-def test_other_ids_are_no_default_ids(text):
+def test_other_ids_are_not_default_ids(text):
     assert parse_default_id(text) is None
 
 
@@ -59,7 +59,7 @@ def test_a_body_that_does_not_fit_its_type_is_damage(kind, body):
     assert caught.value.lsn == 7
 
 
-def test_events_say_what_users_did(store):
+def test_events_describe_the_acts_of_users(store):
     thread = store.thread("t", schema={"n": max})
     thread.commit({"n": 1}, id="mine", metadata={"k": (1,)})
     thread.fork("branch", at=0)
@@ -92,7 +92,7 @@ def test_a_checkpoint_is_read_as_it_is_decoded(store, size):
             assert read_checkpoint(data, lsn) == (event, event.digest)
 
 
-def test_what_is_no_checkpoint_is_not_read_as_one(store):
+def test_other_records_are_not_read_as_checkpoints(store):
     store.thread("t").commit({"n": 0}, id="mine")
     with store._engine.read() as view:
         thread, checkpoint = (bytes(view.transaction.get_log(lsn)) for lsn in (1, 2))

@@ -71,7 +71,7 @@ def test_several_kinds_are_one_commit(store, owner):
     check_whole(store)
 
 
-def test_what_is_refused_has_staged_nothing(store, owner):
+def test_refused_operations_have_staged_nothing(store, owner):
     before = store.last_lsn
 
     def work(batch):
@@ -136,7 +136,7 @@ def test_the_last_value_stays_and_earlier_ones_leave_the_file(store, owner):
     check_whole(store)
 
 
-def test_a_compaction_alone_takes_what_is_of_no_use(store, owner):
+def test_only_a_compaction_removes_useless_records(store, owner):
     for turn in range(3):
         write(store, owner, "a", f"small {turn}", large(turn))
     store.compact()
@@ -147,7 +147,7 @@ def test_a_compaction_alone_takes_what_is_of_no_use(store, owner):
 
 
 @pytest.mark.slow
-def test_a_policy_keeps_what_notes_refer_to(store):
+def test_a_policy_keeps_the_nodes_that_notes_refer_to(store):
     thread = store.thread("owner")
     thread.commit({"n": 0, "text": "shared " * 1000})
     owner = thread_lsn(store, "owner")

@@ -16,7 +16,7 @@ def node(size=100):
     return Node(bytes(size), size, 1)
 
 
-def test_what_was_put_is_got():
+def test_a_node_that_was_put_is_returned():
     cache = NodeCache()
     cache.put(DIGEST, node(5), 1, 2)
     assert cache.get(DIGEST, 1, 2) == node(5)
@@ -25,7 +25,7 @@ def test_what_was_put_is_got():
     assert cache.get(DIGEST, 1, 2) is None
 
 
-def test_what_is_remembered_under_another_digest_is_not_it():
+def test_nodes_remembered_under_another_digest_are_not_used():
     """A locator that was damaged may lead to another node."""
     cache = NodeCache()
     cache.put(DIGEST, node(), 1, 2)
@@ -35,7 +35,7 @@ def test_what_is_remembered_under_another_digest_is_not_it():
     assert cache.get(DIGEST, 2, 0) == Node(b"x", 1, 2)
 
 
-def test_what_is_asked_for_stays_and_the_rest_goes():
+def test_requested_nodes_stay_cached_and_others_are_dropped():
     cache = NodeCache(100_000)
     cache.put(DIGEST, node(), 0, 0)
     for number in range(1, 2000):
@@ -46,7 +46,7 @@ def test_what_is_asked_for_stays_and_the_rest_goes():
     assert held * 100 <= 100_000
 
 
-def test_what_would_fill_the_memory_alone_is_not_kept():
+def test_a_node_that_would_fill_the_cache_is_not_kept():
     cache = NodeCache(100_000)
     cache.put(DIGEST, node(50_000), 1, 1)
     assert cache.get(DIGEST, 1, 1) is None

@@ -159,7 +159,7 @@ ELSE = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", BESIDE)
-def test_what_is_remembered_follows_from_what_others_append(store, other, followed, code):
+def test_the_memory_follows_from_records_of_others(store, other, followed, code):
     store.thread("a").commit({"n": 1})
     for number in range(5):
         other.do(code)
@@ -173,7 +173,7 @@ def test_what_is_remembered_follows_from_what_others_append(store, other, follow
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [*ELSE, "store.rebuild_index()"])
-def test_what_does_not_follow_is_read_again(store, other, followed, code):
+def test_memory_that_does_not_follow_from_records_is_read_again(store, other, followed, code):
     store.thread("a").commit({"n": 1})
     for number in range(3):
         other.do(f"exec({code!r})")
@@ -225,7 +225,7 @@ def caught_up(store, memory):
     return store._engine.care(memory.caught_up)
 
 
-def test_memory_follows_what_was_appended(store, behind):
+def test_the_memory_follows_appended_records(store, behind):
     heads = behind.heads.copy()
     assert caught_up(store, behind) is behind
     assert behind.heads == heads
@@ -304,7 +304,7 @@ def test_a_group_that_lmdb_has_refused_is_not_taken_for_the_one_made_instead(sto
         check_memory(store)
 
 
-def test_what_another_engine_does_is_not_passed_over(store, path):
+def test_commits_of_another_engine_are_not_missed(store, path):
     """Two stores on a file, in one process."""
     thread = store.thread("a")
     with statelog.open(path) as second:
@@ -327,7 +327,7 @@ def test_an_id_that_another_has_given_is_taken(store, other, on):
 
 
 @pytest.mark.slow
-def test_a_refused_commit_leaves_what_was_caught_up_with(store, other, followed):
+def test_a_refused_commit_keeps_the_memory_that_was_updated(store, other, followed):
     thread = store.thread("a")
     thread.commit({"n": 1})
     other.do('store.thread("a").commit({"n": 2})')
@@ -349,7 +349,7 @@ def test_a_branch_that_another_has_begun_is_there(store, other):
 
 
 @pytest.mark.slow
-def test_what_a_failed_commit_had_staged_is_no_head(store, other, followed, monkeypatch):
+def test_the_staged_checkpoint_of_a_failed_commit_is_not_the_head(store, other, followed, monkeypatch):
     """Another may write another record in its place, at the same moment by the clock."""
     thread = store.thread("a")
     thread.commit({"n": 1})

@@ -5,7 +5,7 @@ from statelog import reducers
 from statelog.log.prints import _LISTS_MAX, SIZE_BYTES_MAX, Prints
 
 
-def test_what_is_kept_is_taken_once():
+def test_kept_fingerprints_are_taken_once():
     prints = Prints()
     prints.keep(b"a", bytearray(b"1234"))
     prints.keep(b"a", bytearray(b"12"))

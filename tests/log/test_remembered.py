@@ -38,7 +38,7 @@ def change_nothing(thread):
 
 @pytest.mark.parametrize("change", [COMMIT, RETAIN])
 @pytest.mark.parametrize("idle", [refuse_commit, refuse_rollback, change_nothing])
-def test_what_another_process_changes_after_a_transaction_that_changed_nothing_is_seen(store, path, idle, change):
+def test_changes_of_another_process_after_an_empty_transaction_are_seen(store, path, idle, change):
     thread = store.thread("t")
     for number in range(6):
         thread.commit({"n": number})
@@ -71,7 +71,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 20, 40])
-def test_a_page_that_is_again_what_it_was_tells_nothing_of_the_head(store, path, count):
+def test_a_page_with_its_earlier_bytes_does_not_prove_the_head_current(store, path, count):
     """Retention has taken all that was committed behind the head remembered, but for the last."""
     thread = store.thread("t")
     for number in range(18):
@@ -93,7 +93,7 @@ def test_nothing_is_forgotten_over_a_transaction_that_changed_nothing(store):
 
 @pytest.mark.parametrize("idle", [refuse_commit, refuse_rollback, lambda thread: thread.commit({"n": 6})])
 @pytest.mark.parametrize("change", [COMMIT, RETAIN])
-def test_what_another_engine_changes_in_the_same_transaction_is_seen(store, path, idle, change):
+def test_changes_of_another_engine_in_the_same_transaction_are_seen(store, path, idle, change):
     with statelog.open(path) as other:
         thread = store.thread("t")
         for number in range(6):
@@ -118,7 +118,7 @@ def test_what_another_engine_changes_in_the_same_transaction_is_seen(store, path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["interval", "commit"])
-def test_what_a_commit_was_asked_of_large_leaves_is_no_answer_to_the_next_call(path, durability):
+def test_the_answer_about_large_leaves_is_not_reused_by_the_next_call(path, durability):
     """A leaf that the store has already, then a rollback from whose target it is not remembered where to jump."""
     with statelog.open(path, durability=durability) as store:
         thread = store.thread("t")

@@ -48,7 +48,7 @@ def test_a_back_dated_fact_is_true_until_the_next_one_begins(memory):
     assert memory.get("city").text == "Rome"
 
 
-def test_what_was_known_and_what_was_true_are_asked_together(memory):
+def test_a_query_may_combine_known_at_and_valid_at(memory):
     memory.remember("Berlin", key="city", valid_from=JANUARY)
     before = memory.remember("Rome", key="city", valid_from=MAY).known_from
     memory.remember("Paris", key="city", valid_from=MARCH)

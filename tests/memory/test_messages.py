@@ -67,7 +67,7 @@ def test_a_call_and_its_answer_are_one_block(call, answer):
 
 
 @pytest.mark.parametrize(("call", "answer"), [SHAPES[0], SHAPES[1], SHAPES[3]])
-def test_parallel_calls_are_one_block_with_what_is_between(call, answer):
+def test_parallel_calls_and_what_is_between_them_are_one_block(call, answer):
     assert ranges([call("a", "b"), answer("a"), USER, answer("b"), USER]) == [(0, 4), (4, 5)]
 
 

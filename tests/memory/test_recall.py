@@ -119,7 +119,7 @@ def test_any_text_is_a_question(memory, query):
     memory.recall(query)
 
 
-def test_what_other_memories_write_is_found_and_what_they_forget_is_not(store, memory):
+def test_facts_of_other_memories_are_found_until_they_are_forgotten(store, memory):
     other = Memory(store, "user/42", embed=embed, dims=len(AXES))
     assert keys(memory.recall("dog", limit=1)) == ["pet"]
     other.remember("has a cat", key="pet")

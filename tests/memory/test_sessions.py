@@ -301,7 +301,7 @@ def test_a_model_that_fails_changes_nothing(store, session):
 
 
 @pytest.mark.parametrize("change", ["summarized", "rolled back", "forgotten"])
-def test_a_summary_of_what_has_changed_meanwhile_is_refused(store, session, change):
+def test_a_summary_of_changed_messages_is_refused(store, session, change):
     say(session, "a")
     say(session, *"bcd")
 

@@ -45,7 +45,7 @@ def read_one(record, lsn, *, with_values=True):
 @given(
     value=VALUES, agent=st.none() | st.text(min_size=1, max_size=20), priority=st.integers(-127, 127), data=st.data()
 )
-def test_a_plain_record_says_what_the_general_path_says(store, value, agent, priority, data):
+def test_a_plain_record_equals_that_of_the_general_path(store, value, agent, priority, data):
     delay_s, ttl_s = data.draw(st.sampled_from([None, 5])), data.draw(st.sampled_from([None, 60]))
     try:
         board = store.board(agent=agent)
@@ -84,7 +84,7 @@ def test_a_flipped_bit_is_never_plain(store, value):
     assert not read_one(record, entry.version + 1)[0].is_plain
 
 
-def test_what_went_or_is_claimed_is_not_plain(store):
+def test_deleted_or_claimed_entries_are_not_plain(store):
     board = store.board(agent="me")
     for act in (lambda: board.delete("a"), lambda: board.claim("a"), lambda: board.set("a", 2)):
         board.set("a", 1)

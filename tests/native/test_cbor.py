@@ -102,7 +102,7 @@ def test_check_accepts_canonical(hexed):
 
 
 @pytest.mark.parametrize("hexed", REFUSED.values(), ids=REFUSED.keys())
-def test_check_refuses_what_the_profile_forbids(hexed):
+def test_check_refuses_values_that_the_profile_forbids(hexed):
     with pytest.raises(CorruptionError):
         kernels.cbor_check(bytes.fromhex(hexed))
     with pytest.raises(oracles.Damaged):

@@ -89,7 +89,7 @@ def test_rows_that_are_cut_off_have_no_chain_digest():
     st.lists(st.text(max_size=5), max_size=5),
     st.lists(digests, max_size=3),
 )
-def test_a_checkpoint_is_what_the_general_encoder_makes(
+def test_a_checkpoint_equals_the_result_of_the_general_encoder(
     given_numbers, nulls, parent, root, id_, metadata, written, borrowed
 ):
     fields = [None if at in nulls else number for at, number in enumerate(given_numbers)]
@@ -129,12 +129,12 @@ PLACES = [7, 0, 3, 0, 2, bytes(20), 0, 0, 3, 0, bytes(20), 4, 0]
         cbor.encode([*PLACES, None, {}, [], []]).replace(b"\xf6\xa0", b"\xf6\xbf", 1),
     ],
 )
-def test_a_body_that_is_no_checkpoint_is_damage(body):
+def test_a_body_that_is_not_a_checkpoint_is_damage(body):
     with pytest.raises(CorruptionError):
         kernels.checkpoint_decode(body, is_rollback=False)
 
 
-def test_a_checkpoint_is_no_rollback_nor_the_other_way_round():
+def test_a_checkpoint_is_not_a_rollback_and_a_rollback_not_a_checkpoint():
     body = cbor.encode([*PLACES, None, {}, [], []])
     kernels.checkpoint_decode(body, is_rollback=False)
     with pytest.raises(CorruptionError):

@@ -74,7 +74,7 @@ def branch(pages):
     return next(page for page in pages if kind_of(page) == PAGE_BRANCH)
 
 
-def test_what_lmdb_writes_is_sound(pages):
+def test_files_written_by_lmdb_are_sound(pages):
     for number, page in enumerate(pages):
         if kind_of(page) in (PAGE_BRANCH, PAGE_LEAF):
             facts = look(page, lists_all=True)
@@ -155,7 +155,7 @@ def test_integer_keys_are_compared_as_integers():
 
 
 @given(st.data())
-def test_any_flip_is_named_or_leaves_what_a_search_finds(leaf, data):
+def test_any_flipped_bit_is_named_or_leaves_the_search_unchanged(leaf, data):
     """Keys and their values' places are as they were, where a page passes in spite of a flip, but for bytes of keys.
 
     A key may also have taken the byte that pads its node to an even size; its seal, or the log's order, tells then.
@@ -225,7 +225,7 @@ def free_pages(data):
 
 
 @pytest.mark.slow
-def test_what_the_free_list_names_is_free_and_nothing_else(churned):
+def test_exactly_the_pages_of_the_free_list_are_free(churned):
     data, transaction_id = churned
     free = free_pages(data)
     assert len(free) > 5
@@ -235,7 +235,7 @@ def test_what_the_free_list_names_is_free_and_nothing_else(churned):
 
 
 @pytest.mark.slow
-def test_what_lmdb_lends_lies_in_a_page_that_is_free_or_not(churned):
+def test_the_page_of_a_value_lent_by_lmdb_is_free_or_in_use(churned):
     data, transaction_id = churned
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = data

@@ -106,7 +106,7 @@ def test_batch_out_of_order_is_refused():
         kernels.tail_merge(*EMPTY_DICT, 1, key("b") + b"\x01" + key("a") + b"\x01", b"", 2)
 
 
-def test_a_root_with_levels_takes_what_belongs_behind_the_beginning_of_its_tail():
+def test_a_root_with_levels_accepts_keys_behind_the_beginning_of_its_tail():
     level = b"\x07\x01\x05" + bytes(20)
     content = b"\x02" + level + b"\x02" + key("c") + b"\x01" + key("e") + b"\x02"
     root = (content + b"\x00\x0a", len(content))
@@ -176,7 +176,7 @@ def test_merging_a_batch_in_two_parts_equals_merging_it_at_once(draw):
     assert node == kernels.tail_merge(b"\x03\x00\x00\x00", 4, 0, entries, locators, count)
 
 
-def test_dict_kind_is_what_the_root_says():
+def test_the_kind_of_a_dict_is_that_of_its_root():
     with pytest.raises(CorruptionError):
         kernels.find_key(*EMPTY_DICT, 1, is_root=True, kind=SET, key_item=b"\x60")
     assert kernels.find_key(*EMPTY_DICT, 1, is_root=True, kind=DICT, key_item=b"\x60")[1] is False

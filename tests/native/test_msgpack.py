@@ -100,7 +100,7 @@ def test_an_item_is_found_between_its_neighbours(name):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_one_whole_array_is_refused(name):
+def test_data_that_is_not_one_whole_array_is_refused(name):
     data = bytes.fromhex(REFUSED[name])
     assert split_array(data) is None
     assert oracles.msgpack_split(data) is None
@@ -133,7 +133,7 @@ def test_more_items_than_an_array_can_have_are_refused():
 @pytest.mark.slow
 @relaxed
 @given(st.lists(ANY_ITEM, max_size=40))
-def test_what_is_joined_is_split_again(items):
+def test_joined_arrays_are_split_again(items):
     assert split_array(join_array(items)) == items
 
 

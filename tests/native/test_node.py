@@ -73,7 +73,7 @@ def test_any_bytes_are_answered_or_refused(data, content_size, kind, is_root):
     assert outcome(kernels.entries_table, *args, **options) == outcome(oracles.entries_table, *args, **options)
 
 
-def test_summary_of_a_summary_keeps_what_is_covered():
+def test_a_summary_of_a_summary_keeps_the_covered_messages():
     slots = b"".join(bytes([0, n, n]) for n in range(1, 10))
     chunk = b"\x07\x00\x09" + slots
     entry = kernels.chunk_summary(chunk, len(chunk), KEYED, DIGEST)

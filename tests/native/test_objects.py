@@ -59,7 +59,7 @@ def test_a_value_is_encoded_as_in_python(value):
     assert outcome_of(cbor.encode, value) == outcome_of(encode_in_python, value)
 
 
-def test_what_is_plain_is_encoded_by_the_kernel():
+def test_plain_values_are_encoded_by_the_kernel():
     """Else the test above would compare Python with itself."""
     plain = {"role": "user", "content": ["x" * 3000, 1.5, None, True, b"raw", -7], "n": {"k": 2**63 - 1}}
     assert kernels.encode_plain(plain, 0) == encode_in_python(plain)
@@ -221,7 +221,7 @@ def modelled(value):
 
 @pytest.mark.slow
 @given(st.lists(odd, max_size=5), st.lists(odd, max_size=5))
-def test_items_are_still_what_they_were(values, others):
+def test_items_are_unchanged(values, others):
     """`test_frozen.py` tells which values are the same; here, that reading them is sound."""
     values, others = modelled(values), modelled(others)
     first, last = still_items(freeze(values), others)
@@ -263,7 +263,7 @@ def test_a_value_that_changes_while_it_is_frozen(is_filled):
         freeze(values, learn)
 
 
-def test_what_tells_of_a_type_may_raise():
+def test_attributes_that_describe_a_type_may_raise():
     with pytest.raises(ZeroDivisionError):
         freeze([[{"a": Model()}]], lambda _kind: 1 // 0)
 

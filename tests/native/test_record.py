@@ -85,7 +85,7 @@ def test_vacuumed_nodes_have_no_row(flags):
     assert [kernels.record_node(record, number) for number in range(4)] == expected
 
 
-def test_what_a_short_record_does_not_tell_of_is_vacuumed():
+def test_nodes_that_a_short_record_lacks_are_vacuumed():
     """It may have had a million nodes behind the last one that is left."""
     record = short(b"\x04" + bytes([3, 2, 2, 3]), b"xyz")
     assert kernels.record_node(record, 4) == kernels.record_node(record, 1 << 40) == kernels.VACUUMED

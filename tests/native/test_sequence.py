@@ -78,7 +78,7 @@ def test_boundaries_agree_with_oracle_on_long_runs(kind, level):
     assert len(found) > 3 * 10
 
 
-def test_chunk_closes_at_the_eighth_entry_whose_hash_says_so():
+def test_a_chunk_closes_at_the_eighth_entry_with_such_a_hash():
     entries = b"".join(ref(0) for _ in range(8))
     assert kernels.boundaries(LIST, 0, entries, b"\1\1" * 8, 8) == [8, 168, 16]
     assert kernels.boundaries(LIST, 0, entries[:-21], b"\1\1" * 7, 7) == []
@@ -245,7 +245,7 @@ def test_append_that_reaches_8192_bytes_falls_back():
     assert kernels.tail_append(grown, content_size, 1, entries[124], b"", 1) is None
 
 
-def test_append_relocates_what_was_there_and_not_what_is_new():
+def test_append_relocates_old_entries_but_not_new_ones():
     node = (b"\x00\x01\x00\x01" + ref(1) + b"\x00\x02", 25)
     grown, content_size = kernels.tail_append(*node, 300, ref(2), b"\x00\x03", 1)
     assert grown[:content_size] == b"\x00\x02\x00\x02" + ref(1) + ref(2)

@@ -125,7 +125,7 @@ PUT = (STEP_PUT, cbor.encode("a"), cbor.encode(1))
         ([PUT, PUT], {}, b""),
     ],
 )
-def test_what_does_not_go_together_is_no_step(changes, metadata, page):
+def test_inconsistent_arguments_make_no_step(changes, metadata, page):
     assert run([PUT], bytes(20), LINE, JUMP, (5, 6), bytes(20), None, {}, bytes(20), b"") is not None
     assert run(changes, bytes(20), LINE, JUMP, (5, 6), bytes(20), None, metadata, bytes(20), page) is None
 

@@ -58,7 +58,7 @@ def test_only_masks_that_overlap_are_notified(slots):
     assert doze(slots, one) == WAKE_ASLEEP, "it is told once"
 
 
-def test_who_has_a_subject_is_not_notified(slots):
+def test_a_waiter_with_a_subject_is_not_notified(slots):
     place = enter(slots, 1, b"turn")
     slots.call_mask(1)
     assert doze(slots, place) == WAKE_ASLEEP
@@ -70,7 +70,7 @@ def test_the_lowest_ticket_that_fits_is_called(slots):
     assert [doze(slots, each) for each in (other, first, second)] == [WAKE_ASLEEP, WAKE_WOKEN, WAKE_ASLEEP]
 
 
-def test_who_was_called_is_passed_over_until_it_wakes(slots):
+def test_a_notified_waiter_is_skipped_until_it_wakes(slots):
     first, second = enter(slots, subject=b"turn"), enter(slots, subject=b"turn")
     assert [call(slots, b"turn") for _ in range(3)] == [True, True, False]
     assert [doze(slots, first), doze(slots, second)] == [WAKE_WOKEN, WAKE_WOKEN]
@@ -113,7 +113,7 @@ def test_there_are_256_slots_and_a_stale_one_is_taken_over(slots, file):
     assert doze(slots, taken) == WAKE_WOKEN
 
 
-def test_who_is_stale_is_neither_called_nor_first(slots, file):
+def test_a_stale_waiter_is_neither_notified_nor_first(slots, file):
     first, second = enter(slots, subject=b"turn"), enter(slots, subject=b"turn")
     age(file, first, 2 * STALE_MS)
     assert slots.is_first(second, stale_ms=STALE_MS)
@@ -121,7 +121,7 @@ def test_who_is_stale_is_neither_called_nor_first(slots, file):
     assert doze(slots, second) == WAKE_WOKEN
 
 
-def test_a_call_to_one_who_has_died_goes_to_the_next(slots, file):
+def test_a_wake_up_of_a_dead_waiter_goes_to_the_next(slots, file):
     first, other, second = (enter(slots, subject=subject) for subject in (b"turn", b"other", b"turn"))
     assert call(slots, b"turn")
     assert doze(slots, second) == WAKE_ASLEEP

@@ -174,7 +174,7 @@ def test_a_closed_store_is_refused_and_one_that_is_closed_later_has_no_gauges(tr
         statelog.otel.instrument(traced)
 
 
-def test_what_is_not_a_store_is_refused():
+def test_files_that_are_not_stores_are_refused():
     for call in (statelog.otel.instrument, statelog.otel.uninstrument):
         with pytest.raises(UsageError, match=r"statelog\.open or statelog\.aio\.open returned, not 'agent\.state'"):
             call("agent.state")
@@ -254,7 +254,7 @@ except ModuleNotFoundError as error:
 
 
 @pytest.mark.slow
-def test_without_the_extra_the_import_says_what_is_missing():
+def test_without_the_extra_the_import_names_the_missing_package():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("statelog.otel needs opentelemetry-api: pip install 'statelog[otel]' opentelemetry")
 

@@ -98,7 +98,7 @@ def test_small_imports_go_by_the_journal_and_not_by_an_advance_each(source, open
     assert new._engine.store_file.wal.shared_state.epoch <= epoch + 2
 
 
-def test_what_was_imported_is_there_after_a_kill(source, open_store, tmp_path):
+def test_imported_records_are_there_after_a_kill(source, open_store, tmp_path):
     """The journal alone has it: it is put back with all that follows from it."""
     import sys
 

@@ -44,7 +44,7 @@ def read(data):
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5))
-def test_what_is_written_is_read(payloads):
+def test_written_objects_are_read(payloads):
     reader, frames = read(write(payloads))
     assert [frame.payload for frame in frames] == payloads
     assert reader.header == HEAD
@@ -153,7 +153,7 @@ def test_a_second_header_is_found(split, join):
 @pytest.mark.parametrize(
     "data", [b"", b"x", b"hello, this is no export at all", MAGIC[:5], MAGIC.replace(b"\r\n", b"\n") + bytes(50)]
 )
-def test_what_is_no_export_is_refused_at_once(data):
+def test_invalid_exports_are_refused_at_once(data):
     with pytest.raises(FormatError, match="not an export") as caught:
         read(data)
     assert caught.value.offset == 0

@@ -276,7 +276,7 @@ def test_a_root_whose_open_level_is_another_is_refused(forge_log, refused):
     refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), [below, opened, root], 0)), "open level 1")
 
 
-def test_a_state_that_is_no_dict_is_refused(forge_log, refused):
+def test_a_state_that_is_not_a_dict_is_refused(forge_log, refused):
     root = node_row(ROOT, LIST_ROOT + b"\x01")
     refused(forge_log(THREAD, (2, checkpoint_body(root.digest), (root,), 0)), "not that of a dict")
 

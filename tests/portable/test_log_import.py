@@ -87,7 +87,7 @@ def test_an_export_since_an_lsn_continues_the_copy(rich, open_store, export, tak
     assert records(new) == records(rich)
 
 
-def test_what_is_there_already_is_passed_over(rich, open_store, export, take):
+def test_existing_records_are_skipped(rich, open_store, export, take):
     new = open_store()
     data = export(rich)
     take(new, data)
@@ -144,7 +144,7 @@ def test_a_transaction_is_imported_whole_or_not_at_all(rich, open_store, export,
         assert new.last_lsn not in together
 
 
-def test_an_interrupted_source_leaves_what_came_before(rich, open_store, export, monkeypatch):
+def test_an_interrupted_source_keeps_earlier_records(rich, open_store, export, monkeypatch):
     class Interrupted(io.BytesIO):
         def read(self, size):
             if self.tell() > len(self.getvalue()) - 2000:
@@ -208,7 +208,7 @@ def test_a_read_only_store_takes_nothing(rich, open_store, export, take, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_store_without_room_refuses_and_keeps_what_it_has(open_store, export, take):
+def test_a_store_without_room_refuses_commits_and_keeps_its_contents(open_store, export, take):
     old = open_store("old.state")
     for turn in range(40):
         old.thread("t").commit({"text": chr(65 + turn) * 60_000})
@@ -234,7 +234,7 @@ def test_a_damaged_record_is_not_exported(open_store, export, tmp_path):
 
 
 @pytest.mark.slow
-def test_expired_versions_and_deleted_threads_are_copied_as_what_is_left_of_them(rich, open_store, export, take):
+def test_remains_of_expired_versions_and_deleted_threads_are_copied(rich, open_store, export, take):
     rich.prune(keep_last=2, threads="one")
     rich.delete_thread("two")
     new = open_store()

@@ -43,7 +43,7 @@ def test_an_export_of_the_log_brings_it_as_it_is(store, owner, other):
     assert read(other, owner, "a") == (3, {**large(1), "text": "other"})
 
 
-def test_an_export_after_retention_brings_what_is_left(store, owner, other):
+def test_an_export_after_retention_has_the_kept_versions(store, owner, other):
     fill(store, owner)
     store.prune(keep_last=1)
     other.import_(io.BytesIO(export(store)))
@@ -51,7 +51,7 @@ def test_an_export_after_retention_brings_what_is_left(store, owner, other):
 
 
 @pytest.mark.slow
-def test_a_thread_is_exported_with_what_it_has(store, other):
+def test_a_thread_is_exported_with_all_its_parts(store, other):
     store.thread("owner").commit({"n": 0})
     owner = thread_lsn(store, "owner")
     fill(store, owner)
@@ -106,7 +106,7 @@ def forged(stream, record):
 
 
 @pytest.mark.slow
-def test_a_salvage_brings_what_is_there_and_tells_what_is_lost(path, tmp_path):
+def test_a_salvage_saves_readable_records_and_reports_lost_ones(path, tmp_path):
     with statelog.open(path) as store:
         store.thread("owner").commit({"n": 0})
         owner = thread_lsn(store, "owner")
@@ -127,7 +127,7 @@ def test_a_salvage_brings_what_is_there_and_tells_what_is_lost(path, tmp_path):
         check_whole(store)
 
 
-def test_a_salvage_leaves_an_event_out_whose_nodes_are_lost(path, tmp_path):
+def test_a_salvage_omits_an_event_whose_nodes_are_lost(path, tmp_path):
     with statelog.open(path) as store:
         first = write(store, NOBODY, "a", "first", large(1))
         second = write(store, NOBODY, "b", "second", {**large(1), "list": []})
@@ -149,7 +149,7 @@ def test_a_salvage_leaves_an_event_out_whose_nodes_are_lost(path, tmp_path):
         check_whole(store)
 
 
-def test_a_lost_thread_is_made_up_for_by_what_it_has(path, tmp_path):
+def test_a_lost_thread_is_replaced_with_its_remaining_versions(path, tmp_path):
     with statelog.open(path) as store:
         store.thread("lost owner").commit({"n": 0})
         owner = thread_lsn(store, "lost owner")

@@ -234,7 +234,7 @@ def test_copy_of_a_deletion_whose_removals_come_later_erases_nothing_before(sour
     assert copy.verify().problems == []
 
 
-def test_export_that_is_read_while_retention_runs_lists_what_it_lacks(source, copy, monkeypatch):
+def test_an_export_during_retention_lists_its_missing_records(source, copy, monkeypatch):
     """The removals are committed behind what the export was about to read, and it goes on up to them."""
     thread = source.thread("t")
     for number in range(20):

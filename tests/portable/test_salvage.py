@@ -35,7 +35,7 @@ def test_an_empty_store_comes_out_empty(tmp_path, rescue):
 
 
 @pytest.mark.parametrize("flags", [0x01, 0x08, 0x09], ids=["all branch pages", "both meta pages", "branches and metas"])
-def test_records_are_found_without_what_leads_to_them(source, rescue, flags):
+def test_records_are_found_without_the_pages_above_them(source, rescue, flags):
     data, log = source
     wiped = [page for page, kind in kinds(data).items() if kind & flags and kind & 0x0F in (1, 8)]
     assert wiped
@@ -161,7 +161,7 @@ def test_a_branch_whose_base_is_lost_does_not_take_versions_of_its_parent(tmp_pa
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5])
-def test_a_file_that_was_cut_off_gives_what_is_left(source, rescue, share):
+def test_a_truncated_file_yields_its_remaining_records(source, rescue, share):
     data, log = source
     pages = sorted(leaves(data))
     report, store = rescue(data[: pages[int(len(pages) * share)] * PAGE_SIZE_BYTES])
@@ -256,7 +256,7 @@ def test_a_place_where_nothing_can_be_made_is_named_as_it_was_given(source, tmp_
     assert source
 
 
-def test_a_new_store_that_there_is_no_room_for_is_named_as_it_was_given(tmp_path):
+def test_a_full_disk_error_of_a_new_store_names_the_given_path(tmp_path):
     with statelog.open(tmp_path / "large.state") as store:
         store.thread("t").commit({"x": os.urandom(2 * MAX_SIZE_BYTES_MIN)})
     with pytest.raises(StoreFullError) as caught:
@@ -305,7 +305,7 @@ def test_the_new_store_lives_on(source, rescue):
     assert store.verify().problems == []
 
 
-def test_metadata_with_a_codec_that_is_not_known_here_is_no_obstacle(tmp_path, monkeypatch):
+def test_metadata_with_an_unknown_codec_is_not_an_obstacle(tmp_path, monkeypatch):
     class Own:
         pass
 

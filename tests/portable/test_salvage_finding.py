@@ -29,7 +29,7 @@ def retained(tmp_path):
     return path.read_bytes(), log
 
 
-def test_what_retention_took_does_not_come_back_with_the_tree_in_order(retained, rescue):
+def test_salvage_with_an_intact_tree_restores_no_removed_versions(retained, rescue):
     """Pages that are free still hold it."""
     data, log = retained
     assert b"secret 1 " in data
@@ -38,7 +38,7 @@ def test_what_retention_took_does_not_come_back_with_the_tree_in_order(retained,
     assert b"secret 1 " not in store.path.read_bytes()
 
 
-def test_of_what_lies_about_the_newest_is_taken(retained, rescue):
+def test_of_stray_records_the_newest_is_used(retained, rescue):
     """A record whose event was redacted lies about in both forms: without a tree, the redacted one counts."""
     data, log = retained
     _report, store = rescue(wipe(data, [0, 1]))
@@ -82,7 +82,7 @@ def test_a_commit_that_never_was_does_not_come_back(tmp_path, rescue):
     assert report.is_complete
 
 
-def test_a_record_inside_a_value_is_no_record(tmp_path, rescue):
+def test_a_record_inside_a_value_is_not_taken_for_a_record(tmp_path, rescue):
     """Someone stores bytes that look like a page with a record of this store; then the tree is lost."""
     path = tmp_path / "embedded.state"
     with statelog.open(path) as store:

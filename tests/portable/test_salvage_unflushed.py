@@ -39,7 +39,7 @@ def log_of(path):
         return list(store.thread("t").state.get("log", []))
 
 
-def test_what_was_committed_since_the_last_flush_is_salvaged(killed, tmp_path):
+def test_commits_since_the_last_flush_are_salvaged(killed, tmp_path):
     report = salvage(killed, tmp_path / "new.state")
     assert report.lost == []
     assert len(log_of(tmp_path / "new.state")) == 40

@@ -198,7 +198,7 @@ def found(finder, lsn, data, trust):
 
 @pytest.mark.parametrize("lsn", [5, 63, 64, 70])
 @pytest.mark.parametrize("is_right", [True, False])
-def test_of_what_lies_about_among_short_records_what_is_in_the_chain_is_taken(retained, finder, lsn, is_right):
+def test_of_stray_short_records_those_in_the_chain_are_used(retained, finder, lsn, is_right):
     """The chain is told before and behind it, through short records, and it is in it or not."""
     held = records(retained)
     assert held[lsn][FLAGS_AT] & FLAG_VACUUMED
@@ -221,7 +221,7 @@ def test_of_what_lies_about_among_short_records_what_is_in_the_chain_is_taken(re
 
 
 @pytest.mark.slow
-def test_what_nothing_tells_the_chain_of_may_be_the_one(retained, finder):
+def test_a_record_whose_chain_is_unknown_may_be_the_right_one(retained, finder):
     held = records(retained)
     found(finder, 30, held[30], ASTRAY)
     found(finder, 31, held[31], IN_TREE)

@@ -30,7 +30,7 @@ def test_rows_never_written_are_zeros_and_take_no_room(table):
     assert table.get(12_346) == bytes(4)
 
 
-def test_rows_put_at_random_are_what_was_put_last(table):
+def test_rows_put_at_random_have_their_last_values(table):
     rng = random.Random(1)
     model = []
     for step in range(2000):

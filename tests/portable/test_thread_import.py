@@ -51,7 +51,7 @@ def test_every_id_of_the_source_finds_its_checkpoint(rich, open_store, export, t
         assert (found.version, found.state_digest) == (checkpoint.version, checkpoint.state_digest)
 
 
-def test_in_a_new_store_times_are_what_they_were(rich, open_store, export, take):
+def test_times_of_imported_records_stay_in_a_new_store(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich, threads=["one"]))
     old_times = [checkpoint.time for checkpoint in rich.thread("one").history()]
@@ -60,7 +60,7 @@ def test_in_a_new_store_times_are_what_they_were(rich, open_store, export, take)
     assert all(TIME_KEY not in checkpoint.metadata for checkpoint in new.thread("one").history())
 
 
-def test_behind_later_records_times_are_what_they_were(rich, open_store, export, take, fill):
+def test_times_of_imported_records_stay_behind_later_ones(rich, open_store, export, take, fill):
     """Threads do not order one another."""
     new = open_store()
     fill(new, "zero")
@@ -179,7 +179,7 @@ def test_metadata_with_an_unregistered_codec_goes_through(open_store, tmp_path, 
 # --- what is shared -----------------------------------------------------------------
 
 
-def test_what_the_store_has_already_is_not_stored_again(open_store, export, take):
+def test_values_that_the_store_has_are_not_stored_again(open_store, export, take):
     text = "a long prompt " * 20_000
     old, new = open_store("old.state"), open_store()
     old.thread("t").commit({"prompt": text, "x": 1})
@@ -231,7 +231,7 @@ def test_nodes_in_records_of_other_threads_come_along(open_store, export, take):
 # --- retention -----------------------------------------------------------------------
 
 
-def test_expired_versions_stay_away_and_what_is_kept_is_whole(rich, open_store, export, take, snapshot):
+def test_expired_versions_stay_away_and_kept_ones_are_whole(rich, open_store, export, take, snapshot):
     rich.thread("one").tag("kept", 6)
     rich.prune(keep_last=2, threads="one")
     new = open_store()
@@ -288,7 +288,7 @@ def test_an_import_may_be_repeated(rich, open_store, export, take, snapshot):
     assert snapshot(new, "one") == snapshot(rich, "one")
 
 
-def test_a_longer_export_brings_what_is_new(rich, open_store, export, take, snapshot, fill):
+def test_a_longer_export_adds_only_new_records(rich, open_store, export, take, snapshot, fill):
     new = open_store()
     fill(new, "zero")
     take(new, export(rich, threads=["one"]))

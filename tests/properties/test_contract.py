@@ -194,7 +194,7 @@ def test_json_takes_all_but_views_which_are_views_at_any_size(threads, size):
 
 
 @pytest.mark.parametrize("size", [1, 200])
-def test_a_copy_of_what_is_mounted_is_a_copy(store, size):
+def test_copies_of_mounted_values_are_independent(store, size):
     thread = store.thread("t")
     thread.commit({"list": make_list(size), "dict": make_dict(size)})
     with thread.mount() as mount:

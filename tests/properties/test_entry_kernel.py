@@ -153,7 +153,7 @@ def content_after(path, some, *, by_kernel):
 @pytest.mark.slow
 @settings(deadline=None)
 @given(programs())
-def test_the_kernel_makes_what_the_general_path_makes(tmp_path_factory, some):
+def test_the_kernel_equals_the_general_path(tmp_path_factory, some):
     folder = tmp_path_factory.mktemp("twins")
     made = content_after(folder / "kernel.state", some, by_kernel=True)
     wanted = content_after(folder / "general.state", some, by_kernel=False)

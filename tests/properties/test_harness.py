@@ -78,7 +78,7 @@ def test_every_value_is_identical_to_itself(value):
     assert identical(value, value)
 
 
-def test_what_does_not_matter_is_no_difference():
+def test_irrelevant_differences_are_ignored():
     assert identical(math.nan, -math.nan)
     assert identical({"a": 1, "b": 2}, {"b": 2, "a": 1})
     assert identical({1, 2}, {2, 1})
@@ -123,7 +123,7 @@ def test_a_claim_that_does_not_hold_is_refuted_by_example(claim):
         check_reducer(reducers.custom(subtract, **{claim: True}))
 
 
-def test_a_reducer_that_is_no_function_is_refuted():
+def test_a_reducer_that_is_not_deterministic_is_refuted():
     with pytest.raises(AssertionError, match=r"function of its arguments|different results"):
         check_reducer(toss)
 
@@ -141,7 +141,7 @@ def test_a_reducer_without_annotations_needs_values():
 
 
 @pytest.mark.parametrize("thing", [5, len, "add"])
-def test_what_is_no_reducer_is_refused(thing):
+def test_invalid_reducers_are_refused(thing):
     with pytest.raises(UsageError, match="is not a reducer"):
         check_reducer(thing)
 
@@ -261,7 +261,7 @@ def test_histories_have_every_kind_of_operation():
     ],
     ids=["tuple", "nan", "large int", "long list", "long text", "frozenset", "channels"],
 )
-def test_strategies_reach_what_they_are_for(strategy, wanted):
+def test_strategies_reach_their_targets(strategy, wanted):
     assert reaches(strategy, wanted)
 
 

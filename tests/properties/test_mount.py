@@ -160,7 +160,7 @@ def test_an_exception_leaves_no_checkpoint(thread):
     assert (thread.version, thread.state["list"]) == (0, [1])
 
 
-def test_looking_is_no_change(thread):
+def test_looking_is_not_a_change(thread):
     thread.commit({"list": [[1], {"a": [2]}] * 50, "dict": {"k": {"n": [1]}}})
     with thread.mount() as state:
         assert state["list"][1]["a"] == [2]
@@ -172,7 +172,7 @@ def test_looking_is_no_change(thread):
     assert thread.version == 0
 
 
-def test_setting_an_equal_value_is_no_change(thread):
+def test_setting_an_equal_value_is_not_a_change(thread):
     state = {"small": [1], "number": 1, "text": "é" * 3000, "large": list(range(500)), "dict": {"a": {"b": [1]}}}
     thread.commit(state)
     with thread.mount() as mounted:
@@ -212,7 +212,7 @@ def test_a_channel_that_somebody_else_wrote_conflicts_and_another_does_not(store
     assert thread.state == {"mine": 6, "theirs": 2}
 
 
-def test_what_cannot_be_stored_is_refused_by_its_path(thread):
+def test_values_that_cannot_be_stored_are_refused_by_path(thread):
     thread.commit({"list": [[1], [2]]})
     with pytest.raises(ValueTypeError) as caught, thread.mount() as state:
         state["list"][1].append(object())

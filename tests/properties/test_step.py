@@ -209,7 +209,7 @@ thread_numbers = iter(range(10**9))
 
 @pytest.mark.slow
 @given(commits=st.lists(writes, min_size=1, max_size=12))
-def test_a_step_makes_what_the_general_path_makes(stores, commits):
+def test_a_step_equals_the_general_path(stores, commits):
     commit_alike(stores, f"t{next(thread_numbers)}", commits)
 
 
@@ -254,7 +254,7 @@ def test_large_items_are_steps_and_are_found_again_by_another_thread(stores, nam
         assert store.thread(thread_id).state[channel] == store.thread(f"{thread_id} again").state[channel]
 
 
-def test_trees_of_several_nodes_and_cut_strings_are_no_steps(stores):
+def test_trees_of_several_nodes_and_cut_strings_are_not_steps(stores):
     no_steps = [{f"f{each:03}": each for each in range(900)}, "x" * 17_000, set(range(900)), list(range(900))]
     assert commit_alike(stores, "no steps", [[{"plain": 1}], [{"plain": 2}]]) == ["step"]
     assert commit_alike(stores, "no steps", [[{"plain": value}] for value in no_steps]) == []
@@ -291,7 +291,7 @@ def test_a_list_whose_last_chunk_closes_is_grown_by_a_step(stores, name, channel
 
 @pytest.mark.slow
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 140), st.integers(0, 400)), max_size=3), max_size=30))
-def test_lists_that_grow_by_leaps_are_what_the_general_path_makes(stores, growths):
+def test_lists_that_grow_by_leaps_equal_those_of_the_general_path(stores, growths):
     """Two lists in one commit, in steps of any size; one starts anew now and then, so that nothing of it is known."""
     commits = [[{"log": list(range(300)), "messages": [{"id": f"at first {n}"} for n in range(200)]}]]
     for number, growth in enumerate(growths):
@@ -388,7 +388,7 @@ targets = st.tuples(st.integers(0, 40), st.booleans(), st.sampled_from([0, 20, 6
 
 @pytest.mark.slow
 @given(st.lists(targets, min_size=1, max_size=40))
-def test_a_rollback_is_what_the_general_path_makes(stores, rollbacks):
+def test_a_rollback_equals_that_of_the_general_path(stores, rollbacks):
     """Also on branches, and with much metadata."""
     thread_id = f"t{next(thread_numbers)}"
     outcomes = []
@@ -421,7 +421,7 @@ def test_common_rollbacks_are_direct(stores):
 
 
 @pytest.mark.parametrize("expected", [0, 2, True, "1"])
-def test_what_is_refused_is_refused_as_in_a_batch(stores, expected):
+def test_refusals_equal_those_of_a_batch(stores, expected):
     outcomes = []
     for store, way in zip(stores, WAYS, strict=True):
         outcomes.append([])

@@ -131,7 +131,7 @@ def test_a_lazy_view_shows_large_values_as_views(view_of):
 
 
 @pytest.mark.parametrize("value", [[], [1], list(range(20)), {}, {"a": [1]}, {f"{n}": n for n in range(20)}])
-def test_small_views_look_like_what_they_show(view_of, value):
+def test_small_views_look_like_their_values(view_of, value):
     assert eval(repr(view_of(value))) == value
 
 
@@ -141,7 +141,7 @@ def test_large_views_look_short(view_of):
 
 
 @pytest.mark.parametrize("size", [3, 3000])
-def test_what_a_view_lends_cannot_change_it(view_of, size):
+def test_items_of_a_view_cannot_change_it(view_of, size):
     view = view_of([[number, {"k": [1]}] for number in range(size)])
     view[1].append("mine")
     view[1][1]["k"].append("mine")

@@ -104,7 +104,7 @@ def store(tmp_path):
     ],
     ids=str,
 )
-def test_a_generic_schema_takes_what_its_parameters_say(store, schema, writes, state):
+def test_a_generic_schema_accepts_the_types_of_its_parameters(store, schema, writes, state):
     thread = store.thread("t", schema=schema)
     for write in writes:
         thread.commit(write)
@@ -130,7 +130,7 @@ def test_a_generic_schema_takes_what_its_parameters_say(store, schema, writes, s
     ],
     ids=str,
 )
-def test_what_its_parameters_do_not_say_is_refused_by_path(store, schema, write, path):
+def test_values_of_other_types_than_its_parameters_are_refused_by_path(store, schema, write, path):
     thread = store.thread("t", schema=schema)
     with pytest.raises(ValidationError) as caught:
         thread.commit(write)
@@ -190,6 +190,6 @@ class OfPydantic(Generic[X]):
 
 
 @pytest.mark.parametrize("schema", [list[int], dict[str, int], int | None, Pair[int], OfPydantic[int], type[int]])
-def test_what_is_no_schema_with_parameters_is_refused(schema):
+def test_invalid_generic_schemas_are_refused(schema):
     with pytest.raises(SchemaError):
         Schema.of(schema)

@@ -88,9 +88,7 @@ def test_undeclared_key_of_a_nested_class_is_refused(channel: str, value: object
 
 
 @pytest.mark.parametrize(("extra", "stored"), [("allow", {"a": 1, "b": 2}), ("ignore", {"a": 1})])
-def test_model_that_says_what_becomes_of_undeclared_keys_decides(
-    extra: Literal["allow", "ignore"], stored: dict[str, int]
-) -> None:
+def test_a_model_decides_about_undeclared_keys(extra: Literal["allow", "ignore"], stored: dict[str, int]) -> None:
     class Inner(BaseModel):
         model_config = ConfigDict(extra=extra)
         a: int

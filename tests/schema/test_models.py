@@ -138,7 +138,7 @@ MESSAGES = st.lists(
 
 
 @given(written=MESSAGES)
-def test_what_is_stored_is_accepted_again_unchanged(written: list[dict[str, Any]]) -> None:
+def test_stored_values_are_accepted_again_unchanged(written: list[dict[str, Any]]) -> None:
     schema = Schema.of(Agent)
 
     stored = schema.validate_write("messages", written)
@@ -253,7 +253,7 @@ def test_overwrite_of_a_merged_model_holds_its_defaults(agent: Schema) -> None:
 
 
 @pytest.mark.parametrize("written", [{"address": {"text": "x"}}, Profile(address=Part(text="x"))])
-def test_merge_of_a_model_writes_only_what_was_set(agent: Schema, written: object) -> None:
+def test_merging_a_model_writes_only_the_fields_that_were_set(agent: Schema, written: object) -> None:
     """Its defaults would take the place of what is stored."""
     assert agent.validate_write("profile", written) == {"address": {"kind": "text", "text": "x"}}
     assert agent.validate_write("deep_profile", written) == {"address": {"text": "x"}}

@@ -111,7 +111,7 @@ FITTING = [
 
 
 @pytest.mark.parametrize(("annotation", "value"), FITTING, ids=named)
-def test_what_fits_is_taken_as_the_same_object(annotation, value):
+def test_fitting_values_are_taken_as_the_same_objects(annotation, value):
     assert Schema.of({"a": annotation}).validate_write("a", value) is value
 
 
@@ -150,7 +150,7 @@ def test_what_fits_is_taken_as_the_same_object(annotation, value):
     ],
     ids=named,
 )
-def test_what_does_not_fit_is_refused_with_its_path(annotation, value, path):
+def test_values_of_wrong_types_are_refused_with_their_paths(annotation, value, path):
     with pytest.raises(ValidationError) as caught:
         Schema.of({"a": annotation}).validate_write("a", value)
     assert caught.value.channel == "a"

@@ -56,7 +56,7 @@ def test_string_annotations_are_resolved_in_the_module_of_the_class() -> None:
     assert Schema.of(Research).channels["query"] == Channel("query", reducers.replace, str)
 
 
-def test_functional_typed_dict_may_name_channels_that_are_no_identifiers() -> None:
+def test_a_functional_typed_dict_may_name_channels_that_are_not_identifiers() -> None:
     hyphened = TypedDict("hyphened", {"a-b": Annotated[int, min]})
 
     assert Schema.of(hyphened).specs() == {"a-b": "min"}
@@ -212,7 +212,7 @@ class FakeModelOfPydantic1:
         (FakeModelOfPydantic1, ["FakeModelOfPydantic1", "pydantic 1"]),
     ],
 )
-def test_bad_schema_is_refused_with_what_is_wrong(declared: object, named: list[str]) -> None:
+def test_a_bad_schema_is_refused_with_the_reason(declared: object, named: list[str]) -> None:
     with pytest.raises(SchemaError) as raised:
         Schema.of(declared)
 
@@ -258,7 +258,7 @@ SPECS = st.dictionaries(
 
 
 @given(stored=SPECS, given_specs=SPECS)
-def test_reconcile_accepts_exactly_what_agrees_where_both_speak(
+def test_reconcile_accepts_exactly_the_values_on_which_both_agree(
     stored: dict[str, str], given_specs: dict[str, str]
 ) -> None:
     schema = Schema.from_specs(given_specs)
@@ -323,7 +323,7 @@ def test_unknown_channel_raises_with_the_known_and_a_similar_one(name: str) -> N
     assert raised.value.facts == {"channel": "qeury", "channels": ("query", "findings")}
 
 
-def test_unknown_channel_with_no_similar_one_lists_what_there_is() -> None:
+def test_an_unknown_channel_with_no_similar_one_lists_all_channels() -> None:
     with pytest.raises(ChannelError, match=r"no channel 'zzz' \(it has query, findings\)"):
         Schema.of(Base).reducer("zzz")
 
@@ -333,7 +333,7 @@ def test_unknown_channel_of_a_wide_schema_lists_the_first_channels() -> None:
         Schema.of({f"c{number}": int for number in range(25)}).validate_write("zzz", 1)
 
 
-def test_extra_keys_of_a_model_are_no_channels() -> None:
+def test_extra_keys_of_a_model_are_not_channels() -> None:
     class Open(BaseModel):
         model_config = ConfigDict(extra="allow")
         a: int = 0

@@ -66,7 +66,7 @@ def test_key_of_a_str_subclass_becomes_a_str() -> None:
         ({"a": 1, None: 2}, "not by NoneType"),
     ],
 )
-def test_what_is_no_write_is_refused_by_its_type(update: object, named: str) -> None:
+def test_invalid_writes_are_refused_by_their_types(update: object, named: str) -> None:
     with pytest.raises(UsageError, match=named) as raised:
         normalise_update(update)
 

@@ -106,7 +106,7 @@ with statelog.open(sys.argv[1], read_only=True) as store:
 """
 
 
-def test_a_process_without_langgraph_finds_what_retention_has_left(saver, tmp_path):
+def test_a_process_without_langgraph_finds_the_kept_versions(saver, tmp_path):
     graph = talk(saver)
     for number in range(3):
         say(graph, number, f"refund {number}")
@@ -118,7 +118,7 @@ def test_a_process_without_langgraph_finds_what_retention_has_left(saver, tmp_pa
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == f"{expected}\n"
 
 
-def test_what_a_check_of_reads_hides_is_not_found(saver, tmp_path):
+def test_values_hidden_by_a_check_of_reads_are_not_found(saver, tmp_path):
     graph = talk(saver)
     say(graph, 0, "refund policy")
     say(graph, 1, "an evil refund")

@@ -44,7 +44,7 @@ def test_a_quarantined_text_is_found_once_it_is_released(tmp_path):
 
 
 @pytest.mark.parametrize("verdict", [guard.quarantine, guard.redact, guard.refuse])
-def test_what_a_check_of_reads_hides_is_not_found(tmp_path, verdict):
+def test_values_hidden_by_a_check_of_reads_are_not_found(tmp_path, verdict):
     with statelog.open(tmp_path / "s") as store:
         say(store, "a refund", "an evil refund")
         store.board().set("k", "evil refund")

@@ -62,7 +62,7 @@ def test_the_index_has_the_mode_of_the_store_and_no_text(path):
         assert b"refund of 30" not in raw(path)
 
 
-def test_a_second_search_reads_what_is_new_alone(path):
+def test_a_second_search_reads_only_new_records(path):
     make(path, "refund 1", "refund 2")
     with statelog.open(path) as store:
         before = index_of(path).stat().st_ino

@@ -130,7 +130,7 @@ def test_any_word_is_enough_if_the_caller_says_so(store):
 # --- what is not found any more --------------------------------------------------------
 
 
-def test_what_was_rolled_away_is_found_in_the_history_alone(store):
+def test_rolled_back_texts_are_found_only_in_the_history(store):
     thread = chat(store)
     thread.rollback(0)
     assert paths(store.search("refund")) == [("messages", 0)]
@@ -139,7 +139,7 @@ def test_what_was_rolled_away_is_found_in_the_history_alone(store):
     assert paths(store.search("refund")) == [("messages", 0), ("messages", 1)]
 
 
-def test_a_fork_keeps_what_its_parent_rolls_away(store):
+def test_a_fork_keeps_the_state_that_its_parent_rolls_back(store):
     thread = chat(store)
     fork = thread.fork("what-if")
     thread.rollback(0)
@@ -309,7 +309,7 @@ def test_a_bad_argument_raises_usage_error(store, arguments, argument):
 # --- configuration ----------------------------------------------------------------------
 
 
-def test_what_is_left_out_is_not_found_by_any_process(store):
+def test_excluded_texts_are_not_found_by_any_process(store):
     chat(store)
     store.board().set("tmp/1", "refund")
     store.configure_search(exclude=["board:tmp/**", "plan"])

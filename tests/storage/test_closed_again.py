@@ -54,7 +54,7 @@ def test_a_close_that_is_interrupted_is_done_again(open_store_file, path, append
     assert check_whole(open_store_file()) == 1 + goes_on
 
 
-def test_a_close_that_is_interrupted_at_the_very_end_is_ended_by_whoever_opens(
+def test_the_next_opening_completes_a_close_that_was_interrupted_at_its_end(
     open_store_file, append, check_whole, monkeypatch
 ):
     store_file = open_store_file()
@@ -135,7 +135,7 @@ def test_an_interrupt_while_readers_are_waited_for_lets_them_in_again(store_file
     assert store_file.committer.submit(append) == 2
 
 
-def test_what_a_killed_process_has_left_is_flushed_by_another(open_store_file, start_child, monkeypatch):
+def test_another_process_flushes_the_commits_of_a_killed_one(open_store_file, start_child, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 0.05)
     store_file = open_store_file()
     child = start_child("""
@@ -151,7 +151,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert store_file.wal.shared_state.flushed == 1
 
 
-def test_what_took_a_files_place_can_be_opened_when_nobody_uses_the_former(
+def test_a_replacing_file_can_be_opened_when_nobody_uses_the_former_one(
     open_store_file, path, append, check_whole, monkeypatch
 ):
     backup = path.with_name("backup.state")

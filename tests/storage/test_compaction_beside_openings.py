@@ -32,7 +32,7 @@ def test_compactions_and_openings_do_not_wait_for_each_other(tmp_path):
 
 
 @pytest.mark.slow
-def test_who_waits_does_not_mind_a_compaction(tmp_path):
+def test_a_waiter_continues_after_a_compaction(tmp_path):
     """Where nobody has written since the opening, a wait looks at a mark in the file, which a compaction takes away."""
     with statelog.open(tmp_path / "agent.state") as store:
         store.thread("t").commit({"n": 0})

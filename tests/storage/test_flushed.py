@@ -28,7 +28,7 @@ def left(start_child):
     return child
 
 
-def test_after_a_killed_writer_no_reader_is_told_of_what_is_not_flushed(left, open_store_file, start_child):
+def test_after_a_killed_writer_no_reader_gets_unflushed_records(left, open_store_file, start_child):
     reader = open_store_file(read_only=True)
     assert reader.flushed_lsn() == 1
     os.kill(left.pid, signal.SIGKILL)
@@ -48,7 +48,7 @@ sys.stdin.readline()
     assert reader.flushed_lsn() == 3
 
 
-def test_a_barrier_is_for_what_other_processes_have_committed_too(left, store_file):
+def test_a_barrier_also_flushes_commits_of_other_processes(left, store_file):
     shared = store_file.wal.shared_state
     assert (shared.written, shared.flushed) == (2, 1)
     store_file.flush_journal()

@@ -26,7 +26,7 @@ def committed(path):
         assert store.verify().ok
 
 
-def test_who_has_the_gate_does_not_wait_behind_anothers_commit(committed):
+def test_the_holder_of_the_gate_does_not_wait_for_another_commit(committed):
     store, thread = committed
     store_file = store._engine.store_file
     taken, left = threading.Event(), threading.Event()
@@ -68,7 +68,7 @@ def request_that_interrupts(at):
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_who_is_led_by_one_who_is_interrupted_is_not_committed_twice(store_file, append, monkeypatch, at):
+def test_a_follower_of_an_interrupted_leader_is_not_committed_twice(store_file, append, monkeypatch, at):
     committer, outcomes, may_go = store_file.committer, [], threading.Event()
     monkeypatch.setattr(commit, "Request", request_that_interrupts(at))
 

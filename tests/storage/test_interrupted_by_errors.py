@@ -24,7 +24,7 @@ def error(request):
 
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_a_flush_that_is_interrupted_is_no_failure_of_the_disk(tmp_path, monkeypatch, error, durability):
+def test_an_interrupted_flush_does_not_count_as_a_failure_of_the_disk(tmp_path, monkeypatch, error, durability):
     def interrupted(_descriptor):
         raise error("of the application")
 

@@ -36,7 +36,7 @@ def read_all(store_file, pages=None):
 
 
 @pytest.mark.slow
-def test_what_was_read_counts_as_memory_until_it_is_given_back(large):
+def test_read_pages_count_as_memory_until_they_are_released(large):
     before = mapped_size_bytes()
     read_all(large)
     assert mapped_size_bytes() - before > RECORDS * RECORD_SIZE_BYTES // 2

@@ -68,7 +68,7 @@ def test_a_sound_file_has_no_problem(sample, verify):
         ("main, leaf page: log: count of pages", 16, 1, "E4"),
     ],
 )
-def test_a_flipped_bit_in_what_lmdb_goes_by_is_named(sample, places, verify, place, byte, bit, invariant):
+def test_a_flipped_bit_in_lmdbs_structures_is_named(sample, places, verify, place, byte, bit, invariant):
     at = places[place][byte]
     try:
         problems = verify(changed(sample, at, bytes([sample[at] ^ 1 << bit])))

@@ -46,7 +46,7 @@ def test_the_last_transaction_of_another_process_is_seen(run_child, store_file):
     assert store_file.last_transaction_id() == before + 3
 
 
-def test_who_leaves_a_store_leaves_the_journal_to_those_who_write_also_after_a_compaction(
+def test_a_leaving_process_keeps_the_journal_of_writers_also_after_a_compaction(
     run_child, store_file, append, path, check_whole
 ):
     store_file.committer.submit(append)
@@ -120,7 +120,7 @@ def test_a_read_in_another_thread_ends_before_the_map_is_resized(run_child, open
     holder.join()
 
 
-def test_a_quota_below_what_is_used_refuses_growth_only(open_store_file, run_child, append, check_whole):
+def test_a_quota_below_the_used_size_only_refuses_growth(open_store_file, run_child, append, check_whole):
     run_child(COMMIT, 3)
     store_file = open_store_file()
     store_file.committer.submit(lambda transaction: transaction.put_index(b"y", bytes(3 * 2**20)))

@@ -29,7 +29,7 @@ def fail(*_arguments):
     raise OSError(errno.EIO, "as if")
 
 
-def test_whoever_goes_on_in_an_epoch_flushes_its_slot_before_it_writes_over_the_last_one(
+def test_a_process_that_continues_an_epoch_flushes_its_slot_before_overwriting_the_last(
     start_child, store_file, append, monkeypatch
 ):
     """J3: the slot's writer was killed before it flushed it; what is acknowledged lies in the last epoch."""
@@ -81,7 +81,7 @@ def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_store_
     assert said == ["flushed", "told", "told"]
 
 
-def test_who_closes_while_others_stay_flushes_what_it_committed(start_child, open_store_file, append, monkeypatch):
+def test_a_closing_process_flushes_its_commits_while_others_stay(start_child, open_store_file, append, monkeypatch):
     child = start_child(COMMIT_AND_STAY, "commit", 1)
     child.stdout.readline()
     store_file = open_store_file(durability="interval", interval_ms=60_000)
@@ -172,9 +172,7 @@ def test_a_leftover_journal_goes_only_when_the_cleared_mark_is_on_the_disk(
 
 
 @pytest.mark.parametrize(("point", "kept"), [("before_append", 1), ("after_append", 1), ("after_flush", 2)])
-def test_what_an_interrupted_commit_has_done_is_what_a_kill_leaves(
-    run_child, open_store_file, check_whole, point, kept
-):
+def test_an_interrupted_commit_leaves_the_same_as_a_kill(run_child, open_store_file, check_whole, point, kept):
     """Before LMDB has committed it, its group may be in the journal: it does not come back."""
     script = """
     store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)

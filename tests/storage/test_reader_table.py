@@ -11,7 +11,7 @@ from statelog.storage import faults
 
 
 @pytest.mark.parametrize(("lingers", "readers"), [(False, 1), (True, 0)], ids=["let go", "control"])
-def test_what_ended_before_a_fork_frees_no_slot_after_it(run_child, lingers, readers):
+def test_transactions_ended_before_a_fork_free_no_slot_after_it(run_child, lingers, readers):
     """The control keeps LMDB's own transaction: the child frees its slot, and it frees that of the next read."""
     script = """
     store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
@@ -62,7 +62,7 @@ def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
     assert run_child(script) == (0, ["{1}"])
 
 
-def test_a_pin_that_is_taken_anew_is_no_reader(store_file, append):
+def test_a_renewed_pin_does_not_count_as_a_reader(store_file, append):
     """Before the old one is dropped: there are two for a moment."""
     found = []
     store_file.committer.submit(append)

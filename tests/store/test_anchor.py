@@ -420,7 +420,7 @@ def test_a_store_of_threads_that_were_imported_has_another_history(path, tmp_pat
             copy.verify(expect=anchor)
 
 
-def test_what_salvage_has_not_saved_is_told(path, tmp_path):
+def test_records_that_salvage_has_not_saved_are_reported(path, tmp_path):
     fill(path)
     with statelog.open(path) as store:
         found = anchors_of(store)
@@ -436,7 +436,7 @@ def test_what_salvage_has_not_saved_is_told(path, tmp_path):
             statelog.open(tmp_path / "salvaged.state", expect=anchor)
 
 
-def test_a_fleet_keeps_the_anchors_of_what_it_has_shipped(tmp_path):
+def test_anchors_of_shipped_records_stay_valid_in_a_fleet(tmp_path):
     (tmp_path / "bucket").mkdir()
     url = (tmp_path / "bucket").as_uri()
     with connect(url, cache=tmp_path / "here") as fleet, fleet.open("s") as store:
@@ -631,7 +631,7 @@ def test_a_file_without_bytes_stays_one(tmp_path, path):
     assert (tmp_path / "bytes.state").read_bytes() == b""
 
 
-def test_a_refused_store_is_what_it_was_and_can_be_opened(path, tmp_path):
+def test_a_refused_store_is_unchanged_and_can_be_opened(path, tmp_path):
     fill(path, 2)
     shutil.copy(path, tmp_path / "older.state")
     anchor = fill(path)
@@ -714,7 +714,7 @@ def test_a_store_without_a_key_shows_that_a_redacted_record_had_another_content(
         lambda anchor: sealed(anchor[:17] + bytes(8) + anchor[25:45]),
     ],
 )
-def test_what_is_no_anchor_is_refused_before_the_file_is_touched(path, change):
+def test_an_invalid_anchor_is_refused_before_the_file_is_touched(path, change):
     value = change(fill(path))
     missing = path.with_name("missing.state")
     with statelog.open(path) as store:

@@ -32,7 +32,7 @@ def test_an_id_is_begun_anew_on_purpose_alone(store):
     assert store.verify().ok
 
 
-def test_what_holds_the_deleted_thread_does_not_write_to_the_new_one(store):
+def test_objects_of_a_deleted_thread_do_not_write_to_the_new_one(store):
     old = store.thread("t")
     checkpoint = old.commit({"n": 1})
     opened = store.thread("t", schema={"n": int})

@@ -122,7 +122,9 @@ def test_a_copy_has_all_that_its_source_has(store: statelog.Store, branched: sta
 
 
 @pytest.mark.parametrize("keep_last", [1, 3])
-def test_a_copy_has_what_retention_has_left(store: statelog.Store, branched: statelog.Thread, keep_last: int) -> None:
+def test_a_copy_has_only_versions_that_retention_has_kept(
+    store: statelog.Store, branched: statelog.Thread, keep_last: int
+) -> None:
     store.prune(keep_last=keep_last, threads="a")
     before = described(branched)
     copied = store.copy_thread("a", "b")
@@ -219,7 +221,7 @@ def test_a_copy_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
 # --- transactions -------------------------------------------------------------------
 
 
-def test_in_a_transaction_what_it_has_made_is_copied(store: statelog.Store) -> None:
+def test_a_transaction_copies_a_thread_that_it_has_created(store: statelog.Store) -> None:
     fill(store, "a", 3)
     with store.transaction() as transaction:
         transaction.thread("a").commit({"n": 10, "text": LONG})
@@ -274,7 +276,7 @@ ACTS: dict[str, Callable[[statelog.Store], object]] = {
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(ACTS)), ids="-".join)
-def test_in_any_order_what_is_left_is_whole_and_what_is_gone_is_gone(
+def test_in_any_order_kept_parts_are_whole_and_removed_parts_are_gone(
     store: statelog.Store, order: tuple[str, ...]
 ) -> None:
     thread = store.thread("a", schema=SCHEMA)
@@ -299,7 +301,7 @@ def test_in_any_order_what_is_left_is_whole_and_what_is_gone_is_gone(
         assert not is_in_file(store.path, value)
 
 
-def test_without_a_note_of_the_loan_the_copy_would_lose_what_it_has(
+def test_without_the_record_of_the_loan_the_copy_would_lose_nodes(
     store: statelog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control."""
@@ -331,7 +333,7 @@ def test_retention_at_work_meets_a_copy_made_meanwhile(store: statelog.Store, mo
 # --- loans that are given back ----------------------------------------------------------
 
 
-def test_a_copy_that_is_deleted_gives_back_what_it_had(store: statelog.Store) -> None:
+def test_a_deleted_copy_releases_its_nodes(store: statelog.Store) -> None:
     thread = fill(store, "a", 10)
     for number in range(5):
         store.copy_thread("a", f"try {number}").commit({"n": 1, "log": ["one more"], "text": LONG})
@@ -343,7 +345,7 @@ def test_a_copy_that_is_deleted_gives_back_what_it_had(store: statelog.Store) ->
     assert not is_in_file_after_compaction(store, text(0, 900))
 
 
-def test_a_copy_of_what_has_expired_in_part_gives_it_back_too(store: statelog.Store) -> None:
+def test_a_copy_of_a_partly_expired_thread_also_releases_its_nodes(store: statelog.Store) -> None:
     fill(store, "a", 10)
     store.prune(keep_last=3)
     store.copy_thread("a", "b").commit({"n": 1})
@@ -356,7 +358,7 @@ def is_in_file_after_compaction(store: statelog.Store, value: str) -> bool:
     return is_in_file(store.path, value)
 
 
-def test_the_last_copy_takes_what_a_deleted_source_has_left(store: statelog.Store) -> None:
+def test_deleting_the_last_copy_removes_the_remains_of_a_deleted_source(store: statelog.Store) -> None:
     fill(store, "a", 10)
     store.copy_thread("a", "b")
     store.copy_thread("a", "c")

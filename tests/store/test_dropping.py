@@ -53,7 +53,7 @@ def test_a_channel_goes_and_may_begin_anew(store, schema):
 
 
 @pytest.mark.parametrize("value", [1, "text", {"deep": ["x" * 3000]}, list(range(5000))], ids=repr)
-def test_what_is_not_there_may_be_dropped_and_what_is_large(store, value):
+def test_missing_and_large_channels_may_be_dropped(store, value):
     thread = store.thread("t")
     assert thread.commit({"x": DROP}).state.to_python() == {}
     thread.commit({"x": value, "y": 1})

@@ -73,7 +73,7 @@ def test_an_edited_state_ends_as_the_dict_would(shared_store, edits):
     assert thread.head is None or thread.head.state_digest == scratch.state_digest
 
 
-def test_what_is_put_encoded_reads_and_changes_as_the_value(store):
+def test_an_encoded_value_reads_and_changes_like_the_value(store):
     thread = store.thread("t")
 
     def change(state):
@@ -92,7 +92,7 @@ def test_what_is_put_encoded_reads_and_changes_as_the_value(store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
-def test_an_edit_writes_what_it_changes(store, lazy):
+def test_an_edit_writes_only_its_changes(store, lazy):
     thread = store.thread("t")
     thread.commit({"items": {f"key {number}": {"text": "x" * 300} for number in range(20_000)}})
 
@@ -105,7 +105,7 @@ def test_an_edit_writes_what_it_changes(store, lazy):
     assert record.size_bytes < 8_192
 
 
-def test_an_edit_that_changes_nothing_is_no_checkpoint(store):
+def test_an_edit_that_changes_nothing_creates_no_checkpoint(store):
     thread = store.thread("t")
     assert thread.edit(lambda _state: None) is None
     assert thread.version == -1
@@ -125,7 +125,7 @@ def test_an_edit_that_raises_leaves_nothing(store):
     assert (store.last_lsn, list(store.threads())) == (0, [])
 
 
-def test_an_edit_returns_what_its_function_returns(store):
+def test_an_edit_returns_the_result_of_its_function(store):
     thread = store.thread("t")
     thread.commit({"jobs": [{"name": "a"}, {"name": "b"}], "step": 0})
     assert thread.edit(lambda state: state["jobs"].pop()) == {"name": "b"}
@@ -192,7 +192,7 @@ def test_a_mount_without_its_block_says_that_it_is_one(store):
         mount.step = 1
 
 
-def test_an_edit_takes_what_a_commit_takes(store):
+def test_an_edit_accepts_the_options_of_a_commit(store):
     thread = store.thread("t", schema={"count": int, "log": reducers.append})
     thread.commit({"count": 1})
     thread.edit(add_one, metadata={"why": "test"}, expected_version=0, id="mine")
@@ -206,7 +206,7 @@ def test_an_edit_takes_what_a_commit_takes(store):
     assert thread.state["log"] == ["first"]
 
 
-def test_in_a_transaction_an_edit_sees_what_went_before(store):
+def test_in_a_transaction_an_edit_sees_earlier_operations(store):
     with store.transaction() as tx:
         tx.thread("t").commit({"count": 5})
         tx.thread("t").edit(add_one)

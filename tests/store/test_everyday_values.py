@@ -35,7 +35,7 @@ def test_an_array_changed_in_a_mount_is_written(store, padding):
     assert np.array_equal(thread.state["values"][0], [0, 7, 0])
 
 
-def test_an_array_only_looked_at_in_a_mount_is_no_change(store):
+def test_an_array_that_a_mount_only_reads_is_not_a_change(store):
     thread = store.thread("t")
     thread.commit({"values": np.zeros(3), "votes": {1: [2]}})
     with thread.mount() as state:
@@ -76,7 +76,7 @@ def test_a_dict_with_other_keys_does_not_merge_into_a_list(store):
         thread.commit({"votes": {1: 2}})
 
 
-def test_a_diff_tells_what_changed_of_them(store):
+def test_a_diff_lists_their_changes(store):
     thread = store.thread("t")
     first = thread.commit({"born": dt.date(2020, 1, 1), "votes": {1: "a", None: 0, "k": 1}})
     second = thread.commit({"born": dt.date(2020, 1, 2), "votes": {1: "b", None: 0, "k": 1}})
@@ -88,7 +88,7 @@ def test_a_diff_tells_what_changed_of_them(store):
 
 
 @pytest.mark.parametrize("count", [1, 300])
-def test_a_key_that_is_no_text_is_put_into_a_dict_of_any_size(store, count):
+def test_a_key_that_is_not_a_text_can_be_in_a_dict_of_any_size(store, count):
     thread = store.thread("t")
     held = {f"key {number}": "x" * 50 for number in range(count)}
     thread.commit({"outer": {"files": held}})

@@ -133,7 +133,7 @@ def test_slices_of_a_mounted_list_are_those_of_a_list(store, size, act, lazy):
 
 
 @pytest.mark.parametrize("size", [3, 600])
-def test_what_is_no_index_is_named_as_by_a_list(store, size):
+def test_invalid_indices_raise_the_error_of_a_list(store, size):
     thread = store.thread("t")
     thread.commit({"items": list(range(size))})
     for wrong in ("1", 1.5, None):

@@ -93,7 +93,7 @@ def test_guard_env_needs_no_extra():
 @pytest.mark.parametrize(
     "key", ["", "fifteen letters", b"x" * 15, 7, ["k" * 16], object(), lambda: None, lambda: "short"]
 )
-def test_what_cannot_be_a_key_is_refused_before_anything_is_opened(path, key):
+def test_an_invalid_key_is_refused_before_anything_is_opened(path, key):
     with pytest.raises(KeyArgumentError) as caught:
         statelog.open(path, key=key)
     assert caught.value.argument == "key"
@@ -333,7 +333,7 @@ def test_rekey_keeps_the_mark_of_a_guard(path):
         store.thread("t").commit({"n": 2})
 
 
-def test_rekey_refuses_what_is_no_key(path):
+def test_rekey_refuses_invalid_keys(path):
     fill(path)
     with statelog.open(path, key=KEY) as store:
         with pytest.raises(KeyArgumentError):

@@ -51,7 +51,7 @@ def test_all_heads_have_the_declared_version(store):
 
 
 @pytest.mark.slow
-def test_what_is_done_is_skipped(store):
+def test_threads_that_are_migrated_are_skipped(store):
     store.migrate(second(), threads="chat-1*")
     before = store.last_lsn
     report = store.migrate(second(), threads="chat-*")
@@ -201,7 +201,7 @@ def test_a_thread_that_another_process_has_migrated_meanwhile_is_skipped(store, 
 
 
 @pytest.mark.slow
-def test_what_is_migrated_before_the_store_is_full_stays(tmp_path):
+def test_threads_migrated_before_the_store_is_full_stay_migrated(tmp_path):
     with statelog.open(tmp_path / "full.state", durability="interval", max_size_bytes=2 << 20) as store:
         for number in range(40):
             store.thread(f"chat-{number}", schema=FIRST).commit({"count": number})

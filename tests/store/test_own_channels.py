@@ -60,7 +60,7 @@ def own(state):
     return {channel: value for channel, value in state.to_python().items() if channel.startswith("statelog:")}
 
 
-def test_they_are_written_and_read_beside_what_the_schema_declares(store, thread, schema):
+def test_they_are_written_and_read_besides_declared_channels(store, thread, schema):
     assert own(thread.state) == OWN
     assert (thread.state[STEPS][-1], thread.state["notes"]) == ({"n": 2}, ["a"])
     part = thread.state["part"]

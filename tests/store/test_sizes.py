@@ -200,7 +200,7 @@ def test_a_limit_is_replaced_and_removed(store):
         ({"items_max": 1, "warns": 1}, "warns"),
     ],
 )
-def test_what_is_no_limit_is_refused(store, arguments, named):
+def test_invalid_limits_are_refused(store, arguments, named):
     with pytest.raises(UsageError) as raised:
         store.limit(**arguments)
     assert raised.value.argument == named

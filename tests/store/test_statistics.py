@@ -145,7 +145,7 @@ def test_a_version_whose_record_is_missing_is_damage(path):
             store.statistics()
 
 
-def test_versions_that_retention_takes_meanwhile_are_no_damage(store):
+def test_versions_that_retention_removes_meanwhile_are_not_damage(store):
     thread = store.thread("t")
     for number in range(60):
         thread.commit({"text": "x" * 5000 + str(number)})
@@ -200,7 +200,7 @@ def delete(store):
 @pytest.mark.parametrize(
     "write", [append_messages, write_long_values, write_tiny_values, retain, retain_by_policy, delete]
 )
-def test_what_compaction_gives_back_is_foretold(store, write):
+def test_the_freed_bytes_of_a_compaction_are_predicted(store, write):
     write(store)
     found = store.statistics()
     report = store.compact()
@@ -220,7 +220,7 @@ def test_it_is_foretold_from_a_sample_of_a_long_log(store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_no_version_reaches_is_what_compaction_takes_out_of_records(store, monkeypatch):
+def test_compaction_removes_exactly_the_unreached_bytes(store, monkeypatch):
     retain_by_policy(store)
     found = store.statistics()
     with monkeypatch.context() as patch:
@@ -239,7 +239,7 @@ def test_threads_that_have_nothing_of_each_other_share_nothing(store):
     assert (found.shared_size_bytes, [thread.lent_size_bytes for thread in found.threads]) == (0, [0, 0])
 
 
-def test_a_fork_shares_what_it_began_with_whatever_expired(store):
+def test_a_fork_shares_its_first_state_even_after_versions_expired(store):
     thread = append_messages(store, 50)
     state_size_bytes = len(cbor.encode(thread.state.to_python()))
     thread.fork("b")
@@ -265,7 +265,7 @@ def test_a_copy_shares_with_its_lender_until_one_of_both_is_gone(store):
     assert store.statistics().shared_size_bytes == 0
 
 
-def test_what_a_deleted_thread_left_to_its_copy_is_told_as_of_no_thread(store):
+def test_remains_of_a_deleted_thread_in_its_copy_count_as_unowned(store):
     state_size_bytes = len(cbor.encode(append_messages(store, 50).state.to_python()))
     store.copy_thread("a", "b")
     store.delete_thread("a")

@@ -28,7 +28,7 @@ def dump_index(store):
 # --- opening -----------------------------------------------------------------------
 
 
-def test_a_store_keeps_what_was_committed(path):
+def test_a_store_keeps_its_commits(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"x": [1, 2]})
     with statelog.open(path) as store:
@@ -115,7 +115,7 @@ def test_many_threads_are_listed_page_by_page(store):
 # --- the log --------------------------------------------------------------------------
 
 
-def test_the_log_tells_what_happened_in_order(store):
+def test_the_log_has_all_events_in_order(store):
     thread = store.thread("t", schema={"n": reducers.add})
     first = thread.commit({"n": 1}, metadata={"node": "plan"}, id="mine")
     thread.tag("here")
@@ -194,7 +194,7 @@ def test_the_log_is_followed(store):
         assert future.result(20) == list(range(1, 51))
 
 
-def test_who_follows_a_new_store_gets_what_is_on_the_disk(path):
+def test_a_follower_of_a_new_store_gets_flushed_records(path):
     with statelog.open(path, durability="interval", interval_ms=60_000) as store:
         store.thread("t").commit({"n": 1})
         assert list(store.log(follow=True, timeout_s=0.05)) == []
@@ -264,7 +264,7 @@ def test_one_failing_among_many_fails_alone(store):
 # --- care -----------------------------------------------------------------------------------
 
 
-def test_verify_counts_what_it_saw(store):
+def test_verify_counts_records_and_nodes(store):
     for number in range(50):
         store.thread("t").commit({"n": list(range(number * 10))})
     report = store.verify()
@@ -384,7 +384,7 @@ def test_the_pair_of_equal_xxh3_128_is_one():
 
 
 @pytest.mark.parametrize(("durability", "flushes"), [("commit", 0), ("interval", 3)])
-def test_who_asks_for_a_flush_gets_one(path, monkeypatch, durability, flushes):
+def test_a_commit_with_durable_is_flushed(path, monkeypatch, durability, flushes):
     """One: where a commit is flushed anyway, nobody else's flush that failed is his affair."""
     asked = []
     flush = StoreSession.flush

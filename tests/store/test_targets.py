@@ -35,7 +35,7 @@ def test_a_version_below_zero_counts_on_its_branch(thread):
     assert raised.value.facts["target"] == -4
 
 
-def test_a_version_below_zero_counts_what_a_transaction_has_committed(store, thread):
+def test_negative_versions_count_commits_of_the_transaction(store, thread):
     with store.transaction() as transaction:
         inside = transaction.thread("t")
         inside.commit({"n": 4})

@@ -87,7 +87,7 @@ def test_expected_version_lets_the_first_of_two_win(thread):
     assert thread.state["query"] == "c"
 
 
-def test_a_thread_object_sees_what_others_commit(store):
+def test_a_thread_object_sees_commits_of_others(store):
     mine, theirs = store.thread("t"), store.thread("t")
     assert mine.state == {}
     theirs.commit({"x": 1})
@@ -96,7 +96,7 @@ def test_a_thread_object_sees_what_others_commit(store):
     assert theirs.state == {"x": 1, "y": 2}
 
 
-def test_what_a_caller_does_to_a_value_afterwards_changes_nothing(store):
+def test_later_changes_of_a_value_by_its_caller_have_no_effect(store):
     thread, value = store.thread("t"), {"list": [1], "large": list(range(1000))}
     thread.commit({"x": value})
     value["list"].append(2)
@@ -254,7 +254,7 @@ def test_history_is_newest_first_and_bounded(thread):
     assert versions(thread.history(limit=3, before=10_000)) == [99, 98, 97]
 
 
-def test_history_is_what_it_was_when_it_began_whatever_is_committed_meanwhile(thread):
+def test_concurrent_commits_do_not_change_a_history_that_has_begun(thread):
     for _ in range(100):
         thread.commit({"step_count": 1})
     seen = []
@@ -431,7 +431,7 @@ def test_a_tag_survives_all_that_comes_after(thread):
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(histories(max_size=20), st.booleans())
-def test_any_history_leaves_what_its_model_says(tmp_path_factory, history, reopen):
+def test_any_history_leaves_the_contents_of_its_model(tmp_path_factory, history, reopen):
     path = tmp_path_factory.mktemp("history") / "a.state"
     model = StoreModel()
     perform_all(history, model, schema=SCHEMA)
@@ -480,7 +480,7 @@ def test_a_cycle_or_a_deep_value_in_a_mount_is_a_limit_error(store, depth):
     assert thread.state == {"d": {"x": 1}}
 
 
-def test_a_conflict_of_a_mount_says_who_and_where(store):
+def test_a_conflict_of_a_mount_names_thread_and_channel(store):
     thread = store.thread("t")
     thread.commit({"n": 1})
     mount = thread.mount()
@@ -507,7 +507,7 @@ def test_the_state_of_an_unchanged_head_is_the_same_view(store):
     assert (thread.state, thread.state is state) == (state, False)
 
 
-def test_a_state_cannot_be_changed_by_who_holds_it(store):
+def test_a_state_cannot_be_changed_by_its_holder(store):
     thread = store.thread("t")
     thread.commit({"list": [[1]], "dict": {"a": [1]}, "bytes": b"x"})
     state = thread.state
@@ -520,7 +520,7 @@ def test_a_state_cannot_be_changed_by_who_holds_it(store):
 
 
 @pytest.mark.slow
-def test_a_state_shows_what_another_process_has_committed(path):
+def test_a_state_shows_commits_of_another_process(path):
     with statelog.open(path, durability="interval") as store:
         thread = store.thread("t")
         thread.commit({"x": 1})
@@ -530,7 +530,7 @@ def test_a_state_shows_what_another_process_has_committed(path):
         assert thread.state["x"] == 2
 
 
-def test_a_state_inside_a_transaction_shows_what_is_staged(store):
+def test_a_state_inside_a_transaction_shows_staged_writes(store):
     store.thread("t").commit({"x": 1})
     with store.transaction() as tx:
         thread = tx.thread("t")

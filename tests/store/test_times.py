@@ -76,7 +76,7 @@ def test_other_threads_do_not_follow_in_the_process_that_had_it_wrong(tmp_path):
         assert store.verify().problems == []
 
 
-def test_what_has_grown_old_expires_behind_a_wrong_clock(store):
+def test_old_versions_expire_behind_a_wrong_clock(store):
     thread = store.thread("t")
     for number in range(5):
         thread.commit({"n": number})

@@ -76,7 +76,7 @@ def test_nothing_done_is_nothing_written(store):
     assert store.last_lsn == 0
 
 
-def test_what_a_transaction_did_is_seen_in_it_and_nowhere_else_before_its_end(threads):
+def test_changes_of_a_transaction_are_visible_only_in_it_before_its_end(threads):
     with threads.transaction() as transaction:
         thread = transaction.thread("a", schema=SCHEMA)
         made = thread.commit({"total": 1, "log": ["x" * 100] * 50})
@@ -153,7 +153,7 @@ def test_an_error_that_is_caught_inside_refuses_that_commit_alone(threads):
 # --- others meanwhile -------------------------------------------------------------------
 
 
-def test_what_others_commit_meanwhile_is_merged_with(threads):
+def test_concurrent_commits_are_merged(threads):
     with threads.transaction() as transaction:
         transaction.thread("a", schema=SCHEMA).commit({"total": 1})
         elsewhere(threads.thread("a").commit, {"total": 10, "log": "outside"})
@@ -162,7 +162,7 @@ def test_what_others_commit_meanwhile_is_merged_with(threads):
     assert threads.thread("a").version == 3
 
 
-def test_commits_of_others_do_not_confuse_what_a_transaction_reads(threads):
+def test_commits_of_others_do_not_confuse_the_reads_of_a_transaction(threads):
     with threads.transaction() as transaction:
         transaction.thread("a", schema=SCHEMA).commit({"total": 1})
         for number in range(5):
@@ -299,12 +299,12 @@ def count_stagings(store, monkeypatch, beside=lambda: None):
     return staged_before
 
 
-def test_what_nobody_disturbs_is_staged_once(store, monkeypatch):
+def test_undisturbed_operations_are_staged_once(store, monkeypatch):
     store.thread("a").commit({"x": 0}, id="first")
     assert count_stagings(store, monkeypatch) == 1
 
 
-def test_what_others_have_disturbed_is_staged_anew(store, monkeypatch):
+def test_disturbed_operations_are_staged_again(store, monkeypatch):
     store.thread("a").commit({"x": 0})
     assert count_stagings(store, monkeypatch, lambda: elsewhere(store.thread("c").commit, {"x": 1})) == 2
 
@@ -436,7 +436,7 @@ def test_a_deleted_id_begins_anew_in_the_same_transaction(store):
     assert store.thread("t").version == 0
 
 
-def test_a_deletion_takes_what_others_commit_meanwhile(store):
+def test_a_deletion_includes_concurrent_commits(store):
     store.thread("t").commit({"n": 1})
     with store.transaction() as tx:
         tx.delete_thread("t")

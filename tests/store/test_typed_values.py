@@ -101,7 +101,7 @@ class Model(pydantic.BaseModel):
     ],
     ids=repr,
 )
-def test_what_a_field_takes_comes_back_as_its_type_says(store, channel, write, read):
+def test_accepted_values_of_a_field_are_returned_as_its_type(store, channel, write, read):
     thread = store.thread("t", schema=Model)
     made = thread.commit({channel: write})
     assert made.state[channel] == read
@@ -137,7 +137,7 @@ class Pair(NamedTuple):
     ],
     ids=repr,
 )
-def test_what_pydantic_takes_comes_back_as_pydantic_has_it(store, annotation, write):
+def test_values_accepted_by_pydantic_are_returned_as_pydantic_has_them(store, annotation, write):
     model = pydantic.create_model("Model", field=(annotation, ...))
     wanted = model(field=write).field
     thread = store.thread("t", schema=model)
@@ -169,7 +169,7 @@ def test_a_write_that_names_a_channel_twice_is_refused(refused, store):
         thread.commit({"userName": "ann", "user_name": "bob"})
 
 
-def test_what_is_no_alias_is_no_channel(refused, store):
+def test_names_that_are_not_aliases_are_not_channels(refused, store):
     with refused(store, ChannelError, channel="username"):
         store.thread("t", schema=Model).commit({"username": "ann"})
 
@@ -229,7 +229,7 @@ def test_a_mount_that_only_reads_typed_values_changes_nothing(thread):
     assert thread.version == 0
 
 
-def test_what_is_changed_inside_typed_values_of_a_mount_is_written(thread):
+def test_changes_inside_typed_values_of_a_mount_are_written(thread):
     with thread.mount() as state:
         state["user"].name = "eve"
         state["users"].append(User("new"))
@@ -267,13 +267,13 @@ def test_a_mount_loses_no_field_that_the_type_does_not_have(store, thread):
     ],
 )
 @pytest.mark.parametrize("files", [{"a": "x"}, {f"file {number}": "x" * 100 for number in range(200)}])
-def test_a_mount_refuses_what_does_not_fit(refused, store, thread, change, where, files):
+def test_a_mount_refuses_values_of_wrong_types(refused, store, thread, change, where, files):
     thread.commit({"files": files})
     with refused(store, ValidationError, path=where), thread.mount() as state:
         change(state)
 
 
-def test_what_was_stored_under_another_declaration_is_told_and_readable(store):
+def test_values_of_another_declaration_are_reported_and_readable(store):
     store.thread("t").commit({"user": {"nick": "ann"}})
     state = store.thread("t", schema=State).state
     with pytest.raises(ValidationError, match=r"user\.nick: the stored value does not fit .* without schema="):

@@ -139,7 +139,7 @@ def test_a_list_loses_its_key_with_the_reducer_that_needs_it(path, reducer, writ
         assert store.verify().ok
 
 
-def test_steps_see_what_readers_see_and_hidden_values_stay_hidden(path):
+def test_steps_see_the_same_as_readers_and_hidden_values_stay_hidden(path):
     pytest.importorskip("re2")
     from statelog.guard import Guard, allow, quarantine
 
@@ -273,7 +273,7 @@ def test_snapshot_shows_the_declared_version(store):
 
 
 @pytest.mark.usefixtures("store")
-def test_loop_shows_what_threads_show(path):
+def test_the_event_loop_shows_the_same_as_threads(path):
     async def look():
         async with aio.open(path) as opened:
             thread = opened.thread("t", schema=third())
@@ -547,7 +547,7 @@ def test_older_code_is_refused_on_read_and_write(store, thread):
     assert unchanged(store) == before
 
 
-def test_code_without_a_schema_reads_what_is_stored_and_writes_no_channel_of_the_user(store, thread):
+def test_code_without_a_schema_reads_stored_values_and_cannot_write_users_channels(store, thread):
     thread.commit({"count": 3})
     plain = store.thread("t")
     assert plain.state == {**AS_THIRD, "count": 3}
@@ -593,7 +593,7 @@ def test_a_process_of_an_older_version_is_refused_once_another_has_migrated(stor
     assert thread.state == {"memories": ["a", "b", "c"], "preferences": {}, "count": 10}
 
 
-def test_a_commit_migrates_what_an_older_process_has_written_a_moment_ago(store):
+def test_a_commit_migrates_a_state_that_an_older_process_has_just_written(store):
     older = store.thread("t", schema=versioned(First, name="research", version=1))
     thread = store.thread("t", schema=third())
     assert thread.state == AS_THIRD

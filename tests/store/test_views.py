@@ -93,7 +93,7 @@ def test_a_text_enum_is_a_key_like_its_text(store):
     assert thread.state.get(Channel.QUERY) == "x"
 
 
-def test_views_are_compared_without_reading_what_they_share(store, monkeypatch):
+def test_views_are_compared_without_reading_shared_nodes(store, monkeypatch):
     thread = store.thread("t")
     first = thread.commit({"x": list(range(5000))}).state["x"]
     second = store.thread("u").commit({"y": list(range(5000))}).state["y"]
@@ -102,7 +102,7 @@ def test_views_are_compared_without_reading_what_they_share(store, monkeypatch):
 
 
 @pytest.mark.parametrize("value", [list(range(5)), list(range(500)), {"a": 1}, {f"{n}": n for n in range(500)}])
-def test_what_is_shown_can_be_committed_again(store, value):
+def test_shown_values_can_be_committed_again(store, value):
     view = store.thread("t").commit({"x": value}).state["x"]
     thread = store.thread("u")
     thread.commit({"x": view.to_python()})

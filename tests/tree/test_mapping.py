@@ -97,7 +97,7 @@ def test_set_merges_come_to_the_set_stored_at_once(new_log, elements, kind, size
         assert type(log.get(slot)) is kind
 
 
-def test_removing_what_is_not_there_changes_nothing(log):
+def test_removing_missing_items_changes_nothing(log):
     for count in (0, 5, 50, 3000):
         slot = log.put({f"{number}": number for number in range(count)})
         workspace = log.workspace()

@@ -76,7 +76,7 @@ def test_engine_and_plain_python_agree(new_log, channel, data):
     ids=lambda reducer: reducer.name,
 )
 @given(st.lists(MISMATCHES, min_size=2, max_size=3))
-def test_engine_and_plain_python_agree_on_what_does_not_fit(new_log, reducer, writes):
+def test_engine_and_plain_python_refuse_the_same_writes(new_log, reducer, writes):
     expected, _state = merged_plainly(reducer, writes)
     found, _slot = merged_in_engine(new_log(), reducer, writes)
     assert all(map(identical, found, expected))
@@ -126,7 +126,7 @@ def test_appending_to_a_long_string_writes_its_end_alone(log):
     assert log.get(slot) == text + "the end"
 
 
-def test_replacing_a_list_by_a_changed_one_shares_what_did_not_change(log):
+def test_replacing_a_list_by_a_changed_one_shares_its_unchanged_items(log):
     items = [f"item {number} " + "x" * 100 for number in range(2000)]
     slot = log.put(items)
     merge(log, slot, reducers.replace, [*items[:1000], "new", *items[1000:]])
@@ -145,7 +145,7 @@ def test_deep_merge_reads_only_the_dicts_it_goes_into(log):
     assert slot.data == log.put(held).data
 
 
-def test_a_users_function_sees_values_and_what_it_returns_is_stored(log):
+def test_a_users_function_gets_values_and_its_result_is_stored(log):
     reducer = reducers.custom(lambda current, write: [*current, write][-3:])
     slot = merge(log, None, reducer, [1])
     for number in range(2, 6):
@@ -160,7 +160,7 @@ def test_an_overwrite_replaces_whatever_the_reducer(log):
         assert log.get(slot) == [1, 2]
 
 
-def test_reading_what_a_merge_shares_gives_the_old_value(log):
+def test_reading_nodes_shared_by_a_merge_returns_the_old_value(log):
     before = log.put(list(range(1000)))
     merge(log, before, reducers.append, 1000)
     assert read_item(log.workspace(), before) == read_item(log.workspace(), log.put(list(range(1000))))

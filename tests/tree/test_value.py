@@ -109,7 +109,7 @@ def test_stretches_of_a_string_are_slices(log, size):
         assert read_string(tree, start, stop) == data[start:stop]
 
 
-def test_a_tree_that_has_become_small_is_no_tree(log):
+def test_a_tree_that_has_become_small_is_not_stored_as_a_tree(log):
     slot = log.put({f"{number}": number for number in range(500)})
     workspace = log.workspace()
     batch = [(key, None) for key in sorted(cbor.encode(f"{number}") for number in range(3, 500))]

@@ -73,7 +73,7 @@ def test_a_workflow_without_a_name_has_checkpoints_of_its_own(store):
 
 
 @pytest.mark.parametrize("name", [None, 7, "\ud800"])
-def test_a_name_that_is_no_text_is_refused_and_nothing_written(store, name):
+def test_a_name_that_is_not_a_text_is_refused_and_nothing_is_written(store, name):
     async def main():
         storage, histories = StatelogCheckpointStorage(store), StatelogHistoryProvider(store)
         with pytest.raises(WorkflowCheckpointException):
@@ -91,7 +91,7 @@ def test_a_name_that_is_no_text_is_refused_and_nothing_written(store, name):
 @pytest.mark.parametrize(
     "value", [math.nan, b"x", {1}, holding_itself()], ids=["not a number", "bytes", "set", "cycle"]
 )
-def test_a_session_that_is_no_json_is_refused_and_the_one_before_stays(store, value):
+def test_a_session_that_is_not_json_is_refused_and_the_former_one_stays(store, value):
     async def main():
         sessions = StatelogSessionStore(store)
         await sessions.set("s", session_with(n=1))

@@ -111,7 +111,7 @@ def test_a_process_that_went_on_meanwhile_is_seen_by_the_older_session(store):
     assert older.paid == []
 
 
-def test_a_trusted_process_does_not_lift_what_another_one_has_restricted(store):
+def test_a_trusted_process_does_not_lift_restrictions_of_another_one(store):
     trusted = Process(store, "hello", "hello again")
     trusted.ask()
     scope = trusted.security._scope_for_session(trusted.session)

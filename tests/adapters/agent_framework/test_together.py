@@ -102,7 +102,7 @@ def test_a_killed_process_loses_no_checkpoint_that_was_saved(path, point, times)
 
 
 @pytest.mark.parametrize("state", [{"x": float("nan")}, {"x": Own()}, {"x": lambda: None}])
-def test_what_cannot_be_loaded_is_refused_at_save(store, state):
+def test_values_that_cannot_be_loaded_are_refused_at_save(store, state):
     with pytest.raises(WorkflowCheckpointException):
         asyncio.run(StatelogCheckpointStorage(store).save(checkpoint(1, state)))
     assert store.last_lsn == 0
@@ -130,7 +130,7 @@ def test_a_checkpoint_of_a_deleted_thread_is_not_found(store):
     assert asyncio.run(storage.load("c2")) == checkpoint(2, timestamp=asyncio.run(storage.load("c2")).timestamp)
 
 
-def test_a_message_that_is_no_json_is_refused(store):
+def test_a_message_that_is_not_json_is_refused(store):
     with pytest.raises((ValueTypeError, TypeError)):
         asyncio.run(
             StatelogHistoryProvider(store).save_messages(

@@ -80,7 +80,7 @@ def test_a_configuration_opens_the_same_file(store):
 
 
 @pytest.mark.parametrize("value", [float("nan"), b"x", object(), {"x": {1}}])
-def test_what_is_no_json_is_refused(store, value):
+def test_values_that_are_not_json_are_refused(store, value):
     with pytest.raises(ValueTypeError):
         StatelogCacheStore(store).set("k", value)
     assert store.last_lsn == 0
@@ -112,7 +112,7 @@ def test_fifty_tasks_save_whole_states(store):
         assert state["l"] == [state["n"]] * state["n"]
 
 
-def test_what_was_never_saved_is_not_found(store):
+def test_sessions_that_were_never_saved_are_not_found(store):
     for at in (None, 3):
         with pytest.raises(NotFoundError):
             loaded(store, "t", at)
@@ -209,7 +209,7 @@ def test_a_deleted_team_begins_anew(store):
     assert loaded(store, "t") == {"n": 2}
 
 
-def test_what_a_killed_process_has_set_is_there(path):
+def test_entries_set_by_a_killed_process_exist(path):
     code = (
         "import sys, statelog\nfrom statelog.adapters.autogen import StatelogCacheStore\n"
         "cache = StatelogCacheStore(statelog.open(sys.argv[1]))\n"

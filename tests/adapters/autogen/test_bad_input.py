@@ -51,7 +51,7 @@ def test_caches_and_teams_keep_the_order_of_keys(store):
 
 
 @pytest.mark.parametrize("id", [None, 7, "\ud800"])
-def test_an_id_that_is_no_text_is_refused_and_nothing_written(store, id):
+def test_an_id_that_is_not_a_text_is_refused_and_nothing_is_written(store, id):
     for call in (
         lambda: asyncio.run(save_team(store, id, Held({}))),
         lambda: asyncio.run(load_team(store, id, Held())),
@@ -65,7 +65,7 @@ def test_an_id_that_is_no_text_is_refused_and_nothing_written(store, id):
 @pytest.mark.parametrize(
     "value", [math.nan, b"x", holding_itself(), [holding_itself()]], ids=["not a number", "bytes", "cycle", "list"]
 )
-def test_a_state_that_is_no_json_is_refused_and_the_one_before_stays(store, value):
+def test_a_state_that_is_not_json_is_refused_and_the_former_one_stays(store, value):
     asyncio.run(save_team(store, "t", Held({"n": 1})))
     cache = StatelogCacheStore(store)
     cache.set("k", 1)

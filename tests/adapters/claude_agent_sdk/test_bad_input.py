@@ -72,7 +72,7 @@ def test_a_session_without_a_name_is_one_as_in_memory(store):
 @pytest.mark.parametrize(
     "fields", [{"project_key": ""}, {"session_id": None}, {"session_id": 7}, {"session_id": "\ud800"}, {"subpath": 7}]
 )
-def test_a_key_that_is_no_text_is_refused_and_nothing_written(store, fields):
+def test_a_key_that_is_not_a_text_is_refused_and_nothing_is_written(store, fields):
     with pytest.raises(UsageError, match="name"):
         asyncio.run(StatelogSessionStore(store).append({**KEY, **fields}, [entry(0)]))
     assert store.last_lsn == 0

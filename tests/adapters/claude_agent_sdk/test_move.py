@@ -109,7 +109,7 @@ def test_subagents_come_with_their_session_as_the_sdk_imports_them(projects, sto
     assert load(store, A, subpath=SUBPATH)[-1] == {"agentType": "reader", "type": "agent_metadata"}
 
 
-def test_the_sdk_reads_from_the_store_what_it_reads_from_the_files(projects, store, monkeypatch):
+def test_the_sdk_reads_the_same_from_the_store_and_from_files(projects, store, monkeypatch):
     moved(projects, store)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(projects.parent))
     ours = StatelogSessionStore(store)
@@ -268,7 +268,7 @@ def test_a_foreign_folder_is_told(tmp_path):
             pass
 
 
-def test_the_command_tells_what_it_copied(tmp_path, projects, capsys):
+def test_the_command_reports_what_it_copied(tmp_path, projects, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"claude:{projects}", str(tmp_path / "s")])
     assert ended.value.code == 0

@@ -138,7 +138,7 @@ def test_a_deleted_session_may_be_begun_again(store):
     assert asyncio.run(main()) == [entry(0)]
 
 
-def test_what_somebody_has_deleted_by_the_store_is_deleted_and_begun_again(store):
+def test_threads_deleted_through_the_store_begin_again(store):
     async def main():
         sessions = StatelogSessionStore(store)
         await sessions.append(KEY, [entry(0), {**entry(1), "uuid": 7}])
@@ -170,7 +170,7 @@ def test_ids_of_any_length_and_script(store):
 
 
 @pytest.mark.parametrize("message", [math.nan, b"x", {1}])
-def test_what_is_no_json_is_refused_and_nothing_of_its_batch_added(store, message):
+def test_values_that_are_not_json_are_refused_with_their_whole_batch(store, message):
     async def main():
         sessions = StatelogSessionStore(store)
         with pytest.raises(ValueTypeError, match="JSON"):

@@ -74,7 +74,7 @@ def lost_and_doubled(entries):
     return len(written - places.keys()), places.total() - len(places)
 
 
-def test_what_both_append_is_there_once_and_nothing_is_lost(nursery, path):
+def test_appends_of_both_are_there_once(nursery, path):
     entries, others = both(nursery, str(path), "x")
     assert lost_and_doubled(entries) == (0, 0)
     for me in "ab":

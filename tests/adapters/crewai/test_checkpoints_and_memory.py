@@ -36,7 +36,7 @@ def store(path):
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), None])
-def test_checkpoints_come_back_as_they_were_and_share_what_is_equal(path, separators):
+def test_checkpoints_are_unchanged_and_share_equal_values(path, separators):
     ours, theirs, events, kept = StatelogCheckpointProvider(), JsonProvider(), [], []
     for number in range(40):
         events.append({"type": "task", "output": f"output {number} " * 200})

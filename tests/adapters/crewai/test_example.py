@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("crewai", exc_type=ImportError)
 
 
-def test_the_example_answers_what_a_killed_process_asked():
+def test_the_example_answers_a_question_of_a_killed_process():
     command = [sys.executable, "-W", "ignore", "-m", "statelog.examples.crewai_feedback"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     told = ["asks: Send?", "Send? yes: {'id': 'flow-7', 'draft': 'Dear Ann, ...', 'sent': True}"]

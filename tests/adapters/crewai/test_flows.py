@@ -97,7 +97,7 @@ def test_it_answers_as_crewai_s_own(tmp_path_factory, steps):
     assert ours == answers(SQLiteFlowPersistence(str(folder / "theirs.db")), steps)
 
 
-def test_models_and_what_json_has_not_are_kept_as_crewai_s_own_keeps_them(path, store):
+def test_models_and_values_outside_json_are_kept_as_by_crewai(path, store):
     ours, theirs = StatelogFlowPersistence(store), SQLiteFlowPersistence(str(path.with_suffix(".db")))
     for state in (
         State(messages=[{"z": "1", "a": "2"}]),
@@ -132,7 +132,7 @@ def test_a_list_with_a_nan_that_grows_stores_its_new_items(store):
     assert sum(record.size_bytes for record in store.log(before)) < 10_000
 
 
-def test_a_state_is_a_version_and_costs_what_is_new(store):
+def test_a_state_is_a_version_and_costs_only_new_values(store):
     persistence = StatelogFlowPersistence(store)
     messages = [{"role": "user", "text": f"{number} " * 300} for number in range(300)]
     persistence.save_state("f", "first", {"messages": messages})

@@ -129,7 +129,7 @@ def test_a_foreign_file_is_told(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_the_command_tells_what_it_copied(tmp_path, database, capsys):
+def test_the_command_reports_what_it_copied(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"crewai:{database}", str(tmp_path / "s")])
     assert ended.value.code == 0

@@ -168,7 +168,7 @@ def holding_itself():
 
 @pytest.mark.parametrize("value", [math.nan, holding_itself(), object()], ids=["not a number", "cycle", "object"])
 @pytest.mark.parametrize("scope", ["", "user:", "app:"])
-def test_a_delta_that_is_no_json_is_refused_and_nothing_of_its_event_kept(store, scope, value):
+def test_a_delta_that_is_not_json_is_refused_with_its_whole_event(store, scope, value):
     async def main():
         service = StatelogSessionService(store)
         session = await service.create_session(**HERE)
@@ -183,7 +183,7 @@ def test_a_delta_that_is_no_json_is_refused_and_nothing_of_its_event_kept(store,
     assert asyncio.run(main()).state == {"first": 2}
 
 
-def test_metadata_that_is_no_json_is_refused_and_no_version_made(store):
+def test_metadata_that_is_not_json_is_refused_and_no_version_is_made(store):
     async def main():
         artifacts = StatelogArtifactService(store)
         with pytest.raises(ValueTypeError, match="JSON"):

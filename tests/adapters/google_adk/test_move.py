@@ -129,7 +129,7 @@ def test_an_event_is_a_version_that_a_fork_begins_at(database, store):
     assert forked.state["first"] == "a"
 
 
-def test_an_event_is_appended_to_what_was_copied(database, store):
+def test_an_event_is_appended_to_copied_events(database, store):
     moved(database, store)
     service = StatelogSessionService(store)
 
@@ -176,7 +176,7 @@ def test_a_damaged_session_is_left_out_and_named(database, store, damage):
     assert report.copied == 4
 
 
-def test_what_does_not_come_back_equal_is_not_written(database, store):
+def test_a_copy_that_differs_is_not_written(database, store):
     """JSON has no NaN, ADK's databases may."""
     with sqlite3.connect(database) as connection:
         connection.execute("""UPDATE sessions SET state = '{"a": NaN}' WHERE app_name = 'desk'""")
@@ -194,7 +194,7 @@ def test_a_foreign_file_is_told(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_the_command_tells_what_it_copied(tmp_path, database, capsys):
+def test_the_command_reports_what_it_copied(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"adk:{database}", str(tmp_path / "s")])
     assert ended.value.code == 0

@@ -289,7 +289,7 @@ async def test_a_fork_goes_on_from_an_event(service):
 
 
 @held_by("statelog")
-async def test_a_rewind_keeps_what_a_session_was_created_with(service):
+async def test_a_rewind_keeps_the_initial_state_of_a_session(service):
     session = await service.create_session(**HERE, session_id="s", state={"initial": 1, "both": 0, "app:a": 1})
     for number in range(4):
         delta = {"both": number + 1, f"of {number}": True, "app:a": number}
@@ -399,7 +399,7 @@ async def test_after_a_rollback_of_its_thread_a_session_goes_on_as_it_was(servic
 
 
 @held_by("statelog")
-async def test_what_a_list_shows_is_made_again_if_somebody_has_deleted_it(service):
+async def test_the_state_in_a_list_is_rebuilt_if_it_was_deleted(service):
     session = await service.create_session(**HERE, session_id="s", state={"b": 1, "a": 2})
     service.store.delete_thread("adk:app/user")
     await service.append_event(session, event("x", delta={"c": 3}))
@@ -452,7 +452,7 @@ def test_ids_of_any_length_and_script(tmp_path):
 
 
 @pytest.mark.parametrize("value", [math.nan, object(), cycle := []])
-def test_what_is_no_json_is_refused_and_nothing_kept(tmp_path, value):
+def test_values_that_are_not_json_are_refused_and_nothing_is_kept(tmp_path, value):
     if value == []:
         cycle.append(cycle)
 

@@ -124,7 +124,7 @@ def test_of_two_processes_on_one_session_the_stale_one_is_told_and_nothing_is_lo
     assert session.state == shown["s"].state
 
 
-def test_a_process_that_gives_up_what_was_stale_is_caught(nursery, path):
+def test_a_process_that_drops_stale_events_is_detected(nursery, path):
     nursery.call("begun", str(path))
     stale, _shown, found = both(nursery, str(path), "racing", 1)
     lost, doubled = lost_and_doubled(found["s"])
@@ -132,7 +132,7 @@ def test_a_process_that_gives_up_what_was_stale_is_caught(nursery, path):
     assert lost == ROUNDS
 
 
-def test_of_two_processes_with_a_session_each_neither_loses_what_they_share(nursery, path):
+def test_two_processes_with_a_session_each_lose_nothing_that_they_share(nursery, path):
     _told, shown, found = both(nursery, str(path), "beside")
     last = ROUNDS - 1
     shared = {f"{scope}:{me}": last for scope in ("user", "app") for me in "ab"}

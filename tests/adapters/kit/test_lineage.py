@@ -113,7 +113,7 @@ def test_twins_are_referred_to(store):
     assert min(sizes[1:]) > 3000
 
 
-def test_what_a_successor_has_stored_is_referred_to(store):
+def test_nodes_stored_by_a_successor_are_referenced(store):
     lineage = Lineage(store, "t")
     text = cbor.encode("x" * 3000)
     a = commit(lineage, "a")
@@ -174,7 +174,7 @@ channel_writes = st.one_of(
 
 @pytest.mark.slow
 @given(st.lists(st.lists(channel_writes, max_size=4), min_size=1, max_size=6))
-def test_what_writes_make_of_a_state_is_what_it_reads_as(tmp_path_factory, commits):
+def test_the_state_after_writes_equals_the_stored_state(tmp_path_factory, commits):
     with statelog.open(tmp_path_factory.mktemp("after") / "s", durability="interval") as store:
         lineage = Lineage(store, "t")
         known, made = {}, None
@@ -263,7 +263,7 @@ def test_versions_expire_one_by_one(store):
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "b/c", "c", "d"]), st.booleans()), max_size=12))
-def test_an_id_is_known_to_be_taken_whoever_committed_it(tmp_path_factory, commits):
+def test_a_taken_id_is_known_even_if_another_process_committed_it(tmp_path_factory, commits):
     with statelog.open(tmp_path_factory.mktemp("ids") / "s", durability="interval") as store:
         lineages = Lineage(store, "t"), Lineage(store, "t")
         last, again = {}, {}

@@ -35,7 +35,7 @@ def test_a_deleted_id_begins_anew(store):
         assert not gone(store, "t")
 
 
-def test_what_a_thread_was_is_forgotten(store):
+def test_the_memory_of_a_thread_is_dropped(store):
     forget(store, "t")
     for number in range(3):
         add(store, number)
@@ -113,7 +113,7 @@ def test_writers_and_deletions_that_race_lose_no_later_write(path):
         assert store.verify().ok
 
 
-def test_a_directory_holds_what_a_list_shows(store):
+def test_a_directory_has_the_listed_entries(store):
     directory = Directory("x:directory")
     assert directory.all(store) == {}
     with store.transaction() as tx:

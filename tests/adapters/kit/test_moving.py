@@ -36,20 +36,20 @@ def test_it_is_copied_once_and_no_more(store):
     assert store.thread("t").version == 0
 
 
-def test_what_does_not_come_back_equal_is_not_there(store):
+def test_a_copy_that_differs_is_not_stored(store):
     with pytest.raises(FormatError, match="the copy of it is not equal"):
         copy_once(store, "it", 1, held=held, write=writing(2))
     assert store.thread("t").version < 0
 
 
-def test_what_is_there_is_not_overwritten(store):
+def test_existing_values_are_not_overwritten(store):
     store.thread("t").commit({"x": "mine"})
     with pytest.raises(ConflictError, match="another it"):
         copy_once(store, "it", 1, held=held, write=writing(1))
     assert store.thread("t").state["x"] == "mine"
 
 
-def test_what_somebody_writes_meanwhile_is_not_overwritten(store):
+def test_concurrent_writes_are_not_overwritten(store):
     def write(tx):
         writing(1)(tx)
         other = Thread(target=store.thread("t").commit, args=({"x": "mine"},))
@@ -108,7 +108,7 @@ def test_a_copy_may_be_written_to_and_the_database_stays(database):
     assert not copy.path.exists()
 
 
-def test_what_another_connection_has_committed_is_in_the_copy(database):
+def test_the_copy_has_commits_of_other_connections(database):
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("INSERT INTO t VALUES (2)")
         connection.commit()  # in the write-ahead log still

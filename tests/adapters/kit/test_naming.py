@@ -32,12 +32,12 @@ def test_a_name_of_any_length_is_a_thread(path, name):
 
 
 @pytest.mark.parametrize("name", ["", None, 7, b"x", "\ud800"])
-def test_what_is_no_name_is_refused(name):
+def test_invalid_names_are_refused(name):
     with pytest.raises(UsageError, match="name"):
         thread_id("x", name)
 
 
 @pytest.mark.parametrize("name", [None, 7, b"x", "\ud800"])
-def test_what_is_no_text_has_no_key(name):
+def test_keys_that_are_not_texts_are_not_found(name):
     with pytest.raises(UsageError, match="name"):
         map_key(name)

@@ -81,7 +81,7 @@ def test_a_nan_is_written_where_it_is_allowed_and_the_command_line_shows_it():
 
 
 @pytest.mark.parametrize("value", [b"bytes", {1, 2}, object(), math.nan, math.inf, cycle(), {"a": [b""]}, {(): 1}])
-def test_what_json_has_not_is_refused(value):
+def test_values_that_json_lacks_are_refused(value):
     with pytest.raises(ValueTypeError, match="cannot be stored as JSON"):
         Json.of(value)
 
@@ -111,7 +111,7 @@ def test_texts_of_every_width_are_joined(size):
     [b"", PREFIX, PREFIX[:-1], PREFIX + b"\x62a", PREFIX + b"\x61ab", PREFIX + b"\x41a", PREFIX + b"\x79\x00",
      PREFIX + b"\x7b" + b"\xff" * 8, PREFIX + b"\x7f\xff", PREFIX + b"\x7ca", "text"],
 )  # fmt: skip
-def test_an_item_that_is_no_text_is_refused(item):
+def test_an_item_that_is_not_a_text_is_refused(item):
     with pytest.raises(ValueError, match="item 0"):
         join_texts([item], PREFIX)
 
@@ -136,7 +136,7 @@ def test_a_value_that_holds_itself_is_not_copied():
         copy_plain(cycle())
 
 
-def test_what_is_read_again_is_made_anew(store):
+def test_values_that_are_read_again_are_new_objects(store):
     thread, known = store.thread("t", schema=SCHEMA), KnownList("items")
     assert known.read(thread.state) == []
     thread.commit({"items": of_all([{"a": []}, 2])})

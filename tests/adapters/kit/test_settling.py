@@ -33,7 +33,7 @@ def test_it_is_equal(tmp_path_factory, lazy, values):
             assert tell(store.thread("t").head.state.to_python()["a"]) == tell(value)
 
 
-def test_a_list_in_a_dict_that_grew_costs_what_is_new(path):
+def test_a_grown_list_in_a_dict_costs_only_its_new_items(path):
     with statelog.open(path, durability="interval") as store:
         messages = [f"message {n} " * 40 for n in range(1000)]
         store.thread("t").edit(lambda state: settle(state, "team", {"a": messages}))

@@ -85,7 +85,7 @@ def test_replays_and_forks_are_those_of_an_in_memory_saver(name, saver):
 
 
 @pytest.mark.parametrize("call", [2, 4])
-def test_what_is_killed_in_mid_turn_ends_as_if_it_had_not_been(name, tmp_path, call):
+def test_a_turn_that_was_killed_ends_as_if_it_had_not_been(name, tmp_path, call):
     expected = _in_memory(name)
     path = tmp_path / "s.state"
     command = [sys.executable, "applications.py", name, str(path), str(call)]

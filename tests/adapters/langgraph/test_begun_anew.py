@@ -88,7 +88,7 @@ def _late_writes(saver):
 
 
 @pytest.mark.parametrize("is_anew", [False, True])
-def test_what_belongs_to_the_deleted_thread_leaves_nothing(saver, is_anew):
+def test_nothing_of_a_deleted_thread_remains(saver, is_anew):
     late = _late_writes(saver)
     saver.delete_thread("t")
     if is_anew:

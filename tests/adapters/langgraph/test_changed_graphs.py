@@ -164,7 +164,7 @@ def test_a_finished_task_of_a_renamed_node_is_not_called_again(store):
     assert calls == ["load"]
 
 
-def test_what_was_sent_to_a_renamed_node_arrives(store):
+def test_messages_to_a_renamed_node_arrive(store):
     def graph(saver, name):
         builder = StateGraph(Before)
         builder.add_node("plan", lambda _state: {"total": 1})
@@ -215,7 +215,7 @@ def test_a_renamed_node_of_a_graph_that_a_node_calls_raises_or_is_mapped(store):
     assert renamed.invoke(Command(resume="yes"), CONFIG)["answer"] == "yes"
 
 
-def test_other_threads_pass_and_what_is_put_has_the_present_name(store):
+def test_other_threads_are_unchanged_and_new_checkpoints_have_the_present_name(store):
     saver = StatelogSaver(store, nodes={"ask": "ask_user"})
     graph = asking(saver, "ask_user")
     graph.invoke({"notes": ["x"]}, CONFIG)
@@ -226,7 +226,7 @@ def test_other_threads_pass_and_what_is_put_has_the_present_name(store):
 
 
 @pytest.mark.parametrize("nodes", [["ask"], {"ask": 1}, {"": "b"}, {"a": "a"}, {"a": "b", "b": "c"}])
-def test_what_are_no_nodes_is_refused(store, nodes):
+def test_invalid_nodes_are_refused(store, nodes):
     with pytest.raises(UsageError) as raised:
         StatelogSaver(store, nodes=nodes)
     assert raised.value.argument == "nodes"
@@ -315,7 +315,7 @@ def test_a_moved_class_is_upgraded_wherever_it_stands(store, old_module):
     assert read(saver) == {"plan": plan, "plans": [plan, {"a": (1, plan)}]}
 
 
-def test_what_is_upgraded_is_written_as_the_new_class(store, old_module):
+def test_upgraded_values_are_written_as_the_new_class(store, old_module):
     put_plans(StatelogSaver(store), old_module)
     del sys.modules["old_module"]
     upgrades = {"old_module:Plan": lambda **fields: NewPlan(owner="me", **fields), "old_module:Part": dict}
@@ -340,7 +340,7 @@ def test_an_upgrade_that_raises_is_told_and_nothing_is_lost(store, old_module):
 
 
 @pytest.mark.parametrize("types", [["a:b"], {"a.b": dict}, {"a:": dict}, {"a:b:c": dict}, {1: dict}, {"a:b": "c"}])
-def test_what_are_no_types_is_refused(store, types):
+def test_invalid_types_are_refused(store, types):
     with pytest.raises(UsageError) as raised:
         StatelogSaver(store, types=types)
     assert raised.value.argument == "types"
@@ -474,7 +474,7 @@ def test_a_fork_of_an_old_checkpoint_is_migrated(store):
 
 
 @pytest.mark.parametrize("migrations", [After, {"a": 1}, "research"])
-def test_what_are_no_migrations_is_refused(store, migrations):
+def test_invalid_migrations_are_refused(store, migrations):
     with pytest.raises(UsageError) as raised:
         StatelogSaver(store, migrations=migrations)
     assert raised.value.argument == "migrations"

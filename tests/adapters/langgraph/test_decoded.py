@@ -99,7 +99,7 @@ def spoil(values):
     values.clear()
 
 
-def test_what_one_reader_does_with_it_no_other_sees(saver, decoded):
+def test_changes_by_one_reader_are_not_seen_by_others(saver, decoded):
     put(saver, MESSAGES)
     fields: list[set[str]] = []
     for reading in range(6):
@@ -128,7 +128,7 @@ def test_a_list_that_grows_is_decoded_where_it_is_new(saver, decoded):
     assert sum(decoded) < 40 * 30 / 2
 
 
-def test_what_cannot_be_copied_is_decoded_each_time(saver):
+def test_values_that_cannot_be_copied_are_decoded_each_time(saver):
     values = [Counted(x=f"{number}" * 40) for number in range(8)]
     put(saver, values)
     for _ in range(4):
@@ -184,7 +184,7 @@ def test_a_class_that_was_made_anew_is_the_one_that_counts(saver, monkeypatch):
         assert type(got(saver)[1]) is Anew
 
 
-def test_what_is_deep_or_in_many_pieces_is_decoded_each_time(saver):
+def test_deep_or_fragmented_values_are_decoded_each_time(saver):
     deep: Any = "bottom"
     for _ in range(240):
         deep = [deep]
@@ -255,7 +255,7 @@ def test_another_serialiser_decodes_for_itself(saver):
     assert got(saver)[0] == values[0]
 
 
-def test_a_stricter_clone_gets_nothing_of_what_was_decoded(tmp_path):
+def test_a_stricter_clone_gets_no_decoded_values(tmp_path):
     strict = JsonPlusSerializer(allowed_msgpack_modules=None)
     value = Counted(x="y" * 50)
     with StatelogSaver.open(tmp_path / "s", serde=strict) as saver:
@@ -323,7 +323,7 @@ def test_several_threads_read_at_once(saver):
 
 
 @pytest.mark.parametrize(("cache_size_bytes", "is_kept"), [(1_000_000, True), (1000, False), (0, False)])
-def test_what_is_larger_than_the_cache_is_decoded_each_time(saver, decoded, cache_size_bytes, is_kept):
+def test_values_larger_than_the_cache_are_decoded_each_time(saver, decoded, cache_size_bytes, is_kept):
     messages = [HumanMessage(f"{number} " * 50, id=str(number)) for number in range(400)]
     put(saver, messages)
     sized = StatelogSaver(saver.store, cache_size_bytes=cache_size_bytes)

@@ -139,7 +139,7 @@ def test_pruning_takes_nothing_that_a_channel_is_made_of(saver, turns):
     assert len(graph.get_state(config()).values["messages"]) == 2 * turns + 2
 
 
-def test_pruning_lets_go_of_what_is_not_needed(saver):
+def test_pruning_removes_checkpoints_that_are_not_needed(saver):
     graph = talk(saver)
     run(graph, 40)
     before = saver.store.thread("t").branches()[0]
@@ -182,7 +182,7 @@ def say(graph, turns, thread="t"):
         graph.invoke(said, config(thread), durability="sync")
 
 
-def test_what_is_stored_whole_refers_to_what_was_written(tmp_path):
+def test_whole_values_refer_to_written_nodes(tmp_path):
     path, other = tmp_path / "s", tmp_path / "never whole"
     with StatelogSaver.open(other) as saver:
         say(talk(saver, Long), range(60))
@@ -201,7 +201,7 @@ def test_what_is_stored_whole_refers_to_what_was_written(tmp_path):
         assert listed == [found.values for found in memory.get_state_history(config())]
 
 
-def test_what_is_stored_whole_outlives_what_it_refers_to(saver):
+def test_a_snapshot_of_a_delta_channel_outlives_pruned_writes(saver):
     graph = talk(saver, Big)
     say(graph, range(30))
     expected = graph.get_state(config()).values

@@ -149,7 +149,7 @@ def _kept_by(path, way):
     return kept, path.stat().st_size
 
 
-def test_prune_keeps_what_retention_keeps(tmp_path):
+def test_prune_keeps_the_same_as_retention(tmp_path):
     """The same checkpoints, and a file of the same size but for some pages."""
     pruned, pruned_size = _kept_by(tmp_path / "pruned", lambda saver: saver.prune(["t"]))
     retained, retained_size = _kept_by(tmp_path / "retained", lambda saver: saver.store.prune(keep_last=1))
@@ -297,7 +297,7 @@ def _run_at_random(saver, seed, steps):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_kept_at_random_beside_running_graphs_reads_as_before(saver, seed):
+def test_randomly_kept_checkpoints_read_as_before_while_graphs_run(saver, seed):
     _run_at_random(saver, seed, steps=14)
 
 

@@ -67,7 +67,7 @@ def test_a_channel_whose_version_was_superseded_stays(savers, make):
 @pytest.mark.parametrize("is_alone", [True, False], ids=["alone", "beside another run"])
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
-def test_what_a_run_returns_is_what_is_stored(savers, remove, durability, is_alone):
+def test_a_run_returns_the_stored_state(savers, remove, durability, is_alone):
     saver, other = savers
     inside, goes_on = threading.Event(), threading.Event()
 

@@ -71,7 +71,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_put_writes_what_is_new(tmp_path, step):
+def test_a_put_writes_only_new_values(tmp_path, step):
     texts, messages, at = Texts(), [], CONFIG
     with StatelogSaver.open(tmp_path / "s") as saver:
         before = 0
@@ -125,7 +125,7 @@ def test_whatever_becomes_of_a_list_it_is_read_as_it_was_put(tmp_path_factory, s
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_a_node_that_gives_a_whole_list_back_costs_what_is_new(tmp_path, durability):
+def test_a_graph_node_that_returns_a_whole_list_costs_only_its_new_items(tmp_path, durability):
     texts = Texts()
 
     class State(TypedDict):
@@ -191,7 +191,7 @@ def test_a_namespace_s_forks_are_found_and_those_of_one_whose_name_begins_alike_
             assert [each.config["configurable"]["checkpoint_id"] for each in found] == expected
 
 
-def test_a_rollback_of_an_older_release_is_no_successor(tmp_path, monkeypatch):
+def test_a_rollback_of_an_older_release_is_not_a_successor(tmp_path, monkeypatch):
     monkeypatch.setattr("statelog.store.frameworks.is_line", lambda _name: False)
     builder = StateGraph(MessagesState)
     builder.add_node("a", lambda _state: {"messages": [("ai", "x")]})

@@ -21,7 +21,7 @@ def test_importing_statelog_loads_no_langgraph():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["StatelogStore", "StatelogCache"])
-def test_without_langgraph_one_error_says_what_to_install(name):
+def test_without_langgraph_one_error_names_the_package_to_install(name):
     done = run(f"import sys; sys.modules['langgraph'] = None\nfrom statelog.adapters.langgraph import {name}")
     assert done.returncode != 0
     assert f"{name} needs LangGraph: pip install 'statelog[langgraph]'" in done.stderr

@@ -214,7 +214,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("statement", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_row_is_named_and_what_is_whole_is_copied(database, path, statement):
+def test_a_damaged_row_is_named_and_whole_rows_are_copied(database, path, statement):
     execute(database, statement)
     report = move(f"sqlite:{database}", path)
     (left,) = report.left_out
@@ -237,7 +237,7 @@ def test_damage_has_its_exit_code(database, path):
 
 @pytest.mark.parametrize("column", ["checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"])
 @pytest.mark.parametrize("value", ["x'ff'", "CAST(x'ff' AS TEXT)"])
-def test_a_name_that_is_no_text_is_damage_of_its_thread(database, path, column, value):
+def test_a_name_that_is_not_a_text_is_damage_of_its_thread(database, path, column, value):
     execute(database, f"UPDATE checkpoints SET {column} = {value} {OF_LATEST}")
     (left,) = move(f"sqlite:{database}", path).left_out
     assert (type(left.error), left.there) == (CorruptionError, 0)

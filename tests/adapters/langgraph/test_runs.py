@@ -84,7 +84,7 @@ def test_a_crashed_run_is_resumed_and_its_own_input_is_not_used_again(go, saver)
     assert go(made.graph, None, CONFIG)["log"] == ["first 1", "second 1"]
 
 
-def test_a_new_input_runs_after_what_a_crash_has_left(go, saver):
+def test_a_new_input_runs_after_the_work_that_a_crash_has_left(go, saver):
     made = Graph(saver)
     crash(go, made, {"n": 1})
     assert go(made.graph, {"n": 2}, CONFIG)["log"] == ["first 1", "second 1", "first 2", "second 2"]

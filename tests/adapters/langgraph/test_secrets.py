@@ -136,7 +136,7 @@ def test_neither_a_notebook_nor_a_terminal_nor_repr_shows_a_secret(folder):
         assert SECRET not in console.export_text()
 
 
-def test_what_another_serialiser_has_packed_is_not_shown(tmp_path):
+def test_values_packed_by_another_serialiser_are_not_shown(tmp_path):
     saver = statelog.open(tmp_path / "a.state")
     with saver as store:
         builder = StateGraph(State)

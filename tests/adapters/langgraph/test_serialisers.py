@@ -52,7 +52,7 @@ class Compressed(JsonPlusSerializer):
         return super().loads_typed((data[0], zlib.decompress(data[1])))
 
 
-def test_what_says_msgpack_and_is_none_is_kept_as_it_is(tmp_path):
+def test_values_wrongly_marked_as_msgpack_are_kept_unchanged(tmp_path):
     written = [("x", [1, "x" * 100] * 20), ("y", None)]
     with StatelogSaver.open(tmp_path / "s", serde=Compressed()) as saver:
         line = Line(saver)
@@ -145,7 +145,7 @@ class Numbering(JsonPlusSerializer):
         return "number", 7
 
 
-def test_what_is_no_bytes_is_refused(tmp_path):
+def test_values_that_are_not_bytes_are_refused(tmp_path):
     with StatelogSaver.open(tmp_path / "s", serde=Numbering()) as saver:
         with pytest.raises(ValueTypeError, match="channel 'x' of thread 't'"):
             Line(saver).put(x="a")

@@ -51,7 +51,7 @@ def saver(tmp_path):
 
 @settings(max_examples=100, deadline=None)
 @given(plain, st.integers(0, 6), st.integers(0, 40))
-def test_what_was_cut_is_put_together_byte_for_byte(value, code, lost):
+def test_an_image_is_joined_byte_for_byte(value, code, lost):
     """Whatever the bytes are: a serialiser of somebody's may give any."""
     objects = ormsgpack.Ext(code, ormsgpack.packb(["module", "Name", value, "method"]))
     for data in (
@@ -153,7 +153,7 @@ def _remove(saver, path, kind):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(puts | put_writes, min_size=3, max_size=14), removals)
-def test_whatever_goes_what_stays_reads_as_before(history, kinds):
+def test_whatever_is_removed_kept_versions_read_as_before(history, kinds):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s"
         saver = StatelogSaver(statelog.open(path, durability="interval"))
@@ -191,7 +191,7 @@ def test_text_of_a_deleted_thread_is_gone(tmp_path):
     assert b"of a 39 " not in data
 
 
-def test_nodes_of_what_has_gone_must_not_be_referred_to(saver):
+def test_nodes_of_removed_versions_must_not_be_referred_to(saver):
     """Negative control: who looks for nodes where nothing keeps them gets what `verify` finds."""
     messages = [HumanMessage(uuid4().hex * 9, id=str(number)) for number in range(40)]
     lost = []
@@ -253,7 +253,7 @@ def _next(saver, last, changed, at, step, source="loop"):
     "order", [("input", "writes", "step"), ("writes", "input", "step"), ("input", "step", "writes")], ids="-".join
 )
 @pytest.mark.parametrize("is_another_between", [False, True])
-def test_what_a_run_begins_with_is_stored_once_in_whatever_order_it_comes(saver, order, is_another_between):
+def test_the_input_of_a_run_is_stored_once_in_any_order_of_calls(saver, order, is_another_between):
     """LangGraph hands each of these to an OS thread. It waits for the checkpoint before, but for no writes."""
     message = HumanMessage("a question " * 50, id="1")
     first = {**empty_checkpoint(), "id": str(uuid6())}

@@ -147,7 +147,7 @@ def test_a_thread_of_which_everything_was_removed_shows_nothing(saver):
     assert thread.head.id == id_of(graph.get_state(config()))
 
 
-def test_what_was_removed_is_not_shown_though_its_line_has_a_later_version(saver):
+def test_removed_checkpoints_are_not_shown_even_if_their_line_continues(saver):
     graph = chat().compile(checkpointer=saver)
     ask(graph, "one", config(run_id="first"))
     graph.invoke({"messages": [HumanMessage("two", id="two")]}, {**config(), "metadata": {"run_id": "second"}})
@@ -233,7 +233,7 @@ def test_a_process_without_langgraph_shows_the_same_head(saver, tmp_path):
     assert told.stdout.strip() == saver.store.thread("t").head.id
 
 
-def test_what_an_older_release_committed_and_rolled_back_is_not_shown(saver, monkeypatch):
+def test_a_commit_rolled_back_by_an_older_release_is_not_shown(saver, monkeypatch):
     graph = chat().compile(checkpointer=saver)
     ask(graph, "one")
     ask(graph, "two")
@@ -296,7 +296,7 @@ def test_langgraph_sees_a_rollback_and_goes_on_from_it(saver):
     assert_shows(saver, graph)
 
 
-def test_a_rollback_equals_what_langgraph_makes_by_copying(saver):
+def test_a_rollback_equals_the_copy_that_langgraph_makes(saver):
     graph, heads = travelled(saver)
     graph.update_state(heads[1].config, None, as_node="__copy__")
     by_langgraph = saver.get_tuple(config())

@@ -70,7 +70,7 @@ def test_a_store_refuses_by_name_and_changes_nothing(store, argument, call):
         lambda store: store.batch([GetOp(b"ab", "k")]),
     ],
 )
-def test_a_text_is_no_namespace(store, call):
+def test_a_text_is_not_a_namespace(store, call):
     with pytest.raises(InvalidNamespaceError):
         call(store)
     assert store.list_namespaces() == [("a",)]
@@ -144,7 +144,7 @@ def test_a_closed_store_starts_no_sweeper(store):
 
 @pytest.mark.parametrize("kind", [StatelogStore, StatelogCache])
 @pytest.mark.parametrize("given", ["agent.state", None, 5])
-def test_what_is_no_store_holds_nothing(kind, given):
+def test_a_file_that_is_not_a_store_has_no_contents(kind, given):
     with pytest.raises(UsageError, match=f"^a {kind.__name__} is made of an open store") as caught:
         kind(given)
     assert caught.value.facts["argument"] == "store"

@@ -28,7 +28,7 @@ def state_of(memory):
     return memory.store.thread(STORE_THREAD_ID).state.to_python()
 
 
-def test_what_has_expired_is_never_returned(memory, clock):
+def test_expired_entries_are_never_returned(memory, clock):
     memory.put(SPACE, "a", {"n": 1})
     memory.put(SPACE, "b", {"n": 2}, ttl=None)
     memory.put(("t", "u"), "c", {"n": 3}, ttl=5)
@@ -99,7 +99,7 @@ def test_a_put_begins_the_time_anew_or_ends_it(memory, clock):
     assert state_of(memory)["expiring"] == {}
 
 
-def test_what_takes_the_place_of_an_expired_item_is_new(memory, clock):
+def test_an_item_in_place_of_an_expired_one_is_new(memory, clock):
     memory.put(SPACE, "a", {"n": 1})
     clock.now_s += 11 * MINUTE
     memory.put(SPACE, "a", {"n": 2})

@@ -152,7 +152,7 @@ def test_the_comparison_notices_a_store_that_is_broken(tmp_path, monkeypatch, br
 
 @settings(max_examples=10)
 @given(st.lists(st.builds(PutOp, NAMESPACES, KEYS, st.none() | VALUES, st.none(), st.none()), min_size=1, max_size=20))
-def test_what_is_left_after_deleting_everything_is_nothing(tmp_path_factory, puts):
+def test_nothing_is_left_after_deleting_everything(tmp_path_factory, puts):
     with StatelogStore.open(tmp_path_factory.mktemp("model") / "a.state", durability="interval") as store:
         store.batch(puts)
         store.batch([PutOp(put.namespace, put.key, None) for put in puts])

@@ -36,12 +36,12 @@ def test_items_with_words_of_the_query_come_first_with_a_score(memory):
     }
 
 
-def test_a_filter_and_an_offset_hold_for_what_is_found(memory):
+def test_a_filter_and_an_offset_apply_to_found_items(memory):
     assert keys(memory.search(("users",), query="jazz", filter={"rank": 1}, limit=1)) != [("users", "4", "music")]
     assert keys(memory.search(("users", "4"), query="jazz", offset=1)) == [("users", "4", "food")]
 
 
-def test_what_was_deleted_or_replaced_is_not_found(memory):
+def test_deleted_or_replaced_texts_are_not_found(memory):
     memory.put(("users", "4"), "food", {"text": "likes fish"})
     memory.delete(("users", "42"), "food")
     found = memory.search(("users",), query="vegan")

@@ -254,7 +254,7 @@ def test_vectors_of_another_length_are_refused(store):
         StatelogStore(store, index=index(embed=lambda _texts: [])).put(SPACE, "a", {"x": "a"})
 
 
-def test_without_numpy_the_error_says_what_to_install():
+def test_without_numpy_the_error_names_the_package_to_install():
     code = (
         "import sys; sys.modules['numpy'] = None\n"
         "import statelog\n"
@@ -270,7 +270,7 @@ def test_without_numpy_the_error_says_what_to_install():
 
 
 @pytest.mark.parametrize("value", [b"x", {1, 2}, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), object()])
-def test_what_has_no_text_is_named(store, value):
+def test_values_without_a_text_are_named(store, value):
     memory = StatelogStore(store, index=index())
     with pytest.raises(ValueTypeError, match=r"^docs\.k: '\$' of it has no text to be embedded"):
         memory.batch([PutOp(SPACE, "good", {"x": 1}), PutOp(SPACE, "k", {"a": value})])

@@ -75,7 +75,7 @@ def test_an_item_without_end_is_refused_and_nothing_of_its_call_added(store, ite
 
 
 @pytest.mark.parametrize("content", [math.nan, b"x"], ids=["not a number", "bytes"])
-def test_a_turn_with_what_is_no_json_is_refused_and_leaves_the_conversation(store, content):
+def test_a_turn_that_is_not_json_is_refused_and_keeps_the_conversation(store, content):
     async def main():
         session = StatelogSession("s", store)
         await session.run(agent([ANSWER]), "hi")

@@ -102,7 +102,7 @@ def test_a_foreign_file_is_told(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_the_command_tells_what_it_copied(tmp_path, database, capsys):
+def test_the_command_reports_what_it_copied(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"openai:{database}", str(tmp_path / "s")])
     assert ended.value.code == 0
@@ -113,7 +113,7 @@ def test_the_command_tells_what_it_copied(tmp_path, database, capsys):
     assert "nothing at" in capsys.readouterr().err
 
 
-def test_a_session_with_an_item_that_is_no_json_is_left_out(tmp_path, capsys):
+def test_a_session_with_an_item_that_is_not_json_is_left_out(tmp_path, capsys):
     path = tmp_path / "c.db"
 
     async def talk():

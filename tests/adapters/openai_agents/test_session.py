@@ -94,7 +94,7 @@ def test_it_answers_as_the_sdk_s_session(tmp_path_factory, steps):
     assert ours == theirs
 
 
-def test_branches_are_what_the_sdk_s_session_makes_of_them(path, store):
+def test_branches_equal_those_of_the_sdks_session(path, store):
     async def main(session):
         for number in range(1, 4):
             await session.add_items([user(f"question {number}"), answer(f"answer {number}")])
@@ -224,7 +224,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point.startswith("commit.")])
-def test_what_was_added_before_a_kill_is_there_whole(path, point):
+def test_items_added_before_a_kill_are_there_whole(path, point):
     environment = {**os.environ, "STATELOG_FAULT": f"{point}:4:kill"}
     command = [sys.executable, "-c", KILLED, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -237,7 +237,7 @@ def test_what_was_added_before_a_kill_is_there_whole(path, point):
 
 
 @pytest.mark.parametrize("item", [user(math.nan), user(b"x"), user({1, 2})])
-def test_what_is_no_json_is_refused_and_nothing_of_its_call_added(store, item):
+def test_values_that_are_not_json_are_refused_with_their_whole_call(store, item):
     async def main():
         session = StatelogSession("s", store)
         with pytest.raises(ValueTypeError, match="JSON"):

@@ -106,7 +106,7 @@ def test_a_turn_is_one_version_also_streamed(store):
     assert store.thread("openai:s").version == 1
 
 
-def test_another_process_answers_what_waits(store):
+def test_another_process_answers_a_waiting_gate(store):
     RAN.clear()
 
     async def main():

@@ -95,7 +95,7 @@ def test_a_message_comes_back_as_pydantic_ais_own_json_has_it(held, message):
     ],
     ids=["cycle", "object", "surrogate", "scope", "empty id", "id"],
 )
-def test_what_cannot_be_stored_is_the_users_error_and_writes_nothing(held, conversation, scope):
+def test_a_value_that_cannot_be_stored_is_a_users_error_and_nothing_is_written(held, conversation, scope):
     async def work():
         store = StatelogConversationStore(held)
         await store.save(said(asked("before"), name="other"))

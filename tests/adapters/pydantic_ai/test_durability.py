@@ -109,7 +109,7 @@ def test_parallel_tools_keep_their_results_whichever_ends_first(held):
     asyncio.run(work())
 
 
-def test_what_a_tool_asks_of_the_model_is_recorded(held):
+def test_a_tools_request_to_the_model_is_recorded(held):
     async def work():
         durability, calls = StatelogDurability(held), []
 
@@ -140,7 +140,7 @@ def agent_with(durability, tool, seen):
     return agent
 
 
-def test_what_a_model_asks_and_a_tool_returns_keeps_its_keys_in_order(held):
+def test_arguments_and_results_of_tools_keep_the_order_of_their_keys(held):
     returned, seen = {"z": 1, "a": {"y": [{"q": 1, "b": 2}], "b": 3}, "m": None}, []
 
     def tool(z: int, a: int):

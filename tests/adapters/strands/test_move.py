@@ -136,7 +136,7 @@ def test_a_foreign_folder_is_told(tmp_path):
             pass
 
 
-def test_the_command_tells_what_it_copied(tmp_path, folder, capsys):
+def test_the_command_reports_what_it_copied(tmp_path, folder, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"strands:{folder}", str(tmp_path / "s")])
     assert ended.value.code == 0

@@ -100,14 +100,14 @@ def test_every_pause_in_its_turn_leads_to_the_end(desk):
     assert (reasons, pause, desk.paid) == (["checkpoint"] * 3 + ["end_turn"], None, [7, 7])
 
 
-def test_a_pause_that_a_kill_left_is_resumed_from_what_the_session_has(desk):
+def test_a_pause_left_by_a_kill_is_resumed_from_the_session(desk):
     pause = desk.begin()
     resume(desk.agent(), pause)  # the process died before its tool
     desk.go_on(pause)
     assert desk.paid == [7]
 
 
-def test_what_is_no_pause_is_refused(desk):
+def test_invalid_pauses_are_refused(desk):
     agent = desk.agent()
     result = agent("pay 7 twice")
     for wrong in (result.checkpoint.to_dict(), {}, None, {"checkpoint": {}}):

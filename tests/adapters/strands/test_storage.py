@@ -71,7 +71,7 @@ def test_it_answers_as_the_framework_s_storages(tmp_path_factory, steps):
     assert ours == asyncio.run(answers(InMemoryStorage(), steps))
 
 
-def test_snapshots_cost_what_is_new_and_stay(path, store):
+def test_snapshots_cost_only_new_values_and_stay(path, store):
     storage, files = StatelogStorage(store), LocalFileStorage(str(path.with_name("files")))
 
     async def main():
@@ -89,7 +89,7 @@ def test_snapshots_cost_what_is_new_and_stay(path, store):
     assert store.statistics().records_size_bytes < 59 * len(snapshot(59)) / 5
 
 
-def test_what_is_deleted_is_gone(store):
+def test_deleted_items_are_gone(store):
     async def main():
         storage = StatelogStorage(store)
         for number in range(3):
@@ -262,7 +262,7 @@ def test_a_write_for_which_there_is_no_room_leaves_snapshots_and_lists_as_they_w
         assert asyncio.run(StatelogStorage(store).read(LATEST)) == snapshot(2)
 
 
-def test_what_is_in_memory_is_not_read_once_another_storage_has_changed_it(path):
+def test_cached_values_are_not_used_after_another_storage_changed_them(path):
     """Two opened stores, as two processes have."""
 
     async def main(one, two):

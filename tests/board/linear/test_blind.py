@@ -96,10 +96,10 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", RIGHT)
-def test_what_may_be_is_accepted(case):
+def test_possible_histories_are_accepted(case):
     assert check_blind(RIGHT[case]) == []
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_cannot_be_is_found(case):
+def test_impossible_histories_are_found(case):
     assert len(check_blind(WRONG[case])) == 1

@@ -97,7 +97,7 @@ def test_a_stale_read_is_found():
     assert problems(of_3={"invoked": 35, "result": {"version": 2, "value": 6}}) == ""
 
 
-def test_a_read_of_what_is_to_come_is_found():
+def test_a_read_of_a_future_value_is_detected():
     assert "at no moment" in problems(of_3={"invoked": 5, "responded": 8, "result": {"version": 1, "value": 5}})
 
 

@@ -62,7 +62,7 @@ def test_of_several_channels_the_oldest_holder_counts(store):
     assert _versions(thread) == [2, 3, 4]
 
 
-def test_tags_and_forks_keep_what_they_need(store):
+def test_tags_and_forks_keep_their_ancestors(store):
     thread = store.thread("t")
     _fill(thread, 12, snapshots=(0, 3, 6, 9))
     thread.tag("here", 4)
@@ -109,7 +109,7 @@ def test_after_a_rebuilt_index_and_a_copy_it_is_the_same(store):
 
 
 @pytest.mark.parametrize("stays", ["head", "tag", "fork", "pin"])
-def test_what_stays_though_it_was_to_go_keeps_what_it_needs(store, stays):
+def test_a_version_that_stays_by_a_tag_or_fork_keeps_its_ancestors(store, stays):
     thread = store.thread("t")
     _fill(thread, 9, snapshots=(2, 5))
     kept = 4 if stays != "head" else 8
@@ -127,7 +127,7 @@ def test_what_stays_though_it_was_to_go_keeps_what_it_needs(store, stays):
 
 
 @pytest.mark.slow
-def test_no_node_goes_before_one_that_leads_to_it_whoever_let_both_go(store, monkeypatch):
+def test_no_node_is_removed_before_a_node_that_leads_to_it(store, monkeypatch):
     """T5: a turn that ends early leaves nodes that are dead by now; the next turn's process does not know of them."""
     thread = store.thread("t", schema={"log": reducers.append, "items": reducers.replace})
     store.set_retention(keep_last=2, threads="t")

@@ -34,7 +34,7 @@ def set_all(calls):
 
 @pytest.mark.slow
 @given(CALLS, st.lists(IDS, min_size=1, max_size=10))
-def test_a_new_thread_gets_what_the_last_call_that_fits_says(calls, ids):
+def test_a_new_thread_gets_the_policy_of_the_last_matching_call(calls, ids):
     rows = decode_policies(encode_policies(set_all(calls)))
     for thread_id in ids:
         fitting = [policy for pattern, policy in calls if fnmatchcase(thread_id, pattern)]

@@ -46,7 +46,7 @@ def test_a_branch_goes_with_the_version_it_serves(store):
     assert [_own(call) for call in calls] == [[]] * 7 + [[1, 2, 3]] * 3
 
 
-def test_what_is_pinned_in_one_thread_keeps_no_branch_of_another(store):
+def test_pins_in_one_thread_keep_no_branch_of_another(store):
     """Branches are numbered by thread."""
     _thread, calls = _calling(store)
     copied = store.copy_thread("t", "copy")
@@ -72,7 +72,7 @@ def test_a_branch_that_serves_none_keeps_its_head(store):
     assert _own(kept) == [3]
 
 
-def test_what_a_branch_calls_goes_with_it(store):
+def test_calls_of_a_branch_are_removed_with_it(store):
     thread = store.thread("t")
     thread.commit({"n": 0}, id="c0")
     outer = thread.fork("outer", at=0)

@@ -86,7 +86,7 @@ def delete_log(transaction, key):
     assert transaction._raw.delete(key, b"", transaction._log)
 
 
-def test_l2_a_version_that_is_no_later_than_the_one_before_is_seen(store):
+def test_l2_a_version_that_is_not_later_than_the_previous_one_is_named(store):
     forge(store, LSN, time_us=read(store, LSN - 1)[0].time_us)
     assert ("L2", LSN) in {(problem.invariant, problem.lsn) for problem in store.verify().problems}
 
@@ -148,7 +148,7 @@ def test_r1_a_type_of_the_first_record_is_seen_in_another(store):
 
 
 @pytest.mark.parametrize("at", [0, 8, 12, 40, 56, 100, -1])
-def test_r1_a_record_whose_bytes_changed_is_seen(store, at):
+def test_r1_a_record_with_changed_bytes_is_named(store, at):
     with store._engine.read() as view:
         data = bytearray(view.transaction.get_log(LSN))
     data[at] ^= 0x10
@@ -165,7 +165,7 @@ def changed(nodes, index, **changes):
     return [*nodes[:index], nodes[index]._replace(**changes), *nodes[index + 1 :]]
 
 
-def test_t3_a_node_that_is_not_what_its_digest_says_is_seen(store):
+def test_t3_a_node_that_does_not_match_its_digest_is_named(store):
     nodes = read(store, 2)[1]
     index = of_type(nodes, LEAF)
     data = nodes[index].data

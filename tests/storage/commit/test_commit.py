@@ -46,7 +46,7 @@ def test_a_result_is_delivered_after_the_commit(store_file, committer, append):
         assert transaction.last_lsn() == 1
 
 
-def test_what_a_work_raises_reaches_its_caller_and_nothing_is_written(store_file, committer):
+def test_an_exception_of_a_work_reaches_its_caller_and_nothing_is_written(store_file, committer):
     def work(transaction):
         transaction.put_log(1, b"half")
         raise KeyError("mine")
@@ -110,7 +110,7 @@ def test_each_commit_of_a_group_that_is_run_one_by_one_is_flushed(store_file, su
     assert first.result == 1 == shared.written == shared.flushed
 
 
-def test_who_refuses_is_told_so_also_where_the_flush_of_the_group_fails(store_file, submit_together, append):
+def test_a_refused_caller_gets_its_error_even_if_the_flush_fails(store_file, submit_together, append):
     store_file.committer.submit(append)
     faults.arm("journal.after_append", action=lambda: setattr(store_file.wal.shared_state, "is_broken", 1))
     wrote, refused = submit_together(append, lambda _: 1 // 0)
@@ -320,7 +320,7 @@ class TimeLimitError(TimeoutError):
     """As the handler of an alarm raises it."""
 
 
-def test_what_interrupts_a_leader_before_the_commit_reaches_no_follower(store_file, committer, append, monkeypatch):
+def test_an_interrupt_of_a_leader_before_the_commit_reaches_no_follower(store_file, committer, append, monkeypatch):
     ensure, interrupted = store_file.disk_reserve.ensure, []
 
     def interrupt_once(transaction):

@@ -50,7 +50,7 @@ def tables(tmp_path_factory):
     ),
     choice=st.randoms(use_true_random=False),
 )
-def test_a_scan_by_pages_finds_what_one_by_rows_finds(tables, table, scans, choice):
+def test_scans_by_pages_and_by_rows_find_the_same(tables, table, scans, choice):
     store_file = tables(table)
     for prefix, start, reverse in scans:
         options = {"start": b"k" + start if start else b"", "reverse": reverse}

@@ -492,7 +492,7 @@ def test_other_files_are_not_taken_for_leftovers(filled, path):
     assert filled.path == path
 
 
-def test_a_compaction_that_is_going_on_is_no_leftover(filled, path, check_whole):
+def test_a_running_compaction_is_not_a_leftover(filled, path, check_whole):
     """Whoever opened the file before the one that is being compacted now does not know better."""
     faults.arm("compaction.before_file_sync", action=lambda: finish_leftovers(path))
     compact(filled)

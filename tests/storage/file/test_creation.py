@@ -63,7 +63,7 @@ def test_a_creation_that_loses_the_race_leaves_the_winners_store(path, open_stor
     assert leftovers() == []
 
 
-def test_a_creation_whose_temporary_file_is_taken_away_tries_again(path, open_store_file, leftovers, check_whole):
+def test_a_creation_retries_if_its_temporary_file_is_removed(path, open_store_file, leftovers, check_whole):
     def take_away():
         for name in leftovers():
             (path.parent / name).unlink()
@@ -120,7 +120,7 @@ def test_creation_flushes_the_directory_once_the_file_has_its_name(path, monkeyp
     assert happened == [("link", path.name), ("fsync", path.parent)]
 
 
-def test_whoever_opens_a_store_flushes_the_directory_before_it_commits(path, monkeypatch, open_store_file, append):
+def test_an_opening_flushes_the_directory_before_a_commit(path, monkeypatch, open_store_file, append):
     """Its creator may have been killed between link and flush, or its own flush have failed."""
     happened = []
     fsync, fdatasync = os.fsync, os.fdatasync

@@ -113,7 +113,7 @@ def test_side_file_that_is_there_keeps_its_owner_and_mode(foreign):
     assert owner_and_mode(other) == (0, 0, 0o600)
 
 
-def test_side_file_of_a_user_who_may_not_change_owners_has_the_mode(tmp_path, monkeypatch):
+def test_a_sidecar_file_of_an_unprivileged_user_has_the_mode(tmp_path, monkeypatch):
     def refuse(_descriptor, _user, _group):
         raise PermissionError
 

@@ -124,7 +124,7 @@ def test_without_them_the_kernel_knows_of_nobody(open_store_file, ask, path, str
     assert ask() == ["nobody", "nobody"]
 
 
-def test_they_are_held_by_who_only_reads(open_store_file, ask, path):
+def test_locks_are_held_by_readers_too(open_store_file, ask, path):
     open_store_file().close()
     open_store_file(read_only=True)
     read_each(path.parent)
@@ -173,7 +173,7 @@ def test_a_closed_store_leaves_no_descriptor_open(open_store_file):
     assert open_descriptors() == before
 
 
-def test_nothing_is_lost_to_those_who_come_after_a_stray_close(
+def test_nothing_is_lost_for_openings_after_a_stray_close(
     store_file, run_child, append, check_whole, path, stray_close
 ):
     for done in range(3):
@@ -238,7 +238,7 @@ def test_a_stray_close_while_lmdb_is_being_opened_has_it_opened_again(open_store
     assert store_file.committer.submit(append) == 1
 
 
-def test_one_who_closes_it_at_every_opening_is_named(open_store_file, ask, path, monkeypatch):
+def test_a_process_that_closes_the_lock_file_at_every_opening_is_named(open_store_file, ask, path, monkeypatch):
     open_store_file().close()
     descriptors = open_descriptors()
     with monkeypatch.context() as patch:
@@ -319,7 +319,7 @@ def test_a_child_that_lives_on_holds_nothing_of_its_parents(start_child, ask, mi
 
 
 @pytest.mark.slow
-def test_what_a_child_reads_and_closes_is_its_own_affair(store_file, ask, append, path):
+def test_reads_and_closes_of_a_child_do_not_affect_the_parent(store_file, ask, append, path):
     store_file.committer.submit(append)
     child = os.fork()
     if child == 0:
@@ -335,7 +335,7 @@ def test_what_a_child_reads_and_closes_is_its_own_affair(store_file, ask, append
 
 
 @pytest.mark.slow
-def test_who_opens_a_store_whose_lock_file_was_removed_is_refused(
+def test_opening_a_store_whose_lock_file_was_removed_is_refused(
     store_file, open_store_file, run_child, append, check_whole, path
 ):
     store_file.committer.submit(append)
@@ -354,7 +354,7 @@ def test_who_opens_a_store_whose_lock_file_was_removed_is_refused(
 
 
 @pytest.mark.parametrize("is_noted", [True, False])
-def test_who_reads_from_a_read_only_file_system_keeps_nobody_out(open_store_file, start_child, append, is_noted):
+def test_a_reader_on_a_read_only_file_system_excludes_nobody(open_store_file, start_child, append, is_noted):
     """LMDB has no lock file open there. The control does not say so."""
     open_store_file().close()
     child = start_child(
@@ -377,7 +377,7 @@ def test_who_reads_from_a_read_only_file_system_keeps_nobody_out(open_store_file
             open_store_file()
 
 
-def test_two_who_open_a_store_for_reading_at_one_time_do_not_wait_for_each_other(open_store_file, start_child):
+def test_two_concurrent_read_only_openings_do_not_wait_for_each_other(open_store_file, start_child):
     open_store_file().close()
     script = """
     import statelog.storage.lmdb_file as lmdb_file

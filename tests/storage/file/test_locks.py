@@ -54,7 +54,7 @@ def test_closing_another_descriptor_of_the_file_keeps_the_locks(two_locks, tmp_p
         other.acquire_presence(0)
 
 
-def test_where_there_are_no_such_locks_a_lock_of_the_file_tells_who_is_alone(two_locks, monkeypatch):
+def test_without_such_locks_a_lock_of_the_file_shows_who_is_alone(two_locks, monkeypatch):
     monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
     for locks in two_locks:
         locks.acquire_presence(0)

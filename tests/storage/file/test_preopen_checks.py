@@ -145,7 +145,7 @@ def test_e1_the_one_flip_that_looks_like_a_refused_commit(open_store_file, appen
     assert taken.keys() <= {(live.slot, 1)}
 
 
-def test_e1_a_meta_page_that_was_never_written_is_no_damage(open_store_file, append, path, check):
+def test_e1_a_meta_page_that_was_never_written_is_not_damage(open_store_file, append, path, check):
     """A flush that failed may leave the other page of any earlier commit."""
     store_file = open_store_file()
     store_file.committer.submit(append)

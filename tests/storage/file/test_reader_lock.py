@@ -122,7 +122,7 @@ def test_a_process_that_dies_with_the_mutex_keeps_nobody_waiting(holder, open_st
 
 
 @needs_mutex
-def test_a_short_wait_is_no_error(open_store_file, start_child, append):
+def test_a_short_wait_is_not_an_error(open_store_file, start_child, append):
     store_file = open_store_file(lock_timeout_s=20)
     store_file.committer.submit(append)
     child = start_child(HOLD_MUTEX)

@@ -115,7 +115,7 @@ def test_it_is_not_written_over_by_a_first_commit_either(open_store_file, append
     assert look(aside) == before
 
 
-def test_it_is_not_believed_by_who_opens_a_killed_store(run_child, open_store_file, check_whole, path, place):
+def test_a_foreign_journal_of_a_killed_store_is_refused(run_child, open_store_file, check_whole, path, place):
     assert run_child(KILLED) == (-9, [])
     own = set_aside(path)
     place(journal_path(path))
@@ -130,7 +130,7 @@ def test_it_is_not_believed_by_who_opens_a_killed_store(run_child, open_store_fi
     assert check_whole(open_store_file()) == 5
 
 
-def test_what_may_not_be_opened_is_named(run_child, open_store_file, monkeypatch, path):
+def test_a_sidecar_file_that_may_not_be_opened_is_named(run_child, open_store_file, monkeypatch, path):
     assert run_child(KILLED) == (-9, [])
     plain = os.open
 
@@ -189,7 +189,7 @@ def judge(path, store_id):
 
 
 @pytest.mark.parametrize("place", [place_store, place_directory, place_pipe])
-def test_what_is_no_lock_file_is_not_written_over(open_store_file, path, place):
+def test_a_file_that_is_not_a_lock_file_is_not_overwritten(open_store_file, path, place):
     open_store_file().close()
     lock_path(path).unlink()
     place(lock_path(path))
@@ -230,7 +230,7 @@ def test_a_symbolic_link_of_a_side_files_name_is_refused(open_store_file, path, 
 
 
 @pytest.mark.parametrize("name", [lock_path, wake_path])
-def test_who_only_reads_refuses_the_links_that_it_would_write_to(open_store_file, path, tmp_path, name):
+def test_a_reader_refuses_links_that_it_would_write_to(open_store_file, path, tmp_path, name):
     open_store_file().close()
     name(path).unlink(missing_ok=True)
     (tmp_path / "notes").write_bytes(b"my diary\n")
@@ -241,7 +241,7 @@ def test_who_only_reads_refuses_the_links_that_it_would_write_to(open_store_file
 
 
 @pytest.mark.usefixtures("store_file")
-def test_who_only_reads_does_not_believe_a_linked_control_page(run_child, path, tmp_path):
+def test_a_reader_does_not_trust_a_linked_shared_state(run_child, path, tmp_path):
     shared_state_path(path).rename(tmp_path / "page")
     shared_state_path(path).symlink_to(tmp_path / "page")
     script = """
@@ -306,7 +306,7 @@ def commit_for(thread, beats):
             thread.commit({"n": 1}, durable=False)
 
 
-def test_who_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
+def test_a_process_that_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
     """The background flusher needs no lock for it; and no epoch ends meanwhile."""
     monkeypatch.setattr(checkpointer, "HELD_PAGES_MAX", 1 << 20)
     monkeypatch.setattr(checkpointer, "HELD_PAGES_BOUND", 1 << 21)
@@ -319,7 +319,9 @@ def test_who_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
 
 
 @pytest.mark.parametrize("rests", [False, True])
-def test_closing_leaves_what_took_the_journals_place(open_store_file, append, check_whole, path, rests, monkeypatch):
+def test_closing_keeps_a_file_that_has_replaced_the_journal(
+    open_store_file, append, check_whole, path, rests, monkeypatch
+):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 0.01 if rests else 3600)
     store_file = open_store_file()
     store_file.committer.submit(append)
@@ -343,7 +345,9 @@ def test_a_store_whose_directory_is_renamed_goes_on(tmp_path, append):
     store_file.close()
 
 
-def test_who_may_not_remove_the_journal_leaves_it(run_child, open_store_file, append, check_whole, path, monkeypatch):
+def test_a_user_who_may_not_remove_the_journal_leaves_it(
+    run_child, open_store_file, append, check_whole, path, monkeypatch
+):
     """A store of somebody else's, in a directory of his."""
     assert run_child(KILLED) == (-9, [])
     plain = os.unlink
@@ -365,7 +369,7 @@ def test_who_may_not_remove_the_journal_leaves_it(run_child, open_store_file, ap
     assert not journal_path(path).exists()
 
 
-def test_who_joins_a_store_without_its_journal_makes_none(start_child, store_file, append, path):
+def test_a_process_that_joins_a_store_without_a_journal_creates_none(start_child, store_file, append, path):
     """The mark says that there was one; an empty one in its place would be taken for damaged."""
     store_file.committer.submit(append)
     child = start_child(

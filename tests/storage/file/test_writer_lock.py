@@ -286,7 +286,7 @@ def test_processes_that_write_without_end_share_the_lock_evenly(start_child, how
 
 @needs_mutex
 @pytest.mark.usefixtures("lock")
-def test_who_goes_on_and_does_not_come_back_keeps_nobody_waiting(start_child, lock, descriptor):
+def test_a_process_that_keeps_its_turn_and_does_not_return_blocks_nobody(start_child, lock, descriptor):
     lock.acquire(0)
     children = [start_child(WAIT), start_child(WAIT)]
     wait_for_waiters(descriptor, 2)
@@ -331,7 +331,7 @@ def test_an_owner_that_comes_back_after_the_grace_is_behind_those_that_wait(star
     assert any(is_behind)
 
 
-def test_who_comes_after_an_owner_that_was_killed_is_told_until_it_has_repaired(kind, lock, start_child):
+def test_owners_after_a_killed_one_are_told_until_one_has_repaired(kind, lock, start_child):
     child = start_child(HOLD, kind)
     assert child.stdout.readline() == "held\n"
     child.kill()
@@ -348,7 +348,7 @@ def test_who_comes_after_an_owner_that_was_killed_is_told_until_it_has_repaired(
 
 
 @needs_mutex
-def test_who_waits_while_the_owner_is_killed_gets_the_lock_and_is_told(lock, start_child):
+def test_a_waiter_gets_the_lock_of_a_killed_owner_and_is_told(lock, start_child):
     child = start_child(HOLD)
     assert child.stdout.readline() == "held\n"
     threading.Timer(0.05, child.kill).start()
@@ -398,7 +398,7 @@ def test_a_stopped_owner_is_an_error_after_the_time_allowed(kind, lock, start_ch
 
 
 @needs_mutex
-def test_those_whose_time_was_up_leave_no_place_in_the_queue(lock, start_child, descriptor):
+def test_waiters_that_timed_out_leave_the_queue(lock, start_child, descriptor):
     child = start_child(HOLD)
     assert child.stdout.readline() == "held\n"
     for _ in range(300):
@@ -469,7 +469,7 @@ def test_a_forked_child_neither_owns_nor_releases_the_lock_of_its_parent(kind, l
     assert not lock.acquire(20)
 
 
-def test_an_owner_that_exits_without_a_release_leaves_the_lock_to_the_next_who_is_told(kind, lock, start_child):
+def test_the_next_owner_learns_of_an_owner_that_exited_without_a_release(kind, lock, start_child):
     """Python unmaps the page before the process ends."""
     child = start_child(EXIT, kind)
     output, errors = child.communicate(timeout=300)

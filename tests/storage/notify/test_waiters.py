@@ -119,7 +119,7 @@ def test_a_commit_between_entering_and_waiting_counts(store_file, append):
         assert not waits.wait(0.1)
 
 
-def test_everybody_who_wants_any_record_is_told_of_each(store_file, append):
+def test_waiters_for_any_record_are_notified_of_each(store_file, append):
     with store_file.wake.enter(ANY) as waits:
         store_file.committer.submit(append)
         assert waits.wait(0)
@@ -145,7 +145,7 @@ def test_a_call_wakes_nobody_with_another_subject(store_file, append):
 
 
 @pytest.mark.slow
-def test_one_who_was_killed_is_passed_over_after_a_second(store_file, append, start_child):
+def test_a_killed_waiter_is_skipped_after_a_second(store_file, append, start_child):
     first, second = line_up(start_child, 2)
     first.kill()
     first.wait()
@@ -155,7 +155,7 @@ def test_one_who_was_killed_is_passed_over_after_a_second(store_file, append, st
 
 
 @pytest.mark.slow
-def test_a_call_to_one_who_was_killed_goes_to_the_next(store_file, append, start_child):
+def test_a_wake_up_of_a_killed_waiter_goes_to_the_next(store_file, append, start_child):
     first, second = line_up(start_child, 2)
     first.kill()
     first.wait()
@@ -165,7 +165,7 @@ def test_a_call_to_one_who_was_killed_goes_to_the_next(store_file, append, start
     assert time.monotonic() - before < 10
 
 
-def test_a_call_to_one_who_leaves_is_passed_on(store_file):
+def test_a_waiter_that_leaves_forwards_its_wake_up(store_file):
     wake = store_file.wake
     with wake.enter(0, TURN) as first, wake.enter(0, b"other") as other, wake.enter(0, TURN) as second:
         assert first.is_first()
@@ -177,7 +177,7 @@ def test_a_call_to_one_who_leaves_is_passed_on(store_file):
         assert not other.wait(0)
 
 
-def test_what_a_call_raises_reaches_nobody(store_file, append):
+def test_an_exception_of_a_call_is_ignored(store_file, append):
     def fail(_wake):
         raise RuntimeError
 
@@ -226,7 +226,7 @@ def test_with_an_interval_calls_come_at_once_and_notifications_when_it_is_flushe
     assert not store_file.wake.slot_file.unreached
 
 
-def test_closing_tells_of_what_was_not_flushed(open_store_file, append):
+def test_closing_reports_unflushed_commits(open_store_file, append):
     store_file = open_store_file(durability="interval", interval_ms=60_000)
     store_file.committer.submit(append)
     with store_file.wake.enter(2) as waits:

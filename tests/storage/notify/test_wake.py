@@ -166,12 +166,12 @@ def test_a_file_whose_making_was_cut_is_made_whole(store_file):
     assert wake_path(store_file.path).stat().st_size == WAKE_FILE_SIZE_BYTES
 
 
-def test_nobody_makes_a_word_who_only_commits(store_file, append):
+def test_a_committing_process_creates_no_wake_up_file(store_file, append):
     store_file.committer.submit(append)
     assert not wake_path(store_file.path).exists()
 
 
-def test_a_word_made_later_is_found_by_one_who_commits(store_file, start_child, monkeypatch):
+def test_a_committing_process_finds_a_wake_up_file_created_later(store_file, start_child, monkeypatch):
     child = start_child(
         """
         store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)

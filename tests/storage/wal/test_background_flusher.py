@@ -116,7 +116,7 @@ def test_a_commit_of_many_threads_of_an_idle_store_needs_no_checkpoint_either(st
     assert thread.state["x"] == "t"
 
 
-def test_what_another_process_has_written_meanwhile_is_in_a_durable_snapshot_first(store, store_file, thread, path):
+def test_writes_of_another_process_become_durable_first(store, store_file, thread, path):
     rest(store_file)
     epoch = store_file.wal.shared_state.epoch
     forks.run([sys.executable, "-c", COMMIT, path], check=True)
@@ -126,7 +126,7 @@ def test_what_another_process_has_written_meanwhile_is_in_a_durable_snapshot_fir
     assert (thread.state["x"], store.thread("other").state["y"]) == ("after another", 1)
 
 
-def test_a_transaction_of_lmdb_s_meanwhile_is_seen_whoever_made_it(store_file, thread):
+def test_any_intermediate_transaction_of_lmdb_is_noticed(store_file, thread):
     rest(store_file)
     epoch = store_file.wal.shared_state.epoch
     store_file.wal.shared_state.durable_number -= 1
@@ -135,7 +135,7 @@ def test_a_transaction_of_lmdb_s_meanwhile_is_seen_whoever_made_it(store_file, t
     assert len(store_file.checkpointer.pins) == 1
 
 
-def test_who_rests_twice_may_still_take_the_pin_again(store_file, thread):
+def test_a_process_that_was_idle_twice_may_still_pin_again(store_file, thread):
     rest(store_file)
     with store_file.lmdb_file.write_lock, store_file.lmdb_file.locks.writing(0.0):
         store_file.checkpointer.checkpoint_when_idle()
@@ -158,7 +158,7 @@ def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
 
 
 @pytest.mark.slow
-def test_who_commits_again_and_again_does_not_rest(store_file, thread, monkeypatch):
+def test_a_store_with_continuous_commits_is_never_idle(store_file, thread, monkeypatch):
     """A machine that is busy may keep this thread from its next commit for so long that the store is idle."""
     monkeypatch.setattr(background_flusher, "IDLE_S", 0.2)
     rests, idle = [], 0
@@ -205,7 +205,7 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
 @pytest.mark.parametrize(
     "point", ["checkpoint.before_sync", "checkpoint.after_sync", "checkpoint.after_slot", "checkpoint.after_pin"]
 )
-def test_who_is_killed_as_an_epoch_ends_in_a_pause_loses_nothing(path, point):
+def test_a_kill_at_the_end_of_an_epoch_in_a_pause_loses_nothing(path, point):
     command = [sys.executable, "-c", PAUSING, str(path)]
     fault = {**os.environ, "STATELOG_FAULT": f"{point}:3:kill"}
     child = forks.run(command, env=fault, capture_output=True, text=True, timeout=600, check=False)

@@ -61,7 +61,7 @@ def test_one_file_is_left_by_a_clean_close(open_store_file, append, path):
     assert dirty_flag_of(path) is None
 
 
-def test_who_only_reads_makes_no_journal(open_store_file, path):
+def test_a_reader_creates_no_journal(open_store_file, path):
     store_file = open_store_file()
     with store_file.read():
         pass
@@ -295,7 +295,7 @@ def test_a_commit_may_leave_its_flush_to_the_next_one(open_store_file, append, f
     assert flushes() == before + 1
 
 
-def test_what_no_commit_flushes_is_flushed_by_and_by(open_store_file, append, monkeypatch):
+def test_commits_that_no_other_flushes_are_flushed_in_time(open_store_file, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
     store_file = open_store_file(interval_ms=10)
     store_file.committer.submit(append)  # the background flusher has begun, and looks once an hour
@@ -357,7 +357,7 @@ COMMITS = 2000
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("durability", "size_bytes_max"), [("commit", 32 << 20), ("interval", 48 << 20)])
-def test_who_has_committed_and_thinks_holds_no_pages(path, durability, size_bytes_max):
+def test_a_process_that_pauses_after_a_commit_pins_no_pages(path, durability, size_bytes_max):
     """It gives its pin back as the others go on, and commits as before when it is done."""
     command = [sys.executable, "-c", IDLE, path, durability]
     with (

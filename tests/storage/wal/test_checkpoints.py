@@ -88,7 +88,7 @@ say("closed")
 
 
 @pytest.mark.parametrize("point", ["checkpoint.before_slot_flush", "checkpoint.after_slot"])
-def test_the_data_file_does_not_tell_of_what_others_append_during_a_flush(store_file, append, path, point):
+def test_the_extent_in_the_data_file_omits_appends_during_a_flush(store_file, append, path, point):
     """Else a power cut would leave a journal that seems to have been cut off."""
     store_file.committer.submit(append)
     size_bytes = journal_path(path).stat().st_size
@@ -119,7 +119,7 @@ def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(store_fil
 
 
 @pytest.mark.slow
-def test_whoever_waits_for_a_flush_that_was_stopped_flushes(store_file, append, start_child, check_whole, monkeypatch):
+def test_a_waiter_for_a_stopped_flush_flushes_itself(store_file, append, start_child, check_whole, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # at rest it would flush all of it
     store_file.committer.submit(append)
     child = start_child("""
@@ -246,7 +246,7 @@ def test_nobody_frees_dead_readers_while_another_process_writes(store_file, appe
     assert store_file.reader_slots.release_dead() == 0
 
 
-def test_who_only_reads_frees_no_pin_of_a_dead_process(store_file, append, run_child, monkeypatch):
+def test_a_reader_frees_no_pin_of_a_dead_process(store_file, append, run_child, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
     store_file.committer.submit(append)
     store_file.writer.checkpoint()
@@ -327,7 +327,7 @@ def test_after_a_dead_writer_checkpoints_are_made_until_one_has_begun(store_file
         assert not store_file.lmdb_file.locks.writer.needs_repair
 
 
-def test_who_goes_on_in_a_session_of_dead_processes_flushes_its_slots_first(store_file, start_child, run_child):
+def test_a_process_that_continues_a_dead_session_flushes_its_slots_first(store_file, start_child, run_child):
     """The newest may be in nothing but the page cache, and the next one is written over the one before it."""
     store_file.close()
     reader = start_child(

@@ -136,7 +136,7 @@ def test_a_file_that_ends_within_a_group_ends_before_it(descriptor):
 
 
 @given(st.binary(max_size=400))
-def test_any_bytes_are_no_more_than_no_group(tmp_path_factory, data):
+def test_arbitrary_bytes_are_at_most_no_group(tmp_path_factory, data):
     number = os.open(tmp_path_factory.mktemp("j") / "journal", os.O_RDWR | os.O_CREAT)
     try:
         os.pwrite(number, data, RECORDS_AT)

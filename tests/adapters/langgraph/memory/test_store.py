@@ -80,7 +80,7 @@ def test_searches_over_many_namespaces_come_in_order(memory, spaces, each):
     assert len(memory.list_namespaces(prefix=("users",), limit=1000)) == spaces
 
 
-def test_reads_of_a_batch_see_what_was_there_before_it(memory):
+def test_reads_of_a_batch_see_the_state_before_it(memory):
     memory.put(USERS, "a", {"n": 1})
     got, _put, _deleted, found, namespaces, _last = memory.batch(
         [
@@ -220,7 +220,7 @@ def test_a_filter_with_an_empty_step_is_refused(memory, condition):
         memory.search(USERS, filter=condition)
 
 
-def test_what_is_no_operation_is_refused(memory):
+def test_invalid_operations_are_refused(memory):
     with pytest.raises(ValueError, match="Unknown operation type"):
         memory.batch(["get"])
 
@@ -314,7 +314,7 @@ def test_statelog_shows_the_items(memory, path):
 # --- opening and closing --------------------------------------------------------------------
 
 
-def test_one_file_holds_it_for_whoever_opens_it_next(path):
+def test_one_file_has_everything_for_the_next_opening(path):
     async def read():
         async with StatelogStore.open(path) as memory:
             return await memory.aget(USERS, "a"), await memory.alist_namespaces()

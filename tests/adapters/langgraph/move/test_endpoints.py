@@ -71,7 +71,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("statements", OTHERS.values(), ids=OTHERS)
-def test_tables_of_others_are_no_checkpoints(tmp_path, path, statements):
+def test_tables_of_others_are_not_checkpoints(tmp_path, path, statements):
     database = tmp_path / "others.db"
     execute(database, *statements)
     before = database.read_bytes()

@@ -176,7 +176,7 @@ def test_a_value_whose_time_was_over_is_named(tmp_path, monkeypatch, path):
     assert "'messages' is missing" in left.error.message
 
 
-def test_what_is_not_there_is_said(tmp_path, monkeypatch):
+def test_missing_sources_are_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     pytest.importorskip("langgraph_checkpoint_lmdb")
     with pytest.raises(StoreNotFoundError), foreign.opened_foreign(f"lmdb:{tmp_path / 'none'}"):

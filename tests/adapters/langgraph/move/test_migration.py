@@ -182,7 +182,7 @@ def test_the_source_is_only_read(database, path):
     assert database.read_bytes() == before
 
 
-def test_graphs_go_on_from_what_was_imported(database, path):
+def test_graphs_continue_from_imported_checkpoints(database, path):
     assert import_into(path, database).returncode == 0
     with saver_of(path) as saver:
         done = asking_graph(saver).invoke(Command(resume="that"), config("asking"))
@@ -211,7 +211,7 @@ def test_an_import_done_twice_adds_nothing(database, expected, path):
         assert tuples(saver) == expected
 
 
-def test_an_import_leaves_what_was_done_in_the_target_since(database, path):
+def test_an_import_keeps_later_changes_of_the_target(database, path):
     import_into(path, database)
     with saver_of(path) as saver:
         chat_graph(saver).invoke({"messages": [HumanMessage("more")]}, config("chat"))
@@ -233,7 +233,7 @@ def test_a_killed_import_goes_on_where_it_was(database, expected, path, commits)
         assert tuples(saver) == expected
 
 
-def test_an_export_gives_back_what_was_imported(database, expected, path, tmp_path):
+def test_an_export_equals_the_imported_data(database, expected, path, tmp_path):
     import_into(path, database)
     back = tmp_path / "back.db"
     answer = run("export-langgraph", path, f"sqlite:{back}")
@@ -265,7 +265,7 @@ def test_a_pruned_thread_of_deltas_keeps_its_state_on_the_way_back(path, tmp_pat
         assert delta_graph(saver).get_state(config("delta")).values == {"items": list(range(9))}
 
 
-def test_what_was_pruned_and_is_kept_out_of_sight_stays_so(path, tmp_path):
+def test_pruned_checkpoints_that_are_still_needed_stay_hidden(path, tmp_path):
     source = tmp_path / "source.db"
     with SqliteSaver.from_conn_string(str(source)) as saver:
         for _turn in range(4):
@@ -357,7 +357,7 @@ def test_a_thread_deleted_in_the_store_does_not_come_back(database, path):
         (b"", 6, "holds no checkpoints of LangGraph"),
     ],
 )
-def test_what_is_no_database_of_checkpoints_is_named(tmp_path, path, content, code, says):
+def test_a_file_that_is_not_a_database_of_checkpoints_is_named(tmp_path, path, content, code, says):
     database = tmp_path / "some.db"
     if content is not None:
         database.write_bytes(content)
@@ -447,7 +447,7 @@ class Forgetful(InMemorySaver):
 
 
 @pytest.mark.parametrize("field", ["metadata", "channel_values", "checkpoint", "pending_writes"])
-def test_what_the_target_lost_is_found(field):
+def test_losses_of_the_target_are_found(field):
     source = InMemorySaver()
     fill(source)
     report = migrate(Endpoint("source", source), Endpoint("target", Forgetful(field)))

@@ -77,7 +77,7 @@ def saver(tmp_path):
         ("cache_size_bytes", lambda saver: StatelogSaver(saver.store, cache_size_bytes=True)),
     ],
 )
-def test_what_cannot_be_is_refused_by_name_and_changes_nothing(saver, argument, call):
+def test_invalid_arguments_are_refused_by_name_without_effect(saver, argument, call):
     before = len(list(saver.list(None)))
     with pytest.raises(UsageError) as caught:
         call(saver)

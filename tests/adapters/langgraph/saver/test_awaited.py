@@ -76,7 +76,7 @@ def test_many_reads_and_writes_wait_for_each_other_in_no_circle(saver):
     assert all(count >= number for number, count in enumerate(asyncio.run(main()), 1))
 
 
-def test_a_read_does_not_raise_what_a_write_raised(saver):
+def test_a_read_does_not_raise_the_error_of_a_write(saver):
     async def main():
         at = await saver.aput(config_of("t"), empty_checkpoint(), {}, {})
         writing = asyncio.create_task(saver.aput_writes(at, 5, "task"))

@@ -80,7 +80,7 @@ tasks = st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3), writes), mi
 
 
 @given(tasks, tasks)
-def test_what_is_bundled_comes_back(some, more):
+def test_bundled_values_are_restored(some, more):
     held, new = [
         encode_bundles([encoded(*found, task=task, path=path) for task, path, found in each]) for each in (some, more)
     ]
@@ -90,7 +90,7 @@ def test_what_is_bundled_comes_back(some, more):
 
 
 @given(writes, st.text(max_size=3), st.text(max_size=3))
-def test_what_is_stored_by_itself_comes_back(found, task, path):
+def test_values_stored_separately_are_restored(found, task, path):
     item = encode_alone(encoded(*found, task=task, path=path))
     assert decode(item) == expected((task, path, found))
     assert decode_bundles(read_bundle(item))[1]

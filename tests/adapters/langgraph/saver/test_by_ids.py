@@ -142,14 +142,14 @@ def test_an_id_that_begins_as_the_name_of_a_namespace_is_not_passed_over(saver):
 
 
 @pytest.mark.parametrize("before", ["\ud800", "1eff0002" + "x" * 1000, "späte"])
-def test_any_text_may_be_what_comes_after(saver, before):
+def test_any_text_may_be_a_cursor(saver, before):
     fork(saver, 20)
     listed = [each.checkpoint["id"] for each in saver.list(config("t", ""), before=config("t", "", before))]
     assert listed == sorted((each for each in listed if each < before), reverse=True)
     assert len(listed) == (4 if before.startswith("1eff0002") else 21)
 
 
-def test_pages_go_on_below_what_was_given_out_whatever_is_put_meanwhile(saver):
+def test_pages_continue_below_the_last_one_despite_concurrent_puts(saver):
     fork(saver, 100)
     listed = saver.list(config("t", ""))
     found = [next(listed) for _ in range(3)]

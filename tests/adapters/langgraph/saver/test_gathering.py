@@ -46,7 +46,7 @@ def start(gatherer, commits, writes, failed):
 
 
 @pytest.mark.parametrize("bad", [False, True])
-def test_who_waits_goes_together(bad):
+def test_waiting_writes_are_committed_together(bad):
     gatherer, commits, failed = Gatherer(), Commits(), []
     threads = [start(gatherer, commits, [0], failed)]
     assert commits.began.wait(10)
@@ -185,7 +185,7 @@ def test_what_is_taken_is_committed_with_who_takes_it(monkeypatch):
     assert not gatherer._lines
 
 
-def test_what_was_taken_in_vain_is_committed_alone(monkeypatch):
+def test_a_write_that_waited_for_a_refused_commit_is_committed_alone(monkeypatch):
     monkeypatch.setattr(gathering, "_PATIENCE_S", 10)
     gatherer, commits = Gatherer(), Commits(is_slow=False)
     thread = start_followed(gatherer, commits, 1)
@@ -197,7 +197,7 @@ def test_what_was_taken_in_vain_is_committed_alone(monkeypatch):
     assert not gatherer._lines
 
 
-def test_who_waits_in_vain_has_the_next_ones_not_wait(monkeypatch):
+def test_after_a_wait_in_vain_the_next_commits_do_not_wait(monkeypatch):
     waits = []
     monkeypatch.setattr(gathering, "_PATIENCE_S", 0)
     gatherer, commits = Gatherer(), Commits(is_slow=False)
@@ -210,7 +210,7 @@ def test_who_waits_in_vain_has_the_next_ones_not_wait(monkeypatch):
     assert commits.made == [[number] for number in range(40)]
 
 
-def test_an_interrupt_at_any_line_of_who_takes_loses_nothing(monkeypatch):
+def test_an_interrupt_at_any_line_of_a_takeover_loses_nothing(monkeypatch):
     for count in range(1, 1000):
         monkeypatch.setattr(gathering, "_PATIENCE_S", 10)  # again: the thread is to be met while it waits
         gatherer, commits, took = Gatherer(), Commits(is_slow=False), []

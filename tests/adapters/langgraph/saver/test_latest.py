@@ -75,7 +75,7 @@ def anew(saver, *, thread="t", namespace=""):
     return StatelogSaver(saver.store).get_tuple(config(thread, namespace))
 
 
-def test_what_was_put_last_is_latest(saver, begun):
+def test_the_last_put_checkpoint_is_the_latest(saver, begun):
     for _ in range(20):
         begun.step()
         found = ask(saver)
@@ -101,7 +101,7 @@ def test_pending_writes_that_came_before_it_are_shown(saver, begun):
     assert found.pending_writes == [("early", "n", "early")]
 
 
-def test_what_another_wrote_before_it_was_looked_for_is_shown(saver, begun):
+def test_writes_of_another_saver_before_the_checkpoint_are_shown(saver, begun):
     later = f"1ef{begun.number + 2:05x}-0000-6000-8000-000000000000"
     StatelogSaver(saver.store).put_writes(config("t", "", later), [("n", "early")], "early")
     assert ask(saver) == anew(saver)
@@ -112,7 +112,7 @@ def test_what_another_wrote_before_it_was_looked_for_is_shown(saver, begun):
     assert found.pending_writes == [("early", "n", "early")]
 
 
-def test_who_writes_to_what_is_not_remembered_is_not_lost_in_the_crowd(saver, begun):
+def test_early_writes_are_not_lost_among_many_others(saver, begun):
     for number in range(300):
         saver.put_writes(config(f"t{number}", "", IDS[0]), [("n", number)], "early")
     later = f"1ef{begun.number + 1:05x}-0000-6000-8000-000000000000"
@@ -124,7 +124,7 @@ def test_who_writes_to_what_is_not_remembered_is_not_lost_in_the_crowd(saver, be
 
 
 @pytest.mark.parametrize("ids", [(1, 2, 3), (1, 2, 5), (1, 3, 2)])
-def test_what_was_written_to_a_removed_checkpoint_is_shown_when_it_is_put_again(saver, ids):
+def test_writes_to_a_removed_checkpoint_are_shown_when_it_is_put_again(saver, ids):
     first, second, third = ids
 
     def put(parent, number, run):
@@ -156,7 +156,7 @@ def test_of_many_early_writes_the_latest_is_shown(saver, begun):
         assert len(found.pending_writes) == (begun.number in numbers)
 
 
-def test_what_is_given_out_is_the_callers(saver, begun):
+def test_returned_values_belong_to_the_caller(saver, begun):
     first = ask(saver)
     first.checkpoint["channel_values"]["list"].append("mine")
     first.checkpoint["channel_versions"].clear()
@@ -286,7 +286,7 @@ def in_another_store(saver, _begun):
 
 
 @pytest.mark.parametrize("change", [of_another_thread, in_another_process, in_another_store])
-def test_what_is_committed_to_other_threads_leaves_it(saver, begun, change):
+def test_commits_to_other_threads_do_not_change_it(saver, begun, change):
     for _ in range(3):
         change(saver, begun)
         assert ask(saver) == anew(saver)
@@ -423,7 +423,7 @@ with StatelogSaver.open(sys.argv[1]) as saver:
 """
 
 
-def test_what_interrupts_a_put_may_put_or_is_refused(tmp_path):
+def test_a_put_by_an_interrupting_handler_succeeds_or_is_refused(tmp_path):
     subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path / "s")], check=True, timeout=300)
 
 
@@ -447,7 +447,7 @@ class Interrupted(OrderedDict):
             call()
 
 
-def test_what_a_saver_remembers_may_be_changed_in_the_middle_of_a_change(saver, begun):
+def test_the_cache_of_a_saver_may_change_during_a_change(saver, begun):
     bases, frozen = saver._bases, saver._frozen
     (of, ((id, base), *_)), *_ = bases._lately.items()
     known = still(freeze(["a"]), ["a"])

@@ -113,7 +113,7 @@ def test_nothing_is_decoded_before_it_is_looked_at(saver):
     assert loaded
 
 
-def test_what_is_listed_together_shares_nothing_that_can_be_changed(saver):
+def test_items_of_one_list_share_nothing_mutable(saver):
     found = list(saver.list(config("t")))
     for each in found:
         for value in each.checkpoint["channel_values"]["x"]:
@@ -165,7 +165,7 @@ made: list = []
 
 
 @pytest.mark.parametrize("value", [Counted(), Initialised(), {1}, object(), [Counted()], {"a": {"b": object()}}])
-def test_what_does_more_when_it_is_made_is_not_copied(value):
+def test_objects_with_side_effects_in_their_constructors_are_not_copied(value):
     assert Making(100).maker(value) is None
 
 

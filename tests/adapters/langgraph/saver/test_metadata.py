@@ -36,14 +36,14 @@ metadatas = st.dictionaries(
 
 
 @given(metadatas, parts, parts)
-def test_it_is_what_langgraph_makes(metadata, configurable, given_metadata):
+def test_it_equals_that_of_langgraph(metadata, configurable, given_metadata):
     config = {"configurable": configurable, "metadata": given_metadata}
     expected = get_checkpoint_metadata(config, metadata)
     found = metadata_of(config, metadata)
     assert (found, [*map(type, found.values())]) == (expected, [*map(type, expected.values())])
 
 
-def test_a_key_that_is_no_text_raises_as_there():
+def test_a_key_that_is_not_a_text_raises_the_same_error():
     for part in ({1: "x"}, {"thread_id": "t", None: 1}):
         with pytest.raises(AttributeError):
             get_checkpoint_metadata({"configurable": part}, {})
@@ -51,7 +51,7 @@ def test_a_key_that_is_no_text_raises_as_there():
             metadata_of({"configurable": part}, {})
 
 
-def test_what_langgraph_adds_nothing_to_is_not_copied():
+def test_values_to_which_langgraph_adds_nothing_are_not_copied():
     metadata = {"source": "loop", "step": 1, "parents": {}}
     config = {
         "configurable": {"thread_id": "t", "checkpoint_ns": "", "__pregel_runtime": object()},

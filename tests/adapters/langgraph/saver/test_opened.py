@@ -96,7 +96,7 @@ def test_the_names_of_other_savers_open_a_file(tmp_path, kind):
 
 
 @pytest.mark.parametrize("given", [":memory:", "postgresql://ann@host/db", "redis://host:6379/0"])
-def test_what_is_not_the_path_of_a_file_is_refused(tmp_path, monkeypatch, given):
+def test_names_that_are_not_paths_of_files_are_refused(tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="takes the path of a file") as caught:
         StatelogSaver.from_conn_string(given)

@@ -138,7 +138,7 @@ def _nodes(saver):
     return sum(record.size_bytes for record in saver.store.log())
 
 
-def test_a_trimmed_conversation_shares_what_is_left(saver):
+def test_a_trimmed_conversation_shares_its_remaining_messages(saver):
     messages = [HumanMessage(f"{number} " + "m" * 3000, id=str(number)) for number in range(60)]
     other = StatelogSaver(saver.store)  # remembers nothing
     place = put(saver, config("t"), {"messages": messages})
@@ -339,7 +339,7 @@ def test_with_conflict_raise_a_thread_goes_on_where_checkpoints_were_removed(sav
         put(strict, config("t"), {"x": 5})
 
 
-def test_a_run_id_of_another_type_is_no_run(saver):
+def test_a_run_id_of_another_type_names_no_run(saver):
     first = put(saver, config("t"), {"x": 1}, {"run_id": ["r"]})
     put(saver, first, {"x": 2}, {"run_id": "r"})
     saver.delete_for_runs(["r"])
@@ -401,7 +401,7 @@ def test_a_closed_saver_says_so(tmp_path):
 # --- removing -----------------------------------------------------------------------------------
 
 
-def test_what_is_pruned_leaves_the_file(tmp_path):
+def test_pruned_versions_leave_the_file(tmp_path):
     with StatelogSaver.open(tmp_path / "s") as saver:
         texts = [f"text {number} {uuid4()}" for number in range(8)]
         place = config("t")
@@ -550,7 +550,7 @@ def test_prune_after_retention_leaves_no_parent_that_is_gone_and_writes_nothing_
     assert saver.store.last_lsn == lsn
 
 
-def test_prune_keeps_a_parent_that_stays_and_what_goes_takes_its_mark_with_it(saver):
+def test_prune_keeps_a_needed_parent_and_removes_the_marks_of_removed_ones(saver):
     put_line(saver, 3)
     saver.prune(["t"])
     state = saver.store.thread("t", branch="writes").state
@@ -600,7 +600,7 @@ def test_a_keepset_reaches_back_to_where_each_channel_was_stored_last(saver, sna
         assert writes == ([*range(begin + 1, 5)] if channel in snapshots else [])
 
 
-def test_a_keepset_of_what_is_not_there_is_empty(saver):
+def test_a_keepset_of_missing_nodes_is_empty(saver):
     assert saver.get_delta_channel_keepset(config=config("none"), channels=["a"]) == set()
     assert saver.get_delta_channel_keepset(config=config("none", "", "x"), channels=[]) == set()
     with pytest.raises(UsageError, match="channels"):

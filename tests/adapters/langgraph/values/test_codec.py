@@ -259,7 +259,7 @@ CHANGES = [
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("padding", [0, 40])
-def test_what_is_changed_in_place_is_stored(saver, change, padding):
+def test_changes_in_place_are_stored(saver, change, padding):
     held = [*items(), *[{"filler": f"{number} {'x' * 60}"} for number in range(padding)]]
     lines = (Line(InMemorySaver()), Line(saver))
     for line in lines:
@@ -281,7 +281,7 @@ def is_still(was, value):
     return common_ends(freeze([was]), [value])[0] == 1
 
 
-def test_what_freezes_to_the_same_is_serialised_to_the_same():
+def test_values_with_equal_frozen_forms_have_equal_serialisations():
     pairs = [(1, True), (1, 1.0), (0.0, -0.0), ("a", b"a"), ([], ()), ([], {}), (None, []), ({"a": 1}, {"a": True})]
     pairs += [({"a": 1, "b": 2}, {"b": 2, "a": 1}), ({1: 1}, {True: 1}), (["a"], ["a", None]), ([[]], [None])]
     pairs += [(Point(x=1), Point(x=1, extra={"a": 1})), (AIMessage("a"), HumanMessage("a"))]
@@ -294,12 +294,12 @@ def test_what_freezes_to_the_same_is_serialised_to_the_same():
 
 
 @pytest.mark.parametrize("value", [Rounded(x=1.0), Doubled(x=1), Plain(1), Old(x=1), Colour.RED, {1}, object()])
-def test_what_could_be_serialised_otherwise_proves_nothing(value):
+def test_values_with_several_serialisations_prove_nothing(value):
     assert not is_still(value, value)
     assert not is_still({"in": [value]}, {"in": [value]})
 
 
-def test_a_subclass_of_a_text_is_no_text():
+def test_a_subclass_of_str_is_not_a_text():
     class Text(str):
         __slots__ = ()
 
@@ -325,7 +325,7 @@ class Cipher:
         return bytes(byte ^ ciphertext[0] for byte in ciphertext[1:])
 
 
-def test_what_is_encrypted_stays_so(tmp_path):
+def test_encrypted_values_stay_encrypted(tmp_path):
     secret = "a secret that is long enough to be looked for"
     serde = EncryptedSerializer(Cipher())
     with StatelogSaver.open(tmp_path / "s", serde=serde) as saver:
@@ -366,14 +366,14 @@ def test_a_refused_value_leaves_nothing(saver):
     assert saver.store.last_lsn == before
 
 
-def test_pydantic_is_what_unchanged_was_written_for():
+def test_pydantic_has_the_major_version_that_is_supported():
     assert pydantic.VERSION.startswith("2.")
 
 
 @pytest.mark.parametrize("serde", [JsonPlusSerializer(), UntouchedSerializer()], ids=lambda serde: type(serde).__name__)
 @pytest.mark.parametrize("count", [0, 1, 3, 20, 900])
 @pytest.mark.parametrize("item", [1, "x" * 90, HumanMessage("m" * 50, id="1")], ids=lambda item: type(item).__name__)
-def test_what_a_delta_channel_is_stored_as_comes_back(serde, count, item):
+def test_the_stored_form_of_a_delta_channel_is_restored(serde, count, item):
     codec, data = Codec(serde), JsonPlusSerializer().dumps_typed(_DeltaSnapshot([item] * count))[1]
     value = serde.loads_typed(("msgpack", data))
     encoded = codec.encode(value, "value")

@@ -128,7 +128,7 @@ def test_keys_count_and_their_order() -> None:
     assert not is_still({"a": 1}, {Text("a"): 1})
 
 
-def test_what_is_no_text_is_not_told_to_be_one() -> None:
+def test_values_that_are_not_texts_are_not_called_texts() -> None:
     assert not is_still({"a": "x"}, {"a": Text("x")})
     assert not is_still(Text("x"), Text("x"))
 
@@ -146,7 +146,7 @@ def test_extra_fields_count() -> None:
     assert is_still(AIMessage("x", unknown=1), AIMessage("x", unknown=1))
 
 
-def test_what_changes_in_place_is_seen() -> None:
+def test_changes_in_place_are_seen() -> None:
     message = ToolMessage("x", tool_call_id="1")
     known = freeze([message])
     assert common_ends(known, [message]) == (1, 0)
@@ -157,7 +157,7 @@ def test_what_changes_in_place_is_seen() -> None:
     assert common_ends(known, [message]) == (0, 0)
 
 
-def test_of_what_changes_while_it_is_serialised_nothing_is_known() -> None:
+def test_nothing_is_remembered_of_a_value_that_changes_during_serialising() -> None:
     messages = [AIMessage("a"), AIMessage("b"), AIMessage("c")]
     was = freeze(messages)
     assert still(was, messages) is was

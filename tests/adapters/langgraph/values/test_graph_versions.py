@@ -39,7 +39,7 @@ kept = st.fixed_dictionaries(
 
 
 @given(kept)
-def test_what_is_kept_comes_back_in_its_order(value):
+def test_kept_items_are_returned_in_order(value):
     encoded = versions.encode(value)
     assert encoded is not None
     decoded = versions.decode(*encoded)
@@ -49,7 +49,7 @@ def test_what_is_kept_comes_back_in_its_order(value):
 
 
 @given(kept, st.sampled_from(KEYS), st.data())
-def test_what_is_otherwise_comes_back_or_is_left(value, key, data):
+def test_other_values_are_restored_or_left_unchanged(value, key, data):
     other = data.draw(
         st.none()
         | st.booleans()
