@@ -56,10 +56,11 @@ class Moment:
 
     def true(self, key: str) -> tuple[Stored, int] | None:
         """Return the true fact of a key, and when it ends."""
-        if key not in self._true:
-            facts = known_at(self._facts.get(key, ()), self._known_us)
-            self._true[key] = true_at(facts, self._at_us)
-        return self._true[key]
+        if key in self._true:
+            return self._true[key]
+        facts = known_at(self._facts.get(key, ()), self._known_us)
+        found = self._true[key] = true_at(facts, self._at_us)
+        return found
 
     def all(self, keys: Iterable[str]) -> Iterator[tuple[str, Stored, int]]:
         """Yield those of some keys that have a true fact, with the fact and when it ends, sorted."""

@@ -61,6 +61,7 @@ _MERGED_SEGMENTS: Final = 12
 _SECOND_US: Final = 1_000_000
 _TIMEOUT_S: Final = 30.0
 _PAGE_ROWS: Final = 256
+_COUNTS_MAX: Final = 4096
 _LAST: Final = "\U0010ffff"
 """A character behind all others, for the end of a range of texts."""
 _COLUMNS: Final = "rank, docs.source, docs.version, docs.item, docs.hash, docs.time_s FROM texts"
@@ -124,6 +125,8 @@ class Index:
         self._lock = RLock()
         self.notes: list[str] = []
         self._connection: sqlite3.Connection | None = None
+        self._counts: dict[tuple[str, int], int] = {}
+        """Results of `count`, until something is committed."""
         self._followed: int | None = None
         """The store's last commit that the index has taken in."""
         self._configuration: Configuration | None = None
@@ -322,6 +325,7 @@ class Index:
             raise _StaleError(_REASONS["file"])
         if self._known[0] == self._followed:  # `configuration` has read the number of the last commit.
             return
+        self._counts.clear()
         with self._engine.read() as view:
             commit_id, end = view.snapshot_id(), view.transaction.last_lsn()
         while (cursor := _meta(connection, "cursor")) < end:
@@ -437,24 +441,26 @@ class Index:
     def count(self, expression: str, *, at_most: int) -> int:
         """Return the number of rows that fit an expression, counted up to `at_most`."""
         assert self._connection is not None
-        query = "SELECT count(*) FROM (SELECT 1 FROM texts WHERE texts MATCH ? LIMIT ?)"
-        count: int = self._connection.execute(query, (expression, at_most)).fetchone()[0]
+        count = self._counts.get((expression, at_most))
+        if count is None:
+            if len(self._counts) >= _COUNTS_MAX:
+                self._counts.clear()
+            query = "SELECT count(*) FROM (SELECT 1 FROM texts WHERE texts MATCH ? LIMIT ?)"
+            count = int(self._connection.execute(query, (expression, at_most)).fetchone()[0])
+            self._counts[expression, at_most] = count
         return count
 
     def items_below(self, expression: str, prefix: str, limit: int) -> list[tuple[str, int]]:
         """Return the key and the hash of texts of entries whose keys begin with a prefix, the best first."""
-        connection = self._connection
-        assert connection is not None
+        assert self._connection is not None
         first = json.dumps([prefix], ensure_ascii=False).removesuffix('"]')
         query = """
-            SELECT docs.source, docs.hash FROM texts
+            SELECT sources.path, docs.hash FROM texts
             CROSS JOIN docs ON docs.id = texts.rowid CROSS JOIN sources ON sources.id = docs.source
             WHERE texts MATCH ? AND sources.kind = ? AND sources.path >= ? AND sources.path < ? ORDER BY rank LIMIT ?
         """
-        rows = connection.execute(query, (expression, ENTRY, first, first + _LAST, limit)).fetchall()
-        known = self._source_rows
-        sources = [known.get(number) or self._read_source(connection, number) for number, _hash in rows]
-        return [(str(source.path[0]), hash) for source, (_number, hash) in zip(sources, rows, strict=True)]
+        rows = self._connection.execute(query, (expression, ENTRY, first, first + _LAST, limit))
+        return [(_key_in(path), hash) for path, hash in rows]
 
     def _all_sources(self, connection: sqlite3.Connection) -> Iterator[tuple[int, Source]]:
         query = "SELECT id, kind, thread, branch, path FROM sources WHERE id > ? ORDER BY id"
@@ -467,6 +473,12 @@ class Index:
         query = "SELECT kind, thread, branch, path FROM sources WHERE id = ?"
         source = self._source_rows[number] = _source(*connection.execute(query, (number,)).fetchone())
         return source
+
+
+def _key_in(path: str) -> str:
+    """Return the first name of a path, which is stored as a list in JSON."""
+    key: str = json.loads(path)[0] if "\\" in path else path[2 : path.index('"', 2)]
+    return key
 
 
 def _source(kind: int, thread: int, branch: int, path: str) -> Source:

@@ -90,6 +90,12 @@ def scribble(index):
             file.write(b"\xa5" * 100)
 
 
+def fill_with_zeros(index):
+    size = index.stat().st_size
+    with index.open("r+b") as file:
+        file.write(bytes(size))
+
+
 def drop_table(index):
     connection = sqlite3.connect(index)
     connection.execute("DROP TABLE docs")
@@ -103,7 +109,7 @@ SILENT = (os.unlink, TO_NOTHING)
 
 
 @pytest.mark.parametrize(
-    "damage", [*SILENT, truncate_to(10), truncate_to(5000), truncate_to(-4096), scribble, drop_table]
+    "damage", [*SILENT, truncate_to(10), truncate_to(5000), truncate_to(-4096), scribble, fill_with_zeros, drop_table]
 )
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_deleted_or_damaged_index_is_made_anew(path, damage, is_open):

@@ -28,6 +28,8 @@ APPLICATION_ID = 0x73_74_6C_73
 """The number in the first page of an index, which distinguishes it from other databases."""
 
 _SQLITE = b"SQLite format 3\0"
+_START_SIZE_BYTES = 64 * 1024
+"""Image files of disks begin with zeros, too, but with fewer than these."""
 _LOCK_TIMEOUT_S = 10.0
 _POLL_S = 0.005
 
@@ -96,10 +98,13 @@ def create_index(path: Path) -> None:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise FormatError if the file with the index's name does not begin like an index. Facts: path, journal."""
+    """Raise FormatError if the file with the index's name does not begin like an index. Facts: path, journal.
+
+    A file that begins with zeros is an index, of which a power failure has left nothing.
+    """
     with index_path(path).open("rb") as file:
-        start = file.read(len(_SQLITE))
-    if not _SQLITE.startswith(start):
+        start = file.read(_START_SIZE_BYTES)
+    if any(start) and not _SQLITE.startswith(start[: len(_SQLITE)]):
         raise foreign_error(path)
 
 
