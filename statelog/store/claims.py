@@ -17,9 +17,9 @@ from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, Usage
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
 from statelog.log.times import to_datetime
+from statelog.schema.value_versions import check_replaced, label_of
 from statelog.store.arguments import check_flag, check_seconds
 from statelog.store.entries import value_of
-from statelog.store.entry_versions import check_replaced, label_of
 from statelog.store.fences import Fence
 from statelog.store.session import StoreSession
 from statelog.store.waiter_thread import Condition
@@ -132,7 +132,8 @@ class Claim(Fence):
         def work(writer: Writer, found: Found) -> Found:
             label = found.event.schema
             if target is not None:
-                check_replaced(schema, writing.find(writer, target))
+                there = writing.find(writer, target)
+                check_replaced(schema, target, None if there is None else there.event.schema)
                 label = label if value is None else None if schema is None else label_of(schema)
             return claiming.complete(writer, found, value, target, label)
 

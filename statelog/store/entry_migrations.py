@@ -11,10 +11,11 @@ from statelog.errors import StatelogError
 from statelog.format import cbor
 from statelog.log.kinds.entries import Act
 from statelog.log.times import now_us
+from statelog.schema.value_versions import stored_version, upgraded_item
 from statelog.store.arguments import check_flag
 from statelog.store.checked_views import entry_seen
 from statelog.store.diff import value_changes
-from statelog.store.entry_versions import stored_version, upgrade_of, upgraded_item
+from statelog.store.entry_versions import upgrade_of
 from statelog.store.migrations import (
     DIFFERENCES_MAX,
     STORE_ERRORS,

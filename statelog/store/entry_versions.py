@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from statelog.board import entry_writer
 from statelog.board.names import RESERVED
 from statelog.board.reading import VALUE
-from statelog.errors import MigrationError, MissingMigrationError, SchemaError, SchemaVersionError, StatelogError
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
 from statelog.log.kinds.entries import Act
-from statelog.reducers import Overwrite
-from statelog.schema import normalise_update
+from statelog.schema.value_versions import check_replaced, declared_value, label_of, stored_version, upgraded_item
 from statelog.tree.value import encode_slot, read_item
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from statelog.board.reading import Found
     from statelog.log.kinds.entries import EntryEvent
     from statelog.log.step import Redact, Write
-    from statelog.schema import Schema
     from statelog.schema.versions import Versioned
     from statelog.tree.node import Slot, Workspace
 
@@ -82,81 +79,6 @@ class EntrySchemas:
         return value if is_result else self.shown(event.key, event.schema, value)
 
 
-def label_of(schema: Versioned[Any, Any]) -> list[Any] | None:
-    """Return what a record says of the schema of its value: name and version, None for version 1."""
-    return None if schema.version == 1 else [schema.name, schema.version]
-
-
-def stored_version(schema: Versioned[Any, Any], key: str, label: list[Any] | None) -> int:
-    """Return the version of a stored value.
-
-    Raises:
-        SchemaError: the value has another schema. SchemaVersionError: it has a newer version than the declared one.
-    """
-    if label is None:
-        return 1
-    name, version = label
-    if name != schema.name:
-        message = f"the value of entry {key!r} has schema {name!r}, and this code declares schema {schema.name!r}"
-        raise SchemaError(message, key=key, stored=name, given=schema.name)
-    if version > schema.version:
-        raise newer_error(key, version, schema.version, schema.name)
-    return int(version)
-
-
-def newer_error(key: str, stored: int, declared: int, name: str | None = None) -> SchemaVersionError:
-    """Return the error for an entry of a newer version than the declared one. `name` is that of the declared schema."""
-    what = "no schema for it" if name is None else f"version {declared} of schema {name!r}"
-    message = f"the value of entry {key!r} has schema version {stored}, and this code declares {what}: upgrade the code"
-    return SchemaVersionError(message, key=key, stored=stored, declared=declared)
-
-
-def upgraded_item(schema: Versioned[Any, Any], key: str, value: Any, stored: int) -> bytes:
-    """Return the encoded value of the declared version that the steps make of a stored value.
-
-    Raises:
-        MissingMigrationError: a step is not registered. MigrationError: a step has failed, or the value before or after
-            the steps is not a value of its version.
-    """
-    facts = {"key": key, "schema": schema.name, "stored": stored, "declared": schema.version}
-    if type(value) is not dict or not all(type(name) is str for name in value):
-        message = f"schema {schema.name!r}: the value of entry {key!r} is not a dict of fields: {value!r:.80}"
-        raise MigrationError(message, **facts)
-    try:
-        made = schema.upgraded(value, stored)
-    except (MissingMigrationError, MigrationError) as error:
-        raise type(error)(f"entry {key!r}: {error.message}", **{**error.facts, "key": key}) from error.__cause__
-    try:
-        return cbor.encode(_checked(schema.schema, made), path=key)
-    except StatelogError as error:
-        message = (
-            f"schema {schema.name!r}: what the steps have made of entry {key!r} is not a value of version"
-            f" {schema.version}: {error.message}"
-        )
-        raise MigrationError(message, **{**error.facts, **facts}) from error
-
-
-def declared_value(schema: Versioned[Any, Any], value: Any) -> Any:
-    """Return a value that a caller writes, validated by the fields of the declared version.
-
-    Raises:
-        UsageError: it is neither a dict of fields nor an object of a class with fields. ChannelError: a field is not
-            declared. ValidationError: a field has a value that the schema refuses.
-    """
-    return _checked(schema.schema, schema.schema.by_channel(normalise_update(value)))
-
-
-def _checked(schema: Schema, fields: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
-    for name, value in fields.items():
-        if type(value) is Quarantined:  # Its type is hidden.
-            made[name] = value
-            continue
-        checked = schema.validate_write(name, Overwrite(value))
-        made[name] = checked.value if isinstance(checked, Overwrite) else checked
-    return made
-
-
 def versioned_write(
     schema: Versioned[Any, Any] | None, key: str, found: Found | None, kept: Kept, value: Value, *, replaces: bool
 ) -> tuple[Kept, Value]:
@@ -174,20 +96,13 @@ def versioned_write(
         SchemaVersionError: the entry has a newer version than the declared one, or no schema is declared.
         SchemaError: the entry has another schema.
     """
-    check_replaced(schema, found)
+    label = None if found is None else found.event.schema
+    check_replaced(schema, key, label)
     if schema is None:
         return kept, value
-    stored = stored_version(schema, key, None if found is None else found.event.schema)
+    stored = stored_version(schema, key, label)
     kept = kept._replace(schema=label_of(schema))
     return kept, value if replaces else entry_writer.prepare(_UpgradingWrite(schema, key, stored, value.write))
-
-
-def check_replaced(schema: Versioned[Any, Any] | None, found: Found | None) -> None:
-    """Check that a value may replace that of an entry, if there is one. Raises as `versioned_write`."""
-    if found is not None and found.event.schema is not None:
-        if schema is None:
-            raise newer_error(found.event.key, found.event.schema[1], 1)
-        stored_version(schema, found.event.key, found.event.schema)
 
 
 def upgrade_of(schema: Versioned[Any, Any], found: Found) -> tuple[Kept, Value]:

@@ -35,9 +35,11 @@ from statelog.adapters.langgraph.memory.items.namespaces import from_text, to_te
 from statelog.adapters.langgraph.memory.items.reading import Found, Reader, take, to_time
 from statelog.adapters.langgraph.memory.items.texts import find_by_text, rank_by_text
 from statelog.adapters.langgraph.memory.items.vectors import VectorIndex
+from statelog.adapters.langgraph.memory.items.versions import ItemSchemas
 from statelog.adapters.langgraph.saver.arguments import check_open
 from statelog.adapters.langgraph.values.names import STORE_THREAD_ID
 from statelog.redaction import redacting_logger
+from statelog.schema.value_versions import declared_value
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
     from langgraph.store.base import IndexConfig, Op, Result, TTLConfig
 
+    from statelog import Versioned
     from statelog.adapters.langgraph.memory.items.changes import State
     from statelog.adapters.langgraph.memory.items.vectors import Vectors
 
@@ -81,6 +84,7 @@ class StatelogStore(Holder, BaseStore):
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
         *,
+        migrations: Mapping[tuple[str, ...], Versioned[Any, Any]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Keep items in an open store, which stays the caller's to close.
@@ -89,17 +93,22 @@ class StatelogStore(Holder, BaseStore):
             store: the statelog store. Several objects, also a saver, may share it.
             index: for semantic search: `dims`, `embed`, `fields`, as LangGraph has them. Needs numpy.
             ttl: `default_ttl`, `refresh_on_read`, `sweep_interval_minutes`, as LangGraph has them.
+            migrations: the versioned schemas of items, by the namespace in and below which they apply. `*` stands for
+                any label, and the longest namespace counts. The value of such an item is a dict of the fields of the
+                schema. Older versions are returned as the declared version, and a put stores the declared version.
             clock: returns seconds since 1970 UTC.
 
         Raises:
             ModuleNotFoundError: `index` is given, and there is no numpy.
             ValueError: `index` or `ttl` make no sense.
+            statelog.UsageError: `migrations` is not a dict of versioned schemas.
         """
         super().__init__()
         self._hold(store, clock)
         check_config("ttl", "default_ttl, refresh_on_read and sweep_interval_minutes", ttl)
         self.index_config = index
         self.ttl_config = ttl
+        self._schemas = None if migrations is None else ItemSchemas(migrations)
         if ttl is not None:
             ttl_us(ttl.get("default_ttl"), "minutes")
         self._index = None if index is None else VectorIndex(index)
@@ -116,11 +125,12 @@ class StatelogStore(Holder, BaseStore):
         *,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
+        migrations: Mapping[tuple[str, ...], Versioned[Any, Any]] | None = None,
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> Self:
         """Open a store file of its own, closed with this object. Options and errors are those of `statelog.open`."""
-        return cls._open(path, options, lambda store: cls(store, index, ttl, clock=clock))
+        return cls._open(path, options, lambda store: cls(store, index, ttl, migrations=migrations, clock=clock))
 
     # --- batches --------------------------------------------------------------------
 
@@ -132,6 +142,9 @@ class StatelogStore(Holder, BaseStore):
             ValueError: an unknown operation or operator, a time to live that is none.
             statelog.UsageError: an argument of another kind, named.
             statelog.ValueTypeError, LimitError: a value that cannot be stored, named by its path. Nothing was done.
+            SchemaVersionError, MissingMigrationError, MigrationError: an item cannot be read in the declared version,
+                or an item to replace has a newer version. Facts: key, namespace, stored, declared. Nothing was done.
+            ChannelError, ValidationError: a value to put is not one of the declared schema. Nothing was done.
         """
         work = _Work(ops)
         if self._index is None:
@@ -149,7 +162,7 @@ class StatelogStore(Holder, BaseStore):
         return await self._pool.run(self._run, work, queries, vectors)
 
     def _run(self, work: _Work, queries: Mapping[Any, Any], vectors: Sequence[Vectors]) -> list[Result]:
-        changes = _prepare(work.puts(), vectors)
+        changes = _prepare(work.puts(), vectors, self._schemas)
         results: list[Result] = [None] * len(work.ops)
         if self._index is None:  # Before the snapshot is opened, which is to be short.
             queries = {at: find_by_text(self._store, op) for at, op in work.questions()}
@@ -170,7 +183,7 @@ class StatelogStore(Holder, BaseStore):
         """Fill in the results of reads; return the items whose end they put off: namespace, key, number."""
         to_refresh: list[tuple[str, str, int]] = []
         with self._store.snapshot() as snapshot:
-            reader = Reader(snapshot.thread(STORE_THREAD_ID), self._now_us())
+            reader = Reader(snapshot.thread(STORE_THREAD_ID), self._now_us(), self._schemas)
             for at, op in work.reads:
                 if isinstance(op, ListNamespacesOp):
                     results[at] = reader.list_namespaces(op)
@@ -306,7 +319,9 @@ class _Work:
         return list(dict.fromkeys(op.query for _at, op in self.questions() if op.query))
 
 
-def _prepare(ops: Sequence[PutOp], vectors: Sequence[Vectors]) -> dict[tuple[str, str], Put | None]:
+def _prepare(
+    ops: Sequence[PutOp], vectors: Sequence[Vectors], schemas: ItemSchemas | None
+) -> dict[tuple[str, str], Put | None]:
     """Encode what is put, so that it is refused here, and does not keep others waiting in the commit."""
     changes: dict[tuple[str, str], Put | None] = {}
     for at, op in enumerate(ops):
@@ -315,8 +330,10 @@ def _prepare(ops: Sequence[PutOp], vectors: Sequence[Vectors]) -> dict[tuple[str
             changes[namespace, op.key] = None
             continue
         check_stored(namespace, op.key, "item")
-        value = _encode_value(op.value, path=f"{namespace}.{op.key}")
-        changes[namespace, op.key] = Put(value, ttl_us(op.ttl, "minutes"), vectors[at] if vectors else {})
+        schema = None if schemas is None else schemas.of(namespace)
+        declared = op.value if schema is None else declared_value(schema, op.value)
+        value = _encode_value(declared, path=f"{namespace}.{op.key}")
+        changes[namespace, op.key] = Put(value, ttl_us(op.ttl, "minutes"), vectors[at] if vectors else {}, schema)
     return changes
 
 

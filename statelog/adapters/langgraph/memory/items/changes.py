@@ -3,7 +3,8 @@
 The channels of the store's thread. A namespace is one text, `users.123`; numbers count puts from 1, so that
 a later put has a greater one whatever the clocks say. Times are microseconds since 1970 UTC.
 
-    items        namespace -> key -> {"value", "number", "created", "updated"}, and with a time to live "ttl", "expires"
+    items        namespace -> key -> {"value", "number", "created", "updated"}, with a time to live "ttl", "expires",
+                 and if the value has a later schema version than 1 "schema": {name: version}
     recent       namespace -> number, counted down, in hexadecimal -> key: iterates from the last put to the first
     namespaces   namespace -> labels of those one level below it that hold items, or have such below them
     expiring     expires and number in hexadecimal -> [namespace, key]
@@ -16,11 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.adapters.langgraph.memory.items.namespaces import from_text, to_text
+from statelog.adapters.langgraph.memory.items.versions import label_entry, stored_label
+from statelog.schema.value_versions import check_replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping
 
-    from statelog import Encoded
+    from statelog import Encoded, Versioned
 
     State = MutableMapping[str, Any]
 
@@ -68,6 +71,8 @@ class Put(NamedTuple):
     value: Encoded
     ttl_us: int | None
     vectors: Mapping[str, bytes]
+    schema: Versioned[Any, Any] | None = None
+    """The declared schema of the value, if there is one."""
 
 
 def recent_key(number: int) -> str:
@@ -150,6 +155,7 @@ def _put(state: State, namespace: str, key: str, put: Put, now_us: int) -> None:
     else:
         # One that has expired is not there: what takes its place begins anew.
         created_us = held.created_us if held.is_alive(now_us) else now_us
+        check_replaced(put.schema, key, stored_label(state["items"][namespace][key]), namespace)
         del state["recent"][namespace][recent_key(held.number)]
         _forget_expiry(state, held)
     number = state.get("last", 0) + 1
@@ -157,7 +163,7 @@ def _put(state: State, namespace: str, key: str, put: Put, now_us: int) -> None:
     _below(state, "recent", namespace)[recent_key(number)] = key
     expires_us = None if put.ttl_us is None else now_us + put.ttl_us
     about = About(number, created_us, now_us, put.ttl_us, expires_us)
-    _below(state, "items", namespace)[key] = about.to_entry(put.value)
+    _below(state, "items", namespace)[key] = about.to_entry(put.value) | label_entry(put.schema)
     _remember_expiry(state, namespace, key, about)
     if put.vectors:
         _below(state, "vectors", namespace)[key] = dict(put.vectors)

@@ -33,12 +33,18 @@ def fits(namespace: Namespace, condition: MatchCondition) -> bool:
     """
     path = condition.path
     if condition.match_type == "prefix":
-        labels = namespace[: len(path)]
-    elif condition.match_type == "suffix":
+        return begins(namespace, path)
+    if condition.match_type == "suffix":
         labels = namespace[len(namespace) - len(path) :] if len(path) <= len(namespace) else ()
     else:
         message = f"Unsupported match type: {condition.match_type}"
         raise ValueError(message)
+    return begins(labels, path)
+
+
+def begins(namespace: Namespace, path: Sequence[str]) -> bool:
+    """Return True if a namespace begins with a path. `*` in the path stands for any label."""
+    labels = namespace[: len(path)]
     return len(labels) == len(path) and all(wanted in ("*", label) for label, wanted in zip(labels, path, strict=True))
 
 

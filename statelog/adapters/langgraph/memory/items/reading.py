@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from statelog import Thread
     from statelog.adapters.langgraph.memory.items.filters import Matches
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
+    from statelog.adapters.langgraph.memory.items.versions import ItemSchemas
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -59,8 +60,9 @@ def to_time(time_us: int) -> datetime:
 class Reader:
     """The items of one moment. What has expired by `now_us` is not there."""
 
-    def __init__(self, thread: Thread, now_us: int) -> None:
+    def __init__(self, thread: Thread, now_us: int, schemas: ItemSchemas | None = None) -> None:
         self._thread = thread
+        self._schemas = schemas
         self._state: Mapping[str, Any] = thread.state.lazy
         self.now_us = now_us
         self._channels: dict[str, Mapping[str, Any]] = {}
@@ -104,7 +106,7 @@ class Reader:
         return None if entry is None else self._found(namespace, key, entry, matches)
 
     def _found(self, namespace: str, key: str, entry: Mapping[str, Any], matches: Matches | None) -> Found | None:
-        value = entry["value"]
+        value = entry["value"] if self._schemas is None else self._schemas.shown(namespace, key, entry)
         if matches is not None and not matches(value):
             return None
         about = About.of(entry)
