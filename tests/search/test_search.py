@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import statelog
-from statelog import durable, reducers
+from statelog import durable, reducers, versioned
 from statelog.errors import UsageError
 from statelog.log.view import View
 
@@ -355,3 +355,18 @@ def test_a_bad_configuration_raises_usage_error_and_changes_nothing(store, argum
         store.configure_search(**arguments)
     assert store.last_lsn == before
     assert len(store.search("refund")) == 2
+
+
+def test_old_versions_are_searched_as_they_are_stored(store):
+    schema = versioned({"memories": reducers.append, "tags": list}, name="s", version=2)
+    schema.step(1)(lambda state: {"memories": state["notes"], "tags": ["migrated"]})
+    store.thread("t", schema={"notes": reducers.append}).commit({"notes": "prefers tea"})
+    store.board().set("tasks/1", {"notes": ["buy tea"]})
+    store.board().schema("tasks/*", schema)
+    assert paths(store.search("tea")) == paths(store.search("tea", history=True)) == [("notes", 0)] * 2
+    assert paths(store.search("migrated", history=True)) == []
+    store.thread("t", schema=schema).commit({})
+    store.board().migrate()
+    assert sorted(paths(store.search("migrated"))) == [("tags", 0)] * 2
+    assert paths(store.search("tea")) == [("memories", 0)] * 2
+    assert sorted(paths(store.search("tea", history=True))) == [("memories", 0)] * 2 + [("notes", 0)] * 2

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import statelog
 from statelog import reducers
+from statelog.store.session import session_of
 from statelog.testing.crossings.acts import Actor, Family, is_likely
-from statelog.testing.crossings.values import AGENTS, KEYS, LEASES, PATTERNS, PREFIXES, draw_value
+from statelog.testing.crossings.values import (
+    AGENTS,
+    KEYS,
+    LEASES,
+    PATTERNS,
+    PREFIXES,
+    VERSIONED_KEYS,
+    VERSIONS,
+    draw_value,
+)
 
 if TYPE_CHECKING:
     from random import Random
@@ -75,6 +85,26 @@ def update(actor: Actor, rng: Random) -> None:
         )
     )
     _board(actor, rng).update(rng.choice(KEYS), reducer, value, fence=_fence(actor, rng))
+
+
+@FAMILY.act(4)
+def use_versions(actor: Actor, rng: Random) -> None:
+    """Use entries with some version of their schema. A newer entry refuses this."""
+    schema, board, key = rng.choice(VERSIONS), _board(actor, rng), rng.choice(VERSIONED_KEYS)
+    act = rng.choice(("set", "set", "update", "claim", "migrate"))
+    field, texts = next(iter(schema.schema.channels)), [draw_value(rng, 1)]
+    board.schema("*/versioned-*", schema)
+    try:
+        if act == "set":
+            board.set(key, {field: texts, "n": 1}, **_how(rng))
+        elif act == "update":
+            board.update(key, reducers.merge, {field: texts})
+        elif act == "migrate":
+            board.migrate("tasks/**")
+        elif (held := board.claim("tasks/versioned-*", lease_s=rng.choice(_LEASES_S))) is not None:
+            actor.hold("claims", held)
+    finally:
+        session_of(actor.store).owner.entry_schemas = None  # Observations show what is stored.
 
 
 @FAMILY.act(8)

@@ -42,6 +42,8 @@ SCHEMAS: dict[str, Any] = {
 
 VERSIONED = ("versioned", "versioned-2")
 """Threads with a versioned schema, of any of its versions."""
+VERSIONED_KEYS = ("tasks/versioned-1", "tasks/versioned-2", "notes/versioned-1")
+"""Keys of entries with a versioned schema, of any of its versions."""
 
 
 def _versions() -> tuple[statelog.Versioned[Any, Any], ...]:
