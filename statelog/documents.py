@@ -1,4 +1,4 @@
-"""Documents of what users hold, as far as the command line and the inspector write the same: all but the values."""
+"""JSON documents that the command line and the inspector share: all parts except values."""
 
 from __future__ import annotations
 

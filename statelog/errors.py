@@ -1,11 +1,10 @@
-"""Every exception statelog raises, grouped by what the caller does next.
+"""All exceptions of statelog, grouped by what the caller should do next.
 
-``UsageError`` fix the code, ``ConflictError`` re-read and retry, ``LimitError``
-shrink, ``FormatError`` upgrade, ``CorruptionError`` restore, ``StorageError``
-look at the disk or the operating system, ``AccessError`` not yours.
+``UsageError``: fix the code. ``ConflictError``: read again and retry. ``LimitError``: make it smaller. ``FormatError``:
+upgrade. ``CorruptionError``: restore. ``StorageError``: check the disk or the operating system. ``AccessError``: ask
+for permission.
 
-Each class carries its facts as attributes: they are the keyword arguments it was
-raised with, so ``error.thread`` and not a parse of the message.
+Each error has its facts as attributes, such as ``error.thread``, so no program has to parse a message.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
 _ADDRESSES: Final = ("url", "value", "path", "reason")
 """Facts that may be addresses."""
 _NAMES: Final = ("thread", "key", "branch", "run", "name", "channel", "agent", "target")
-"""Facts that are names, which programs use. Only secrets that the rules of a guard find are hidden in them."""
+"""Facts that are names, which programs use. Only secrets that a guard's rules find are hidden in them."""
 
 
 class StatelogError(Exception):
-    """Root of all statelog errors.
+    """The base class of all errors of statelog.
 
     Passwords of addresses are hidden in the message and in the facts.
 
     Args:
         message: one line for a person.
-        facts: what happened, by name; each becomes an attribute.
+        facts: the error's facts by name. Each becomes an attribute.
     """
 
     exit_code = 1
@@ -51,7 +50,7 @@ class StatelogError(Exception):
             setattr(self, name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the facts, so that an error crosses a process boundary whole."""
+        """Pickle the error with its facts, so that another process gets them, too."""
         return (_rebuild_error, (type(self), self.message, self.facts))
 
 
@@ -60,7 +59,7 @@ def _rebuild_error(kind: type[StatelogError], message: str, facts: dict[str, Any
 
 
 class UsageError(StatelogError):
-    """The calling code is wrong; retrying cannot help. Facts, where it is one argument: argument, value."""
+    """The calling code is wrong, and retrying cannot help. Facts, for a single argument: argument, value."""
 
     exit_code = 2
 
@@ -70,7 +69,7 @@ class ClosedError(UsageError):
 
 
 class ForkedError(UsageError):
-    """The process was forked after the store was opened; open it again in the child."""
+    """The process was forked after the store was opened. Open it again in the child."""
 
 
 class ReadOnlyError(UsageError):
@@ -78,7 +77,7 @@ class ReadOnlyError(UsageError):
 
 
 class GuardError(UsageError):
-    """A guard is missing, or cannot do what it is asked for. Facts: path; or rule; or handle, tool, host."""
+    """A guard is missing, or cannot do a request. Facts: path; or rule; or handle, tool, host."""
 
 
 class CheckError(GuardError):
@@ -86,54 +85,54 @@ class CheckError(GuardError):
 
 
 class SecretError(UsageError, ValueError):
-    """There is a secret where none can be stored or cut out, or where the guard refuses it. Facts: rule, path."""
+    """A secret is in a place where it cannot be stored or cut out, or the guard refuses it. Facts: rule, path."""
 
 
 class NotFoundError(UsageError, LookupError):
-    """A name that does not exist in this store: subclasses say of what."""
+    """A name does not exist in this store. Subclasses name the kind of the name."""
 
     exit_code = 3
 
 
 class ThreadNotFoundError(NotFoundError):
-    """No thread of that id. Facts: thread."""
+    """No thread has this id. Facts: thread."""
 
 
 class ThreadDeletedError(ThreadNotFoundError):
-    """The thread was deleted: a late write does not bring it back. Facts: thread."""
+    """The thread was deleted, and a late write does not re-create it. Facts: thread."""
 
 
 class BranchNotFoundError(NotFoundError):
-    """No branch of that name. Facts: thread, branch."""
+    """The thread has no branch with this name. Facts: thread, branch."""
 
 
 class CheckpointNotFoundError(NotFoundError):
-    """No such version, id, tag or time. Facts: thread, branch, target."""
+    """The version, id, tag or time does not exist. Facts: thread, branch, target."""
 
 
 class ExpiredError(NotFoundError):
-    """What is asked for belonged to a version that retention let go. Facts: lsn, node."""
+    """The requested data belonged to a version that retention has removed. Facts: lsn, node."""
 
 
 class CursorExpiredError(ExpiredError):
-    """Some of what is behind a cursor was let go: look at what is there now, and watch from the oldest one on.
+    """Retention has removed some events behind a cursor. List the entries again, and watch from the oldest cursor.
 
     Facts: cursor, oldest.
     """
 
 
 class StoreNotFoundError(NotFoundError):
-    """No file at that path. Facts: path."""
+    """No file exists at this path. Facts: path."""
 
     exit_code = 11
 
 
 class RunNotFoundError(NotFoundError):
-    """No run of that id. Facts: run."""
+    """No run has this id. Facts: run."""
 
 
 class GateNotFoundError(NotFoundError):
-    """No gate of that id. Facts: gate."""
+    """No gate has this id. Facts: gate."""
 
 
 class NodeNotFoundError(NotFoundError):
@@ -141,13 +140,13 @@ class NodeNotFoundError(NotFoundError):
 
 
 class MessageNotFoundError(NotFoundError):
-    """No message of the outbox at that place. Facts: run, place."""
+    """The outbox has no message at this place. Facts: run, place."""
 
 
 class NondeterminismError(UsageError):
-    """A workflow does not do what it did when it was recorded: the code was changed under an open run.
+    """A workflow differs from its record, because the code was changed during an open run.
 
-    The run has stopped, and goes on with code that fits. Facts: run, place, recorded, called.
+    The run has stopped. It continues with code that fits its record. Facts: run, place, recorded, called.
     """
 
 
@@ -160,7 +159,7 @@ class StepVersionError(NondeterminismError):
 
 
 class CursorError(UsageError):
-    """A cursor of another store, or of a history that a loss of power took back. Facts: cursor."""
+    """A cursor belongs to another store, or to a history that a power failure has undone. Facts: cursor."""
 
 
 class KeyArgumentError(UsageError, ValueError):
@@ -168,15 +167,15 @@ class KeyArgumentError(UsageError, ValueError):
 
 
 class AnchorError(UsageError, ValueError):
-    """A value for `expect=` that is not an anchor. Facts: argument, value."""
+    """A value for `expect=` is not an anchor. Facts: argument, value."""
 
 
 class SchemaError(UsageError):
-    """A schema that cannot be one, or differs from the remembered one. Facts: thread, stored, given."""
+    """A schema is not valid, or differs from that of the thread. Facts: thread, stored, given."""
 
 
 class SchemaVersionError(SchemaError):
-    """A state of a newer schema version than the code declares: upgrade the code. Facts: thread, stored, declared."""
+    """A state has a newer schema version than the code: upgrade the code. Facts: thread, stored, declared."""
 
 
 class MissingMigrationError(SchemaError):
@@ -184,47 +183,47 @@ class MissingMigrationError(SchemaError):
 
 
 class MigrationError(SchemaError):
-    """A stored state could not be brought to the declared version; nothing was written.
+    """A stored state could not be migrated to the declared version. Nothing was written.
 
     Facts: schema, stored, declared; step (the version it starts from) if one step has failed; channel if known.
     """
 
 
 class ChannelError(UsageError):
-    """A write to a channel the schema does not have. Facts: channel, channels."""
+    """A write names a channel that the schema does not have. Facts: channel, channels."""
 
 
 class ReducerTypeError(UsageError, TypeError):
-    """A write its reducer cannot merge with the value there.
+    """A reducer cannot merge a write with the present value.
 
-    Facts: path (the channel, and where in the write), reducer, and of channel, current and write what is known.
+    Facts: path (the channel, and the place in the write), reducer, and channel, current and write if known.
     """
 
 
 class ValueTypeError(UsageError, TypeError):
-    """A value that cannot be stored. Facts: path, type."""
+    """A value cannot be stored. Facts: path, type."""
 
 
 class ValidationError(UsageError, ValueError):
-    """A value the schema refuses. Facts: channel, path."""
+    """The schema refuses a value. Facts: channel, path."""
 
 
 class ConflictError(StatelogError):
-    """Someone else was first: re-read and retry. Facts: thread, expected_version, actual_version."""
+    """Another writer was first: read again and retry. Facts: thread, expected_version, actual_version."""
 
     exit_code = 4
 
 
 class AlreadyExistsError(ConflictError):
-    """A name that is taken. Facts: thread, name."""
+    """A name is already in use. Facts: thread, name."""
 
 
 class LeaseHeldError(ConflictError):
-    """Somebody else has the lease. Facts: name, holder (None if it has no name), expires."""
+    """Another holder has the lease. Facts: name, holder (None if it has no name), expires."""
 
 
 class LeaseLostError(ConflictError):
-    """A claim or a lease has ended, so what it was a fence of was not done. Facts: key or name, token."""
+    """A claim or a lease has ended, so the write that it fences was not made. Facts: key or name, token."""
 
 
 class RunEndedError(ConflictError):
@@ -239,15 +238,15 @@ class FencedError(ConflictError):
 
 
 class LimitError(StatelogError, ValueError):
-    """A bound of ``limits.py`` was passed. Facts: limit, actual; of a value, path."""
+    """A limit of ``limits.py`` was exceeded. Facts: limit, actual; for a value, path."""
 
     exit_code = 5
 
 
 class StoreFullError(LimitError):
-    """The store's quota, or the disk, is used up; reading goes on.
+    """The store's quota or the disk is used up. Reading still works.
 
-    Facts: path; full ("quota" or "disk"); of the quota: limit, max_size_bytes.
+    Facts: path; full ("quota" or "disk"); for the quota: limit, max_size_bytes.
     """
 
 
@@ -256,25 +255,25 @@ class SizeLimitError(LimitError):
 
 
 class FormatError(StatelogError):
-    """Not a statelog file, or one of another format. Facts: path, needed, supported."""
+    """A file is not a store of statelog, or has another format. Facts: path, needed, supported."""
 
     exit_code = 6
 
 
 class NewerFormatError(FormatError):
-    """A file of a newer format than this release reads. Facts: needed, supported, path where known."""
+    """A file has a newer format than this release supports. Facts: needed, supported, path if known."""
 
     exit_code = 12
 
 
 class CorruptionError(StatelogError):
-    """Bytes that are not what was written. Facts: lsn, node where known."""
+    """Bytes differ from those that were written. Facts: lsn and node if known."""
 
     exit_code = 7
 
 
 class JournalMissingError(CorruptionError):
-    """A store was not closed, and the journal beside it is gone. Facts: path, journal."""
+    """A store was not closed, and its journal is missing. Facts: path, journal."""
 
 
 class HeaderLostError(CorruptionError):
@@ -307,31 +306,31 @@ class OtherStoreError(ForgeryError):
 
 
 class StorageError(StatelogError):
-    """The disk or the operating system refused; ``__cause__`` is what it said."""
+    """The disk or the operating system refused. ``__cause__`` has its error."""
 
     exit_code = 8
 
 
 class CommitOutcomeUnknownError(StorageError):
-    """A commit failed in a way that leaves open whether it happened: reopen and look."""
+    """A commit failed, and its outcome is unknown: open the store again and look."""
 
 
 class RemoteError(StorageError):
-    """The storage of a fleet is away, or refuses for the moment: what was committed here is here."""
+    """The storage of a fleet is unreachable, or refuses at present. Local commits are kept."""
 
 
 class RemoteLagError(RemoteError):
-    """Too much was committed that the storage of a fleet does not have yet. Facts: lag_s, lag_bytes."""
+    """The storage of a fleet lacks too many commits. Facts: lag_s, lag_bytes."""
 
 
 class UnsafeStorageError(StorageError):
-    """A storage ignores the conditions of requests: two writers would both own a store. Facts: probe."""
+    """A storage ignores the conditions of requests, so two writers could own one store. Facts: probe."""
 
 
 class StoreReplacedError(StorageError):
     """Somebody removed or replaced the file of a store in use: close it everywhere, and open it. Facts: path.
 
-    The commit that is the first to notice it may be in the former file.
+    The commit that notices it first may be in the former file.
     """
 
 
@@ -342,7 +341,7 @@ class StoreLockedError(StorageError):
 
 
 class AccessError(StatelogError):
-    """Not yours: permission of the file, or of the space in it."""
+    """The operating system or a rule does not permit the access."""
 
     exit_code = 10
 
@@ -352,7 +351,7 @@ class StoreKeyError(AccessError):
 
 
 class KeyMissingError(StoreKeyError):
-    """The store has a key, and none was given. Facts: path, or object for a segment of a fleet."""
+    """The store has a key, but none was given. Facts: path, or object for a segment of a fleet."""
 
 
 class WrongKeyError(StoreKeyError):
@@ -360,11 +359,11 @@ class WrongKeyError(StoreKeyError):
 
 
 class UnkeyedStoreError(StoreKeyError):
-    """A key was given, and the store has none: it was replaced by another file, or not rekeyed yet. Facts: path."""
+    """A key was given, but the store has none. It was replaced by another file, or not rekeyed yet. Facts: path."""
 
 
 class ExecutionError(StatelogError):
-    """A step or a run has failed: look at what it did."""
+    """A step or a run has failed: check its effects."""
 
     exit_code = 13
 
@@ -374,13 +373,13 @@ class StepFailedError(ExecutionError):
 
 
 class StepTimeoutError(ExecutionError, TimeoutError):
-    """A step took too long. Whether its effect happened is not known. Facts: step, timeout_s."""
+    """A step took too long. It is unknown whether its effect happened. Facts: step, timeout_s."""
 
 
 class StepInterruptedError(ExecutionError):
-    """The process died while a step was called that is to be called once at most. Facts: step.
+    """The process died during the call of an at-most-once step. Facts: step.
 
-    Nobody knows whether the effect happened: look, or ask.
+    It is unknown whether the effect happened: check it, or ask.
     """
 
 
@@ -395,15 +394,15 @@ class RunCancelledError(ExecutionError):
 class EmbeddingError(ExecutionError, ValueError):
     """The function `embed` raised an exception, or returned something other than the vectors of its texts.
 
-    Facts: text (its first 40 characters); of a vector of another size size and dims.
+    Facts: text (its first 40 characters); for a vector of another size: size and dims.
     """
 
 
 class WebhookError(ExecutionError):
-    """A message was not taken: send it again later, if it is not final.
+    """A receiver did not accept a message. Send it again later, unless `is_final` is True.
 
-    Facts: url (without user, password and query), status (None without an answer), reason, retry_after_s (what the
-    receiver asked for, or None), is_final (it wants no more messages: 410).
+    Facts: url (without user, password and query), status (None without an answer), reason, retry_after_s (as requested
+    by the receiver, or None), is_final (the receiver wants no more messages: 410).
     """
 
 

@@ -1,84 +1,85 @@
-"""Every bound, and why that number. FORMAT.md fixes those that shape bytes."""
+"""All limits, and the reasons for their values. FORMAT.md fixes those that affect the bytes of files."""
 
 # --- values -----------------------------------------------------------------
 INLINE_SIZE_BYTES_MAX = 64
-"""A value up to here stands inside its parent: below it a node's digest, table
-entry and locator (about 50 bytes) would cost as much as the value."""
+"""Values up to this size are stored inside their parents, because a node's digest, table entry and locator take about
+50 bytes."""
 
 LEAF_SIZE_BYTES_MAX = 4096
-"""A nested container up to here is one leaf: one page, so editing it costs no more than touching it."""
+"""Nested containers up to this size are one leaf. It fits one page, so editing it costs no more than touching it."""
 
 BLOB_SIZE_BYTES_MIN = 16384
-"""A string above this is cut into pieces, so that an append rewrites only the end."""
+"""Strings above this size are cut into pieces, so that an append rewrites only the end."""
 
 KEY_SIZE_BYTES_MAX = 4096
-"""A dict key or set element: two of them must fit an 8 KiB chunk."""
+"""The maximum size of a dict key or set element. Two of them must fit a chunk of 8 KiB."""
 
 DEPTH_MAX = 128
-"""Nesting of a value. Checked on write: decoders stop at 400, encoders crash in the tens of thousands."""
+"""The maximum nesting of a value, checked on write. Decoders stop at 400, and encoders crash at tens of thousands."""
 
 VALUE_SIZE_BYTES_MAX = 256 * 1024 * 1024
-"""One write to one channel, encoded. LMDB takes 4 GiB; memory of a small machine does not."""
+"""The maximum size of an encoded write to a channel. LMDB allows 4 GiB, but a small machine has less memory."""
 
 RECORD_SIZE_BYTES_MAX = 1024 * 1024 * 1024
-"""One record, all its nodes."""
+"""The maximum size of a record with all its nodes."""
 
 METADATA_SIZE_BYTES_MAX = 64 * 1024
-"""Metadata of a checkpoint, encoded: it is read with every entry of a history."""
+"""The maximum size of a checkpoint's encoded metadata, which is read with every entry of a history."""
 
 INTEGER_BITS_MAX = 262_144
-"""A Python int. Above it, printing one takes minutes."""
+"""The maximum size of an int. Printing a larger one takes minutes."""
 
 # --- names ------------------------------------------------------------------
 ENTRY_ERROR_SIZE_BYTES_MAX = 4096
-"""Why a claim has failed: a message, and no place for a traceback of megabytes that every look at the entry reads."""
+"""The maximum size of a claim's error. It is for a message, not for a large traceback, because every read has it."""
 
 ENTRY_KEY_SIZE_BYTES_MAX = 400
 THREAD_ID_SIZE_BYTES_MAX = 400
-"""LMDB keys take 511 bytes; prefix and room for what may come."""
+"""LMDB's keys have up to 511 bytes. The rest is for prefixes and later additions."""
 
 NAME_SIZE_BYTES_MAX = 255
-"""Branch, tag, checkpoint id, channel: with prefix and thread they stay below 511."""
+"""For branches, tags, checkpoint ids and channels. With prefix and thread, a key stays below 511 bytes."""
 
 CHANNELS_MAX = 65_536
 """Maximum number of channels that a schema declares."""
 
 SCHEMA_NAME_SIZE_BYTES_MAX = 200
-"""Name of a versioned schema: it is stored once in each thread."""
+"""The maximum size of the name of a versioned schema, which is stored once in each thread."""
 
 SCHEMA_VERSION_MAX = 1_000_000
-"""Versions of one schema: a state of version 1 passes as many steps."""
+"""The maximum version of a schema. A state of version 1 passes one step for each later version."""
 
 POLICIES_MAX = 256
-"""Patterns with a retention policy for threads to come: the first commit of a thread looks through all."""
+"""The maximum number of patterns with a policy for future threads. The first commit of a thread checks all of them."""
 
 # --- reading ----------------------------------------------------------------
 COPIED_SIZE_BYTES_MAX = 16384
-"""A record up to here is copied before it is read: reading from the copy is faster than from a view of the map."""
+"""Records up to this size are copied before they are read, because reading a copy is faster than reading the map."""
 
 MIGRATED_STATES_MAX = 1024
 MIGRATED_SIZE_BYTES_MAX = 32 * 1024 * 1024
-"""States of older schema versions that a process remembers migrated, per store: those of many idle threads."""
+"""The maximum size of migrated states in memory for each store. It is enough for many idle threads."""
 
 # --- file -------------------------------------------------------------------
 MAX_SIZE_BYTES_DEFAULT = 256 * 1024**3
-"""The quota when none is given: address space is reserved, disk is not."""
+"""The default quota. It reserves address space, but no disk space."""
 
 MAX_SIZE_BYTES_MIN = 1024 * 1024
-"""Below this the first commits already fail."""
+"""The minimum quota. With less, the first commits would fail."""
 
 QUOTA_RESERVE_SHARE = 16
 QUOTA_RESERVE_BYTES_MIN = 256 * 1024
-"""This share of the quota, and at least so much (but at most a quarter), is left to retention and deletion:
-rewriting records takes pages before it frees any, also in a store that is full."""
+"""The part of the quota, and its minimum, that is reserved for retention and deletion. Rewriting records takes pages
+before
+it frees any. At most a quarter of the quota is reserved."""
 
 LOCK_TIMEOUT_DEFAULT_S = 10.0
-"""How long to wait for another process's commit: far above any flush, below a person's patience."""
+"""The default time to wait for another process: far longer than a flush, and shorter than a person's patience."""
 
 INTERVAL_DEFAULT_MS = 50
 INTERVAL_MIN_MS = 1
 INTERVAL_MAX_MS = 60_000
-"""How long a commit of an `interval` store may wait for its flush; below a millisecond `commit` costs less."""
+"""The bounds of the time until the flush of a commit with `interval`. Below a millisecond, `commit` is cheaper."""
 
 JOURNAL_SIZE_BYTES_MAX = 1024 * 1024
 """A checkpoint begins when a half of the WAL has this size, after some hundred commits. So the WAL stays small."""
@@ -106,7 +107,7 @@ STEP_PAGES_MAX = 32
 of the time of a flush."""
 
 REWRITTEN_SIZE_BYTES_MAX = 4 * 1024 * 1024
-"""Records that one transaction of retention rewrites: large ones a few, or one, at a time."""
+"""The maximum size of the records that one transaction of retention rewrites, unless a single record is larger."""
 
 HELD_PAGES_BOUND = 4096
 """After this number of pages (16 MB) since the durable snapshot, a commit waits for the end of the checkpoint."""
@@ -122,10 +123,10 @@ SHORT_READS_MIN = 512
 """The number of slots that snapshots may not take."""
 
 GROUP_COMMITS_MAX = 128
-"""Commits that share one transaction: bounds the latency of the first of them."""
+"""The maximum number of commits in one transaction. It limits the latency of the first one."""
 
 VERSIONS_MAX = 2**32 - 2
-"""Versions on a branch: 32-bit in the index, the last value means none."""
+"""The maximum number of versions on a branch. The index has 32 bits for it, and the last value means none."""
 
 GRAPH_CHANNEL = "langgraph:checkpoint"
 """The channel that each checkpoint of LangGraph writes. No channel of an application begins with `langgraph:`."""

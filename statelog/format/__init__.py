@@ -1,1 +1,1 @@
-"""Bytes on disk: pure functions, no file is opened here. FORMAT.md draws them."""
+"""The bytes on disk. This room has pure functions, and opens no file. FORMAT.md draws the bytes."""

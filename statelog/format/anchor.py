@@ -14,14 +14,14 @@ FORMAT_VERSION = 1
 _ANCHOR = struct.Struct(">B16sQ20s")
 _CHECKSUM_SIZE_BYTES = 8
 _SHOWN_MAX = 100
-"""Characters of a wrong value that an error message shows."""
+"""The maximum number of characters of a wrong value in an error message."""
 
 
 class Anchor(NamedTuple):
     """The history of a store up to one record.
 
     Attributes:
-        store_id: the id of the store that the anchor was taken of.
+        store_id: the id of the store from which the anchor was taken.
         lsn: the last record of the history; 0 if the store was empty.
         chain: the chain digest of that record, which covers all records up to it.
     """
@@ -38,11 +38,11 @@ def encode_anchor(anchor: Anchor) -> bytes:
 
 
 def decode_anchor(data: object) -> Anchor:
-    """Return the anchor of its bytes.
+    """Return the anchor with these bytes.
 
     Raises:
         AnchorError: `data` is not the bytes of an anchor. Facts: argument, value.
-        NewerFormatError: a later release has made the anchor. Facts: needed, supported.
+        NewerFormatError: a later release has created the anchor. Facts: needed, supported.
     """
     if not isinstance(data, bytes):
         raise _not_an_anchor(data, "expect takes the bytes that store.anchor() has returned")

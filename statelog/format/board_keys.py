@@ -18,24 +18,24 @@ _SKIPPED = 1 + _U64.size
 
 
 class EntryRow(NamedTuple):
-    """What the index says of an entry, or of a lease."""
+    """The index row of an entry or of a lease."""
 
     lsn: int
-    """Of its last record."""
+    """The LSN of its last record."""
     expires_us: int = 0
-    """0 for never."""
+    """The time of expiry; 0 for never."""
     order_us: int = 0
-    """When it came to be, or may first be claimed."""
+    """The time of its creation, or from which it may be claimed."""
     rank: int = 0
-    """255 less its priority: the lowest is claimed first."""
+    """The rank of its priority. The lowest rank is claimed first."""
     tag: bytes = NO_TAG
-    """Of the clock of the deadline; zeros where nobody has claimed it."""
+    """The tag of the deadline's clock; zeros if nobody has claimed the entry."""
     deadline_us: int = 0
-    """When the claim ends, by that clock."""
+    """The end of the claim by that clock."""
 
 
 def encode_row(row: EntryRow) -> bytes:
-    """Return a row as payload."""
+    """Return the payload of a row."""
     return _ROW.pack(*row[:4]) if row.tag == NO_TAG else _CLAIMED_ROW.pack(*row)
 
 
@@ -45,12 +45,12 @@ def decode_row(payload: bytes) -> EntryRow:
 
 
 def encode_entry_key(board: int, key: str) -> bytes:
-    """Key of an entry that is there -> its row."""
+    """Return the key of the row of an existing entry."""
     return b"k" + _U64.pack(board) + key.encode()
 
 
 def encode_gone_key(board: int, key: str) -> bytes:
-    """Key of an entry that is not there any more, or name of a lease -> its row."""
+    """Return the key of the row of an entry that no longer exists, or of a lease."""
     return b"K" + _U64.pack(board) + key.encode()
 
 
@@ -60,39 +60,39 @@ def decode_key(place: bytes) -> str:
 
 
 def encode_expiry_key(board: int, expires_us: int, lsn: int) -> bytes:
-    """When an entry expires, and its last record -> its key."""
+    """Return the key for the expiry of an entry with its last record. The payload is the entry's key."""
     return _EXPIRY.pack(b"E", board, expires_us, lsn)
 
 
 def decode_expiry_us(place: bytes) -> int:
-    """Return when the entry of an `E` key expires."""
+    """Return the time at which the entry of an `E` key expires."""
     return int(_EXPIRY.unpack(place)[2])
 
 
 def encode_deadline_key(board: int, tag: bytes, deadline_us: int, lsn: int) -> bytes:
-    """Clock and deadline of a claim or a lease, and its last record -> its key."""
+    """Return the key for the deadline of a claim or lease with its last record. The payload is the entry's key."""
     return _DEADLINE.pack(b"Q", board, tag, deadline_us, lsn)
 
 
 def decode_deadline(place: bytes) -> tuple[bytes, int]:
-    """Return clock and deadline of a `Q` key."""
+    """Return the clock and the deadline in a `Q` key."""
     _prefix, _board, tag, deadline_us, _lsn = _DEADLINE.unpack(place)
     return tag, deadline_us
 
 
 def encode_directory(board: int, directory: str) -> bytes:
-    """Return what the `q` keys of all entries right below a directory begin with; NUL is in no key."""
+    """Return the prefix of the `q` keys of all entries directly below a directory. No key has a NUL."""
     return b"q" + _U64.pack(board) + directory.encode() + b"\0"
 
 
 def encode_queue_key(board: int, key: str, rank: int, order_us: int) -> bytes:
-    """An entry that may be claimed: directory, rank, time, last segment."""
+    """Return the key of an entry that may be claimed: directory, rank, time, last segment."""
     directory, _slash, name = key.rpartition("/")
     return encode_directory(board, directory) + _ORDER.pack(rank, order_us) + name.encode()
 
 
 class Queued(NamedTuple):
-    """What a `q` key says."""
+    """The parts of a `q` key."""
 
     directory: str
     rank: int
@@ -110,5 +110,5 @@ def decode_queue_key(place: bytes) -> Queued:
 
 
 def encode_rank(board: int, directory: str, rank: int) -> bytes:
-    """Return the first place of a rank in a directory."""
+    """Return the first possible `q` key of a rank in a directory."""
     return encode_directory(board, directory) + bytes((rank,))

@@ -1,10 +1,8 @@
-"""The CBOR profile of FORMAT.md section 7: one byte string per value, one value per byte string.
+"""The CBOR profile of FORMAT.md section 7: each value has exactly one encoding, and each encoding one value.
 
-Encoding is ours: the profile orders keys as RFC 8949 section 4.2.1 does, keeps a
-tuple a tuple, and must refuse what it cannot bring back exactly, none of which an
-encoder at hand does (and deep nesting crashes some). A kernel encodes what is plain
-and of moderate size; the rest, and what is wrong, is dealt with here, member by
-member. Decoding is cbor2's.
+Encoding is our own code. The profile orders keys as in RFC 8949 section 4.2.1, preserves tuples, and refuses values
+that it could not restore exactly. No available encoder does this, and deep nesting crashes some. A kernel encodes plain
+values of moderate size. This module encodes the other values, member by member, and finds the errors. cbor2 decodes.
 """
 
 from __future__ import annotations
@@ -47,20 +45,20 @@ _DECIMAL_PREFIX = b"\xd9\xc8\x67"
 _UUID_PREFIX = b"\xd8\x25\x50"
 _CODEC_PREFIX = b"\xd8\x1b\x82"
 PAIRS_PREFIX = _CODEC_PREFIX + b"\x6e" + everyday.PAIRS.encode()
-"""Begins a dict with a key that is no text."""
+"""The beginning of a dict with a key that is not a text."""
 
 _SHAPES_MAX = 1024
 _SHAPE_KEYS_MAX = 32
 _SHAPE_TEXT_MAX = 512
 _shapes: dict[tuple[str, ...], tuple[tuple[str, bytes], ...]] = {}
-"""Key tuple of a dict -> its keys in encoded order with their bytes. Messages share few shapes."""
+"""The keys of a dict in encoded order with their bytes, by the tuple of its keys. Messages have few such tuples."""
 
 _codecs_by_type: dict[type, tuple[str, Callable[[Any], Any]]] = {}
 _codecs_by_name: dict[str, Callable[[Any], Any]] = {}
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves this module
-    """A value that cannot be stored; its path is found by `_locate`."""
+    """A value cannot be stored. `_locate` finds its path."""
 
 
 def head(major: int, argument: int) -> bytes:
@@ -179,7 +177,7 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
     below = depth + 1
     keys = tuple(value)
     shape = _shapes.get(keys)
-    # A subclass of str equals a cached key: the type is asked each time.
+    # A subclass of str equals a cached key, so check the type each time.
     if not _TEXT_ONLY.issuperset(map(type, keys)):
         return _encode_pairs(value, depth)
     if shape is None:
@@ -189,7 +187,7 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
     for key, item in shape:
         member = value[key]
         kind = type(member)
-        if kind is str:  # as _encode_str; most members are
+        if kind is str:  # As `_encode_str`. Most members are texts.
             data = member.encode()
             size = len(data)
             parts += (item, _TEXT_HEADS[size] if size < 1024 else head(3, size), data)
@@ -199,8 +197,8 @@ def _encode_dict(value: dict[str, Any], depth: int) -> bytes:
 
 
 def _encode_pairs(value: dict[Any, Any], depth: int) -> bytes:
-    """A dict with a key that is no text: the pairs in the order of the keys' bytes."""
-    below = depth + 2  # the codec's array, and that of the pairs
+    """Encode a dict with a key that is not a text: its pairs in the order of the keys' bytes."""
+    below = depth + 2  # The array of the codec, and that of the pairs.
     if below > DEPTH_MAX:
         raise _Refused
     pairs = sorted((_encoders[type(key)](key, below), member) for key, member in value.items())
@@ -217,7 +215,7 @@ def _encode_elements(prefix: bytes, value: set[Any] | frozenset[Any], depth: int
     if depth >= DEPTH_MAX:
         raise _Refused
     items = sorted(_encoders[type(element)](element, depth + 1) for element in value)
-    # A NaN is unequal to itself, so it can be in a set twice: equal bytes, no telling them apart.
+    # A NaN does not equal itself, so a set may have it twice, and the bytes would be equal.
     if any(len(item) > KEY_SIZE_BYTES_MAX for item in items) or has_twins(items) or any(map(holds_nan, value)):
         raise _Refused
     return prefix + head(4, len(items)) + b"".join(items)
@@ -246,7 +244,7 @@ def _encode_uuid(value: UUID, _depth: int) -> bytes:
 
 
 def _codec_of(kind: type) -> tuple[str, Callable[[Any], Any]] | None:
-    """Return the name and the encoder of a codec: that of the user, or else the one that is built in."""
+    """Return the name and the encoder of a type's codec: the user's, or the built-in one."""
     codec = _codecs_by_type.get(kind)
     if codec is not None:
         return codec
@@ -255,7 +253,7 @@ def _codec_of(kind: type) -> tuple[str, Callable[[Any], Any]] | None:
 
 
 def payload_of(value: object) -> tuple[str, Any] | None:
-    """Return the name of a value's codec and what it encodes the value to; None if the value needs no codec."""
+    """Return the name of a value's codec and the encoded payload, or None if the value needs no codec."""
     codec = None if type(value) in _encoders else _codec_of(type(value))
     return None if codec is None else (codec[0], codec[1](value))
 
@@ -304,7 +302,7 @@ def is_immutable(kind: type) -> bool:
 
 
 def is_storable(kind: type) -> bool:
-    """Whether values of exactly this type can be stored and come back as such, by themselves or by a codec."""
+    """Return True if values of exactly this type can be stored and restored, with or without a codec."""
     return kind in _encoders or is_uuid(kind) or _codec_of(kind) is not None
 
 
@@ -391,7 +389,7 @@ _unknown_codecs: ContextVar[set[str] | None] = ContextVar("unknown_codecs", defa
 
 @contextmanager
 def reading_unregistered() -> Iterator[set[str]]:
-    """Let `decode` return `Unregistered` where a codec is not registered; give the names of those it meets."""
+    """Let `decode` return `Unregistered` for values of unregistered codecs. Yield the names of these codecs."""
     unknown: set[str] = set()
     token = _unknown_codecs.set(unknown)
     try:
@@ -422,7 +420,7 @@ def _keep_coded(value: Any, _immutable: bool) -> object:  # noqa: FBT001 - cbor2
     return Unregistered(*value)
 
 
-# Not a tag_hook: that one is handed its content with every list turned into a tuple.
+# A tag_hook would get its content with every list turned into a tuple.
 _DECODERS = {
     TAG_TUPLE: lambda value, _immutable: tuple(value),
     TAG_FROZENSET: lambda value, _immutable: frozenset(value),
@@ -437,12 +435,12 @@ _STORED_DECODERS = {**_DECODERS, TAG_CODEC: _keep_coded}
 def decode(data: bytes | memoryview, *, loosely: bool = False, as_stored: bool = False) -> Any:
     """Return the value of one item written by `encode`.
 
-    Trusts its input to be one item of the profile: it comes from where a digest, checksum or seal was
-    checked. Bytes of any other origin go through `kernels.cbor_check` first.
+    The input must be one item of the profile whose digest, checksum or seal was checked. Check other bytes with
+    `kernels.cbor_check` first.
 
     Args:
         data: the item.
-        loosely: return `Unregistered` where a codec is not registered.
+        loosely: return `Unregistered` for a value of an unregistered codec.
         as_stored: return `Unregistered` for each value of a codec, so that all processes get the same.
 
     Raises:
@@ -461,7 +459,7 @@ def decode(data: bytes | memoryview, *, loosely: bool = False, as_stored: bool =
 
 
 def decode_all(items: Sequence[bytes]) -> list[Any]:
-    """Return the values of items, as `decode`, all at once."""
+    """Return the values of several items, like `decode`."""
     values = decode(head(4, len(items)) + b"".join(items))
     assert isinstance(values, list)
     return values
@@ -472,12 +470,12 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
 
     Args:
         kind: the type.
-        name: what stands in the file; decoding looks the codec up by it, so keep it for good.
-        encode: value -> a value of storable types.
-        decode: the reverse.
+        name: the name in the file. Decoding finds the codec by this name, so never change it.
+        encode: returns a value of storable types for a value of the type.
+        decode: the inverse of `encode`.
 
     Raises:
-        UsageError: the type is one that CBOR has, or the type or the name is taken by another codec, or by statelog.
+        UsageError: CBOR has the type already, or another codec has the type or the name.
     """
     for argument, value, what, fits in (
         ("kind", kind, "a class", isinstance(kind, type)),

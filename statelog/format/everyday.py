@@ -1,10 +1,10 @@
 """Codecs of everyday values: dates, durations, paths, addresses, numbers of numpy, URLs of pydantic.
 
-A value lies in the file as tag 27 with a name that begins with `statelog/`, and a payload of plain values. So it
-tells what it is. A release that does not know the name refuses it, as it refuses any codec.
+A value is stored as tag 27 with a name that begins with `statelog/`, and a payload of plain values. A release that does
+not know the name refuses it, like any unknown codec.
 
-Classes are told by name, and a module is imported when one of its values is read: numpy, pydantic and the rarer
-modules of Python cost nothing where they are not used.
+Classes are recognised by name, and a module is imported when one of its values is read. So numpy, pydantic and rare
+modules of Python cost nothing if they are not used.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PREFIX = "statelog/"
-"""Begins the name of each of these codecs, and of no codec of a user."""
+"""The prefix of the names of these codecs. No codec of a user has it."""
 
 PAIRS = "statelog/pairs"
-"""A dict with a key that is no text, as a list [key, value, key, value, ...] in the order of the keys' bytes."""
+"""A dict with a key that is not a text, as a list [key, value, key, value, ...] in the order of the keys' bytes."""
 
 
 QUARANTINED = "statelog/quarantined"
@@ -35,16 +35,15 @@ QUARANTINED = "statelog/quarantined"
 
 
 class LossyError(ValueError):
-    """A value that would not come back as it is; the message says why."""
+    """A value could not be restored exactly. The message has the reason."""
 
 
 class Codec(NamedTuple):
-    """How values of some classes become plain ones, and back.
+    """Converts values of some classes to plain values, and back.
 
     Args:
-        name: the name in the file.
-        encode: value -> plain value. Raises LossyError.
-        decode: plain value -> value. Raises one of `FAILURES` if `encode` could not have returned the plain value. The
+        name: the name in the file. encode: returns the plain value. Raises LossyError. decode: the inverse of `encode`.
+        Raises one of `FAILURES` if `encode` could not have returned the plain value. The
             plain value is not trusted, so `decode` checks its types first. Many constructors of Python accept more than
             is safe, such as `bytearray(300_000_000)`.
         module: the module that `decode` imports; empty if it is always available.
@@ -99,7 +98,7 @@ def _decode_zone(payload: Any) -> object:
     name = _typed(payload, str)
     try:
         return _find("zoneinfo", "ZoneInfo")(name)
-    except (LookupError, OSError) as error:  # The host that wrote it knows more of them.
+    except (LookupError, OSError) as error:  # The host that wrote it knows more time zones.
         message = f"a stored value has the time zone {name!r}, which this host does not know: update its tzdata"
         raise UsageError(message, codec="statelog/zone") from error
 
@@ -111,7 +110,7 @@ def _decode_pattern(payload: Any) -> object:
     pattern, flags = _listed(payload)
     kind: Any = bytes if type(pattern) is bytes else str
     if _typed(flags, int) & ~_FLAGS:
-        message = f"{flags} are no flags of a pattern"
+        message = f"{flags} are not flags of a pattern"
         raise ValueError(message)
     return re.compile(_typed(pattern, kind), flags)
 
@@ -123,12 +122,12 @@ def _decode_deque(payload: Any) -> object:
 
 
 def _by_class(module: str, *names: str) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return encode and decode of classes that are made of their own text: [class, text]."""
+    """Return encode and decode for classes that are created from their own text: [class, text]."""
 
     def decode(payload: Any) -> object:
         name, text = _parts(payload, str, str)
         if name not in names:
-            message = f"{name!r} is no class of {module}"
+            message = f"{name!r} is not a class of {module}"
             raise ValueError(message)
         return _find(module, name)(text)
 
@@ -167,7 +166,7 @@ def _dtype_text(value: Any) -> str:
 
 
 def _raw(value: Any, dtype: str) -> bytes:
-    data: bytes = value.astype(dtype, copy=False).tobytes()  # in C order, little endian: equal arrays, equal bytes
+    data: bytes = value.astype(dtype, copy=False).tobytes()  # C order, little endian: equal arrays have equal bytes.
     return data
 
 
@@ -184,27 +183,27 @@ def _encode_scalar(value: Any) -> list[Any]:
 def _decode_array(payload: Any) -> Any:
     dtype, shape, data = _listed(payload)
     if not re.fullmatch(_DTYPE, _typed(dtype, str)):
-        message = f"{dtype!r:.40} is no dtype of a stored array"
+        message = f"{dtype!r:.40} is not a dtype of a stored array"
         raise ValueError(message)
     numpy = importlib.import_module("numpy")
     stored = numpy.dtype(dtype)
-    if not data and stored.itemsize > _EMPTY_ITEM_SIZE_BYTES_MAX:  # numpy allocates one item even for an empty array
+    if not data and stored.itemsize > _EMPTY_ITEM_SIZE_BYTES_MAX:  # numpy allocates an item even for an empty array.
         message = f"an empty array with items of {stored.itemsize} bytes"
         raise ValueError(message)
     flat = (
         numpy.frombuffer(_typed(data, bytes), stored) if data else numpy.empty(0, stored)
-    )  # frombuffer does not accept empty bytes
+    )  # `frombuffer` does not accept empty bytes.
     if stored.kind == "U" and data and flat.view(stored.byteorder + "u4").max() > sys.maxunicode:
-        message = "it holds a number that is not the code point of a character"
+        message = "it has a number that is not the code point of a character"
         raise ValueError(message)
     return flat.reshape([_typed(size, int) for size in _listed(shape)]).astype(
         stored.newbyteorder("=")
-    )  # a copy, which is writable
+    )  # The copy is writable.
 
 
 def _decode_scalar(payload: Any) -> Any:
     dtype, data = _parts(payload, str, bytes)
-    if dtype in ("<U0", "|S0") and not data.strip(b"\0"):  # numpy cannot make an array of empty texts from bytes
+    if dtype in ("<U0", "|S0") and not data.strip(b"\0"):  # numpy cannot create these from bytes.
         return importlib.import_module("numpy").dtype(dtype).type()
     return _decode_array([dtype, [1], data])[0]
 
@@ -271,16 +270,16 @@ _SCALAR = Codec("statelog/scalar", _encode_scalar, _decode_scalar, "numpy")
 _BY_NAME = {codec.name: codec for codec in (*_CODECS.values(), _ARRAY, _SCALAR, Codec(PAIRS, list, _pairs))}
 
 _HOMES = {"pathlib._local": "pathlib", "pydantic_core._pydantic_core": "pydantic_core"}
-"""Modules by which some Pythons and releases name what they define: where else it is found."""
+"""Internal modules that some releases name as the module of a class, and the public modules that have the class."""
 
 
 def full_name(kind: type) -> str:
-    """Return a class's name with its module, but for those of Python that need none."""
+    """Return a class's name with its module, except for builtins."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def codec_of(kind: type) -> Codec | None:
-    """Return the codec of a class, None if it has none. A subclass of one that has is another class."""
+    """Return the codec of a class, or None. A subclass does not have the codec of its base."""
     return _codec_of(kind)
 
 
@@ -293,13 +292,13 @@ def _codec_of(kind: type) -> Codec | None:
         return _SCALAR if issubclass(kind, numpy.generic) else None
     home = _HOMES.get(kind.__module__, kind.__module__)
     found = _CODECS.get(f"{home}.{kind.__qualname__}")
-    # A class of a user may call itself so.
+    # A user's class may have this name.
     return found if found is not None and getattr(sys.modules.get(home), kind.__qualname__, None) is kind else None
 
 
 @functools.lru_cache(maxsize=256)
 def codec_named(name: str) -> Codec | None:
-    """Return a codec by its name; None if there is none, or what it needs is not installed here."""
+    """Return the codec with a name, or None if there is none, or if its module is not installed here."""
     codec = _BY_NAME.get(name)
     if codec is not None and codec.module:
         try:
@@ -310,6 +309,6 @@ def codec_named(name: str) -> Codec | None:
 
 
 def needs(name: str) -> str:
-    """Return the module that a codec of this name needs; empty for none."""
+    """Return the module that the codec with a name needs, or an empty text."""
     codec = _BY_NAME.get(name)
     return "" if codec is None else codec.module

@@ -1,8 +1,8 @@
-"""Fields of encoded bodies that nobody vouches for: what each may be.
+"""The fields of untrusted encoded bodies, and the values that each field may have.
 
-Before a body is decoded its shape is checked on the encoded bytes, so that no count or nesting in it makes memory grow
-beyond its own size, and every field is of its type and within its bounds. Metadata stays encoded: it may hold values
-whose codec is not known here, and is not ours to interpret.
+Before a body is decoded, its encoded bytes are checked. So no count or nesting makes memory grow beyond the body's
+size, and every field has its type and is within its bounds. Metadata stays encoded, because it may have values whose
+codecs are not known here.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from statelog.limits import (
 )
 
 Field = Callable[[bytes], Any]
-"""Returns the value of an encoded field; raises `WrongFieldError` if it is of another type or out of bounds."""
+"""Returns the value of an encoded field. Raises `WrongFieldError` if it has another type or is out of bounds."""
 
 BYTES, LIST, DICT = 2, 4, 5
-"""Major types."""
+"""Major types of CBOR."""
 
 METADATA_PAIRS_MAX = METADATA_SIZE_BYTES_MAX
 _FIELDS_MAX = 32
@@ -39,14 +39,14 @@ _SPEC_SIZE_BYTES_MAX = 4096
 _BORROWED_MAX = 1 << 20
 _BRANCHES_MAX = 1 << 20
 REMOVED_MAX = 1024
-"""Records that one removal lists at most."""
+"""The maximum number of records that one removal event lists."""
 _LSN_MAX = 1 << 62
 _POLICY_KEYS = frozenset(("keep_last", "max_age_s", "keep_tags"))
 _NULL = b"\xf6"
 
 
 class WrongFieldError(Exception):
-    """A field that is not what it has to be: what a `Field` raises, and `read_fields` tells as damage."""
+    """A field has a wrong type or value. A `Field` raises this error, and `read_fields` reports it as damage."""
 
 
 def _head(item: bytes) -> tuple[int, int]:
@@ -61,8 +61,8 @@ def children(item: bytes, major: int, count_max: int) -> list[bytes]:
 
     Args:
         item: checked CBOR.
-        major: `LIST` or `DICT`, which it has to be.
-        count_max: of elements, or of pairs.
+        major: the required type, `LIST` or `DICT`.
+        count_max: the maximum number of elements or pairs.
     """
     if _head(item)[0] != major or _head(item)[1] > count_max:
         raise WrongFieldError
@@ -124,7 +124,7 @@ def _metadata(item: bytes) -> bytes:
 
 
 def _names(item: bytes) -> bytes:
-    """Channel names, as they stand."""
+    """Check an encoded list of channel names, and return it unchanged."""
     for child in children(item, LIST, CHANNELS_MAX):
         NAME(child)
     return item
@@ -187,12 +187,12 @@ def _pattern(item: bytes) -> object:
 ACT = _number(15)
 _BYTE = _number(255)
 ENTRY_KEY = _text(ENTRY_KEY_SIZE_BYTES_MAX + 1)
-"""Of an entry, or a slash and the name of a lease."""
+"""The key of an entry, or a slash and the name of a lease."""
 ERROR = _text(ENTRY_ERROR_SIZE_BYTES_MAX, size_bytes_min=0)
 ORDER: Field = _order
-"""Of an entry that may be claimed: rank, when it may first be, how often it was."""
+"""The order of an entry that may be claimed: rank, time from which it may be claimed, number of claims."""
 CLAIM: Field = _claim
-"""LSN of the first record (0: this one), tag of the clock, deadlines by it and the wall clock, duration; in us."""
+"""A claim: LSN of the first record (0: this one), clock tag, deadlines by this and the wall clock, duration (us)."""
 _SCHEMA_NAME = _text(SCHEMA_NAME_SIZE_BYTES_MAX)
 _SCHEMA_VERSION = _number(SCHEMA_VERSION_MAX, 2)
 ENTRY_SCHEMA: Field = _schema
@@ -202,9 +202,9 @@ LSN = _number(_LSN_MAX)
 THREAD = _number(_LSN_MAX, 1)
 NO_THREAD = _number(0)
 RECORD_LSN = _number(_LSN_MAX)
-"""That of an earlier record of the same owner; 0: of none. In an export of threads the number of its event."""
+"""The LSN of an earlier record of the same owner, or 0. In an export of threads, the number of its event."""
 CHECKPOINT_LSN = _number(_LSN_MAX)
-"""The same, of a checkpoint."""
+"""The LSN of a checkpoint, or 0. In an export of threads, the number of its event."""
 VERSION = _number(VERSIONS_MAX)
 NODE = _number((1 << 32) - 1)
 NAME = _text(NAME_SIZE_BYTES_MAX)
@@ -220,14 +220,14 @@ VERSIONS: Field = _versions
 GAPS: Field = _gaps
 """Ascending LSNs. Each is stored as the distance from the previous LSN, and the first as the distance from 0."""
 ITEM: Field = bytes
-"""Any value, as it stands: it may want a codec that is not known here."""
+"""Any value, which stays encoded, because its codec may not be known here."""
 RAW: frozenset[Field] = frozenset((METADATA, NAMES, ITEM))
-"""What stays encoded in an event."""
+"""The fields that stay encoded in an event."""
 BOOLEAN: Field = _boolean
 TRUE: Field = _true
 _SPEC = _text(_SPEC_SIZE_BYTES_MAX, size_bytes_min=0)
 ROOT: tuple[Field, ...] = (optional(DIGEST), LSN, NODE)
-"""Of a value: digest of its root, LSN of its record (0: this one), its number there; null, 0, 0 for none."""
+"""The root of a value: its digest, the LSN of its record (0: this one), and its number there; null, 0, 0 for none."""
 
 
 def first_number(item: bytes) -> int:
@@ -239,21 +239,21 @@ def split_array(item: bytes) -> list[bytes]:
     """Return the encoded fields of an array.
 
     Raises:
-        CorruptionError: the bytes are malformed, or something else.
+        CorruptionError: the bytes are malformed or not an array.
     """
     kernels.cbor_check(item)
     try:
         return children(item, LIST, _FIELDS_MAX)
     except WrongFieldError:
-        message = "it is no array of fields"
+        message = "it is not an array of fields"
         raise CorruptionError(message) from None
 
 
 def read_fields(parts: Sequence[bytes], fields: Sequence[Field]) -> list[Any]:
-    """Return the values of encoded fields, each of its type.
+    """Return the values of encoded fields.
 
     Raises:
-        CorruptionError: they are more or fewer, or one is not what it has to be.
+        CorruptionError: the number of fields is wrong, or a field has a wrong type or value.
     """
     if len(parts) != len(fields):
         message = f"{len(parts)} fields instead of {len(fields)}"
@@ -263,6 +263,6 @@ def read_fields(parts: Sequence[bytes], fields: Sequence[Field]) -> list[Any]:
         try:
             values.append(field(part))
         except WrongFieldError:
-            message = f"field {index} is not what it has to be"
+            message = f"field {index} has a wrong type or value"
             raise CorruptionError(message) from None
     return values

@@ -1,7 +1,6 @@
-"""The header: what makes a file a statelog store. FORMAT.md section 2.
+"""The header, which marks a file as a store of statelog. FORMAT.md section 2.
 
-It is written once, at creation, and read at every open, before anything else of
-the file is believed.
+It is written once, at creation. Each opening reads it before it trusts anything else in the file.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ FORMAT_VERSION = 7
 _KEYED_FORMAT_VERSION = 6
 """The format of stores with a key that earlier releases wrote. Those without a key have another number up to 5."""
 FORMAT_VERSION_READ_MIN = 1
-"""Of this one and later ones all that is in a store is in a store of this release, too."""
+"""The earliest format that can be read without an upgrade, because this release has everything that it has."""
 HEADER_KEY = b"header"
 STORE_ID_SIZE_BYTES = 16
 

@@ -7,7 +7,7 @@ from decimal import InvalidOperation
 import cbor2
 
 _OF_BYTES = (ValueError, TypeError, UnicodeDecodeError, OverflowError, InvalidOperation)
-"""What decoders raise of bytes that are no item of the profile: exactly these types."""
+"""The exact types of errors that decoders raise for bytes that are not an item of the profile."""
 
 
 def unwrapped(error: BaseException) -> BaseException:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 VERSION_MAX = (1 << 32) - 1
 VERSIONS_PER_PAGE = 32
 RECORDS_PER_PAGE = 256
-"""LSNs to a page of redacted records: an offset is one byte."""
+"""The number of LSNs of a page of redacted records, on which an offset has one byte."""
 
 _U64 = struct.Struct(">Q")
 _U32 = struct.Struct(">I")
@@ -25,7 +25,7 @@ _NODE = struct.Struct(">QI")
 
 
 def encode_thread_id_key(thread_id: str) -> bytes:
-    """Thread id -> thread LSN."""
+    """Return the key of a thread id. The payload is the thread's LSN."""
     return b"t" + thread_id.encode()
 
 
@@ -33,27 +33,27 @@ THREAD_PREFIX = b"T"
 
 
 def encode_thread_key(thread: int) -> bytes:
-    """Thread LSN -> what is known of the thread."""
+    """Return the key of a thread's row."""
     return THREAD_PREFIX + _U64.pack(thread)
 
 
 def encode_branch_name_key(thread: int, name: str) -> bytes:
-    """Branch name -> branch number."""
+    """Return the key of a branch name. The payload is the branch's number."""
     return b"b" + _U64.pack(thread) + name.encode()
 
 
 def encode_branch_key(thread: int, branch: int) -> bytes:
-    """Branch number -> what is known of the branch."""
+    """Return the key of a branch's row."""
     return _BRANCH.pack(b"B", thread, branch)
 
 
 def encode_branch_prefix(thread: int) -> bytes:
-    """All branches of a thread."""
+    """Return the prefix of the keys of all branches of a thread."""
     return b"B" + _U64.pack(thread)
 
 
 def encode_page_prefix(thread: int, branch: int) -> bytes:
-    """All version pages of a branch."""
+    """Return the prefix of the keys of all version pages of a branch."""
     return _BRANCH.pack(b"v", thread, branch)
 
 
@@ -72,31 +72,31 @@ def page_number(key: bytes) -> int:
 
 
 def encode_checkpoint_id_key(thread: int, checkpoint_id: str) -> bytes:
-    """Caller's checkpoint id -> LSN."""
+    """Return the key of a caller's checkpoint id. The payload is an LSN."""
     return b"i" + _U64.pack(thread) + checkpoint_id.encode()
 
 
 def encode_tag_key(thread: int, name: str) -> bytes:
-    """Tag -> LSN."""
+    """Return the key of a tag. The payload is an LSN."""
     return b"g" + _U64.pack(thread) + name.encode()
 
 
 def encode_tag_prefix(thread: int) -> bytes:
-    """All tags of a thread."""
+    """Return the prefix of the keys of all tags of a thread."""
     return b"g" + _U64.pack(thread)
 
 
 POLICIES_KEY = b"p"
-"""Policies of the store, for threads that are still to begin."""
+"""The key of the store's policies for future threads."""
 
 
 def encode_digest_key(digest: bytes) -> bytes:
-    """Digest of a large node -> locator."""
+    """Return the key of the digest of a large node. The payload is its place."""
     return b"d" + digest
 
 
 def encode_lsn(lsn: int) -> bytes:
-    """An LSN as key of the log or as payload."""
+    """Return an LSN as a key of the log or as a payload."""
     return _U64.pack(lsn)
 
 
@@ -106,12 +106,12 @@ def decode_lsn(payload: bytes) -> int:
 
 
 def decode_lsns(payload: bytes) -> list[int]:
-    """Return several, one behind the other."""
+    """Return the LSNs in a payload of several."""
     return [lsn for (lsn,) in _U64.iter_unpack(payload)]
 
 
 def encode_u32(number: int) -> bytes:
-    """A branch number as payload."""
+    """Return a branch number as a payload."""
     return _U32.pack(number)
 
 
@@ -121,12 +121,12 @@ def decode_u32(payload: bytes) -> int:
 
 
 def encode_tombstone_key(id_digest: bytes) -> bytes:
-    """Part digest of a thread id -> LSN of its deletion."""
+    """Return the key of the part digest of a deleted thread's id. The payload has the LSNs of its deletions."""
     return b"x" + id_digest
 
 
 def encode_thread_event_key(thread: int, lsn: int) -> bytes:
-    """Records of a thread that are no checkpoints."""
+    """Return the key of a record of a thread that is not a checkpoint."""
     return _EVENT.pack(b"e", thread, lsn)
 
 
@@ -136,7 +136,7 @@ def decode_event_lsn(key: bytes) -> int:
 
 
 def encode_redacted_key(thread: int, lsn: int) -> bytes:
-    """LSN -> the page of a thread's redacted records it stands on."""
+    """Return the key of the page of a thread's redacted records that has an LSN."""
     return _EVENT.pack(b"r", thread, lsn // RECORDS_PER_PAGE)
 
 
@@ -146,23 +146,23 @@ def decode_redacted_thread(key: bytes) -> int:
 
 
 def decode_redacted_page(key: bytes, payload: bytes) -> dict[int, int]:
-    """Return LSN -> state of all records on a page, ascending."""
+    """Return by LSN, ascending, the states of the records on a page."""
     first = _EVENT.unpack(key)[2] * RECORDS_PER_PAGE
     return {first + offset: state for offset, state in zip(payload[::2], payload[1::2], strict=True)}
 
 
 def encode_redacted_page(states: Mapping[int, int]) -> bytes:
-    """Inverse of `decode_redacted_page`, of the LSNs of one page in any order."""
+    """Inverse of `decode_redacted_page`. The LSNs of a page may have any order."""
     return b"".join(bytes((lsn % RECORDS_PER_PAGE, states[lsn])) for lsn in sorted(states))
 
 
 def encode_borrowed_key(thread: int, digest: bytes) -> bytes:
-    """Widely shared nodes of a thread that other threads refer to."""
+    """Return the key of the note that other threads refer to a widely shared node of a thread."""
     return b"o" + _U64.pack(thread) + digest
 
 
 def encode_borrowed_prefix(thread: int) -> bytes:
-    """All of them."""
+    """Return the prefix of all such keys of a thread."""
     return b"o" + _U64.pack(thread)
 
 
@@ -187,12 +187,12 @@ def decode_borrowed_key(key: bytes) -> tuple[bytes, tuple[int, int] | None]:
 
 
 def encode_loan_key(lender: int, lsn: int) -> bytes:
-    """A loan of a thread's nodes, by the LSN of its record -> the thread that has them."""
+    """Return the key of a loan of a thread's nodes, by the LSN of its record. The payload is the borrower."""
     return _EVENT.pack(b"l", lender, lsn)
 
 
 def encode_loan_prefix(lender: int) -> bytes:
-    """All loans of a thread's nodes."""
+    """Return the prefix of the keys of all loans of a thread's nodes."""
     return b"l" + _U64.pack(lender)
 
 
@@ -202,12 +202,12 @@ def decode_loan_lsn(key: bytes) -> int:
 
 
 def encode_debt_key(thread: int, lender: int) -> bytes:
-    """Thread, and one whose nodes it has -> LSN of the loan's record."""
+    """Return the key of a borrower and its lender. The payload is the LSN of the loan's record."""
     return _EVENT.pack(b"L", thread, lender)
 
 
 def encode_debt_prefix(thread: int) -> bytes:
-    """All loans that a thread has."""
+    """Return the prefix of the keys of all loans to a thread."""
     return b"L" + _U64.pack(thread)
 
 
@@ -222,12 +222,12 @@ def decode_debt_thread(key: bytes) -> int:
 
 
 def encode_thread_prefix(prefix: bytes, thread: int) -> bytes:
-    """All keys of one sort of a thread."""
+    """Return the prefix of all keys of one kind of a thread."""
     return prefix + _U64.pack(thread)
 
 
 class Place(NamedTuple):
-    """Where a widely shared node lies, whose it is, and whether another thread refers to it."""
+    """The place of a widely shared node, its owner, and whether another thread refers to it."""
 
     lsn: int
     node: int
@@ -236,7 +236,7 @@ class Place(NamedTuple):
 
 
 def encode_place(place: Place) -> bytes:
-    """Where a widely shared node lies, as payload."""
+    """Return the payload of a place."""
     return _PLACE.pack(*place)
 
 

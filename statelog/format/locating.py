@@ -1,4 +1,4 @@
-"""What in a value cannot be stored, where in it, and why: the error for a value that the encoder has refused."""
+"""Finds the part of a value that cannot be stored, and raises the error with its path and the reason."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _PATH_CHARACTERS_MAX = 80
 _KEY_HEAD_SIZE_BYTES = 3
-"""Before a text that is so long."""
+"""The size of the head before a text of this length."""
 
 
 def holds_nan(element: object) -> bool:
-    """Whether a set element, or a key, is or holds a NaN."""
+    """Return True if a set element or a key is a NaN or contains one."""
     pending = [element]
     while pending:  # A value may be nested deeper than Python can recurse.
         each = pending.pop()
@@ -37,12 +37,12 @@ def holds_nan(element: object) -> bool:
 
 
 def has_twins(items: list[bytes]) -> bool:
-    """Whether two of some sorted items are the same bytes."""
+    """Return True if two of some sorted items are equal."""
     return any(a == b for a, b in pairwise(items))
 
 
 def is_lossy(value: datetime) -> bool:
-    """Whether `fromisoformat` would not bring a datetime back: a naive fold, an offset below a second."""
+    """Return True if `fromisoformat` could not restore a datetime: a naive fold, or an offset below a second."""
     offset = value.utcoffset()
     return bool(value.fold) if offset is None else offset.microseconds != 0
 
@@ -54,7 +54,7 @@ def is_uuid(kind: type) -> bool:
 
 
 def shorten_path(path: str) -> str:
-    """Return a path as a message shows it: without its middle where it is long, as that of a cycle is."""
+    """Return a path for a message. The middle of a long path, such as that of a cycle, is left out."""
     return path if len(path) <= _PATH_CHARACTERS_MAX else f"{path[:40]}...{path[-20:]}"
 
 
@@ -72,7 +72,7 @@ class Refusals(NamedTuple):
     depth_max: int
 
     def locate(self, value: Any, path: str, depth: int = 0) -> None:
-        """Raise the error that names where in `value` the encoder stopped; return if nowhere."""
+        """Raise the error that names the part of `value` that cannot be stored. Return if there is none."""
         kind = type(value)
         if kind in (list, tuple, dict, set, frozenset):
             self._locate_depth(path, depth)
@@ -143,7 +143,7 @@ class Refusals(NamedTuple):
             self.locate(member, f"{path}[{_shown(key)}]", depth + 2)
 
     def _locate_comparable(self, value: Any, path: str, depth: int, what: str) -> None:
-        """Name the element of a set, or the key of a dict, that is too large or not told apart from others."""
+        """Raise an error for an element of a set, or a key of a dict, that is too large or equal to another one."""
         for element in value:
             if holds_nan(element):
                 _refuse(path, element, f" NaN as {what} (NaN is not equal to itself)")

@@ -34,24 +34,25 @@ TYPE_LOAN = 9
 TYPE_ENTRY = 10
 TYPE_REMOVAL = 11
 BORROWED_FIELD = 16
-"""Where the borrowed digests stand in the body of a checkpoint or rollback."""
+"""The index of the field with the borrowed digests in the body of a checkpoint or rollback."""
 
 FLAG_CONTINUES = 1
 FLAG_VACUUMED = 2
 FLAG_REDACTED = 4
 FLAG_CHAINED = 8
-"""Of short records: this one says the chain digest of the record before."""
+"""A flag of short records: the record stores the chain digest of the record before."""
 FLAG_NAMED = 256
-"""Of record 1: the log names every redacted record. The file has this flag as the high bit of the type, because the
+"""A flag of record 1: the log names every redacted record. The file has this flag as the high bit of the type, because
+the
 chain covers the type, and a redacted record keeps its type."""
 _FLAGS_FULL = FLAG_CONTINUES | FLAG_REDACTED
 _FLAGS_SHORT = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 CHAINED_EVERY = 64
-"""LSNs from one short record that is chained to the next one."""
+"""The distance of short records that store the chain digest before them."""
 
 _CHECKSUM = struct.Struct(">Q")
 ROW = struct.Struct(">B20sII")
-"""A row of `Nodes`: type, digest, where the content ends, and where the node ends."""
+"""A row of `Nodes`: type, digest, the end of the content, and the end of the node."""
 _END = struct.Struct(">I")
 _ENDS = struct.Struct(">II")
 _ENVELOPE = struct.Struct(">QBBHIQQ20sI")
@@ -61,9 +62,9 @@ _SHORT_REST = struct.Struct(">BBHQ")
 _CHAINED = struct.Struct(">BBHQQ20s20s")
 ENVELOPE_SIZE_BYTES = _ENVELOPE.size
 REST_SIZE_BYTES = _REST.size
-"""Of the envelope behind the checksum."""
+"""The size of the envelope behind the checksum."""
 RECORD_SIZE_BYTES_MIN = _SHORT.size + 2
-"""A body and a table take a byte each."""
+"""The minimum size of a record. A body and a table have at least a byte each."""
 TYPE_AT = 9
 TYPE_MASK = 127
 """The bits of the byte at `TYPE_AT` that are the type."""
@@ -79,7 +80,7 @@ _CHECKPOINT_START = blake2b(digest_size=DIGEST_SIZE_BYTES, person=b"stlg-checkpt
 
 
 class NodeRow(NamedTuple):
-    """A node as it goes into a record: a tuple, since a commit makes several within microseconds."""
+    """A node to be stored in a record. It is a tuple, because a commit creates several within microseconds."""
 
     type: int
     digest: bytes
@@ -88,16 +89,16 @@ class NodeRow(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """The nodes of a record, as they stand in it."""
+    """The nodes of a record in their stored form."""
 
     number: int
-    """How many there are."""
+    """The number of nodes."""
     rows: bytes
-    """Their rows of the node table."""
+    """The rows of the node table."""
     data: bytes
 
     def digest(self, number: int) -> bytes:
-        """Return the digest of one of them; nothing if there is none."""
+        """Return the digest of a node, or empty bytes if it does not exist."""
         at = ROW.size * number + 1
         return self.rows[at : at + DIGEST_SIZE_BYTES]
 
@@ -106,7 +107,7 @@ NO_NODES = Nodes(0, b"", b"")
 
 
 def find_node(rows: bytes, data: bytes, digest: bytes, number: int) -> tuple[bytes, int] | None:
-    """Return data and content size of one of `Nodes`, None if that number is not the one with this digest."""
+    """Return data and content size of a node of `Nodes`, or None if the node with this number has another digest."""
     at = ROW.size * number + 1
     if rows[at : at + DIGEST_SIZE_BYTES] != digest:
         return None
@@ -116,7 +117,7 @@ def find_node(rows: bytes, data: bytes, digest: bytes, number: int) -> tuple[byt
 
 
 def pack_nodes(rows: Sequence[NodeRow]) -> Nodes:
-    """Return nodes as they stand in a record."""
+    """Return the stored form of nodes."""
     table = []
     end = 0
     for node_type, digest, data, content_size in rows:
@@ -127,18 +128,18 @@ def pack_nodes(rows: Sequence[NodeRow]) -> Nodes:
 
 
 class Redacted(NamedTuple):
-    """What is left of an event: its thread, what the chain needs, and what the index needs."""
+    """The remains of a redacted event: its thread, and the parts that the chain and the index need."""
 
     thread: int
     digest: bytes
-    """Part digest of the body; where nodes were vacuumed, contents digest."""
+    """The part digest of the body, or, if nodes were vacuumed, the contents digest."""
     borrowed: list[bytes]
 
     @property
     def had_event(self) -> bool:
-        """Whether the record had an event: an import that only brings nodes, and salvage, make records without one.
+        """Whether the record had an event. Salvage, and an import that only adds nodes, create records without one.
 
-        The chain covers the digest, so nobody can give another record a digest of these.
+        The chain covers the digest, so another record cannot be given one of these digests.
         """
         return self.digest not in _NO_EVENT_DIGESTS
 
@@ -151,22 +152,22 @@ class Record(NamedTuple):
     lsn: int
     time_us: int
     previous_chain: bytes
-    """Empty where a short record does not say it: `log.chain` tells."""
+    """The chain digest before the record. Empty if a short record does not store it: see `log.chain`."""
     body: bytes
     node_count: int
-    """Vacuumed nodes included, up to the last one that is left where there are such."""
+    """The number of nodes, including vacuumed ones before the last node that is left."""
     size_bytes: int
 
     def fields(self) -> list[Any]:
         """Return the decoded body."""
         fields = cbor.decode(self.body)
         if not isinstance(fields, list):
-            message = f"record {self.lsn}: the body is no array"
+            message = f"record {self.lsn}: the body is not an array"
             raise CorruptionError(message, lsn=self.lsn)
         return fields
 
     def redacted(self) -> Redacted:
-        """Return what a redacted body keeps."""
+        """Return the contents of a redacted body."""
         fields = self.fields()
         is_whole = len(fields) == 3 and type(fields[0]) is int and 0 <= fields[0] <= _U64_MAX
         is_whole = is_whole and type(fields[2]) is list and all(_is_digest(each) for each in (fields[1], *fields[2]))
@@ -181,7 +182,7 @@ def _is_digest(field: object) -> bool:
 
 
 def varint(number: int) -> bytes:
-    """Return unsigned LEB128."""
+    """Return a number as unsigned LEB128."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -193,7 +194,7 @@ def varint(number: int) -> bytes:
 
 
 def part_digest(data: bytes) -> bytes:
-    """Return what stands for a body, or for the joined identities of nodes, in the chain."""
+    """Return the digest of a body, or of the joined identities of nodes, for the chain."""
     state = _PART_START.copy()
     state.update(data)
     return state.digest()
@@ -216,15 +217,15 @@ def redact_record(
     rows: Rows | None = None,
     borrowed_field: int | None = BORROWED_FIELD,
 ) -> bytes:
-    """Return a record without its event, and without dead nodes; its place in the chain stays.
+    """Return a record without its event and its dead nodes. Its place in the chain does not change.
 
     Args:
-        data: the record; redacted already or not.
+        data: the record, which may be redacted already.
         lsn: its LSN.
-        thread: the thread it belongs to.
-        alive: numbers of the nodes to keep; None keeps all that are there.
-        rows: its nodes, as `kernels.record_rows` gives them, if at hand.
-        borrowed_field: where borrowed digests stand in the body, None for nowhere.
+        thread: the thread that owns it.
+        alive: the numbers of the nodes to keep. None keeps all.
+        rows: the result of `kernels.record_rows` for it, if known.
+        borrowed_field: the index of the body's field with borrowed digests, or None.
     """
     record = decode_record(data, lsn)
     rows = kernels.record_rows(data) if rows is None else rows
@@ -265,16 +266,16 @@ def encode_short_record(
     body: bytes,
     nodes: Mapping[int, NodeRow],
 ) -> bytes:
-    """Return a short record: redacted, and vacuumed.
+    """Return a short record, which is redacted and vacuumed.
 
     Args:
-        type_: of the record.
-        flags: of those it had, `FLAG_CONTINUES` and `FLAG_NAMED` are of interest.
+        type_: the type of the record.
+        flags: its former flags, of which `FLAG_CONTINUES` and `FLAG_NAMED` are kept.
         lsn: its LSN.
         time_us: its time.
-        previous_chain: chain digest of the record before; may be empty where a short record does not say it.
-        body: as of a redacted record.
-        nodes: that are left, by number, ascending.
+        previous_chain: the chain digest of the record before. It may be empty if the short record does not store it.
+        body: the body of a redacted record.
+        nodes: the remaining nodes by number, ascending.
     """
     type_ = stored_type(type_, flags)
     flags = flags & FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED
@@ -297,7 +298,7 @@ def encode_short_record(
 
 
 def with_previous_chain(data: bytes, chain: bytes) -> bytes:
-    """Return a record behind another one than it was; the same bytes where it does not say behind which."""
+    """Return a record with another chain digest before it. If the record does not store one, return it unchanged."""
     flags = data[FLAGS_AT]
     if not flags & FLAG_VACUUMED:
         at = PREVIOUS_CHAIN_AT
@@ -310,7 +311,7 @@ def with_previous_chain(data: bytes, chain: bytes) -> bytes:
 
 
 def record_lsn(data: bytes | memoryview) -> int:
-    """Return the LSN of a record that lies about, of which nothing was checked; any number where it is damaged."""
+    """Return the LSN in the bytes of an unchecked record. If they are damaged, it may be any number."""
     if data[FLAGS_AT] & FLAG_VACUUMED:
         checksum: int = _CHECKSUM.unpack_from(data)[0]
         return (checksum - xxh3_64_intdigest(memoryview(data)[_CHECKSUM.size :])) * _LSN_FACTOR_INVERSE & _U64_MAX
@@ -319,7 +320,7 @@ def record_lsn(data: bytes | memoryview) -> int:
 
 
 def sealed(rest: bytes) -> bytes:
-    """Return a record: its checksum before the rest of it."""
+    """Return a record: the checksum, and then `rest`."""
     return xxh3_64_digest(rest) + rest
 
 
@@ -330,7 +331,7 @@ def _short_checksum(rest: bytes | memoryview, lsn: int) -> int:
 def _borrowed(record: Record, field: int | None) -> list[bytes]:
     if field is None:
         return []
-    # This field alone: metadata may hold values whose codec is not registered here.
+    # Decode only this field, because metadata may have values of unregistered codecs.
     _kind, _first, ends = kernels.cbor_split(record.body)
     borrowed = cbor.decode(record.body[ends[field - 1] : ends[field]])
     assert isinstance(borrowed, list)
@@ -338,7 +339,7 @@ def _borrowed(record: Record, field: int | None) -> list[bytes]:
 
 
 def contents_digest(body_digest: bytes, identities: bytes) -> bytes:
-    """Return what stands for all that a record holds: from the part digest of its body, and its node identities."""
+    """Return the contents digest of a record, from the part digest of its body and the identities of its nodes."""
     return part_digest(body_digest + identities)
 
 
@@ -360,7 +361,7 @@ def encode_record(
     nodes: Nodes = NO_NODES,
     flags: int = 0,
 ) -> tuple[bytes, bytes]:
-    """Return (record, its chain digest)."""
+    """Return a record and its chain digest."""
     number, rows, data = nodes
     type_, flags = stored_type(type_, flags), flags & ~FLAG_NAMED
     envelope = _REST.pack(FORMAT_VERSION, type_, flags, len(body), lsn, time_us, previous_chain, number)
@@ -376,8 +377,8 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
     """Check the checksum and return the envelope and body.
 
     Args:
-        data: the record; may be borrowed, nothing of it is kept.
-        lsn: the key it was found under.
+        data: the record, which may be borrowed. Nothing of it is kept.
+        lsn: the key under which it was found.
 
     Raises:
         CorruptionError: checksum, LSN or sizes are wrong. NewerFormatError: written by a newer statelog.
@@ -396,7 +397,7 @@ def decode_record(data: memoryview | bytes, lsn: int) -> Record:
     if type_ > TYPE_MASK:
         type_, flags = _type_and_flag(lsn, type_, flags)
     if stored_lsn != lsn or body_size > size - ENVELOPE_SIZE_BYTES or version == 0:
-        message = f"record {lsn}: its envelope says LSN {stored_lsn}, body of {body_size} bytes"
+        message = f"record {lsn}: its envelope has LSN {stored_lsn}, body of {body_size} bytes"
         raise CorruptionError(message, lsn=lsn)
     body = bytes(data[ENVELOPE_SIZE_BYTES : ENVELOPE_SIZE_BYTES + body_size])
     return Record(type_, flags, lsn, time_us, previous, body, node_count, size)
@@ -449,8 +450,8 @@ def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes 
 
     Args:
         data: the record.
-        record: the same, decoded.
-        before: chain digest of the record before, for a short record that does not say it.
+        record: the decoded record.
+        before: the chain digest of the record before, for a short record that does not store it.
     """
     previous = record.previous_chain or before
     assert len(previous) == DIGEST_SIZE_BYTES
@@ -459,16 +460,16 @@ def record_chain_digest(data: memoryview | bytes, record: Record, before: bytes 
 
 
 def record_contents_digest(data: memoryview | bytes, record: Record) -> bytes:
-    """Return what stands in the chain for all that a record held when it was written."""
+    """Return the contents digest of a record as of its writing, for the chain."""
     return _digests(record, {} if record.flags & FLAG_VACUUMED else kernels.record_rows(data))[1]
 
 
 def _digests(record: Record, rows: Rows) -> tuple[bytes, bytes]:
-    """Return the part digest of a record's body, and its contents digest; only the latter where nodes were vacuumed.
+    """Return the part digest of a record's body, and its contents digest. If nodes were vacuumed, only the latter.
 
     Args:
         record: the record.
-        rows: its nodes, as `kernels.record_rows` gives them; not used where nodes were vacuumed.
+        rows: the result of `kernels.record_rows` for it. It is not used if nodes were vacuumed.
     """
     if record.flags & FLAG_REDACTED:
         digest = record.redacted().digest

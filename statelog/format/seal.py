@@ -1,9 +1,8 @@
 """Sealed values of the index and meta tables. FORMAT.md section 6.
 
-LMDB returns a flipped bit as if it had been written. Records carry their own
-checksum; everything else in the file is sealed: the payload, then XXH3-64 of key
-and payload. The key is under the checksum, so that an intact value found under
-another's key does not pass for that other's.
+LMDB does not detect flipped bits. Records have their own checksums. All other values in the file are sealed: the
+payload is followed by the XXH3-64 of key and payload. The checksum covers the key, so a value under another key is
+detected.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Unregistered(Coded):
     def shown(self) -> Any:
         """The payload for display: asterisks if the name of the codec suggests a secret, key or token.
 
-        What a framework's serialiser has packed is shown as far as it can be told.
+        Values that a framework's serialiser has packed are shown as far as possible.
         """
         if names_credential(self.codec):
             return HIDDEN_VALUE

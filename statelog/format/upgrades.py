@@ -1,8 +1,8 @@
-"""Upgrades of the file format: what makes a store of version N one of version N + 1.
+"""Upgrades of the file format from version N to version N + 1.
 
-A release that changes the format registers one function here, for the version before. At open a
-store that is older goes through all of them that it needs, in one transaction, under the exclusive
-lock: cut anywhere, it is as it was or as it has to be. Version 1 is the first.
+A release that changes the format registers one function here, for the version before. The opening of an older store
+runs all functions that it needs, in one transaction, under the exclusive lock. If it is cut off, the store is either
+unchanged or upgraded. Version 1 is the first.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ INDEX = b"index"
 
 
 class Tables(Protocol):
-    """The tables of a store within one transaction, keys and values as they stand in the file."""
+    """The tables of a store within one transaction, with keys and values in their stored form."""
 
     def get(self, table: bytes, key: bytes) -> bytes | None:
-        """Return a value, None if there is none."""
+        """Return a value, or None if there is none."""
 
     def put(self, table: bytes, key: bytes, value: bytes) -> None:
         """Put a value."""
@@ -37,24 +37,24 @@ class Tables(Protocol):
         """Delete a key."""
 
     def scan(self, table: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values in order; what is put or deleted meanwhile may be passed over."""
+        """Yield keys and values in order. The scan may miss changes that are made meanwhile."""
 
 
 if TYPE_CHECKING:
     Upgrade = Callable[[Tables], None]
-    """Makes the tables those of the next version, but for the version in the header."""
+    """Converts the tables to the next version, except the version in the header."""
 
 
 def _allow_loans(_tables: Tables) -> None:
-    """Version 2 has one more type of record, and more to say in another: what is there stays as it is."""
+    """Version 2 adds a record type, and a field of another type. Existing records do not change."""
 
 
 def _allow_lives(_tables: Tables) -> None:
-    """Version 3 lets an id begin anew: a thread's record and a tombstone may say more, those that are there stay."""
+    """Version 3 lets deleted threads be re-created, with new fields. Existing records do not change."""
 
 
 def _allow_entries(_tables: Tables) -> None:
-    """Version 4 has one more type of record, for entries of the board: what is there stays as it is."""
+    """Version 4 adds a record type for entries of the board. Existing records do not change."""
 
 
 def _allow_removals(_tables: Tables) -> None:
@@ -73,11 +73,11 @@ UPGRADES: dict[int, Upgrade] = {
     5: _allow_names,
     6: _allow_names,
 }
-"""By the version they begin with. Version 6 is version 5 with a key."""
+"""The upgrades by the version from which they start. Version 6 is version 5 with a key."""
 
 
 def stored_version(header: bytes) -> int:
-    """Return the version of a sealed header if it is an older one, else this release's: `decode_header` judges it."""
+    """Return the version of a sealed header if it is older; otherwise this release's, and `decode_header` checks it."""
     try:
         fields = cbor.decode(unseal(HEADER_KEY, header))
     except CorruptionError:
@@ -90,7 +90,7 @@ def upgrade(tables: Tables, version: int, mac: StoreMac | None = None) -> None:
     """Bring the tables from a version to this release's. `mac` computes the MAC of the header, if the store has a key.
 
     Raises:
-        FormatError: there is no way from that version; nothing was changed. Facts: needed, supported.
+        FormatError: this version cannot be upgraded. Nothing was changed. Facts: needed, supported.
     """
     steps = range(version, FORMAT_VERSION)
     if any(step not in UPGRADES for step in steps):

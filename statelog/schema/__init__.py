@@ -1,4 +1,4 @@
-"""Channels from what users declare, and what a schema does with each write."""
+"""Schemas: the channels that users declare, and the checks of writes to them."""
 
 from statelog.schema.channels import Channel
 from statelog.schema.schema import SCHEMA_ENTRY, STEPS_CHANNEL, Lineage, Remembered, Schema, reading_of, reconcile

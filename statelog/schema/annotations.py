@@ -1,8 +1,8 @@
-"""What annotations say: their metadata, and the classes they name.
+"""The metadata of annotations, and the classes that they name.
 
-typing and typing_extensions each have their own ``Required``, ``TypeAliasType`` and
-``TypedDict``, and typing gained some of them only after Python 3.11. They mean the same, so
-they are told by name and by attribute here, and typing_extensions is never imported.
+typing and typing_extensions each have their own ``Required``, ``TypeAliasType`` and ``TypedDict``, and typing has some
+of them only since Python 3.12. They mean the same, so this module recognises them by name and attributes, and never
+imports typing_extensions.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RESOLUTION_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
-"""What evaluating someone's annotation strings raises when a name in them is not there."""
+"""The errors of evaluating annotations that are strings, if a name in them does not exist."""
 
 _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
 
 
 def is_annotation(thing: object) -> bool:
-    """Whether this is a type of some kind. Types are callable too: ask before that."""
+    """Return True if an object is a type of some kind. Check this first, because types are callable, too."""
     return (
         isinstance(thing, type | TypeVar | NewType) or thing is Any or get_origin(thing) is not None or is_alias(thing)
     )
 
 
 def is_typed_dict(thing: object) -> TypeGuard[type]:
-    """Whether this is a TypedDict class, of typing or of typing_extensions."""
+    """Return True for a TypedDict class of typing or typing_extensions."""
     return isinstance(thing, type) and issubclass(thing, dict) and hasattr(thing, "__required_keys__")
 
 
 def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
-    """The type inside ``Annotated``, qualifiers and aliases, and the metadata, inner first.
+    """Return the type inside ``Annotated``, qualifiers and aliases, and the metadata, the innermost first.
 
     ``Required[Annotated[list, a]]`` and ``Annotated[Required[list], a]`` are both
     ``(list, (a,))``; ``Optional[Annotated[list, a]]`` is itself and no metadata.
@@ -53,12 +53,12 @@ def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
 
 
 def accepts_handles_only(metadata: tuple[object, ...]) -> bool:
-    """Whether `statelog.guard.Secret` is in the metadata of an annotation."""
+    """Return True if `statelog.guard.Secret` is in the metadata of an annotation."""
     return any(getattr(type(each), "accepts_handles_only", False) for each in metadata)
 
 
 def qualifiers(annotation: object) -> set[str]:
-    """The qualifiers around a type: ``Required`` of ``Annotated[Required[int], ...]``."""
+    """Return the qualifiers around a type: ``Required`` for ``Annotated[Required[int], ...]``."""
     found = set()
     while True:
         origin = get_origin(annotation)
@@ -71,7 +71,7 @@ def qualifiers(annotation: object) -> set[str]:
 
 
 def classes_named(annotation: object) -> list[type]:
-    """The classes an annotation names, at any depth, also in the fields of those classes.
+    """Return the classes that an annotation names, at any depth, including the fields of these classes.
 
     A member of an Enum inside ``Literal`` names its class.
     """
@@ -97,7 +97,7 @@ def parts_of(annotation: object) -> list[object]:
 
 
 def _parts(annotation: Any) -> list[object]:
-    """The annotations one level inside this one."""
+    """Return the annotations one level inside an annotation."""
     parts: list[object] = [*get_args(annotation)]
     if isinstance(get_origin(annotation), type):
         parts.append(get_origin(annotation))
@@ -111,12 +111,12 @@ def _parts(annotation: Any) -> list[object]:
 
 
 def declares_fields(cls: object) -> TypeGuard[type]:
-    """Whether this is a dataclass, a TypedDict, a named tuple, or a model of pydantic."""
+    """Return True for a dataclass, a TypedDict, a named tuple, or a model of pydantic."""
     return isinstance(cls, type) and (
         dataclasses.is_dataclass(cls)
         or is_typed_dict(cls)
         or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-        or "__pydantic_decorators__" in vars(cls)  # a pydantic model
+        or "__pydantic_decorators__" in vars(cls)  # A pydantic model.
     )
 
 
@@ -137,7 +137,9 @@ def field_hints(declaring: Any) -> dict[str, Any]:
         origin = get_origin(base) or base
         if isinstance(origin, type) and declares_fields(origin):
             before = get_type_hints(origin, include_extras=True)
-            inherited = {name for name in before if name in hints and hints[name] == before[name]}  # not declared again
+            inherited = {
+                name for name in before if name in hints and hints[name] == before[name]
+            }  # Fields that are not declared again.
             own |= {name: hint for name, hint in field_hints(_replaced(base, given)).items() if name in inherited}
     return own
 
@@ -156,13 +158,13 @@ def _field_types(declaring: Any) -> list[object]:
     try:
         return list(field_hints(declaring).values())
     except RESOLUTION_ERRORS:
-        # A class of someone else whose annotations resolve only for type checkers. What it
+        # The annotations of this foreign class can be resolved only by type checkers. What it
         # names is not found; enum members it holds are then refused by the encoder, not lost.
         return []
 
 
 def is_alias(annotation: object) -> bool:
-    """Whether this is an alias made by a `type` statement, or by `TypeAliasType`."""
+    """Return True for an alias made by a `type` statement or by `TypeAliasType`."""
     return type(get_origin(annotation) or annotation).__name__ == "TypeAliasType"
 
 

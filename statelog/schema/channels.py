@@ -1,8 +1,7 @@
-"""Channels read from a TypedDict, a dataclass, or a plain dict of reducers.
+"""Reads the channels of a TypedDict, a dataclass, or a plain dict of reducers.
 
-One rule for all: a channel's reducer is the last reducer in the outermost ``Annotated`` of
-its annotation, and ``replace`` if there is none. An ``Annotated`` deeper inside
-(``Optional[Annotated[...]]``) says something of a part, not of the channel.
+A channel's reducer is the last reducer in the outermost ``Annotated`` of its annotation, or ``replace`` if there is
+none. An inner ``Annotated`` (``Optional[Annotated[...]]``) describes a part of the value, not the channel.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FOREIGN_PACKAGES = frozenset({"annotated_types", "pydantic", "pydantic_core", "typing_extensions"})
-"""Metadata of these constrains or documents a type; none of it is a reducer."""
+"""Packages whose metadata constrains or documents a type. None of it is a reducer."""
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
@@ -28,9 +27,9 @@ class Channel(NamedTuple):
     """One named field of state.
 
     Args:
-        name: of the channel.
-        reducer: how a write merges with the value there.
-        annotation: the declared type without its metadata; ``Any`` where none was declared.
+        name: the name of the channel.
+        reducer: how a write merges with the present value.
+        annotation: the declared type without its metadata, or ``Any`` without a declared type.
     """
 
     name: str
@@ -39,12 +38,12 @@ class Channel(NamedTuple):
 
 
 def read_typed_dict(typed_dict: Any, schema_name: str) -> dict[str, Channel]:
-    """The channels of a TypedDict class, inherited ones included, in order of declaration."""
+    """Return the channels of a TypedDict class, including inherited ones, in order of declaration."""
     return {name: channel_of(schema_name, name, hint) for name, hint in _hints(typed_dict, schema_name).items()}
 
 
 def read_dataclass(dataclass: Any, schema_name: str) -> dict[str, Channel]:
-    """The channels of a dataclass: its fields, so neither ``ClassVar`` nor ``InitVar``."""
+    """Return the channels of a dataclass: its fields, without ``ClassVar`` and ``InitVar``."""
     import dataclasses
 
     hints = _hints(dataclass, schema_name)
@@ -53,7 +52,7 @@ def read_dataclass(dataclass: Any, schema_name: str) -> dict[str, Channel]:
 
 
 def read_mapping(declared: Mapping[Any, Any]) -> dict[str, Channel]:
-    """The channels of ``{channel: reducer, type, Annotated or None}``."""
+    """Return the channels of a dict from names to reducers, types, ``Annotated`` or None."""
     for name in declared:
         if not isinstance(name, str):
             message = f"schema: a channel's name must be a str, not {type(name).__name__}: {name!r}"
@@ -62,16 +61,16 @@ def read_mapping(declared: Mapping[Any, Any]) -> dict[str, Channel]:
 
 
 def channel_of(schema_name: str, name: str, annotation: object, *, metadata: tuple[object, ...] = ()) -> Channel:
-    """The channel that an annotation declares.
+    """Return the channel that an annotation declares.
 
     Args:
-        schema_name: for error messages.
-        name: of the channel.
-        annotation: as declared, ``Annotated`` and qualifiers included.
-        metadata: what stood in its outermost ``Annotated`` and was taken out already.
+        schema_name: the name of the schema, for error messages.
+        name: the name of the channel.
+        annotation: the annotation, with ``Annotated`` and qualifiers.
+        metadata: the metadata of its outermost ``Annotated``, if it was removed already.
 
     Raises:
-        SchemaError: the metadata holds a function that cannot be a reducer.
+        SchemaError: the metadata has a function that cannot be a reducer.
     """
     from statelog.schema.annotations import accepts_handles_only, peel
 
@@ -88,10 +87,10 @@ def channel_of(schema_name: str, name: str, annotation: object, *, metadata: tup
 
 
 def check_names(schema_name: str, names: Mapping[str, Channel]) -> None:
-    """Refuse a schema whose channels could never be stored.
+    """Refuse a schema whose channels cannot be stored.
 
     Raises:
-        SchemaError: no channel, too many, or a name that is empty, too long or not Unicode.
+        SchemaError: there are no channels or too many, or a name is empty, too long or not Unicode.
     """
     if not names:
         message = f"{schema_name}: declares no channel; to allow any channel, pass schema=None"
@@ -111,7 +110,7 @@ def check_names(schema_name: str, names: Mapping[str, Channel]) -> None:
 def _can_be_stored(name: str) -> bool:
     try:
         return 0 < len(name.encode()) <= NAME_SIZE_BYTES_MAX
-    except UnicodeEncodeError:  # a lone surrogate
+    except UnicodeEncodeError:  # A lone surrogate.
         return False
 
 
@@ -142,7 +141,7 @@ def _channel_of_entry(name: str, entry: object) -> Channel:
 
 
 def _is_foreign(candidate: object) -> bool:
-    # A class is a type or a marker; what shapes a pydantic schema says so by this method.
+    # A class is a type or a marker. One that changes a pydantic schema has this method.
     return (
         isinstance(candidate, type)
         or type(candidate).__module__.partition(".")[0] in _FOREIGN_PACKAGES
@@ -153,7 +152,7 @@ def _is_foreign(candidate: object) -> bool:
 def _reducer_of(schema_name: str, name: str, candidate: object) -> reducers.Reducer | None:
     reducer = reducers.from_annotation(candidate)
     if reducer is None and isinstance(candidate, _FUNCTIONS):
-        # Not skipped as foreign metadata: it would leave the channel on replace, unnoticed.
+        # Do not skip it as foreign metadata, because then the channel would silently use `replace`.
         function = getattr(candidate, "__qualname__", repr(candidate))
         message = (
             f"{schema_name}.{name}: {function} is not a reducer:"

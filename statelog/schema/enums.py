@@ -1,8 +1,7 @@
-"""Enum members stored by value, where the annotation names their class.
+"""Stores enum members by value if the annotation names their class.
 
-A value is stored as one of a closed set of types. A schema that says ``Color`` knows the way
-back from ``"red"``; without one, a member would return as something else, so it is left for
-the encoder to refuse.
+Values are stored as one of a few types. With a schema that names ``Color``, a read can turn ``"red"`` into the member.
+Without one, the member could not be restored, so the encoder refuses it.
 """
 
 from __future__ import annotations
@@ -24,36 +23,36 @@ _CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
 
 
 def _base_of(cls: type) -> Callable[[Any], Any] | None:
-    """The builtin type that a class is a subclass of, if it cannot be stored itself."""
+    """Return the builtin base of a class that cannot be stored itself."""
     if issubclass(cls, Enum) or is_storable(cls):
         return None
     return next((base for base in BUILTIN if issubclass(cls, base)), None)
 
 
 class EnumCheck:
-    """Replaces members of the given classes by their values, inside the builtin containers.
+    """Replaces members of some enum classes by their values, also inside builtin containers.
 
-    So it does with instances of subclasses of builtin types, which become instances of these.
-    A value without such members comes back as the same object.
+    It also replaces instances of subclasses of builtin types by instances of these types. A value without any of these
+    is returned as the same object.
     """
 
     __slots__ = ("_classes",)
 
     def __init__(self, classes: tuple[type, ...]) -> None:
-        """Make the check for members of these classes."""
+        """Create the check for members of these classes."""
         self._classes = classes
 
     @classmethod
     def of(cls, annotation: object) -> EnumCheck | None:
-        """The check for an annotation; None if it names no Enum class."""
+        """Return the check for an annotation, or None if it names no enum class."""
         classes = tuple(named for named in classes_named(annotation) if issubclass(named, Enum) or _base_of(named))
         return cls(classes) if classes else None
 
     def __call__(self, channel: str, value: object) -> object:
-        """The value with members by value; of an ``Overwrite``, its value so.
+        """Return the value, or the value of an ``Overwrite``, with members replaced by their values.
 
         Raises:
-            ValidationError: two keys of a dict, or elements of a set, would become one.
+            ValidationError: two keys of a dict or elements of a set would become equal.
         """
         if isinstance(value, Overwrite):
             return Overwrite(self._dump(channel, value.value, set()))
@@ -68,7 +67,7 @@ class EnumCheck:
         if isinstance(value, Remove):
             return Remove(self._dump(channel, value.id, around))
         if type(value) not in _CONTAINERS or id(value) in around or len(around) >= DEPTH_MAX:
-            return value  # a scalar; or a cycle or a depth the encoder refuses, with its path
+            return value  # A scalar, or a cycle or depth that the encoder refuses.
         around.add(id(value))
         try:
             return self._dump_container(channel, value, around)

@@ -1,8 +1,7 @@
-"""Keys of a write that pydantic's validation would leave out.
+"""Finds keys of a write that pydantic's validation would leave out.
 
-By default a pydantic model ignores keys it does not declare. In a request that is lenient;
-in state it loses what someone wrote. So they are refused, unless the model itself decides:
-one that says ``extra="ignore"`` gets what it asks for.
+By default, a pydantic model ignores undeclared keys. For a request this is lenient, but a state would lose written
+data. So these keys are refused, unless the model has ``extra="ignore"``.
 """
 
 from __future__ import annotations
@@ -17,29 +16,29 @@ import pydantic
 from statelog.schema.annotations import classes_named, is_typed_dict
 
 _CLASSES_REMEMBERED_MAX = 1024
-"""A program has this many nested models at most, or pays for looking at one again."""
+"""The maximum number of remembered nested models. If a program has more, some are examined again."""
 
 
 def names_lossy_dicts(annotation: object) -> bool:
-    """Whether the annotation names a TypedDict, whose undeclared keys would be left out."""
+    """Return True if the annotation names a TypedDict, whose undeclared keys would be left out."""
     return any(is_typed_dict(cls) and not _decides_itself(cls) for cls in classes_named(annotation))
 
 
 def fields_of(model: type[Any]) -> dict[str, Any]:
-    """The ``FieldInfo`` of each field of a model class, or of a dataclass made by pydantic."""
+    """Return the ``FieldInfo`` of each field of a model class, or of a dataclass made by pydantic."""
     is_model = issubclass(model, pydantic.BaseModel)
     fields: dict[str, Any] = model.model_fields if is_model else model.__pydantic_fields__
     return fields
 
 
 def find_dropped_key(written: object, accepted: object, *, in_dicts: bool) -> tuple[str | int, ...] | None:
-    """The place of the first key in the write that validation left out; None if it kept all.
+    """Return the place of the first key in the write that validation left out, or None if it kept all keys.
 
     Args:
         written: the write.
-        accepted: what validation made of it.
-        in_dicts: also look where a dict became a dict: if the annotation names lossy dicts.
-            Elsewhere only a validator of the user takes keys out of a dict, on purpose.
+        accepted: the result of its validation.
+        in_dicts: also compare dicts that became dicts, because the annotation names lossy dicts. Otherwise, only a
+            validator of the user removes keys from a dict, on purpose.
     """
     if written is accepted:
         return None
@@ -58,7 +57,7 @@ def find_dropped_key(written: object, accepted: object, *, in_dicts: bool) -> tu
 
 def _dropped_keys(written: Mapping[Any, object], accepted: object, *, in_dicts: bool) -> list[str | int]:
     if isinstance(accepted, dict):
-        # Not key by key alone: {"1": x} may have become {1: x}, which loses nothing.
+        # Do not only compare keys: {"1": x} may have become {1: x}, which loses nothing.
         is_lossy = in_dicts and len(accepted) < len(written)
         return [key for key in written if key not in accepted] if is_lossy else []
     kind = _kind_of(accepted)
@@ -66,7 +65,7 @@ def _dropped_keys(written: Mapping[Any, object], accepted: object, *, in_dicts: 
 
 
 def _parts(written: object, accepted: object) -> Iterator[tuple[str | int, object, object]]:
-    """(place, part written, part accepted) one level inside, where the shapes agree."""
+    """Yield (place, part written, part accepted) one level inside, if the shapes agree."""
     if isinstance(written, list | tuple):
         if isinstance(accepted, list | tuple) and len(written) == len(accepted):
             pairs = zip(written, accepted, strict=True)
@@ -83,11 +82,11 @@ def _values_by_key(accepted: object) -> dict[str, object]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Kind:
-    """What validation does with a dict to make an instance of a class of it.
+    """How validation turns a dict into an instance of a class.
 
     Args:
-        fields_by_key: field names by each key that the dict may give them under.
-        is_lossy: other keys are left out.
+        fields_by_key: the field names by the keys that a dict may have for them.
+        is_lossy: whether other keys are left out.
     """
 
     fields_by_key: Mapping[str, str]
@@ -106,7 +105,7 @@ def _kind_of_class(cls: type) -> _Kind:
     decorators = getattr(cls, "__pydantic_decorators__", None)
     validators = decorators.model_validators.values() if decorators else ()
     if any(validator.info.mode != "after" for validator in validators):
-        return _UNKNOWN_KIND  # it may take its fields from anywhere in the dict
+        return _UNKNOWN_KIND  # It may take its fields from any part of the dict.
     if decorators:
         fields = fields_of(cls).items()
         names = {key: name for name, field in fields for key in _keys_of(name, field)}
@@ -118,7 +117,7 @@ def _kind_of_class(cls: type) -> _Kind:
 
 
 def aliases_of(field: Any) -> list[str]:
-    """The aliases under which validation takes a whole field."""
+    """Return the aliases under which validation accepts a whole field."""
     aliases = [field.alias, field.validation_alias, *getattr(field.validation_alias, "choices", ())]
     return [alias for alias in aliases if isinstance(alias, str)]
 

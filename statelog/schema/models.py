@@ -1,16 +1,15 @@
-"""Channels of pydantic models, and the validation of writes against them.
+"""Channels of pydantic models, and the validation of writes to them.
 
-pydantic is optional: this module is imported only for someone who hands over a model. Written
-for pydantic 2.12 and later. Versions before refuse more, and lose nothing: 2.10 wants nested
-fields with an alias by that alias, and 2.11 leaves a model under ``Any`` to the encoder.
+pydantic is optional, so this module is imported only if a schema is a model. It is written for pydantic 2.12 and later.
+Earlier versions refuse more, but lose nothing: 2.10 accepts nested fields with an alias only by this alias, and 2.11
+leaves a model under ``Any`` to the encoder.
 
-There is one ``TypeAdapter`` per channel, with the annotation, constraints, field validators
-and config of the model. A write holds some fields only, so model validators, which look
-across fields, do not run; a field validator that asks for other fields sees none.
+Each channel has a ``TypeAdapter`` with the annotation, constraints, field validators and config of the model. A write
+has only some fields, so model validators, which compare fields, do not run. A field validator that asks for other
+fields gets none.
 
-What is stored are plain values: nested models as dicts (python mode, by field name), enum
-members by value. A nested *instance* counts as valid, as pydantic itself has it
-(``revalidate_instances``), and a field that says ``exclude=True`` is left out.
+Plain values are stored: nested models as dicts (python mode, by field name), enum members by value. A nested *instance*
+counts as valid, as in pydantic (``revalidate_instances``). A field with ``exclude=True`` is left out.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _PROBLEMS_MAX = 100
-"""Kept on an error: a wrong list of a million items is wrong a million times."""
+"""The maximum number of problems in an error. A wrong list of a million items could have a million."""
 
 _VALIDATORS: dict[str, Callable[[Any], object]] = {
     "before": pydantic.BeforeValidator,
@@ -50,16 +49,16 @@ _VALIDATORS: dict[str, Callable[[Any], object]] = {
 }
 
 _PARTIAL_REDUCERS = frozenset({"merge", "deep_merge"})
-"""Their writes hold some of the keys: a field left to its default was not written."""
+"""Reducers whose writes have only some keys. A field with its default was not written."""
 
 
 def _supported(function: Callable[..., object], options: dict[str, Any]) -> dict[str, Any]:
-    """The options this version of pydantic has."""
+    """Return the options that this version of pydantic has."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in options.items() if name in known}
 
 
-# By name too: what was stored is by field name, and is written again after a change.
+# Accept field names, too, because stored values have them, and are written again after a change.
 _VALIDATE_OPTIONS = _supported(pydantic.TypeAdapter.validate_python, {"by_alias": True, "by_name": True})
 # round_trip leaves out computed fields. An instance of a subclass keeps its own fields:
 # before pydantic 2.13 only serialize_as_any does that.
@@ -69,20 +68,20 @@ _DUMP_OPTIONS = {"round_trip": True, "warnings": False} | (
 
 
 def read_model(model: type) -> dict[str, Channel]:
-    """The channels of a model: its fields, by field name, inherited ones included.
+    """Return the channels of a model: its fields by name, including inherited ones.
 
     Args:
         model: a ``BaseModel`` class, or a dataclass class made by pydantic.
 
     Raises:
-        SchemaError: a root model, annotations that do not resolve, deprecated validators.
+        SchemaError: a root model, annotations that cannot be resolved, or deprecated validators.
     """
     name = model.__qualname__
     if issubclass(model, pydantic.RootModel):
         message = f"{name}: a root model has no fields that could be channels"
         raise SchemaError(message, schema=name)
     if model is pydantic.BaseModel:
-        return {}  # it declares nothing, and is not even a finished model
+        return {}  # It declares nothing, and is not a finished model.
     try:
         if issubclass(model, pydantic.BaseModel):
             model.model_rebuild()
@@ -101,7 +100,7 @@ def read_model(model: type) -> dict[str, Channel]:
 
 
 def read_aliases(model: type) -> dict[str, str]:
-    """The channels of a model by their aliases: of no two the same, and none the name of another."""
+    """Return the channels by their aliases, except aliases of several channels, and those that name another channel."""
     fields = fields_of(model)
     pairs = {(alias, name) for name, field in fields.items() for alias in aliases_of(field)}
     counts = Counter(alias for alias, _name in pairs)
@@ -109,18 +108,18 @@ def read_aliases(model: type) -> dict[str, str]:
 
 
 class ModelCheck:
-    """Validates writes to one channel of a model, and makes values of them that can be stored.
+    """Validates writes to one channel of a model, and converts them to values that can be stored.
 
-    The annotation says what the whole channel holds. How a write relates to that is the
-    reducer's: ``append`` takes one item, ``upsert`` an item or a list, others the same type.
+    The annotation is the type of the whole channel. The type of a write depends on the reducer: ``append`` takes one
+    item, ``upsert`` an item or a list, and others take the same type.
 
-    pydantic's part is built at the first write.
+    The validator of pydantic is built at the first write.
     """
 
     __slots__ = ("_adapter", "_channel", "_enum_check", "_field", "_in_dicts", "_model", "_names_secret", "_reducer")
 
     def __init__(self, model: type, channel: Channel, *, field: str = "") -> None:
-        """Make the check of one channel of a model; `field`: its name there, if another."""
+        """Create the check of one channel of a model. `field` is the name of the field if it differs."""
         self._model = model
         self._field = field or channel.name
         self._channel = channel.name
@@ -131,10 +130,10 @@ class ModelCheck:
         self._in_dicts = names_lossy_dicts(channel.annotation)
 
     def check_write(self, _channel: str, value: object) -> object:
-        """The write, for the reducer to merge, as it can be stored.
+        """Return the write for the reducer, in a form that can be stored.
 
         Raises:
-            ValidationError: the annotation refuses it, or keys of it would be left out.
+            ValidationError: the annotation refuses the write, or some keys would be left out.
         """
         if isinstance(value, Remove):
             return value
@@ -147,15 +146,15 @@ class ModelCheck:
         return self._check(value, is_partial=self._reducer in _PARTIAL_REDUCERS)
 
     def check_result(self, _channel: str, value: object) -> object:
-        """The whole value of the channel, as it can be stored.
+        """Return the whole value of the channel, in a form that can be stored.
 
         Raises:
-            ValidationError: the annotation refuses it, or keys of it would be left out.
+            ValidationError: the annotation refuses the value, or some keys would be left out.
         """
         return self._check(value)
 
     def _check_items(self, items: list[object]) -> list[object]:
-        """The items, each where it was; removals pass as they are."""
+        """Return the checked items in their places. Removals are unchanged."""
         places = [place for place, item in enumerate(items) if not isinstance(item, Remove)]
         if not places:
             return items
@@ -169,7 +168,7 @@ class ModelCheck:
         return items
 
     def _check(self, value: object, *, is_partial: bool = False, places: Sequence[int] = ()) -> object:
-        """places: positions in the write of the items in ``value``, where they differ."""
+        """Validate a value. `places` has the positions of its items in the write, if they differ."""
         if self._adapter is None:
             self._adapter = _adapter_of(self._model, self._field)
         try:
@@ -196,10 +195,10 @@ class ModelCheck:
             dumped = adapter.dump_python(accepted, exclude_unset=is_deep, **_DUMP_OPTIONS)[0]
             if self._reducer != "merge" or not is_partial or type(accepted[0]) is dict:
                 return dumped
-            # Of a model itself only what was set; what is nested in it is replaced whole.
+            # Of the model itself, only set fields are written. Nested values are replaced whole.
             written = adapter.dump_python(accepted, exclude_unset=True, **_DUMP_OPTIONS)[0]
         except (TypeError, ValueError) as error:
-            # A serializer of the user failed; or a set of models, which no set of dicts can hold.
+            # A serializer of the user has failed, or a set has models, which would become dicts.
             raise self._error([(self._channel, f"cannot be made plain: {error}")]) from error
         is_dict = isinstance(dumped, dict)
         return {key: dumped[key] for key in written} if is_dict else dumped
@@ -211,7 +210,7 @@ class ModelCheck:
                 format_path(
                     self._channel,
                     value,
-                    line["loc"][1:],  # the first step is the list around the value
+                    line["loc"][1:],  # The first step is the list around the value.
                     is_missing=line["type"] == "missing",
                     places=places,
                 ),
@@ -230,11 +229,11 @@ class ModelCheck:
 
 _DUMPED_AS_TEXT = frozenset({"fractions.Fraction", "pydantic.types.Json"})
 _ENCODERS = frozenset({"EncodedBytes", "EncodedStr", "Json"})
-"""Metadata of pydantic by which validation decodes, and dumping encodes."""
+"""Metadata of pydantic with which validation decodes and dumping encodes."""
 
 
 def readings_of(model: type) -> dict[str, Shape]:
-    """How the fields of a model are read."""
+    """Return the shapes with which the fields of a model are read."""
     found = {}
     for name, field in fields_of(model).items():
         encoders = [each for each in field.metadata if type(each).__name__ in _ENCODERS]
@@ -245,14 +244,15 @@ def readings_of(model: type) -> dict[str, Shape]:
 
 
 def is_dumped_as_another(annotation: object) -> bool:
-    """Whether a model dumps values of a type as others."""
+    """Return True if a model dumps values of a type as other values."""
     return needs_loading(annotation) or not _DUMPED_AS_TEXT.isdisjoint(map(full_name, classes_named(annotation)))
 
 
 def reading_of(annotation: object) -> Shape:
-    """How values of a type are read that a model's field has: lists and dicts item by item, others by pydantic.
+    """Return the shape with which values of a model's field are read: lists and dicts by item, others by pydantic.
 
-    Validators of the field itself do not run again; those of nested models do, as whenever one is made of its dump.
+    Validators of the field itself do not run again. Those of nested models do, as always when a model is made of a
+    dump.
     """
     bare, _metadata = peel(annotation)
     origin, arguments = get_origin(bare), get_args(bare)
@@ -266,7 +266,7 @@ def reading_of(annotation: object) -> Shape:
         items = reading_of(arguments[1])
         value = items.load or _unchanged
         return Shape(ANY.dump, lambda stored: {key: value(part) for key, part in stored.items()}, items, dict)
-    if origin in SERIES:  # pydantic turns an Iterable into an iterator, and does not support Collection
+    if origin in SERIES:  # pydantic does not keep other types of series.
         return Shape(ANY.dump, functools.partial(load_series, load_item=reading_of(arguments[0]).load or _unchanged))
     if origin in (Union, types.UnionType) and len(arguments) == 2 and arguments[1] is type(None):
         load = reading_of(arguments[0]).load or _unchanged
@@ -279,7 +279,7 @@ def _unchanged(stored: Any) -> Any:
 
 
 class _Loader:
-    """Makes values of a type of what is stored of them. pydantic's part is built at the first."""
+    """Converts stored values to values of a type. The validator of pydantic is built for the first value."""
 
     __slots__ = ("_adapter", "_annotation")
 
@@ -300,7 +300,7 @@ class _Loader:
 
 
 def check_of(channel: Channel) -> ModelCheck:
-    """The check of a channel of another schema, whose annotation names a model: as of a model with that one field."""
+    """Return the check of another schema's channel whose annotation names a model: that of a model with one field."""
     config = pydantic.ConfigDict(arbitrary_types_allowed=True)
     fields: Any = {"value": (channel.annotation, ...)}
     model = pydantic.create_model("schema", __config__=config, **fields)
@@ -312,10 +312,9 @@ def _decorators_of(model: type) -> Any:
 
 
 def _adapter_of(model: type, channel: str) -> pydantic.TypeAdapter[list[Any]]:
-    """The adapter for a list that holds the channel's value.
+    """Return the adapter for a list with the channel's value.
 
-    The list is there because an adapter takes no config for a type that could have its own,
-    such as a nested model.
+    The list is needed because an adapter accepts no config for a type that may have its own, such as a nested model.
     """
     field = fields_of(model)[channel]
     metadata = [*field.metadata, *_field_validators(model, channel)]
@@ -329,7 +328,7 @@ def _adapter_of(model: type, channel: str) -> pydantic.TypeAdapter[list[Any]]:
 
 
 def _field_validators(model: type, channel: str) -> list[object]:
-    """The model's ``@field_validator`` methods for a channel, as metadata, in their order."""
+    """Return the model's ``@field_validator`` methods for a channel as metadata, in order."""
     return [
         _VALIDATORS[decorator.info.mode](_with_info(decorator.func, channel, decorator.info.mode))
         for decorator in _decorators_of(model).field_validators.values()
@@ -339,7 +338,7 @@ def _field_validators(model: type, channel: str) -> list[object]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _FieldInfo:
-    """pydantic's ``ValidationInfo`` as it is for the first field of a model."""
+    """pydantic's ``ValidationInfo`` for the first field of a model."""
 
     config: Any
     context: Any
@@ -349,7 +348,7 @@ class _FieldInfo:
 
 
 def _with_info(function: Callable[..., Any], channel: str, mode: str) -> Callable[..., Any]:
-    """The validator, given ``info`` of a model's field if it asks for it.
+    """Return the validator, which gets the ``info`` of a model's field if it accepts one.
 
     An adapter's own info has neither the field's name nor a dict of other fields.
     """

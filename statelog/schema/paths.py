@@ -1,4 +1,4 @@
-"""Where in a write something is wrong: ``messages[3].content``."""
+"""Paths of problems in a write, such as ``messages[3].content``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ def format_path(
     is_missing: bool = False,
     places: Sequence[int] = (),
 ) -> str:
-    """The path of a location that pydantic reports, as one would write it in Python.
+    """Return the path of a location that pydantic reports, in Python's syntax.
 
-    pydantic mixes the branches it tried (``int``, ``list[Message]``, ``[key]``) into a
-    location. A step that the write itself does not have at that place is one of those, and
-    left out.
+    A location of pydantic also names the branches that it tried (``int``, ``list[Message]``, ``[key]``). The path
+    leaves out steps that the write does not have at this place.
 
     Args:
-        channel: where the path begins.
+        channel: the beginning of the path.
         written: the whole write. Positions in the path count within it.
-        location: steps from there.
-        is_missing: the last step names a key that should be there: it is kept.
-        places: positions in the user's write of the items of ``written``, where they differ.
+        location: the steps from there.
+        is_missing: whether the last step names a missing key, which is kept.
+        places: the positions in the user's write of the items of ``written``, if they differ.
     """
     path = channel
     value = written
@@ -41,11 +40,11 @@ def format_path(
 
 
 def _value_at(value: object, step: str | int) -> tuple[object] | None:
-    """The value one step inside, in a tuple; None if there is none."""
+    """Return the value one step inside, in a tuple, or None."""
     if isinstance(value, Mapping):
         return (value[step],) if step in value else None
     if isinstance(value, list | tuple):
         is_position = isinstance(step, int) and 0 <= step < len(value)
         return (value[step],) if is_position else None  # type: ignore[index] # an int, as checked
-    attributes = getattr(value, "__dict__", {})  # of an instance of a model or dataclass
+    attributes = getattr(value, "__dict__", {})  # It may be an instance of a model or dataclass.
     return (attributes[step],) if step in attributes else None

@@ -1,7 +1,7 @@
-"""Writes to channels of a TypedDict, a dataclass or a plain dict: checked against their annotations, without pydantic.
+"""Checks writes to channels of a TypedDict, a dataclass or a plain dict against their annotations, without pydantic.
 
-How a write relates to the annotation is the reducer's: `append` takes an item of the list, `extend` a list of some,
-`merge` a dict of some of the keys.
+The type of a write depends on the reducer: `append` takes an item of the list, `extend` a list of items, `merge` a dict
+with some of the keys.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class PlainCheck:
-    """Checks writes to one channel, and makes of them what is stored."""
+    """Checks writes to one channel, and converts them to their stored form."""
 
     __slots__ = ("_channel", "_reducer", "_shape", "_write")
 
     def __init__(self, channel: Channel, shape: Shape) -> None:
-        """Make the check of one channel."""
+        """Create the check of one channel."""
         self._channel = channel.name
         self._reducer = channel.reducer.name
         self._shape = shape
@@ -34,15 +34,15 @@ class PlainCheck:
 
     @classmethod
     def of(cls, channel: Channel) -> PlainCheck | None:
-        """The check of a channel; None if its annotation takes any value."""
+        """Return the check of a channel, or None if its annotation accepts any value."""
         shape = shape_of(channel.annotation)
         return None if shape is ANY else cls(channel, shape)
 
     def check_write(self, _channel: str, value: object) -> object:
-        """The write, for the reducer to merge, as it can be stored.
+        """Return the write for the reducer, in a form that can be stored.
 
         Raises:
-            ValidationError: it does not fit the annotation. Facts: channel, path, reason, problems.
+            ValidationError: the write does not fit the annotation. Facts: channel, path, reason, problems.
         """
         if isinstance(value, Overwrite):
             return Overwrite(self.check_result(self._channel, value.value))
@@ -51,7 +51,7 @@ class PlainCheck:
         return self._check(self._write, value)
 
     def check_result(self, _channel: str, value: object) -> object:
-        """The whole value of the channel, as it can be stored.
+        """Return the whole value of the channel, in a form that can be stored.
 
         Raises:
             ValidationError: as `check_write`.
@@ -59,10 +59,10 @@ class PlainCheck:
         return self._check(self._shape.dump, value)
 
     def check_part(self, path: str, value: object) -> bool:
-        """Check an item of a list, or a value of a dict, that stands in the channel's value.
+        """Check an item or member of the list or dict in a channel.
 
         Returns:
-            Whether that says all of it; False: the whole value must be checked.
+            True if this is enough; False if the whole value must be checked.
 
         Raises:
             ValidationError: as `check_write`.
@@ -76,7 +76,7 @@ class PlainCheck:
         try:
             return dump(value, path or self._channel)
         except RecursionError:
-            return value  # a cycle, or a depth that the encoder refuses, with its path
+            return value  # A cycle, or a depth that the encoder refuses.
         except MisfitError as misfit:
             raise ValidationError(
                 str(misfit),
@@ -88,7 +88,7 @@ class PlainCheck:
 
 
 def _write_shape(reducer: str, shape: Shape) -> Dump:
-    """What a write to a channel with this reducer must be."""
+    """Return the shape of a write to a channel with this reducer."""
     items = ANY if shape.items is None else shape.items
     if reducer == "append":
         return items.dump
@@ -102,7 +102,7 @@ def _write_shape(reducer: str, shape: Shape) -> Dump:
 
 
 def _several(shape: Shape, items: Shape, reducer: str) -> Dump:
-    """Some items; other things are left to the reducer, if it knows what it takes."""
+    """Return the shape of several items. Values of other types are left to the reducer, if it checks them."""
 
     def dump(value: Any, path: str) -> Any:
         if not isinstance(value, list | tuple):
@@ -119,7 +119,7 @@ def _several(shape: Shape, items: Shape, reducer: str) -> Dump:
 
 
 def _removal(removal: Remove) -> Remove:
-    """A removal by what the identity is stored as."""
+    """Return a removal with the stored form of the identity."""
     return Remove(removal.id.value) if isinstance(removal.id, Enum) else removal
 
 
@@ -128,7 +128,7 @@ def _merged(shape: Shape, *, is_deep: bool) -> Dump:
 
     def dump(value: Any, path: str) -> Any:
         if is_deep and shape.load is None:
-            return value  # its dicts hold some of the keys, at any depth: what they come to is not known here
+            return value  # Its dicts may lack keys at any depth, so the result is not known here.
         return partial(value, path)
 
     return dump

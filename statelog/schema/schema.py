@@ -1,4 +1,4 @@
-"""A thread's channels, and what a write to each must be."""
+"""The channels of a thread, and the checks of writes to them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if typing.TYPE_CHECKING:
     from statelog.schema.shapes import Shape
 
 Check = Callable[[str, object], object]
-"""(channel, value) -> the value as it can be stored. None in its place: any value passes."""
+"""Takes a channel and a value, and returns the stored form of the value. None in its place accepts any value."""
 
 _CLASSES_REMEMBERED_MAX = 128
-"""Threads are opened often and with few schemas; one more is read again."""
+"""The maximum number of remembered schemas. Threads are opened often, with few schemas."""
 
 _EMPTY_BY_REDUCER: Mapping[str, type] = {
     "append": list,
@@ -41,17 +41,17 @@ _EMPTY_BY_REDUCER: Mapping[str, type] = {
 }
 
 SCHEMA_ENTRY = "statelog:schema"
-"""Among the reducer specs that a thread remembers, the name of its versioned schema and the newest version."""
+"""The key among a thread's reducer specs for the name of its versioned schema and the newest version."""
 
 STEPS_CHANNEL = "statelog:steps"
-"""The one of them that is added to; a write to any other replaces it."""
+"""The only channel of the library that is appended to. A write to another one replaces its value."""
 
 _CHANNELS_SHOWN_MAX = 20
-"""In a message; its facts have all."""
+"""The maximum number of channels in a message. Its facts have all."""
 
 
 class Lineage:
-    """A schema with a name and a version number: the base of what `statelog.versioned` returns."""
+    """A schema with a name and a version number: the base class of the result of `statelog.versioned`."""
 
     name: str
     version: int
@@ -64,11 +64,11 @@ class Remembered(NamedTuple):
 
     name: str
     newest: int
-    """The newest version that a commit to the thread was made with."""
+    """The newest version with which a commit to the thread was made."""
 
     @property
     def spec(self) -> str:
-        """The text that is stored among the reducer specs."""
+        """The stored text among the reducer specs."""
         return f"{self.name}:{self.newest}"
 
     @staticmethod
@@ -89,14 +89,14 @@ class Remembered(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The channels of a thread. Immutable; made by ``Schema.of`` or ``Schema.from_specs``.
+    """The channels of a thread. Immutable. ``Schema.of`` and ``Schema.from_specs`` create it.
 
     Args:
-        name: of the class it was read from, for messages.
-        channels: by name, in order of declaration; none of them if ``is_open``.
-        is_open: any channel may be written, with ``replace``.
+        name: the name of the class from which it was read, for messages.
+        channels: the channels by name, in order of declaration; empty if ``is_open``.
+        is_open: whether any channel may be written, with ``replace``.
 
-    Besides, each has the channels of the library's own (see ``OWN_CHANNELS``), and does not look at their values.
+    Each schema also has the library's own channels (see ``OWN_CHANNELS``), whose values it does not check.
     """
 
     name: str
@@ -107,9 +107,9 @@ class Schema(NamedTuple):
     check_of_others: Check | None
     part_checks: Mapping[str, Callable[[str, object], bool]]
     aliases: Mapping[str, str]
-    """Channels by the other names that writes may give them: the aliases of a pydantic model."""
+    """The channels by the aliases that writes may use, of a pydantic model."""
     readings: Mapping[str, Shape]
-    """How the channels are read whose values are stored as others: models, dataclasses, members of an enum."""
+    """The shapes of channels whose values are stored in another form: models, dataclasses, members of an enum."""
     lineage: Lineage | None = None
     """The name and the version of the schema, if it has them."""
 
@@ -124,15 +124,15 @@ class Schema(NamedTuple):
 
     @staticmethod
     def of(user_schema: object) -> Schema:
-        """The schema that a user's declaration means.
+        """Return the schema for a user's declaration.
 
         Args:
-            user_schema: a TypedDict, dataclass or pydantic model class; a dict of channel to
-                reducer, type or ``Annotated``; a ``Schema``; or None for any channel.
+            user_schema: a TypedDict, dataclass or pydantic model class; a dict from channels to reducers, types or
+                ``Annotated``; a ``Schema``; or None for any channel.
 
         Raises:
-            SchemaError: it is none of these, or declares what cannot be. Facts: schema, and
-                channel where it is one channel's fault.
+            SchemaError: it is none of these, or its declaration is not valid. Facts: schema, and channel if one channel
+                is not valid.
         """
         if user_schema is None:
             return _OPEN
@@ -154,15 +154,15 @@ class Schema(NamedTuple):
 
     @staticmethod
     def from_specs(stored: Mapping[str, str]) -> Schema:
-        """The schema of a thread that is opened without one, from what it remembers.
+        """Return the schema of a thread that is opened without one, from its stored reducers.
 
-        Built-in reducers work. One of a user is only a name here: using it raises.
+        Built-in reducers work. A user's reducer is only known by name, so using it raises an error.
 
         Args:
-            stored: reducer spec by channel; none for a thread without schema.
+            stored: the reducer specs by channel; empty for a thread without a schema.
 
         Raises:
-            SchemaError: a spec this version does not know.
+            SchemaError: this release does not know a spec.
         """
         specs = {name: spec for name, spec in stored.items() if name != SCHEMA_ENTRY}
         if not specs:
@@ -171,17 +171,17 @@ class Schema(NamedTuple):
         return _schema_of_plain_channels("schema", channels)
 
     def specs(self) -> dict[str, str]:
-        """Reducer spec by channel, and the name and version of a versioned schema: what a thread remembers."""
+        """The specs that a thread stores: the reducers by channel, and the name and version of a versioned schema."""
         specs = {name: channel.reducer.spec for name, channel in self.channels.items()}
         if self.lineage is not None:
             specs[SCHEMA_ENTRY] = Remembered(self.lineage.name, self.lineage.version).spec
         return specs
 
     def by_channel(self, update: dict[str, object]) -> dict[str, object]:
-        """A write with its aliases replaced by the names of the channels.
+        """Return a write with its aliases replaced by the names of the channels.
 
         Raises:
-            UsageError: it gives a channel by two names. Facts: channel.
+            UsageError: the write names a channel twice. Facts: channel.
         """
         if not self.aliases or not self.aliases.keys() & update.keys():
             return update
@@ -195,10 +195,10 @@ class Schema(NamedTuple):
         return named
 
     def reducer(self, channel: str) -> reducers.Reducer:
-        """The reducer of a channel.
+        """Return the reducer of a channel.
 
         Raises:
-            ChannelError: the schema has no such channel.
+            ChannelError: the schema does not have the channel.
         """
         declared = self.channels.get(channel)
         if declared is not None:
@@ -208,9 +208,9 @@ class Schema(NamedTuple):
         return _reducer_of_others(channel)
 
     def empty_value(self, channel: str) -> object:
-        """The empty list, dict or set that a channel's values are; None if they are none of these.
+        """Return the empty list, dict or set of a channel's type, or None for other types.
 
-        By its reducer, where that takes only one kind; for `add` and `replace` by its annotation.
+        The type is that of the reducer if it accepts only one; with `add` and `replace`, that of the annotation.
         """
         declared = self.channels.get(channel)
         if declared is None:
@@ -222,30 +222,30 @@ class Schema(NamedTuple):
         return None if made is None else made()
 
     def is_checked(self, channel: str) -> bool:
-        """Whether a write to a channel of the schema is validated, or must be turned into another value."""
+        """Return True if a write to a channel is validated or converted."""
         return self.write_checks.get(channel) is not None
 
     def validate_write(self, channel: str, value: object) -> object:
-        """What a write to a channel stores, for its reducer to merge.
+        """Return the stored form of a write to a channel, for its reducer.
 
         Args:
-            channel: to be written.
-            value: written; for a channel of a pydantic model with ``upsert``, an item or a list.
+            channel: the channel.
+            value: the value. For ``upsert`` in a pydantic model, an item or a list.
 
         Returns:
-            The value itself where the schema asks nothing of it. Otherwise a validated one of
-            storable types, in the shape it had; with ``upsert``, always a list.
+            The value itself if the schema does not restrict it. Otherwise a validated value of the same shape with
+            storable types. With ``upsert``, it is always a list.
 
         Raises:
-            ChannelError: the schema has no such channel. Facts: channel, channels.
-            ValidationError: the schema refuses the value. Facts: channel, path, reason, and
-                problems, all (path, reason) of the write.
+            ChannelError: the schema does not have the channel. Facts: channel, channels.
+            ValidationError: the schema refuses the value. Facts: channel, path, reason, and problems, which are all
+                (path, reason) of the write.
         """
         check = self.write_checks.get(channel, self.check_of_others)
         return value if check is None else check(channel, value)
 
     def validate_part(self, channel: str, path: str, value: object) -> bool:
-        """Check what was put into a channel's list or dict; return whether that says all of the channel.
+        """Check a value in a channel's list or dict. Return False if the whole channel must be checked.
 
         Raises:
             ValidationError: as ``validate_write``.
@@ -254,7 +254,7 @@ class Schema(NamedTuple):
         return check is not None and check(path, value)
 
     def validate_result(self, channel: str, value: object) -> object:
-        """What a channel stores after a user's reducer; of a built-in one, the value itself.
+        """Return the stored form of the result of a user's reducer. The result of a built-in reducer is unchanged.
 
         Raises:
             ChannelError: as ``validate_write``.
@@ -265,22 +265,22 @@ class Schema(NamedTuple):
 
 
 def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[str, str]:
-    """Compare the reducers a thread remembers with those of the schema it is opened with.
+    """Compare the stored reducers of a thread with those of the schema with which it is opened.
 
-    A newer version of the remembered schema may have other reducers, which the thread then remembers. An older version
-    is not compared: the versions of the states tell whether it can be used.
+    A newer version of the stored schema may have other reducers, which the thread then stores. An older version is not
+    compared, because the versions of the states decide whether it can be used.
 
     Args:
-        thread_id: for the error.
-        stored: reducer spec by channel, as remembered.
-        given: the schema. It may lack channels the thread has.
+        thread_id: the id of the thread, for the error.
+        stored: the stored reducer specs by channel.
+        given: the schema. It may lack channels of the thread.
 
     Returns:
-        The specs that the thread is to remember.
+        The specs that the thread has to store.
 
     Raises:
-        SchemaError: a channel's reducer, or the name of the schema, is another one. Facts: thread, stored, given (both
-            reducer spec by channel).
+        SchemaError: a channel has another reducer, or the schema another name. Facts: thread, stored, given (both are
+            reducer specs by channel).
     """
     specs, lineage, remembered = given.specs(), given.lineage, Remembered.of(stored)
     newest = 1 if remembered is None else remembered.newest
@@ -336,14 +336,14 @@ def _name(argument: Any) -> str:
 
 
 def _is_model(cls: type) -> bool:
-    pydantic = sys.modules.get("pydantic")  # someone who has a model has imported it
+    pydantic = sys.modules.get("pydantic")  # A program with a model has imported it.
     if pydantic is None:
         return False
     return issubclass(cls, pydantic.BaseModel) or "__pydantic_fields__" in vars(cls)
 
 
 def _schema_of_plain_channels(name: str, channels: dict[str, Channel]) -> Schema:
-    """A schema that needs no pydantic, but for channels whose annotations name models."""
+    """Return a schema that needs pydantic only for channels whose annotations name models."""
     from statelog.schema.plain import PlainCheck
 
     checks = {each.name: _check_of(each) for each in channels.values()}
@@ -363,7 +363,7 @@ def _readings(channels: Mapping[str, Channel]) -> dict[str, Shape]:
 
 
 def reading_of(annotation: object) -> Shape | None:
-    """How values of an annotation are read that are stored as others; None where they are read as they are stored."""
+    """Return the shape for reading values of an annotation, or None if they are read as they are stored."""
     from statelog.schema.shapes import needs_loading, shape_of
 
     if _names_model(annotation):
@@ -403,7 +403,7 @@ def _schema(
     aliases: Mapping[str, str] = MappingProxyType({}),
     readings: Mapping[str, Shape] | None = None,
 ) -> Schema:
-    """A closed schema. A user's reducer takes writes of any type: its results are checked."""
+    """Return a closed schema. A user's reducer accepts writes of any type, so its results are checked."""
     check_names(name, channels)
     users = {each.name for each in channels.values() if each.reducer.name == "python"}
     return Schema(
@@ -420,14 +420,14 @@ def _schema(
 
 
 def _only_overwrites(check: Check | None) -> Check | None:
-    """The check for what no reducer will see."""
+    """Return a check that only applies to an ``Overwrite``."""
     if check is None:
         return None
     return lambda channel, value: check(channel, value) if isinstance(value, reducers.Overwrite) else value
 
 
 def _without_own(schema: Schema) -> Schema:
-    """The schema, if it declares no channel of the library's own."""
+    """Return the schema. Raise SchemaError if it declares one of the library's own channels."""
     for name in (*schema.channels, *schema.aliases):
         if name.startswith(OWN_CHANNELS):
             message = (
@@ -442,7 +442,7 @@ def _reducer_of_others(channel: str) -> reducers.Reducer:
 
 
 def _check_other(channels: tuple[str, ...], channel: str, value: object) -> object:
-    """The value of a channel that the schema does not declare, if it is one of the library's own."""
+    """Return the value of one of the library's own channels. Raise ChannelError for another undeclared channel."""
     if channel.startswith(OWN_CHANNELS):
         return value
     import difflib

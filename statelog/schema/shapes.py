@@ -1,8 +1,8 @@
-"""What an annotation says of a value, without pydantic: whether it fits, how it is stored, and the way back.
+"""Shapes of annotations, which check values without pydantic, and convert them to their stored form and back.
 
-What is stored are plain values, and those that a codec knows: a dataclass as a dict of its fields, a named tuple as a
-tuple, an enum member by its value. Reading makes them again, since the annotation names their class. An annotation
-that says nothing which can be checked here (a protocol, a type variable) fits any value.
+Plain values and values with codecs are stored as they are, a dataclass as a dict of its fields, a named tuple as a
+tuple, an enum member by its value. A read restores them, because the annotation names their class. An annotation that
+cannot be checked here (a protocol, a type variable) accepts any value.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from statelog.schema.annotations import (
 )
 
 Dump = Callable[[Any, str], Any]
-"""(value, its path) -> what is stored. Raises MisfitError."""
+"""Takes a value and its path, and returns its stored form. Raises MisfitError."""
 Load = Callable[[Any], Any]
-"""What is stored -> value. Raises MisfitError, or what a constructor raises."""
+"""Takes the stored form, and returns the value. Raises MisfitError, or the errors of a constructor."""
 
 
 class MisfitError(Exception):
-    """A value that does not fit: where, and why."""
+    """A value does not fit. The error has its path and the reason."""
 
     def __init__(self, path: str, reason: str) -> None:
-        """Make it."""
+        """Create the error."""
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
@@ -48,14 +48,14 @@ class MisfitError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """How values of a type are stored and read.
+    """The shape of a type: how its values are stored and read.
 
     Args:
-        dump: value -> what is stored.
-        load: the reverse; None where what is stored is the value.
-        items: of the items of a list or set, or of the values of a dict with text keys.
-        kind: list, dict, set or frozenset, of what has `items`.
-        partial: `dump` of what has some of the fields only, where there are fields.
+        dump: returns the stored form of a value.
+        load: the inverse of `dump`; None if values are stored as they are.
+        items: the shape of the items of a list or set, or of the values of a dict with text keys.
+        kind: list, dict, set or frozenset, for a shape with `items`.
+        partial: like `dump`, for a value that has only some of the fields.
     """
 
     dump: Dump
@@ -81,7 +81,7 @@ ANY = Shape(_same)
 
 
 def needs_loading(annotation: object) -> bool:
-    """Whether values are stored as others, so that the way back needs the annotation."""
+    """Return True if values are stored in another form, so that reading them needs the annotation."""
     return any(
         issubclass(cls, Enum) or declares_fields(cls) or (not is_storable(cls) and issubclass(cls, BUILTIN))
         for cls in classes_named(annotation)
@@ -90,11 +90,11 @@ def needs_loading(annotation: object) -> bool:
 
 
 BUILTIN: tuple[type[Any], ...] = (str, int, float, bytes, list, dict, tuple, set, frozenset)
-"""Of a subclass of these the value is stored, and the annotation is needed to come back to it."""
+"""Types whose subclasses are stored as values of these types. Only the annotation can restore the subclass."""
 
 
 def shape_of(annotation: object) -> Shape:  # noqa: C901 - a table of cases
-    """Return the shape of an annotation. Fields of classes are looked at when a value comes."""
+    """Return the shape of an annotation. Fields of classes are examined for the first value."""
     if is_alias(annotation):
         return _of_alias(annotation)
     bare, metadata = peel(annotation)
@@ -122,7 +122,7 @@ def shape_of(annotation: object) -> Shape:  # noqa: C901 - a table of cases
 
 
 _aliases_open: ContextVar[tuple[object, ...]] = ContextVar("aliases_open", default=())
-"""Aliases that are being looked at: one that names itself is looked at again when a value comes."""
+"""The aliases that are being examined. An alias that names itself is examined again for the first value."""
 
 
 def _of_alias(alias: Any) -> Shape:
@@ -148,7 +148,7 @@ def _refuse(path: str, value: object, wanted: str) -> MisfitError:
 
 
 def _is_view(value: object) -> bool:
-    """Whether it is a view of a state: the encoder refuses it, and says what to do."""
+    """Return True for a view of a state, which the encoder refuses with advice."""
     return hasattr(type(value), "to_python")
 
 
@@ -167,13 +167,13 @@ def _list(arguments: tuple[Any, ...]) -> Shape:
 
 
 def _all(before: Any, after: list[Any], path: str = "value") -> Any:
-    """Return the value itself where nothing in it is stored otherwise."""
+    """Return the value itself if all its items are stored as they are."""
     if all(old is new for old, new in zip(before, after, strict=True)):
         return before
     try:
         return type(before)(after)
     except TypeError as error:
-        raise MisfitError(path, "a set cannot hold what is stored as a dict") from error
+        raise MisfitError(path, "a set cannot contain a value that is stored as a dict") from error
 
 
 def _elements(kind: type[set[Any] | frozenset[Any]]) -> Callable[[tuple[Any, ...]], Shape]:
@@ -228,7 +228,7 @@ def _dict(arguments: tuple[Any, ...]) -> Shape:
         try:
             dumped = dict(zip(keys, items, strict=True))
         except TypeError as error:
-            raise MisfitError(path, "what is stored as a dict cannot be a key") from error
+            raise MisfitError(path, "a value that is stored as a dict cannot be a key") from error
         if len(dumped) != len(value):
             raise MisfitError(path, "an enum member and another key are equal once stored")
         return dumped
@@ -342,7 +342,7 @@ def _union(shapes: list[Shape]) -> Shape:
         return _first(shapes, lambda shape: shape.dump(value, path))
 
     def load(stored: Any) -> Any:
-        # Also by `dump`: what has no `load` takes anything, and must fit before others are asked.
+        # Check `dump`, too, because a shape without `load` accepts anything, and the value must fit it.
         return _first(shapes, lambda shape: shape.load(stored) if shape.load else shape.dump(stored, "value"))
 
     containers = [shape for shape in shapes if shape.kind is not None]
@@ -357,7 +357,7 @@ def _first(shapes: list[Shape], attempt: Callable[[Shape], Any]) -> Any:
             return attempt(shape)
         except MisfitError as misfit:
             misfits.append(misfit)
-    deepest = max(misfits, key=lambda misfit: len(misfit.path))  # that of the alternative that went furthest
+    deepest = max(misfits, key=lambda misfit: len(misfit.path))  # The alternative that failed at the deepest part.
     reasons = dict.fromkeys(misfit.reason for misfit in misfits if misfit.path == deepest.path)
     raise MisfitError(deepest.path, " / ".join(reasons))
 
@@ -387,7 +387,7 @@ def _of_class(declaring: Any) -> Shape:
 
 
 _ALSO: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
-"""What a type checker takes for them."""
+"""The types that a type checker accepts for these types."""
 
 
 def _instance(cls: type) -> Shape:
@@ -397,7 +397,7 @@ def _instance(cls: type) -> Shape:
     def dump(value: Any, path: str) -> Any:
         try:
             fits = isinstance(value, wanted)
-        except TypeError:  # a protocol that cannot be asked for
+        except TypeError:  # The protocol cannot be checked at run time.
             return value
         if not fits:
             raise _refuse(path, value, "None" if cls is type(None) else f"an instance of {name}")
@@ -414,7 +414,7 @@ def _enum(cls: type[Enum]) -> Shape:
         try:
             return cls(stored)
         except ValueError:
-            raise MisfitError("value", f"{stored!r:.40} is no {full_name(cls)}") from None
+            raise MisfitError("value", f"{stored!r:.40} is not a {full_name(cls)}") from None
 
     def dump(value: Any, path: str) -> Any:
         if isinstance(value, cls):
@@ -425,7 +425,7 @@ def _enum(cls: type[Enum]) -> Shape:
             choices = ", ".join(repr(each.value) for each in cls)
             raise MisfitError(path, f"Input should be a {full_name(cls)} ({choices:.80}), not {value!r:.40}") from None
 
-    is_open = not len(cls)  # `Enum` itself: any member, and no way back
+    is_open = not len(cls)  # `Enum` itself accepts any member, and cannot restore one.
     return (
         Shape(lambda value, _path: value.value if isinstance(value, Enum) else value) if is_open else Shape(dump, load)
     )
@@ -446,12 +446,12 @@ def _named_tuple(declaring: Any) -> Shape:
 def _hints(declaring: Any) -> dict[str, Any]:
     try:
         return field_hints(declaring)
-    except RESOLUTION_ERRORS:  # names that exist only for type checkers: of these fields nothing is known
+    except RESOLUTION_ERRORS:  # The names exist only for type checkers, so the fields are unknown.
         return {}
 
 
 class _Fields(dict[str, Shape]):
-    """The shapes of a class's fields, made when first asked for: classes may hold themselves."""
+    """The shapes of a class's fields, created on first use, because classes may contain themselves."""
 
     def __init__(self, declaring: Any) -> None:
         super().__init__()
@@ -467,7 +467,7 @@ class _Fields(dict[str, Shape]):
         return made
 
     def required(self) -> set[str]:
-        """The keys that a TypedDict must have. Python itself does not know it of annotations that are strings."""
+        """The required keys of a TypedDict. Python does not know them if annotations are strings."""
         marks = {name: qualifiers(hint) for name, hint in self._hints.items()}
         known: frozenset[str] = self._cls.__required_keys__
         return {
@@ -476,7 +476,7 @@ class _Fields(dict[str, Shape]):
 
 
 class _Record:
-    """How a dataclass, or a TypedDict, is stored as a dict and made again."""
+    """Stores a dataclass or a TypedDict as a dict, and restores it."""
 
     def __init__(self, declaring: Any, required: set[str], *, is_class: bool) -> None:
         cls = get_origin(declaring) or declaring
@@ -489,7 +489,7 @@ class _Record:
         self._of_init = {each.name for each in declared if each.init}
 
     def _given(self, value: Any, path: str) -> dict[str, Any]:
-        """Return the fields that a value has; it may be a dict of them."""
+        """Return the fields of a value, which may be a dict."""
         cls = self._cls
         if self._is_class and isinstance(value, cls):
             if type(value) is not cls:
@@ -499,7 +499,7 @@ class _Record:
             raise _refuse(path, value, f"an instance of {full_name(cls)}" if self._is_class else "a dict")
         unknown = [name for name in value if name not in self._names] if self._is_class else []
         if unknown:
-            raise MisfitError(_inside(path, unknown[0]), f"{full_name(cls)} has no such field")
+            raise MisfitError(_inside(path, unknown[0]), f"{full_name(cls)} does not have this field")
         return value
 
     def partial(self, value: Any, path: str) -> Any:

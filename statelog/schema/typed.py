@@ -1,8 +1,8 @@
-"""What type checkers know of a schema: the types of a thread's state and of its writes.
+"""The types of a thread's state and writes for type checkers.
 
-A thread is a `Thread[S, W]`: S is the schema, W what a commit takes. PEP 696 gives both a default, so that
-`Thread[Research]` and `Thread` alone can be written. Python's own `Generic` has defaults from 3.13 on; before that
-the classes take any number of parameters, and only type checkers count them.
+A thread is a `Thread[S, W]`: S is the schema, and W the type of an update. Both have defaults (PEP 696), so that
+`Thread[Research]` and `Thread` are valid. Python's own `Generic` has defaults since 3.13. In earlier versions, the
+classes accept any number of parameters, which only type checkers count.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # every type checker has it; it need not be installed
+    from typing_extensions import TypeVar  # Every type checker has it, so it need not be installed.
 
     S = TypeVar("S", covariant=True, default=Any)  # noqa: PLC0105 - S as in the names of classes above
     W = TypeVar("W", contravariant=True, default=Any)  # noqa: PLC0105 - likewise
 
     class Typed(Generic[S]):
-        """Base of what is generic over a schema."""
+        """The base of classes that are generic over a schema."""
 
         __slots__ = ()
 
     class Written(Typed[S], Generic[S, W]):
-        """Base of what is generic over a schema and its writes."""
+        """The base of classes that are generic over a schema and its writes."""
 
         __slots__ = ()
 
@@ -34,21 +34,21 @@ else:
     W = TypeVar("W")
 
     class Typed:
-        """Base of what is generic over a schema."""
+        """The base of classes that are generic over a schema."""
 
         __slots__ = ()
         __class_getitem__ = classmethod(types.GenericAlias)
 
     class Written(Typed):
-        """Base of what is generic over a schema and its writes."""
+        """The base of classes that are generic over a schema and its writes."""
 
         __slots__ = ()
 
 
 D = TypeVar("D", bound=Mapping[str, Any])
-"""A TypedDict: the state is typed as one."""
+"""A TypedDict, which is also the type of the state."""
 M = TypeVar("M")
-"""A class of another kind: a state has no type of it, since it may lack fields."""
+"""A class of another kind. It is not the type of the state, which may lack fields."""
 
 
 class _Model(Protocol):
@@ -61,8 +61,8 @@ class _Dataclass(Protocol):
 
 
 Fields = _Model | _Dataclass
-"""Classes of this kind. They are named so that of all cases only one fits a schema, also where W is Any."""
+"""Classes of this kind. They are named so that only one overload matches a schema, even if W is Any."""
 
 AnyWrite = Mapping[str, Any]
 Untyped = dict[str, object]
-"""Stands for the schema of a thread without one, or with one of which type checkers know nothing."""
+"""The schema type of a thread without a schema, or with one that type checkers do not know."""

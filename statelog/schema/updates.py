@@ -1,4 +1,4 @@
-"""One write, in the forms a user may give it."""
+"""Normalises the forms of an update that users may pass."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ _TEXT_ONLY = frozenset((str,))
 
 
 def normalise_update(update: object) -> dict[str, object]:
-    """A write as a new dict of channel to value.
+    """Return an update as a new dict from channels to values. Nested values are not converted.
 
     Args:
-        update: a mapping; a dataclass instance, all of whose fields are written; or an
-            instance of a pydantic model, of which only the fields that were set are.
-
-    Returns:
-        The values themselves: what is nested in them stays what it is.
+        update: a mapping; a dataclass instance, of which all fields are written; or an instance of a pydantic model, of
+            which only the set fields are written.
 
     Raises:
         UsageError: it is none of these, or a key is not a str. Facts: type.
     """
-    if isinstance(update, (dict, Mapping)):  # dict first: asking an ABC costs more than the rest
+    if isinstance(update, (dict, Mapping)):  # Check dict first, because an ABC is slow.
         return dict(update) if _TEXT_ONLY.issuperset(map(type, update)) else _with_text_keys(update)
     fields_set = _fields_set(update)
     if fields_set is not None:
@@ -35,7 +32,7 @@ def normalise_update(update: object) -> dict[str, object]:
         return {name: getattr(update, name) for name in names if hasattr(update, name)}
     kind = type(update).__qualname__
     what = f"the class {update.__qualname__}" if isinstance(update, type) else kind
-    message = f"a write is a dict, a dataclass instance or a pydantic model instance, not {what}"
+    message = f"a write must be a dict, a dataclass instance or a pydantic model instance, not {what}"
     raise UsageError(message, type=kind)
 
 
@@ -44,18 +41,18 @@ def _with_text_keys(update: Mapping[object, object]) -> dict[str, object]:
     for key, value in update.items():
         if not isinstance(key, str):
             kind = type(key).__qualname__
-            message = f"a write names channels by str, not by {kind}: {key!r:.80}"
+            message = f"a write must name channels by str, not by {kind}: {key!r:.80}"
             raise UsageError(message, type=kind)
-        # A str subclass, such as a StrEnum member, has a repr and an encoding of its own.
+        # A subclass of str, such as a StrEnum member, may have another repr and encoding.
         written[key if type(key) is str else str.__str__(key)] = value
     return written
 
 
 def _fields_set(update: object) -> dict[str, object] | None:
-    """What was set on an instance of a pydantic model; None if it is not one."""
-    pydantic = sys.modules.get("pydantic")  # someone who has a model has imported it
+    """Return the set fields of an instance of a pydantic model, or None for other objects."""
+    pydantic = sys.modules.get("pydantic")  # A program with a model has imported it.
     if pydantic is None or not isinstance(update, pydantic.BaseModel):
         return None
-    # In the order of the fields, then extra ones: the set alone has another order each run.
+    # Use the order of the fields, because the order of the set differs in each run.
     values = {**update.__dict__, **(update.__pydantic_extra__ or {})}
     return {name: value for name, value in values.items() if name in update.model_fields_set}

@@ -42,7 +42,7 @@ class Channels(Protocol):
 
 
 class _Change(NamedTuple):
-    """One change of a step: the channels that it names, and what it does. A function names no channel."""
+    """One change of a step: the named channels, and the change. A function names no channel."""
 
     names: frozenset[str]
     make: Callable[[Channels], None]
@@ -266,14 +266,14 @@ def result_of(function: Callable[[dict[str, Any]], object], given: dict[str, Any
     result = function(dict(given))
     if isinstance(result, Coroutine):
         result.close()
-        message = "a step is not an async function: it runs within reads and commits"
+        message = "a step must not be an async function, because it runs within reads and commits"
         raise TypeError(message)
     if not isinstance(result, dict):
-        message = f"a step returns a dict of all channels, not {type(result).__name__}"
+        message = f"a step must return a dict of all channels, not {type(result).__name__}"
         raise TypeError(message)
     for name in result:
         if not isinstance(name, str) or not name or name.startswith(OWN_CHANNELS):
-            message = f"a step returns a dict by names of channels, and {name!r:.80} is not one"
+            message = f"a step must return a dict by names of channels, and {name!r:.80} is not one"
             raise ValueError(message)
     return result
 
@@ -290,7 +290,7 @@ def newer_error(thread: str | None, stored: int, declared: int, name: str | None
 
 def _check_number(argument: str, number: object, maximum: int) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= maximum:
-        message = f"a schema version is an int from 1 to {maximum}, not {number!r:.80}"
+        message = f"a schema version must be an int from 1 to {maximum}, not {number!r:.80}"
         raise UsageError(message, argument=argument, value=number)
 
 

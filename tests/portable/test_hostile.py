@@ -159,7 +159,7 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
         ((7, cbor.encode([1, bytes(20), False]), (), 0), "field 2"),
         ((1, thread_body(), (), 8), "flags 0x0008"),
         ((1, thread_body(), (), FLAG_VACUUMED), "flags 0x0002"),
-        ((1, b"\xa0", (), 0), "no array"),
+        ((1, b"\xa0", (), 0), "not an array"),
         ((1, b"\x82\x61t", (), 0), "not a CBOR item"),
         ((1, b"\x82\x61t\xa0\x00", (), 0), "not a CBOR item"),
         ((1, cbor.encode(["u"]), (), 0), "1 fields instead of 2"),
@@ -352,7 +352,7 @@ def test_a_body_of_millions_of_items_is_not_decoded(forge_log, refused):
 
 def test_a_long_array_in_the_place_of_a_body_is_not_split(forge_log, refused):
     body = b"\x9a" + (4_000_000).to_bytes(4) + b"\x80" * 4_000_000
-    refused(forge_log((1, body, (), 0)), "no array of fields", memory_bytes_max=20_000_000)
+    refused(forge_log((1, body, (), 0)), "not an array of fields", memory_bytes_max=20_000_000)
 
 
 def test_nodes_without_an_event_do_not_pile_up(forge, refused, piece, monkeypatch):
@@ -382,7 +382,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
 @pytest.mark.parametrize(
     ("frames", "match"),
     [
-        ([(EVENT, b"\x00")], "no array"),
+        ([(EVENT, b"\x00")], "not an array"),
         ([(EVENT, b"\x80")], "unknown type"),
         ([(EVENT, event(1, "t", {}, thread=1))], "does not come next"),
         ([(EVENT, event(1, "t", {})), (EVENT, event(1, "t", {}, thread=1))], "begins twice"),
