@@ -188,7 +188,7 @@ def history(*, store: Path, key: str, limit: int, absolute: bool | None, as_json
         (
             str(entry.version),
             output.time(entry.time),
-            entry.kind,
+            entry.kind if entry.schema_version == 1 else f"{entry.kind}, schema {entry.schema_version}",
             entry.agent or "",
             "" if entry.kind in ("delete", "expire") else render(entry.value, 80),
         )
