@@ -60,11 +60,11 @@ _MERGED_SEGMENTS: Final = 12
 
 _SECOND_US: Final = 1_000_000
 _TIMEOUT_S: Final = 30.0
-_PAGE_ROWS: Final = 256
 _COUNTS_MAX: Final = 4096
 _LAST: Final = "\U0010ffff"
 """A character behind all others, for the end of a range of texts."""
-_COLUMNS: Final = "rank, docs.source, docs.version, docs.item, docs.hash, docs.time_s FROM texts"
+_BASE_S: Final = "(SELECT value FROM meta WHERE name = 'base_s')"
+_COLUMNS: Final = f"rank, docs.source, docs.version, docs.item, docs.hash, docs.time_s + {_BASE_S} FROM texts"
 _HASH_MASK: Final = (1 << 31) - 1
 
 _SCHEMA = """
@@ -416,11 +416,10 @@ class Index:
             connection.execute("DELETE FROM temp.wanted")
             connection.executemany("INSERT INTO temp.wanted VALUES(?)", wanted)
             where.append("docs.source IN (SELECT source FROM temp.wanted)")
-        base_s = _meta(connection, "base_s")
-        for condition, time_us in (("time_s >= ?", conditions.since_us), ("time_s <= ?", conditions.until_us)):
+        for sign, time_us in ((">=", conditions.since_us), ("<=", conditions.until_us)):
             if time_us is not None:
-                where.append(f"docs.{condition}")
-                values.append(time_us // _SECOND_US - base_s)
+                where.append(f"docs.time_s + {_BASE_S} {sign} ?")
+                values.append(time_us // _SECOND_US)
         if conditions.role is not None:
             where.append("docs.role = (SELECT id FROM roles WHERE name = ?)")
             values.append(conditions.role)
@@ -428,13 +427,12 @@ class Index:
         query = f"SELECT {_COLUMNS} {join} JOIN docs ON docs.id = texts.rowid WHERE {' AND '.join(where)} ORDER BY rank"
         cursor = connection.execute(query, values)
         try:
-            while page := cursor.fetchmany(_PAGE_ROWS):
-                for rank, source_id, version, item, hash, time_s in page:
-                    if source_id is None:
-                        message = "a row is missing"
-                        raise _StaleError(message)
-                    source = self._source_rows.get(source_id) or self._read_source(connection, source_id)
-                    yield Match(source, version, item, hash, (base_s + time_s) * _SECOND_US, -rank)
+            for rank, source_id, version, item, hash, time_s in cursor:
+                if source_id is None or time_s is None:
+                    message = "a row is missing"
+                    raise _StaleError(message)
+                source = self._source_rows.get(source_id) or self._read_source(connection, source_id)
+                yield Match(source, version, item, hash, time_s * _SECOND_US, -rank)
         finally:
             cursor.close()
 
