@@ -29,7 +29,7 @@ from statelog.adapters.langgraph.memory.items.asking import (
     sweep_interval_s,
     ttl_us,
 )
-from statelog.adapters.langgraph.memory.items.changes import Put, change_items, refresh, sweep
+from statelog.adapters.langgraph.memory.items.changes import Put, change_items, refresh, replace_older, sweep
 from statelog.adapters.langgraph.memory.items.filters import compile_filter
 from statelog.adapters.langgraph.memory.items.namespaces import from_text, to_text
 from statelog.adapters.langgraph.memory.items.reading import Found, Reader, take, to_time
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 _log = redacting_logger(__name__)
 
 _SWEEP_MINUTES = 5
+MIGRATED_AT_ONCE_MAX = 64
+"""Items that one commit of a migration stores."""
+
 SWEPT_AT_ONCE_MAX = 256
 """Expired items that one commit of a sweep deletes: others wait for it."""
 
@@ -215,6 +218,44 @@ class StatelogStore(Holder, BaseStore):
             )
             return take(ranked, op.offset, op.limit)
         return take(reader.recent(prefix, matches), op.offset, op.limit)
+
+    # --- schema versions ------------------------------------------------------------
+
+    def migrate(self, namespace_prefix: tuple[str, ...] = ()) -> int:
+        """Store the declared version of the older items in and below a namespace. Return how many these were.
+
+        It is not needed for reads and puts, which migrate by themselves. It makes later reads cheaper, and `search`
+        then finds the texts that steps have made. Times, the order, the time to live and the vectors of the items stay.
+        Items are migrated some at a time. If it ends early, the next call skips what is done.
+
+        Raises:
+            SchemaVersionError, MissingMigrationError, MigrationError: an item cannot be brought to the declared
+                version. Facts: key, namespace, stored, declared. Items that were migrated before it stay migrated.
+        """
+        check_op(SearchOp(namespace_prefix))
+        if self._schemas is None:
+            return 0
+        with self._store.snapshot() as snapshot:
+            places = Reader(snapshot.thread(STORE_THREAD_ID), self._now_us(), self._schemas).older(namespace_prefix)
+        groups = (places[at : at + MIGRATED_AT_ONCE_MAX] for at in range(0, len(places), MIGRATED_AT_ONCE_MAX))
+        return sum(self._migrate_some(group, self._schemas) for group in groups)
+
+    def _migrate_some(self, places: list[tuple[str, str]], schemas: ItemSchemas) -> int:
+        with self._store.snapshot() as snapshot:
+            reader = Reader(snapshot.thread(STORE_THREAD_ID), self._now_us(), schemas)
+            found = [one for each in places if (one := reader.find(*each)) is not None]
+        made = [(each, _encode_value(each.value, path=f"{each.namespace}.{each.key}")) for each in found]
+        counts = [0]
+
+        def change(state: State) -> None:
+            counts[0] = sum(
+                replace_older(state, each.namespace, each.key, each.about, value, schema)
+                for each, value in made
+                if (schema := schemas.of(each.namespace)) is not None
+            )
+
+        self._edit(change)
+        return counts[0]
 
     # --- expiry ---------------------------------------------------------------------
 

@@ -124,6 +124,36 @@ def test_a_read_that_puts_the_end_off_keeps_the_version(path):
         refused(StatelogStore(store, clock=lambda: now[0]), SchemaVersionError, lambda each: each.put(*PLACE, OLD))
 
 
+def test_migrate_changes_the_values_alone(opened):
+    store = opened(profile())
+    for number in range(70):
+        opened().put(("users", str(number), "more"), "profile", OLD)
+    before = {item.namespace: item for item in store.search((), limit=100)}
+    order = list(before)
+    assert store.migrate(("users",)) == 71
+    assert store.migrate(("users",)) == 0
+    assert opened().migrate() == 0
+    after = {item.namespace: item for item in store.search((), limit=100)}
+    assert list(after) == order
+    assert after == before
+    assert opened().get(*PLACE).value == NEW
+    assert [item.value for item in opened().search(("users", "1"))] == [NEW]
+    assert opened().get(("teams", "1"), "profile").value == OLD
+
+
+def test_an_item_that_is_put_while_it_is_migrated_stays_as_it_was_put(opened):
+    def step(value):
+        if "soup" in value["likes"]:
+            opened().put(*PLACE, {"food": ["tea"]})
+        return {**value, "count": 0}
+
+    store = opened(profile(step=step))
+    assert store.migrate(("users",)) == 0
+    assert opened().get(*PLACE).value == {"food": ["tea"]}
+    assert store.migrate(("users",)) == 1
+    assert opened().get(*PLACE).value == {"likes": ["tea"], "count": 0}
+
+
 @pytest.mark.parametrize("migrations", [[], {"users": profile()}, {("users",): dict}, {(1,): profile()}])
 def test_migrations_are_checked(path, migrations):
     with statelog.open(path) as store, pytest.raises(UsageError):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.adapters.langgraph.memory.items.namespaces import from_text, to_text
 from statelog.adapters.langgraph.memory.items.versions import label_entry, stored_label
-from statelog.schema.value_versions import check_replaced
+from statelog.schema.value_versions import check_replaced, stored_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, MutableMapping
@@ -111,6 +111,23 @@ def refresh(state: State, read: Iterable[tuple[str, str, int]], now_us: int) -> 
             about = about._replace(expires_us=now_us + about.ttl_us)
             state["items"][namespace][key]["expires"] = about.expires_us
             _remember_expiry(state, namespace, key, about)
+
+
+def replace_older(
+    state: State, namespace: str, key: str, about: About, value: Encoded, schema: Versioned[Any, Any]
+) -> bool:
+    """Store the value of an item in the declared version. Return False if somebody has put or migrated it meanwhile.
+
+    `about` is what was known of the item when its value was read.
+    """
+    held = about_of(state, namespace, key)
+    if held is None or (held.number, held.updated_us) != (about.number, about.updated_us):
+        return False
+    entries = state["items"][namespace]
+    if stored_version(schema, key, stored_label(entries[key]), namespace) == schema.version:
+        return False
+    entries[key] = held.to_entry(value) | label_entry(schema)
+    return True
 
 
 def sweep(state: State, now_us: int, count_max: int) -> int:

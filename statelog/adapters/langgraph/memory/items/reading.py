@@ -100,6 +100,16 @@ class Reader:
         """Return an item."""
         return self.match(namespace, key, None)
 
+    def older(self, prefix: Namespace) -> list[tuple[str, str]]:
+        """Return namespace and key of the items in and below a namespace that `migrate` has to bring up to date."""
+        schemas = self._schemas
+        places = [(namespace, key) for namespace in self.namespaces(prefix) for key in self.of("items", namespace)]
+        return [] if schemas is None else [each for each in places if schemas.is_older(*each, self._entry(*each))]
+
+    def _entry(self, namespace: str, key: str) -> Mapping[str, Any]:
+        entry: Mapping[str, Any] = self.of("items", namespace)[key]
+        return entry
+
     def match(self, namespace: str, key: str, matches: Matches | None) -> Found | None:
         """Return an item if it is there and matches."""
         entry = self.of("items", namespace).get(key)

@@ -49,6 +49,11 @@ class ItemSchemas:
         path = from_text(namespace)
         return next((schema for prefix, schema in self._declared if begins(path, prefix)), None)
 
+    def is_older(self, namespace: str, key: str, entry: Mapping[str, Any]) -> bool:
+        """Return True if an item has an older version than the declared one. Raises SchemaVersionError, SchemaError."""
+        schema = self.of(namespace)
+        return schema is not None and stored_version(schema, key, stored_label(entry), namespace) < schema.version
+
     def shown(self, namespace: str, key: str, entry: Mapping[str, Any]) -> Any:
         """Return the value of an item in the declared version.
 
