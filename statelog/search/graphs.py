@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 class GraphThreads(Protocol):
     """Answers for versions of LangGraph's threads, which are read through a view."""
 
+    def forget(self) -> None:
+        """Forget what was read, for a store whose file may be another one."""
+
     def is_shown(self, view: View, thread_id: str, found: Digested) -> bool:
         """Return False for a version that LangGraph was told to remove, and that others still need."""
 

@@ -50,6 +50,7 @@ class Versions:
 
     def clear(self) -> None:
         """Forget everything, for a store whose file may be another one."""
+        self._graphs.forget()
         self._commit_id: int | None = None
         self._states: dict[tuple[bytes, int], State] = {}
         self._threads: dict[int, ThreadRow | None] = {}

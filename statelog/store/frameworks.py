@@ -63,9 +63,17 @@ class Deltas(Protocol):
         """Return the names of a version's delta channels by its metadata."""
 
     def delta_items(
-        self, held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf
+        self,
+        held: Holder[Session],
+        checkpoint: Checkpoint[Any],
+        channel: str,
+        state_of: StateOf,
+        known: Mapping[int, list[Any]],
     ) -> list[Any]:
-        """Return the items of a delta channel at a checkpoint whose state lacks it."""
+        """Return the items of a delta channel at a checkpoint whose state lacks it.
+
+        `known` has those of other checkpoints of the thread, by LSN.
+        """
 
     def written_items(
         self, held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from statelog.store.views import MapView
 
 _COUNTERS_ITEM = cbor.encode(COUNTERS)
+_CHANNELS_MAX = 32
+_LISTS_MAX = 4
+"""Lists of one channel: a new one is made of one of them, and shares its items."""
 
 
 class _Held:
@@ -38,6 +41,12 @@ class GraphThreadsInView:
         self._view: View | None = None
         self._held: _Held
         self._shows: dict[str, Callable[[Checkpoint[Any]], bool]] = {}
+        self._lists: dict[tuple[str, str], dict[int, list[Any]]] = {}
+        """The last lists of some delta channels that were put together, by thread and channel, and by LSN."""
+
+    def forget(self) -> None:
+        """Forget what was read, for a store whose file may be another one."""
+        self._view, self._lists = None, {}
 
     def _hold(self, view: View) -> _Held:
         if self._view is not view:
@@ -65,7 +74,17 @@ class GraphThreadsInView:
     def delta_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
         """Return the items of a delta channel at a version whose state lacks it."""
         checkpoint = self._checkpoint(view, thread_id, found)
-        return deltas().delta_items(self._held, checkpoint, channel, _unchecked_state)
+        known = self._lists.pop((thread_id, channel), {})
+        items = known.get(checkpoint.lsn)
+        if items is None:
+            items = deltas().delta_items(self._held, checkpoint, channel, _unchecked_state, known)
+            if len(known) >= _LISTS_MAX:
+                del known[next(iter(known))]
+            known[checkpoint.lsn] = items
+        if len(self._lists) >= _CHANNELS_MAX:
+            del self._lists[next(iter(self._lists))]
+        self._lists[thread_id, channel] = known
+        return items
 
     def written_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
         """Return the items that were written to a delta channel after a version, and made the next version."""

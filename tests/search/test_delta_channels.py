@@ -16,7 +16,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 
 import statelog
-from statelog import Guard, guard
+from statelog import Checkpoint, Guard, guard
 from statelog.adapters.langgraph import StatelogSaver
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -33,7 +33,11 @@ class Talk(TypedDict):
     messages: Annotated[list, DeltaChannel(joined, snapshot_frequency=5)]
 
 
-def talk(saver):
+class Long(TypedDict):
+    messages: Annotated[list, DeltaChannel(joined, snapshot_frequency=1000)]
+
+
+def talk(saver, state=Talk):
     """Return a graph that answers each message, and removes the message that "forget N" names."""
 
     def answer(state):
@@ -42,7 +46,7 @@ def talk(saver):
             return {"messages": [RemoveMessage(id=said.content.removeprefix("forget "))]}
         return {"messages": [AIMessage(f"answer to {said.content}", id=f"a{said.id}")]}
 
-    builder = StateGraph(Talk)
+    builder = StateGraph(state)
     builder.add_node("answer", answer)
     builder.add_edge(START, "answer")
     return builder.compile(checkpointer=saver)
@@ -104,6 +108,23 @@ sys.modules["langgraph"] = sys.modules["langchain_core"] = None
 with statelog.open(sys.argv[1], read_only=True) as store:
     print(sorted(hit.text for hit in store.search("refund", limit=100)))
 """
+
+
+def test_a_search_after_a_turn_reads_the_new_checkpoints_alone(saver, monkeypatch):
+    graph = talk(saver, Long)
+    for number in range(6):
+        say(graph, number, f"refund {number}")
+    assert len(found(saver.store, "refund")) == 12
+    read = []
+    parent = Checkpoint.parent.fget
+    monkeypatch.setattr(Checkpoint, "parent", property(lambda self: read.append(self.lsn) or parent(self)))
+    say(graph, 6, "refund 6")
+    read.clear()
+    assert len(found(saver.store, "refund")) == 14
+    assert len(read) <= 4
+    read.clear()
+    saver.store.thread("t").rollback(saver.store.thread("t").head.parent)
+    assert "refund 6" in found(saver.store, "refund", branch=saver.store.thread("t").head.branch)
 
 
 def test_a_process_without_langgraph_finds_the_kept_versions(saver, tmp_path):

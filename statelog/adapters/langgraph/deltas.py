@@ -8,6 +8,7 @@ imports this module by its name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit.items import keys_between
@@ -46,7 +47,11 @@ def _state(checkpoint: Checkpoint[Any]) -> MapView:
 
 
 def delta_items(
-    held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf = _state
+    held: Holder[Session],
+    checkpoint: Checkpoint[Any],
+    channel: str,
+    state_of: StateOf = _state,
+    known: Mapping[int, list[Any]] = MappingProxyType({}),
 ) -> list[Any]:
     """Return the items of a delta channel at a checkpoint, oldest first. Items of one id are merged as messages are.
 
@@ -55,6 +60,7 @@ def delta_items(
         checkpoint: a checkpoint whose state lacks the channel.
         channel: the name of the channel in the store.
         state_of: returns the state of a checkpoint.
+        known: results of this function for the same channel and thread, by the LSN of their checkpoints.
     """
     writes = _writes(held, checkpoint.thread_id, state_of)
     steps: list[list[Any]] = []
@@ -62,6 +68,9 @@ def delta_items(
     found = checkpoint.parent
     while found is not None and len(steps) < _ANCESTORS_MAX:
         steps.append([] if writes is None else [*_written(writes, found.id, channel)])
+        if found.lsn in known:
+            snapshot = known[found.lsn]
+            break
         state = state_of(found)
         if channel in state:
             snapshot = _items_of(state[channel])
