@@ -1,6 +1,6 @@
-"""Messages of LangGraph's delta channels, as deepagents has them: what a checkpoint's state leaves out.
+"""The messages of LangGraph's delta channels, as deepagents uses them, which the state of a checkpoint leaves out.
 
-A checkpoint has the value of a delta channel now and then. Between two of these, the value is what tasks have written
+Only some checkpoints have the value of a delta channel. Between two of these, the value is what tasks have written
 since. The branch `writes` of the thread has those writes. Nothing here imports LangGraph. `statelog.store.frameworks`
 imports this module by its name.
 """
@@ -53,7 +53,7 @@ def delta_items(
     state_of: StateOf = _state,
     known: Mapping[int, list[Any]] = MappingProxyType({}),
 ) -> list[Any]:
-    """Return the items of a delta channel at a checkpoint, oldest first. Items of one id are merged as messages are.
+    """Return the items of a delta channel at a checkpoint, oldest first, merged by their ids as messages are.
 
     Args:
         held: the store or snapshot of the checkpoint.
@@ -115,7 +115,7 @@ def _written(writes: MapView, id: str, channel: str) -> Iterator[Any]:
 
 
 def _of_channel(header: Any, items: list[Any], channel: str) -> Iterator[Any]:
-    """Yield what a header of writes has for a channel. The header: None, then of each task its id, path and writes."""
+    """Yield what a header of writes (None, then the id, path and writes of each task) has for a channel."""
     if not isinstance(header, list) or not header or header[0] is not None:
         return
     at, taken = 1, 0

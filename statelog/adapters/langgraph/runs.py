@@ -35,11 +35,11 @@ class _Do(NamedTuple):
 def resume_or_start(
     graph: Any, input: Any, config: RunnableConfig, *, event_id: str | None = None, **options: Any
 ) -> Any:
-    """Finish what the thread has begun, and then run the graph on an input. Return the result of the last run.
+    """Finish an unfinished run of the thread, and then run the graph on an input. Return the result of the last run.
 
-    If a crash or an error has left a run unfinished, that run is resumed first. If its input is this input, nothing
-    else is run: the event was delivered again. If the thread waits for an answer, a new input is refused, and the
-    caller still has it. `Command(resume=...)` answers.
+    If a crash or an error has left a run unfinished, that run is resumed first. If it has the same input, nothing else
+    is run, because the event was delivered again. If the thread waits for an answer, a new input is refused and not
+    used. `Command(resume=...)` answers.
 
     Args:
         graph: a compiled graph with a checkpointer.
@@ -140,7 +140,7 @@ def _check(graph: Any, event_id: object) -> None:
 def _known(
     input: Any, config: RunnableConfig, state: Any, event_id: str | None
 ) -> Generator[_Do, Any, tuple[bool, bool]]:
-    """Return whether the unfinished run is that of the input, and whether the event has had a run before."""
+    """Return whether the unfinished run has this input, and whether the event had a run before."""
     is_done = False
     if event_id is not None:
         runs = yield _Do("list", (config,), {"filter": {EVENT_ID: event_id}, "limit": 1})
@@ -180,7 +180,7 @@ def _thread(config: RunnableConfig) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value so that an input equals itself as it was stored: tuples are lists, and messages have no id."""
+    """Return a value in which an input equals its stored form: tuples are lists, and messages have no id."""
     if isinstance(value, BaseMessage):
         return {**value.model_dump(exclude={"id"}), "type": value.type}
     if isinstance(value, Mapping):

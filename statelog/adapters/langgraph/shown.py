@@ -76,7 +76,7 @@ def roll_back(
     expected: int | Seen | None,
     check: Callable[[Batch], None] | None,
 ) -> Checkpoint[Any]:
-    """Put a copy of a checkpoint beside it, as LangGraph's `__copy__` does. Its id is greater than all others.
+    """Put a copy of a checkpoint with the same parent, as LangGraph's `__copy__` does. Its id is the greatest.
 
     Args:
         held: the store, transaction or thread.
@@ -128,7 +128,7 @@ def roll_back(
 
 
 def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any], Own]:
-    """Return the checkpoint to copy, and where it stands."""
+    """Return the checkpoint to copy, and its place."""
     item = kept_item(target.state)
     own = None if item is None else decode_own(item)
     if own is None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.items.changes import State
 
 _SWEPT_WITH_SETS = 64
-"""Expired entries that each `set` deletes, so that a cache does not grow by what nobody asks for any more."""
+"""The number of expired entries that each `set` deletes, so that unused entries do not fill a cache."""
 
 
 class _Entry(NamedTuple):
@@ -48,10 +48,10 @@ class _Entry(NamedTuple):
 
 
 class StatelogCache(Holder, BaseCache[ValueT]):
-    """Entries under namespaces, kept in a statelog store; for many OS threads, tasks and processes at once.
+    """A cache for LangGraph in a statelog store. OS threads, tasks and processes may share it.
 
-    `set` and `clear` are one commit each. A time to live is in seconds; what has expired is never returned, and
-    deleted by the next calls of `set`, some at a time.
+    `set` and `clear` are one commit each. A time to live is in seconds. An expired entry is never returned. Later
+    calls of `set` delete the expired entries, some at a time.
 
     The channels of the thread: `entries` (namespace -> key -> [encoding, bytes] or [encoding, bytes, number, expires]),
     `expiring` (expires and number in hexadecimal -> [namespace, key]) and `last` (the last number). A namespace is the
@@ -86,16 +86,16 @@ class StatelogCache(Holder, BaseCache[ValueT]):
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> Self:
-        """Open a store file of its own, closed with this object. Options and errors are those of `statelog.open`."""
+        """Open a store file, which is closed with this object. Options and errors are those of `statelog.open`."""
         return cls._open(path, options, lambda store: cls(store, serde=serde, clock=clock))
 
     # --- the cache ------------------------------------------------------------------
 
     def get(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
-        """Return the values that are there, by (namespace, key).
+        """Return the values that exist, by (namespace, key).
 
         Raises:
-            Exception: whatever the serialiser raises of an entry, as of one made with another key; its note names it.
+            Exception: the serialiser cannot read an entry, for example one encrypted with another key. A note names it.
         """
         found: dict[FullKey, _Entry] = {}
         check_several("keys", keys)
@@ -131,10 +131,10 @@ class StatelogCache(Holder, BaseCache[ValueT]):
         return await self._pool.run(self.get, keys)
 
     def set(self, pairs: Mapping[FullKey, tuple[ValueT, int | None]]) -> None:
-        """Keep values, each for so many seconds or (None) for good, in place of those there.
+        """Set values, each with its time to live in seconds. None keeps a value until it is deleted.
 
         Raises:
-            ValueError: a time to live that is none. statelog.UsageError: an argument of another kind, named.
+            ValueError: a time to live is invalid. statelog.UsageError: an argument has the wrong type.
             statelog.ValueTypeError: the serialiser refuses a value; the message names the entry.
         """
         if not isinstance(pairs, Mapping):
@@ -218,7 +218,7 @@ def _put(state: State, namespace: str, key: str, encoding: str, data: Encoded, e
 
 
 def _forget(state: State, namespace: str, key: str) -> None:
-    """Delete an entry if it is there; a namespace goes with its last one."""
+    """Delete an entry if it exists, and its namespace if that is empty then."""
     entries = state.get("entries", {})
     row = entries.get(namespace, {}).get(key)
     if row is None:

@@ -1,4 +1,4 @@
-"""What `StatelogStore` and `StatelogCache` share: a thread whose latest state is all that matters, and its file."""
+"""What `StatelogStore` and `StatelogCache` share: a thread of which only the latest state matters, and its file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.items.changes import State
 
 KEEP_LAST = 1
-"""Versions of such a thread that its retention policy keeps; up to 64 more lie there until its next turn."""
+"""The number of versions that the thread's retention policy keeps. Up to 64 more exist until the next pruning."""
 
 
 class Holder(ConnString):
@@ -44,7 +44,7 @@ class Holder(ConnString):
         return self._store
 
     def close(self) -> None:
-        """End what goes on in the background; close the file if `open` opened it."""
+        """Stop work in the background, and close the file if `open` opened it."""
         try:
             super().close()
         finally:

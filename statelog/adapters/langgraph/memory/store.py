@@ -59,23 +59,23 @@ MIGRATED_AT_ONCE_MAX = 64
 """Items that one commit of a migration stores."""
 
 SWEPT_AT_ONCE_MAX = 256
-"""Expired items that one commit of a sweep deletes: others wait for it."""
+"""The number of expired items that one commit of a sweep deletes. Other writers wait for that commit."""
 
 
 class StatelogStore(Holder, BaseStore):
-    """Items under namespaces, kept in a statelog store; for many OS threads, tasks and processes at once.
+    """A LangGraph store in a statelog store. OS threads, tasks and processes may share it.
 
-    A batch is one commit: its reads see what was there before it, and its puts are there together, or not at all.
-    `created_at` of an item stays from its first put on, whoever puts it again. Results of `search` without a query
-    come in the order of their last put, the latest first; with a query by score, equal ones latest put first, and
-    then those without a vector. A store without an index ranks items by their text, as `Store.search` does, and then
-    come those that have no word of the query. `list_namespaces` has those that hold items, sorted.
+    A batch is one commit: its reads see the state before it, and its puts are stored together or not at all.
+    `created_at` is the time of an item's first put. `search` without a query returns the item put last first. With a
+    query it sorts by score, then by the last put, and items without a vector come last. A store without an index ranks
+    items by their text, as `Store.search` does, and items without a word of the query come last. `list_namespaces`
+    returns the namespaces that have items, sorted.
 
-    What has expired is never returned; it is deleted by `sweep_ttl`, by the sweeper if one is started, and by puts,
-    a few each. Being read puts an item's end off if that is at least a hundredth of its time to live.
+    An expired item is never returned. `sweep_ttl` and the sweeper delete expired items, and each put deletes a few. A
+    read extends the life of an item if that adds at least a hundredth of its time to live.
 
-    The items are a thread of the store, of which few versions are kept (a policy, set with its first item): what was
-    deleted leaves the file as `Store.prune` says.
+    The items are in one thread of the store. A retention policy, set with the first item, keeps few versions of it.
+    Deleted items leave the file as `Store.prune` says.
     """
 
     supports_ttl = True
@@ -90,10 +90,10 @@ class StatelogStore(Holder, BaseStore):
         migrations: Mapping[tuple[str, ...], Versioned[Any, Any]] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Keep items in an open store, which stays the caller's to close.
+        """Keep items in an open store, which the caller closes.
 
         Args:
-            store: the statelog store. Several objects, also a saver, may share it.
+            store: the statelog store. Other objects, for example a saver, may share it.
             index: for semantic search: `dims`, `embed`, `fields`, as LangGraph has them. Needs numpy.
             ttl: `default_ttl`, `refresh_on_read`, `sweep_interval_minutes`, as LangGraph has them.
             migrations: the versioned schemas of items, by the namespace in and below which they apply. `*` stands for
@@ -102,7 +102,7 @@ class StatelogStore(Holder, BaseStore):
             clock: returns seconds since 1970 UTC.
 
         Raises:
-            ModuleNotFoundError: `index` is given, and there is no numpy.
+            ModuleNotFoundError: `index` is given, and numpy is not installed.
             ValueError: `index` or `ttl` make no sense.
             statelog.UsageError: `migrations` is not a dict of versioned schemas.
         """
@@ -132,19 +132,19 @@ class StatelogStore(Holder, BaseStore):
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> Self:
-        """Open a store file of its own, closed with this object. Options and errors are those of `statelog.open`."""
+        """Open a store file, which is closed with this object. Options and errors are those of `statelog.open`."""
         return cls._open(path, options, lambda store: cls(store, index, ttl, migrations=migrations, clock=clock))
 
     # --- batches --------------------------------------------------------------------
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do operations together; see the class for what they see of each other.
+        """Run operations together. The class says what they see of each other.
 
         Raises:
             InvalidNamespaceError: a label that LangGraph does not allow.
-            ValueError: an unknown operation or operator, a time to live that is none.
-            statelog.UsageError: an argument of another kind, named.
-            statelog.ValueTypeError, LimitError: a value that cannot be stored, named by its path. Nothing was done.
+            ValueError: an operation, operator or time to live is invalid.
+            statelog.UsageError: an argument has the wrong type.
+            statelog.ValueTypeError, LimitError: a value at the named path cannot be stored. Nothing was done.
             SchemaVersionError, MissingMigrationError, MigrationError: an item cannot be read in the declared version,
                 or an item to replace has a newer version. Facts: key, namespace, stored, declared. Nothing was done.
             ChannelError, ValidationError: a value to put is not one of the declared schema. Nothing was done.
@@ -156,7 +156,7 @@ class StatelogStore(Holder, BaseStore):
         return self._run(work, queries, self._index.embed_puts(work.puts()))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Do operations together, as `batch`, without keeping the event loop waiting."""
+        """Run operations together, as `batch` does, without blocking the event loop."""
         work = _Work(ops)
         if self._index is None:
             return await self._pool.run(self._run, work, {}, [])
@@ -183,7 +183,7 @@ class StatelogStore(Holder, BaseStore):
     # --- reading --------------------------------------------------------------------
 
     def _read(self, work: _Work, queries: Mapping[Any, Any], results: list[Result]) -> list[tuple[str, str, int]]:
-        """Fill in the results of reads; return the items whose end they put off: namespace, key, number."""
+        """Fill in the results of reads. Return the items whose lives they extend, as (namespace, key, number)."""
         to_refresh: list[tuple[str, str, int]] = []
         with self._store.snapshot() as snapshot:
             reader = Reader(snapshot.thread(STORE_THREAD_ID), self._now_us(), self._schemas)
@@ -260,10 +260,10 @@ class StatelogStore(Holder, BaseStore):
     # --- expiry ---------------------------------------------------------------------
 
     def sweep_ttl(self) -> int:
-        """Delete what has expired; return how many items that were.
+        """Delete the expired items, and return their number.
 
-        Their bytes leave the file as versions that held them expire: at the latest with `store.prune(keep_last=1)`,
-        and for certain with `store.compact()` after that.
+        Their bytes leave the file when the versions that have them expire: at the latest with
+        `store.prune(keep_last=1)` and then `store.compact()`.
         """
         swept = 0
         while True:
@@ -282,13 +282,13 @@ class StatelogStore(Holder, BaseStore):
         return counts[0]
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
-        """Sweep now and then on an OS thread, until `stop_ttl_sweeper` or `close`. One that is there goes on.
+        """Start an OS thread that sweeps until `stop_ttl_sweeper` or `close`. A running sweeper goes on.
 
         Args:
-            sweep_interval_minutes: the interval; `sweep_interval_minutes` of `ttl`, or 5, if left out.
+            sweep_interval_minutes: the interval. The default is that of `ttl`, or 5.
 
         Raises:
-            ValueError: that is no interval. statelog.ClosedError: the store was closed.
+            ValueError: the interval is invalid. statelog.ClosedError: the store was closed.
         """
         check_open(self._store)
         configured = None if self.ttl_config is None else self.ttl_config.get("sweep_interval_minutes")
@@ -305,7 +305,7 @@ class StatelogStore(Holder, BaseStore):
                 self._sweeper.start()
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """End the sweeper; return whether it has ended within `timeout` seconds (None: wait for it)."""
+        """Stop the sweeper. Return whether it has ended within `timeout` seconds; None waits for it."""
         with self._sweeping:
             sweeper = self._sweeper
             self._sweeper_ends.set()
@@ -323,12 +323,12 @@ class StatelogStore(Holder, BaseStore):
                 self.sweep_ttl()
             except statelog.errors.ClosedError:
                 return
-            except Exception:  # noqa: BLE001 - whatever it is, the next turn may do better
+            except Exception:  # noqa: BLE001 - the next sweep may succeed
                 _log.exception("expired items of %s could not be deleted", self._store.path)
 
 
 class _Work:
-    """The operations of a batch, looked at before anything is done."""
+    """The operations of a batch, checked before anything is done."""
 
     def __init__(self, ops: Iterable[Op]) -> None:
         check_ops(ops)
@@ -363,7 +363,7 @@ class _Work:
 def _prepare(
     ops: Sequence[PutOp], vectors: Sequence[Vectors], schemas: ItemSchemas | None
 ) -> dict[tuple[str, str], Put | None]:
-    """Encode what is put, so that it is refused here, and does not keep others waiting in the commit."""
+    """Encode the values to put before the commit, so that errors come first and other writers wait less."""
     changes: dict[tuple[str, str], Put | None] = {}
     for at, op in enumerate(ops):
         namespace = to_text(op.namespace)

@@ -1,7 +1,7 @@
-"""What a ``DeltaChannel`` is made of where the ancestors it comes from were pruned, and are kept out of sight.
+"""Ancestors that a saver has pruned and hides, because values of a ``DeltaChannel`` are still made from them.
 
-A thread is moved as its saver shows it. For a checkpoint whose parent is not shown but still contributes the target
-gets one ancestor in place of all: the value they begin with, and the writes since.
+A thread is moved as its saver shows it. If the hidden ancestors of a checkpoint contribute to its values, the target
+gets one ancestor in place of them: with the value they begin with and the writes since.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _histories(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, DeltaCha
 
 
 def contributions(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, Any]:
-    """Return the same for comparing."""
+    """Return what ancestors contribute, in a form that can be compared."""
     return {
         name: (
             _SERIALIZER.dumps_typed(history["seed"]) if "seed" in history else None,
@@ -43,13 +43,13 @@ def contributions(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, Any]:
 
 
 def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, parent: Place) -> None:
-    """Give the target an ancestor in place of those that the source does not show; none where nothing is lost.
+    """Put one ancestor into the target in place of those that the source hides, if they contribute anything.
 
     Args:
         source: where `found` was read.
-        target: what has not got `parent`.
+        target: the endpoint that lacks `parent`.
         found: the checkpoint whose parent is not shown.
-        parent: where that was.
+        parent: the place of that parent.
     """
     histories = _histories(source, found)
     if not histories:
@@ -69,5 +69,5 @@ def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, par
     with taken(target, parent):
         target.saver.put({"configurable": named}, checkpoint, metadata, {**versions})
         for name, history in histories.items():
-            # One task a channel: its writes keep their order by their numbers.
+            # One task for each channel, so that the numbers of its writes keep their order.
             target.saver.put_writes(config, [(name, value) for _, _, value in history["writes"]], f"before {name}")

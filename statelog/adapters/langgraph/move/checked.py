@@ -1,7 +1,7 @@
-"""Checkpoints as a saver gives them, or an error that names the one that is damaged where it lies.
+"""Checkpoints as a saver returns them, or an error that names the damaged one.
 
-What a database holds is not ours: rows may have been cut, edited or made by something else. A saver takes them as they
-are, and fails on them in any way, or hands on what is no checkpoint.
+Other programs write these databases, so rows may be truncated, edited or foreign. A saver does not check them: it
+raises any error, or returns something that is not a checkpoint.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.move.endpoints import Endpoint, Place
 
 _UNDECODABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
-"""What savers and serialisers raise of bytes that are not what they wrote. Databases' own errors are none of these."""
+"""What savers and serialisers raise for bytes they have not written. The errors of databases are others."""
 
 
 def check_names(endpoint: Endpoint, place: Place, parent_id: str | None) -> None:
-    """Check that what names a checkpoint, and its parent, can do so.
+    """Check the names of a checkpoint and its parent.
 
     Raises:
-        CorruptionError: it is no text, or empty. Facts: path, thread, namespace, checkpoint.
+        CorruptionError: a name is not a text, or is empty. Facts: path, thread, namespace, checkpoint.
     """
     for what, name in (
         ("thread_id", place.thread_id),
@@ -60,10 +60,10 @@ def check_kinds(target: Endpoint, place: Place, values: Mapping[str, Any]) -> No
 
 @contextmanager
 def taken(target: Endpoint, place: Place) -> Iterator[None]:
-    """Put into the target, in a `with` block.
+    """Convert errors of a put into the target, in a `with` block.
 
     Raises:
-        FormatError: the target takes no such value. Facts: thread, checkpoint.
+        FormatError: the target refuses a value. Facts: thread, checkpoint.
     """
     try:
         yield
@@ -78,12 +78,12 @@ def taken(target: Endpoint, place: Place) -> Iterator[None]:
 
 
 def find(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTuple | None:
-    """Return the checkpoint that stands there, with what is its own; None if there is none.
+    """Return the checkpoint at a place, or None if it does not exist.
 
     Args:
         endpoint: where to look.
-        place: whose names are checked.
-        before: its parent, unless that does not come before it.
+        place: the place. Its names have been checked.
+        before: its parent, or None if that does not come before it.
 
     Raises:
         CorruptionError: it, or a write to it, is damaged. Facts: path, thread, namespace, checkpoint.
@@ -94,10 +94,10 @@ def find(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTu
 
 
 def read(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTuple:
-    """Return the same of a checkpoint that was there a moment ago.
+    """Return a checkpoint that existed a moment ago.
 
     Raises:
-        ConflictError: it is not there any more. Facts: thread, checkpoint.
+        ConflictError: it does not exist any more. Facts: thread, checkpoint.
     """
     found = find(endpoint, place, before)
     if found is None:
@@ -128,7 +128,7 @@ def _get(endpoint: Endpoint, place: Place) -> CheckpointTuple | None:
 
 
 def _what_is_wrong(found: CheckpointTuple, place: Place) -> str | None:
-    """Return why that is no checkpoint such as a graph makes; None if it is one."""
+    """Return why that is not a checkpoint of a graph, or None if it is."""
     checkpoint: Any = found.checkpoint
     if not isinstance(checkpoint, dict):
         return f"it is no dict, but of type {type(checkpoint).__name__}"

@@ -1,4 +1,4 @@
-"""Where threads are moved from and to: a saver, with what its database tells that the saver does not.
+"""Sources and targets of moved threads: a saver, and what its database tells beyond the saver.
 
 A name is ``sqlite:PATH``, ``postgresql://...`` (``postgres://...``), or the path of a statelog store.
 """
@@ -50,7 +50,7 @@ _COLUMNS = {
         *("task_id", "idx", "channel", "type", "value"),
     },
 }
-"""What the tables in SQLite have to have."""
+"""The tables in SQLite, and the columns they must have."""
 
 _MAKES_NO_FILE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
@@ -61,7 +61,7 @@ _WRITTEN = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a checkpoint stands."""
+    """The thread, namespace and id of a checkpoint."""
 
     thread_id: str
     namespace: str
@@ -79,13 +79,13 @@ class Place:
 
     @classmethod
     def of(cls, config: RunnableConfig) -> Place:
-        """Return what a whole config names."""
+        """Return the place that a complete config names."""
         named = config["configurable"]
         return cls(named["thread_id"], named.get("checkpoint_ns", ""), named["checkpoint_id"])
 
 
 _FREE_MAX = 0.25
-"""Of the pages in use so many may be free."""
+"""A store is compacted if its free pages exceed this share of its used pages."""
 
 
 @dataclass(slots=True)
@@ -96,35 +96,35 @@ class Endpoint:
     saver: BaseCheckpointSaver[Any]
 
     KEEPS_WHOLE: ClassVar = False
-    """Whether a checkpoint's values are kept as one, in the serialiser's msgpack: none of another kind fits there."""
+    """Whether the values of a checkpoint are stored as one msgpack value, which cannot hold pickled ones."""
 
     def places(self) -> Iterable[tuple[Place, str | None]]:
-        """Return where all checkpoints stand, with their parents' ids, in any order."""
+        """Return the places of all checkpoints with their parents' ids, in any order."""
         for found in self.saver.list(None):
             parent = found.parent_config
             yield Place.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
 
     def written(self, place: Place) -> list[Written]:
-        """Return where the pending writes of a checkpoint stand, in LangGraph's order; none where it is not known."""
+        """Return the positions of a checkpoint's pending writes, in LangGraph's order. Empty if unknown."""
         return []
 
     def hides(self, place: Place) -> bool:
-        """Tell whether a checkpoint was removed, but is kept out of sight for what comes after it."""
+        """Return whether a checkpoint was removed, but is kept hidden because later ones need it."""
         return False
 
     def guard(self) -> Redactor | None:
-        """Return what redacts secrets before they are written; None if there is none, or if it refuses secrets."""
+        """Return the guard that redacts secrets in writes, or None if there is none or it refuses secrets."""
         return None
 
     def lost(self, found: CheckpointTuple) -> str | None:
-        """Return what the source has lost of a checkpoint's metadata, which is copied as it is; or None."""
+        """Return what metadata of a checkpoint the source has lost, or None. The checkpoint is copied without it."""
         return None
 
     def flush(self) -> None:
-        """Return when all that was written would survive a power cut."""
+        """Wait until all writes would survive a power cut."""
 
     def tidy(self) -> None:
-        """Give back the room that much writing has left free, if that can be done."""
+        """Shrink the file if it has much free space and can be compacted."""
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class _StoreEndpoint(Endpoint):
     def tidy(self) -> None:
         statistics = self.store.statistics()
         if statistics.pages_free > _FREE_MAX * statistics.pages_used:
-            with suppress(StoreLockedError, StoreFullError):  # another compacts it; there is no room for a second file
+            with suppress(StoreLockedError, StoreFullError):  # locked by another process, or too little disk space
                 self.store.compact()
 
 
@@ -225,7 +225,7 @@ def opened(
 
 @contextmanager
 def _opened_store(path: Path, open_store: Callable[..., Store], *, writing: bool) -> Iterator[Endpoint]:
-    # Flushed at the end: a process killed before loses nothing, and a power cut only what is copied again.
+    # The store is flushed at the end. A killed process loses nothing, and what a power cut loses is copied again.
     with open_store(path, durability="interval") if writing else open_store(path, read_only=True) as store:
         yield _StoreEndpoint(str(path), StatelogSaver(store, serde=UntouchedSerializer()), store)
 
@@ -258,7 +258,7 @@ def _opened_sqlite(path: Path, *, writing: bool, like: Path | None) -> Iterator[
             if writing:
                 saver.setup()
             else:
-                saver.is_setup = True  # which writes, even where nothing is to be set up
+                saver.is_setup = True  # because `setup` writes even if the tables exist
                 _show_task_paths(connection)
             connection.text_factory = _text
             yield _SqliteEndpoint(f"{_SQLITE}{path}", saver, connection)
@@ -268,7 +268,7 @@ def _opened_sqlite(path: Path, *, writing: bool, like: Path | None) -> Iterator[
 
 
 def _text(encoded: bytes) -> str | bytes:
-    """Return a text; if it is damaged and none, its bytes: what they name can still be told apart."""
+    """Return the text, or the bytes if they are not UTF-8, so that damaged names can still be told apart."""
     try:
         return encoded.decode()
     except UnicodeDecodeError:
@@ -280,10 +280,10 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
 
 
 def _connect_for_reading(path: Path) -> sqlite3.Connection:
-    """Connect to a database that is not written to, also where no file can be made beside it, as on a read-only disk.
+    """Connect to a database for reading, also on a read-only disk.
 
-    There SQLite does not open one in its WAL mode, unless it is told that nobody changes it: that is so if nobody
-    has it open, and so there is no log.
+    There SQLite opens a database in WAL mode only as immutable. That is safe if it has no log, because then nobody
+    has it open.
     """
     connection = _connect(path, "mode=ro")
     try:
@@ -295,12 +295,12 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
         connection.close()
         return _connect(path, "mode=ro&immutable=1")
     except sqlite3.DatabaseError:
-        pass  # told when its tables are looked for
+        pass  # `_check_tables` reports it
     return connection
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool) -> None:
-    """Check that there are LangGraph's tables, and not others of their names; `may_lack`: or none of these."""
+    """Check that LangGraph's tables exist and have its columns. With `may_lack` they may be missing."""
     try:
         found = {name: _columns(connection, name) for name in _COLUMNS}
     except sqlite3.DatabaseError as error:
@@ -317,12 +317,12 @@ def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool)
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns, none of one that is not there."""
+    """Return the names of a table's columns. Empty if it does not exist."""
     return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def _show_task_paths(connection: sqlite3.Connection) -> None:
-    """Let writes of before there were paths have empty ones, as a saver that may write gives them: in no file."""
+    """Show writes of releases without paths with empty paths. The file is not changed."""
     if "task_path" not in _columns(connection, "writes"):
         connection.execute("CREATE TEMPORARY VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
 

@@ -1,7 +1,7 @@
-"""Savers of others as sources: DynamoDB, Redis without modules, and LMDB. They are only read.
+"""Savers of other projects as sources: DynamoDB, Redis without modules, and LMDB. They are only read.
 
-None of them lists every thread, and none returns the writes of a checkpoint in LangGraph's order. So the rows are read
-here: which checkpoints there are, and where each write belongs. Only values are read by the saver.
+None of them lists every thread, and none returns the writes of a checkpoint in LangGraph's order. So this module reads
+the rows to find the checkpoints and the positions of their writes. Their savers read only the values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DYNAMODB, REDIS, LMDB = "dynamodb:", ("redis://", "rediss://"), "lmdb:"
 NAMES = (DYNAMODB, *REDIS, LMDB)
-"""What the names of these sources begin with."""
+"""The prefixes of the names of these sources."""
 
 
 class Rows(Protocol):
@@ -39,27 +39,27 @@ class Rows(Protocol):
         """Return where all checkpoints are, with the ids of their parents."""
 
     def writes(self, place: Place) -> list[Written]:
-        """Return where the writes of a checkpoint belong, in the order in which the saver returns them."""
+        """Return the positions of the writes of a checkpoint, in the order in which the saver returns them."""
 
     def check(self, place: Place, found: CheckpointTuple) -> str | None:
         """Return why a checkpoint is not the one that was put, or None."""
 
 
 class OrderedSaver(BaseCheckpointSaver[Any]):
-    """A saver whose writes come in LangGraph's order, and whose damage raises an error."""
+    """A saver that returns writes in LangGraph's order, and raises an error for damage."""
 
     def __init__(self, saver: BaseCheckpointSaver[Any], rows: Rows, name: str) -> None:
         super().__init__(serde=UntouchedSerializer())
         self._saver, self._rows, self._name = saver, rows, name
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint of a config that names one.
+        """Return the checkpoint that the config names.
 
         Raises:
-            CorruptionError: the source has lost a value of it, or a write. Facts: path, thread, checkpoint.
+            CorruptionError: the source has lost one of its values or writes. Facts: path, thread, checkpoint.
         """
         found = self._saver.get_tuple(config)
-        if found is None or not isinstance(found.checkpoint, dict):  # as a whole pickled or encrypted
+        if found is None or not isinstance(found.checkpoint, dict):  # pickled or encrypted as a whole
             return found
         place = Place.of(config)
         rows, writes = self._rows.writes(place), found.pending_writes or []
@@ -77,7 +77,7 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
 
 
 def _with_texts(checkpoint: Any) -> dict[str, Any]:
-    """Return a checkpoint whose versions are texts, as those of StatelogSaver, which LangGraph compares with them."""
+    """Return a checkpoint with texts as versions, so that LangGraph can compare them with those of StatelogSaver."""
     seen = {node: _texts(versions) for node, versions in checkpoint["versions_seen"].items()}
     return {**checkpoint, "channel_versions": _texts(checkpoint["channel_versions"]), "versions_seen": seen}
 
@@ -92,7 +92,7 @@ def _sort_key(row: Written) -> Any:
 
 @dataclass(slots=True)
 class ForeignEndpoint(Endpoint):
-    """A source whose rows are read here."""
+    """A source whose rows this module reads."""
 
     rows: Rows
 
@@ -101,11 +101,11 @@ class ForeignEndpoint(Endpoint):
         return self.rows.places()
 
     def written(self, place: Place) -> list[Written]:
-        """Return where the writes of a checkpoint belong, in LangGraph's order."""
+        """Return the positions of the writes of a checkpoint, in LangGraph's order."""
         return sorted(self.rows.writes(place), key=_sort_key)
 
     def lost(self, found: CheckpointTuple) -> str | None:
-        """Return what the source has lost of a checkpoint's metadata, which cannot be restored; or None."""
+        """Return what metadata of a checkpoint the source has lost, or None. It cannot be restored."""
         step = found.metadata.get("step")
         if type(step) is int and found.metadata.get("source") in _SOURCES:
             return None
@@ -202,7 +202,7 @@ class _RedisRows:
             named = json.loads(registered)
             thread, namespace = named["thread"], named["ns"]
             versions: dict[str, dict[str, Any]] = {}
-            for member in saver.client.zrange(f"{saver.prefix}:idx:{thread}:{namespace}", 0, -1):  # as they were put
+            for member in saver.client.zrange(f"{saver.prefix}:idx:{thread}:{namespace}", 0, -1):  # in put order
                 id = member.decode()
                 raw = saver.client.get(f"{saver.prefix}:cp:{thread}:{namespace}:{id}")
                 if raw is None:  # its time to live is over

@@ -1,8 +1,7 @@
-"""All threads of one saver copied into another: checkpoints, pending writes and metadata, then compared.
+"""Copies all threads of one saver into another, with checkpoints, pending writes and metadata, and compares them.
 
-A copy that was cut off is made again and goes on: what is there is compared and passed over, and what is missing
-of it is added. Nothing that is there is ever overwritten with something else. What is wrong with one thread is told
-at the end, and keeps no other from being copied.
+An interrupted copy can be run again: it compares what the target has and adds what is missing. It never overwrites
+anything with other content. An error in one thread is reported at the end, and the other threads are copied.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ if TYPE_CHECKING:
 _SERIALIZER = UntouchedSerializer()
 
 _OF_ALL_THREADS = (StorageError, StoreFullError, AccessError, ClosedError, ForkedError, ReadOnlyError)
-"""Errors that the next thread would meet as well."""
+"""Errors that would also occur for the next thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A thread that the target has not as the source has it.
+    """A thread that was not copied, or only in part.
 
     Attributes:
         thread: its id.
-        error: why: the name is refused, the source is damaged, the target has other content or deleted it.
-        checkpoints: of it in the source.
-        there: of these, what the target has: those before the error, parents first; if that came as all were compared,
-            those that are equal.
+        error: the reason: a refused name, a damaged source, or other content or a deletion in the target.
+        checkpoints: the number of its checkpoints in the source.
+        there: how many of these the target has: those copied before the error, parents first. If the comparison failed,
+            those found equal before it did.
     """
 
     thread: str
@@ -68,7 +67,7 @@ class Lost:
     Attributes:
         thread: its thread's id.
         checkpoint: its id.
-        what: what is not there.
+        what: what is missing.
     """
 
     thread: str
@@ -78,19 +77,19 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
-    """What was moved. All numbers are without the threads left out.
+    """What was moved. All numbers leave out the threads in `left_out`.
 
     Attributes:
         source: its name.
         target: its name.
-        threads: in the source.
-        checkpoints: in the source, of all namespaces; each was compared with what the target gives back.
-        writes: pending writes of those.
-        copied: checkpoints written by this run; the others were there.
-        others: checkpoints of these threads that only the target has: the threads have gone on there.
-        left_out: the threads that were not moved, or not whole.
-        lost: checkpoints of which the source has lost metadata, each with what. They were copied as they are.
-        redacted: the threads in which the guard of the target has redacted secrets; all else is as in the source.
+        threads: the number of threads in the source.
+        checkpoints: the number of their checkpoints, in all namespaces. Each was compared with that of the target.
+        writes: the number of their pending writes.
+        copied: the number of checkpoints that this run has written. The target had the others before.
+        others: the number of their checkpoints that only the target has, because the threads have gone on there.
+        left_out: the threads that were not moved, or only in part.
+        lost: the checkpoints whose metadata the source has lost. They were copied without it.
+        redacted: the threads in which the guard of the target has redacted secrets. All else is as in the source.
     """
 
     source: str
@@ -107,15 +106,15 @@ class MigrationReport:
 
 @dataclass(slots=True)
 class _Thread:
-    """One on its way."""
+    """A thread while it is copied."""
 
     id: str
     parents: dict[Place, str | None]
     order: dict[Place, Place | None]
     written: dict[Place, list[bytes]] = field(default_factory=dict)
-    """What `digests` tells of the pending writes that were copied."""
+    """The `digests` of the pending writes that were copied."""
     hidden: set[Place] = field(default_factory=set)
-    """Those that were pruned in the target, which keeps them out of sight: they stay as they are."""
+    """Checkpoints that were pruned in the target and are hidden there. They stay as they are."""
     lost: list[Lost] = field(default_factory=list)
     there: int = 0
     copied: int = 0
@@ -124,17 +123,17 @@ class _Thread:
 
     @contextmanager
     def kept_apart(self) -> Iterator[None]:
-        """Keep an error that the thread alone meets, for the end."""
+        """Keep an error that concerns only this thread for the report."""
         try:
             yield
         except _OF_ALL_THREADS:
             raise
         except StatelogError as error:
-            self.error = type(error)(error.message, **error.facts)  # without the frames, which have what was read
+            self.error = type(error)(error.message, **error.facts)  # without frames, which refer to what was read
 
 
 class _Steps:
-    """Two of each checkpoint: it is copied, and compared."""
+    """The progress: two steps for each checkpoint, which is copied and then compared."""
 
     def __init__(self, checkpoints: int, progress: Callable[[int, int], None] | None) -> None:
         self._whole = 2 * checkpoints
@@ -155,22 +154,23 @@ def migrate(
 ) -> MigrationReport:
     """Copy every thread, then read all of it back and compare.
 
-    A thread with which something is wrong is copied up to there, and is in the report with the error, which is a
-    UsageError or LimitError: the target takes no thread, checkpoint or value of that name or size.
-    CorruptionError: a row of the source is damaged; or what was read back is not what was written (facts: fields).
-    FormatError: a checkpoint is pickled or encrypted as a whole, or a value of it is and the target keeps all as one;
-    or the target takes no such value.
-    ConflictError: the target has one of the checkpoints with other content, or lost a race.
-    ThreadDeletedError: the thread was deleted in the target: it does not come back.
-    Facts: thread, and where known namespace and checkpoint.
+    A thread with an error is copied up to that error. The report has the thread and the error, which is one of:
+    UsageError, LimitError: the target refuses the name or size of a thread, checkpoint or value.
+    CorruptionError: a row of the source is damaged, or the target returns something else than was written (facts:
+    fields).
+    FormatError: a checkpoint is pickled or encrypted as a whole; or one value is, and the target stores all values as
+    one; or the target refuses a value.
+    ConflictError: the target has one of the checkpoints with other content, or the source has changed meanwhile.
+    ThreadDeletedError: the thread was deleted in the target, and is not restored.
+    Facts: thread, and if known namespace and checkpoint.
 
     Args:
-        source: only read.
-        target: threads it has of other ids stay as they are.
-        progress: called with steps done, and in all.
+        source: the endpoint to read from.
+        target: the endpoint to write to. Its other threads stay as they are.
+        progress: called with the number of steps done and the number of all steps.
 
     Returns:
-        What there was and what was done, and which threads were left out: look at these.
+        What was moved, and the threads that were left out.
 
     Raises:
         StorageError: a disk, database or operating system refused. AccessError, StoreFullError: as for any write.
@@ -214,16 +214,16 @@ def _threads(source: Endpoint) -> list[_Thread]:
     for place, parent_id in source.places():
         thread = found.setdefault(place.thread_id, _Thread(place.thread_id, {}, {}))
         thread.parents[place] = parent_id
-    return sorted(found.values(), key=lambda thread: str(thread.id))  # it may be damaged, and no text
+    return sorted(found.values(), key=lambda thread: str(thread.id))  # a damaged id may not be a text
 
 
 # --- copying ----------------------------------------------------------------------
 
 
 def _in_order(parents: dict[Place, str | None]) -> dict[Place, Place | None]:
-    """Return every place, namespace by namespace, by id, but never a child before its parent; and that parent.
+    """Return every place with its parent, sorted by namespace and id, but no child before its parent.
 
-    None is that of a place whose parent does not come before it: a loop of parents ends where it began.
+    The parent is None if it does not come before the place, as in a cycle of parents.
     """
     order: dict[Place, Place | None] = {}
     for place in sorted(parents, key=lambda place: (place.namespace, place.checkpoint_id)):
@@ -262,7 +262,7 @@ def _copy_one(
     before: Place | None,
     last: CheckpointTuple | None,
 ) -> CheckpointTuple:
-    """Copy what the target has not of a checkpoint; return the checkpoint."""
+    """Copy what the target lacks of a checkpoint, and return the checkpoint."""
     found = read(source, place, before)
     if what := source.lost(found):
         thread.lost.append(Lost(place.thread_id, place.checkpoint_id, what))
@@ -283,7 +283,7 @@ def _copy_one(
         thread.copied += 1
     elif _differences(found, there) or not (has_all or is_begun(there, found)):
         raise _conflict(place, target)
-    if not has_all:  # none are there, or copying was cut off, or the source has gone on
+    if not has_all:  # no writes yet, an interrupted copy, or new ones in the source
         copy_writes(source, target, place, found, there)
     thread.written[place] = writes
     return found
@@ -296,7 +296,7 @@ def _hidden_parent(place: Place, parents: dict[Place, str | None]) -> Place | No
 
 
 def _checkpoint_of(place: Place | None, last: CheckpointTuple | None, source: Endpoint) -> Checkpoint | None:
-    """Return a checkpoint, which most often is what was read last; None of no place."""
+    """Return the checkpoint at a place, which is mostly the one read last. None for None."""
     if place is None:
         return None
     return (last if last and Place.of(last.config) == place else read(source, place, None)).checkpoint
@@ -343,9 +343,9 @@ def _conflict(place: Place, target: Endpoint) -> ConflictError:
 
 
 def _compare(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
-    """Read every checkpoint of a thread back, with the pending writes that were copied, and count these.
+    """Read every checkpoint of a thread back with the copied pending writes, and compare and count them.
 
-    Both sides may have gone on: the source may have writes that were not there, and the target some of its own.
+    Both sides may have new writes of their own since.
     """
     thread.there = 0
     for place, before in thread.order.items():
@@ -395,7 +395,7 @@ def _fields(found: CheckpointTuple) -> dict[str, Any]:
     checkpoint: dict[str, Any] = {**found.checkpoint}
     parent = found.parent_config
     return {
-        **{name: value for name, value in checkpoint.items() if value},  # some savers drop what is empty
+        **{name: value for name, value in checkpoint.items() if value},  # some savers drop empty values
         "channel_values": {
             name: _SERIALIZER.dumps_typed(value) for name, value in checkpoint["channel_values"].items()
         },

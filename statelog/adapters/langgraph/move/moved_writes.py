@@ -1,7 +1,7 @@
-"""Pending writes copied from one saver to another: each by its task, its place among the task's, and its path.
+"""Pending writes copied from one saver to another, each with its task, its number in the task, and its path.
 
-A path orders a write among those of other tasks, and is not the same for all writes of a task: where a task waits for
-an answer, or failed, ``update_state(as_node=...)`` writes for it by another.
+A path orders a write among those of other tasks. One task may have several paths: if it waits for an answer or has
+failed, ``update_state(as_node=...)`` writes for it by another path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SERIALIZER = UntouchedSerializer()
 _MISSING_MAX = len(WRITES_IDX_MAP)
-"""More numbers in a row are not missing where a graph has written."""
+"""A graph never leaves out more numbers in a row."""
 
 
 class _Write(NamedTuple):
@@ -37,7 +37,7 @@ class _Write(NamedTuple):
 
 
 def digests(found: CheckpointTuple | None) -> list[bytes]:
-    """Return what tells the pending writes of a checkpoint from others, in their order."""
+    """Return a digest of each pending write of a checkpoint, in their order."""
     return [_digest(write) for write in found.pending_writes or ()] if found else []
 
 
@@ -48,15 +48,15 @@ def _digest(write: PendingWrite) -> bytes:
 
 
 def is_part(some: Sequence[bytes], others: Sequence[bytes]) -> bool:
-    """Whether the writes of one checkpoint are among those of another, in the same order: by their `digests`."""
+    """Return whether the first digests occur among the second in the same order."""
     rest = iter(others)
     return all(digest in rest for digest in some)
 
 
 def is_begun(some: CheckpointTuple | None, of: CheckpointTuple) -> bool:
-    """Whether the writes of one checkpoint are some of another's, errors, interrupts and answers in whatever order.
+    """Return whether the target has a part of the writes: errors, interrupts and answers in any order, others in order.
 
-    Where copying was cut off these may stand by another path, until they are put again.
+    An interrupted copy may leave those with another path, until they are put again.
     """
     (fixed, numbered), (fixed_of, numbered_of) = map(_parted, (some, of))
     return fixed <= fixed_of and is_part(numbered, numbered_of)
@@ -71,17 +71,17 @@ def _parted(found: CheckpointTuple | None) -> tuple[Counter[bytes], list[bytes]]
 def copy_writes(
     source: Endpoint, target: Endpoint, place: Place, found: CheckpointTuple, there: CheckpointTuple | None
 ) -> None:
-    """Put the pending writes of the tasks of which the target has not all, or may have some by another path.
+    """Put the pending writes of each task that the target lacks, or may have with another path.
 
     Args:
-        source: which tells where they stand.
-        target: has none that the source has not.
-        place: the checkpoint they are to.
-        found: it, as the source has it.
-        there: it, as the target had it before.
+        source: the endpoint that knows the positions of the writes.
+        target: an endpoint that has no write that the source lacks.
+        place: the place of their checkpoint.
+        found: the checkpoint in the source.
+        there: the checkpoint in the target before.
 
     Raises:
-        ConflictError: the source lost some of them meanwhile. FormatError: the target takes no such value.
+        ConflictError: the source has lost some of them meanwhile. FormatError: the target refuses a value.
     """
     tasks: dict[str, list[_Write]] = {}
     missing: set[str] = set()
@@ -101,10 +101,10 @@ def copy_writes(
 
 
 def _calls(own: list[_Write]) -> Iterator[tuple[list[tuple[str, Any]], str]]:
-    """Yield what is to be put, with its path, so that every write of a task gets the number it has.
+    """Yield the writes to put with their path, so that every write of a task gets its number again.
 
-    A saver numbers what it is given from 0, but for channels that have a number of their own, and leaves what is there:
-    so those before the writes of a path are given once more. Where a number is missing stood one of such a channel.
+    A saver numbers the writes of a call from 0, except those of channels with fixed numbers, and keeps what it has. So
+    each call repeats the writes of earlier paths. A missing number belonged to a channel with a fixed number.
     """
     fixed = [write for write in own if write.pair[0] in WRITES_IDX_MAP]
     of_fixed = [([write.pair for write in those], path) for path, those in groupby(fixed, key=_path)]
@@ -117,7 +117,7 @@ def _calls(own: list[_Write]) -> Iterator[tuple[list[tuple[str, Any]], str]]:
             pairs += [fixed[0].pair] * missing if fixed and missing <= _MISSING_MAX else []
             pairs.append(write.pair)
         yield [*pairs], path
-    if fixed and fixed[0].pair in pairs:  # which some savers have by another path now
+    if fixed and fixed[0].pair in pairs:  # some savers have it with another path now
         yield from of_fixed
 
 
@@ -130,7 +130,7 @@ def _number(write: _Write) -> int:
 
 
 def _where(source: Endpoint, place: Place, writes: Sequence[PendingWrite]) -> Iterator[tuple[int, str]]:
-    """Yield number and path of each write; where the source does not tell, such as keep the order."""
+    """Yield number and path of each write. If the source does not know them, they keep the order."""
     rows = source.written(place)
     if not rows:
         yield from _numbered(writes)

@@ -1,4 +1,4 @@
-"""A source whose secrets are redacted as they are read, so that it equals what a target with a guard stores."""
+"""A source whose secrets are redacted when they are read, so that it equals what a target with a guard stores."""
 
 from __future__ import annotations
 

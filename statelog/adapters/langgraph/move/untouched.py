@@ -1,8 +1,8 @@
 """Values copied from one saver to another as the bytes they are: for moving threads without their application.
 
-What an application stored (its pydantic models, enums, messages) is not brought to life: no module of it is
-imported and no code of it runs, so a thread can be moved where the application is not installed, nothing is lost
-for a class that has gone, and nothing hostile is revived.
+Objects of an application (its pydantic models, enums, messages) are not created: none of its modules is imported and
+none of its code runs. So a thread can be moved where the application is not installed, nothing is lost if a class is
+gone, and hostile data does nothing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Opaque:
 
 
 class UntouchedSerializer(JsonPlusSerializer):
-    """LangGraph's serialiser, but that extension types stay bytes, as do pickled and encrypted values.
+    """LangGraph's serialiser, except that extension types and pickled and encrypted values stay bytes.
 
-    What it loads it dumps as the same type and bytes. Only what a saver must recognise is a value of its own: the
-    snapshot of a ``DeltaChannel``. JSON, which old releases wrote, is read by LangGraph's rules.
+    It dumps what it has loaded as the same type and bytes. Only the snapshot of a ``DeltaChannel`` is decoded, because
+    a saver must recognise it. JSON, which old releases wrote, is read by LangGraph's rules.
     """
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` for what is in it that is not read.
+        """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` in place of what is not decoded.
 
         Raises:
-            ValueError, TypeError: and others, of what no serialiser has made.
+            ValueError, TypeError: and others, if no serialiser has made these bytes.
         """
         kind, encoded = data
         if kind == "msgpack":
@@ -49,7 +49,7 @@ class UntouchedSerializer(JsonPlusSerializer):
         return Opaque(kind, encoded)
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """Return type and bytes, those that were loaded."""
+        """Return the type and bytes that were loaded."""
         return (obj.type, obj.data) if isinstance(obj, Opaque) else super().dumps_typed(obj)
 
 

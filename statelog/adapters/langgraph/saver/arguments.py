@@ -1,4 +1,4 @@
-"""Arguments of a saver's methods that cannot be, refused before anything is done."""
+"""Checks of the arguments of a saver's methods, before anything is done."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_options(serde: Any, conflict: object, cache_size_bytes: Any) -> None:
-    """Refuse what is no serialiser to LangGraph, no way to treat conflicts, or no size."""
+    """Check the options of a saver."""
     if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
         message = f"serde is a serialiser, with dumps_typed and loads_typed, not {serde!r}"
         raise UsageError(message, argument="serde", value=serde)
@@ -28,14 +28,14 @@ def check_options(serde: Any, conflict: object, cache_size_bytes: Any) -> None:
 
 
 def check_store(store: object) -> None:
-    """Refuse what is no store."""
+    """Check that this is a store."""
     if not isinstance(store, Store):
         message = f"a saver is made of an open store (or by StatelogSaver.open), not of {store!r}"
         raise UsageError(message, argument="store", value=store)
 
 
 def check_listing(filter: object, limit: object) -> None:
-    """Refuse a filter or a limit of `list` that is none."""
+    """Check the filter and the limit of `list`."""
     if filter is not None and not isinstance(filter, Mapping):
         message = f"filter is a dict of metadata that is asked for, not {filter!r}"
         raise UsageError(message, argument="filter", value=filter)
@@ -46,7 +46,7 @@ def check_listing(filter: object, limit: object) -> None:
 
 
 def check_open(store: Store) -> None:
-    """Refuse a store that was closed, also to do nothing."""
+    """Check that a store is open, even if there is nothing to do."""
     if store.closed:
         message = f"{store.path} is closed"
         raise ClosedError(message, path=str(store.path))
@@ -56,7 +56,7 @@ _TEXTS = {str}
 
 
 def check_put(checkpoint: Any, metadata: object, new_versions: object) -> None:
-    """Refuse what is no checkpoint, or none that could be read again."""
+    """Check that this is a checkpoint that could be read again."""
     if type(checkpoint) is type(metadata) is type(new_versions) is dict:  # as LangGraph makes it
         id: Any = checkpoint.get("id")
         versions: Any = checkpoint.get("channel_versions")
@@ -84,7 +84,7 @@ def _check_dict(argument: str, value: object) -> None:
 
 
 def pair_of(write: Any) -> tuple[str, Any]:
-    """Return channel and value of a pending write. A text of two letters is none."""
+    """Return the channel and value of a pending write. A text of two letters is refused."""
     if not isinstance(write, tuple | list) or len(write) != 2 or not isinstance(write[0], str):
         message = f"a write is a pair of a channel, a text, and a value, not {write!r}"
         raise UsageError(message, argument="writes", value=write)
@@ -93,7 +93,7 @@ def pair_of(write: Any) -> tuple[str, Any]:
 
 
 def number_of(version: str | float | None) -> int:
-    """Return the number that a channel's version begins with."""
+    """Return the number at the beginning of a channel's version."""
     try:
         return int(version.split(".")[0]) if isinstance(version, str) else int(version or 0)
     except (TypeError, ValueError, OverflowError) as error:
@@ -102,7 +102,7 @@ def number_of(version: str | float | None) -> int:
 
 
 def id_before(before: RunnableConfig | None) -> str:
-    """Return the checkpoint's id that a config names, empty if it names none."""
+    """Return the id of the checkpoint that a config names, or an empty text."""
     if before is None:
         return ""
     configurable = before.get("configurable") if hasattr(before, "get") else None
@@ -114,7 +114,7 @@ def id_before(before: RunnableConfig | None) -> str:
 
 
 def several(argument: str, ids: Iterable[Any]) -> list[Any]:
-    """Return several ids, or writes. A text alone is none: each of its letters would be one."""
+    """Return ids or writes as a list. A single text is refused, because each of its letters would be taken for one."""
     if type(ids) is not deque and (isinstance(ids, str | bytes) or not isinstance(ids, Iterable)):
         message = f"{argument} are several, in a list, not {ids!r}"
         raise UsageError(message, argument=argument, value=ids)

@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class Begun:
-    """Writes that were begun on the pool and have not ended: a task that is cancelled does not wait for its own."""
+    """Writes that are running on the pool. A cancelled task does not wait for its writes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.futures: dict[Future[Any], str | None] = {}
 
     def note(self, future: Future[Any], thread_id: str | None) -> None:
-        """Remember one, of a thread of LangGraph's, or None of any."""
+        """Remember a write to a thread of LangGraph. None is a write to any thread."""
         with self._lock:
             self.futures[future] = thread_id
         future.add_done_callback(self._forget)
@@ -39,7 +39,7 @@ class Begun:
             self.futures.pop(future, None)
 
     def before(self, config: RunnableConfig | None) -> list[Future[Any]]:
-        """Return those that a read of a config, or of all threads, is to see."""
+        """Return the writes that a read of a config must see. None reads all threads."""
         if not self.futures:
             return []
         wanted = _thread_id(config)
@@ -49,12 +49,12 @@ class Begun:
             ]
 
     def wait(self, config: RunnableConfig | None) -> None:
-        """Wait for them; never called on the pool, where they might wait for this."""
+        """Wait for the calls. Never called on the pool, where that could be a deadlock."""
         wait(self.before(config))
 
 
 def _thread_id(config: Any) -> str | None:
-    """Return the thread of a config, None if it names none: the call itself says so."""
+    """Return the thread of a config. None if it names none, which the call itself reports."""
     try:
         return str(config["configurable"]["thread_id"])
     except (KeyError, TypeError):
@@ -156,7 +156,7 @@ class AsyncCalls:
 
 
 async def _ended(futures: Iterable[Future[Any]]) -> None:
-    """Wait for calls; what they raise is their callers'."""
+    """Wait for calls. Their errors are left to their callers."""
     waiting = [asyncio.wrap_future(each) for each in futures]
     if waiting:
         await asyncio.gather(*map(asyncio.shield, waiting), return_exceptions=True)

@@ -1,15 +1,15 @@
 """The writes of tasks that were committed together, in one value: a header, or the items of lists and then a header.
 
-Header: nil, and of each task its id (of a UUID its 16 bytes), its path, how many writes it has, and four things for
-each of these: its channel, its number, and nil and its value; or the serialiser's kind and its bytes; or, of a list
-that is split, true and how many items. All items of all lists stand before the header. So they are cut into the same
-chunks as in the channel that they are added to. The header is one item of msgpack if there are none, else bytes, which
-no item of a list is.
+The header is nil, and then for each task its id (16 bytes for a UUID), its path, the number of its writes, and its
+writes. Each write is its channel, its number and its value. The value is nil and the value in msgpack; or the kind and
+the bytes of the serialiser; or, for a list that is split, true and the number of its items. The items of all lists come
+before the header, so that they are cut into the same chunks as in the channel that they are added to. The header is one
+item of msgpack if there are no such items. Otherwise it is bytes, because no item of a list is bytes.
 
-Other forms are read, too. The header once was an item of msgpack before the items of lists. The writes of a task were
-once stored by themselves: then the header is the task, its path and its writes; an error, interrupt or resume is still
-stored so. And each write was once stored by itself: then its value stands without nil, and of a list all items beside
-the header are its own.
+Other forms can be read, too. In older releases the header was an item of msgpack before the items of lists. The writes
+of one task were stored alone, and errors, interrupts and resumes still are: then the header is the task, its path and
+its writes. In still older releases each write was stored alone: its value has no nil, and all items beside the header
+belong to its list.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _TASK_PARTS, _WRITE_PARTS = 2, 4
 
 
 class Bundle(NamedTuple):
-    """What a task has written in one call, as stored: nothing of it is decoded."""
+    """What a task has written in one call, as stored and not decoded."""
 
     task_id: str
     path: str
     writes: dict[int, BundledWrite]
-    """By number."""
+    """The writes by number."""
 
 
 class BundledWrite(NamedTuple):
@@ -63,9 +63,9 @@ class BundledWrite(NamedTuple):
 
     channel: str
     value: Sequence[bytes]
-    """In msgpack: a value; or kind and bytes. Empty of a list that is split."""
+    """A value in msgpack, or a kind and bytes. Empty for a list that is split."""
     items: Sequence[bytes]
-    """Of a list that is split."""
+    """The items of a list that is split."""
 
 
 class Encoded(NamedTuple):
@@ -122,7 +122,7 @@ def _pack(header: list[bytes], behind: Sequence[bytes]) -> bytes:
 
 
 def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
-    """Return what is stored, the header and what is behind it; and whether it is of one task by itself."""
+    """Decode a header and the items with it. Also return whether it is the form of one task alone."""
     parts = split_array(unpack(stored[0])) or []
     if parts[0] != _NIL:
         return [_decode_alone(parts, stored)], True
@@ -144,7 +144,7 @@ def _decode_alone(parts: list[bytes], stored: Sequence[bytes]) -> Bundle:
 
 
 def _decode_writes(parts: Sequence[bytes], stored: Sequence[bytes], at: int) -> tuple[dict[int, BundledWrite], int]:
-    """Return writes, by number, and where the items of the next task's begin."""
+    """Return the writes by number, and the position where the items of the next task begin."""
     found: dict[int, BundledWrite] = {}
     for place in range(0, len(parts), _WRITE_PARTS):
         channel, number, form, data = parts[place : place + _WRITE_PARTS]
@@ -177,7 +177,7 @@ def _task_id(item: bytes) -> str:
 
 
 def decode_write(codec: Codec, write: BundledWrite, decoded: DecodedBy | None = None) -> Any:
-    """Return the value of a write. Raises what the serialiser raises, with a note that names the channel."""
+    """Return the value of a write. Errors of the serialiser get a note that names the channel."""
     try:
         return _decode_value(codec, write, decoded)
     except Exception as error:

@@ -1,7 +1,7 @@
-"""The checkpoints of a namespace by the index of ids: where it has many lines, which all would be read at their ends.
+"""Reads the checkpoints of a namespace with many lines by the index of ids. Otherwise the end of each line is read.
 
-The index has the checkpoints of all namespaces of a thread in the order of their names (`names.checkpoint_name`). So it
-is walked downwards; those of another namespace, which stand together, are passed over by one look.
+The index has the checkpoints of all namespaces of a thread in the order of their names (`names.checkpoint_name`). It is
+read downwards. The checkpoints of another namespace are adjacent, so one look-up skips them all.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values.own import Own
 
 FEW_LINES = 8
-"""Of so many the ends are read sooner."""
+"""For up to this number of lines it is faster to read their ends."""
 
 _NAMESPACES_MAX = 64
-"""So many others are passed over on the way to the next; of more, lines may be fewer."""
+"""The number of namespaces to skip before the lines are read instead, of which there may be fewer."""
 
 _PAGE = 16
 
 
 class ByIds:
-    """Draws the checkpoints of a namespace, greatest id first, some at a time, each time as they are then."""
+    """Draws the checkpoints of a namespace, greatest id first. Each draw reads the store anew."""
 
     def __init__(self, namespace: str, before: str) -> None:
-        """Draw those of a namespace, below an id if one is given."""
+        """Draw the checkpoints of a namespace, below the id `before` if it is not empty."""
         self._prefix = checkpoint_name(namespace, "-")[:-1]
         self._below = f"{self._prefix}{before}" if before else ""
 
     @staticmethod
     def serves(lineage: Lineage, namespace: str, before: str) -> bool:
-        """Whether a namespace has many lines, and names that stand in the order of its ids."""
+        """Return whether a namespace has many lines, and its names are in the order of its ids."""
         is_in_order = _is_spelt(namespace, "-") and (not before or _is_spelt(namespace, before))
         return is_in_order and lineage.has_lines(line_name(namespace), FEW_LINES + 1)
 
     def draw(self, lineage: Lineage) -> Iterator[tuple[Own, Checkpoint]]:
-        """Yield those that are left.
+        """Yield the remaining checkpoints.
 
         Raises:
-            OutOfOrderError: names do not tell all of their order, or too many others stand between.
+            OutOfOrderError: the names are not in the order of the ids, or there are too many namespaces to skip.
         """
         if lineage.superseded() or lineage.ids_below("#", "", 1):
             raise OutOfOrderError
@@ -66,7 +66,7 @@ class ByIds:
 
 
 class OutOfOrderError(Exception):
-    """The index of ids does not serve here."""
+    """The index of ids cannot be used."""
 
 
 def _is_spelt(namespace: str, id: str) -> bool:
@@ -74,7 +74,7 @@ def _is_spelt(namespace: str, id: str) -> bool:
 
 
 def _read(lineage: Lineage, lsn: int, name: str) -> tuple[Own, Checkpoint] | None:
-    """Return a checkpoint if it is one of LangGraph's."""
+    """Return the checkpoint if it is one of LangGraph."""
     checkpoint = lineage.at(lsn)
     item = None if checkpoint is None else kept_item(checkpoint.state)
     own = None if item is None else decode_own(item)

@@ -1,8 +1,8 @@
-"""Pending writes that go together: with the checkpoint they lead to, or with those of tasks that end meanwhile.
+"""Commits pending writes together: with the checkpoint that follows them, or with those of other tasks.
 
-LangGraph hands a task's writes to an OS thread, does not wait, and puts the checkpoint some hundred microseconds later.
-So a caller waits for that, a little, and both are one commit. Where none comes (there are tasks still at work, or who
-calls does one thing after the other) the next ones do not wait: after each that waited in vain twice as many.
+LangGraph gives a task's writes to an OS thread and puts the checkpoint some hundred microseconds later, without waiting
+for the writes. So the writes wait a little for the checkpoint, to be one commit with it. If none comes, because other
+tasks still run or the caller waits for each call, the next writes do not wait: twice as many after each vain wait.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ T = TypeVar("T")
 _TOGETHER_MAX = 128
 _PATIENCE_S = 0.005
 _PATIENT_MAX = 2
-"""So many wait for a checkpoint at once: they keep OS threads that it may need."""
+"""How many may wait for a checkpoint at once. They block OS threads that it may need."""
 _SKIPPED_MAX = 255
-"""So many do not wait after one that waited in vain."""
+"""How many at most do not wait after a vain wait."""
 
 
 class _Request(Generic[T]):
@@ -34,30 +34,30 @@ class _Request(Generic[T]):
         self.error: Exception | None = None
         self.is_settled = False
         self.gate = Lock()
-        """Held while its caller sleeps; released to have it look again."""
+        """Released to wake the caller."""
         self.gate.acquire()
         self.group: list[_Request[T]] = []
-        """Whose parts it commits, if it leads."""
+        """The requests that it commits if it is the leader."""
 
     def wake(self) -> None:
-        """Have its caller look again."""
-        with suppress(RuntimeError):  # it is about to
+        """Wake the caller."""
+        with suppress(RuntimeError):  # it was woken already
             self.gate.release()
 
 
 class _Line(Generic[T]):
-    """Those who write to the same."""
+    """The requests with one name."""
 
     __slots__ = ("leader", "waiting")
 
     def __init__(self) -> None:
         self.leader: _Request[T] | None = None
         self.waiting: list[_Request[T]] = []
-        """In nobody's hands; the leader is one of them at first."""
+        """Requests that nobody is committing. The leader is one of them at first."""
 
 
 class Gatherer(Generic[T]):
-    """Commits for several OS threads at once, by what they write to."""
+    """Commits for several OS threads at once, grouped by name."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -66,13 +66,13 @@ class Gatherer(Generic[T]):
         self._skips = self._skipped = 0
 
     def commit(self, name: str, part: T, make: Callable[[Sequence[T]], object], *, is_followed: bool = False) -> None:
-        """Return when this part has been committed, maybe with those of others.
+        """Wait until a part has been committed, possibly together with other parts.
 
         Args:
-            name: what is written to: what goes to the same may go together.
-            part: to be committed whole or not at all.
-            make: commits. What it raises for this part is raised here, what it raises for others is not.
-            is_followed: `taken` may come for it soon.
+            name: what is written to. Parts with the same name may be committed together.
+            part: what is committed, whole or not at all.
+            make: commits parts. Only errors for this part are raised here.
+            is_followed: whether `taken` may take the part soon.
         """
         request = _Request(part)
         line: _Line[T] | None = None
@@ -100,12 +100,12 @@ class Gatherer(Generic[T]):
             raise request.error
 
     def is_busy(self, name: str) -> bool:
-        """Return True if a part may be on its way to the same: it waits, or is being committed."""
+        """Return True if a part with this name may be waiting or being committed."""
         return name in self._lines
 
     @contextmanager
     def taken(self, name: str) -> Iterator[list[T]]:
-        """Take the parts that wait: they are committed with the end of the `with` block, unless it raises."""
+        """Take the waiting parts. They count as committed at the end of the `with` block, unless it raises."""
         line = self._lines.get(name)
         if line is None:
             yield []
@@ -138,7 +138,7 @@ class Gatherer(Generic[T]):
             self._skipped = 0
 
     def _lead(self, line: _Line[T], request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
-        """Commit for those who wait, if its own part is among them."""
+        """Commit the waiting parts, if that of `request` is one of them."""
         with self._lock:
             is_taken = request not in line.waiting
             if not is_taken:
@@ -146,13 +146,13 @@ class Gatherer(Generic[T]):
                 del line.waiting[:_TOGETHER_MAX]
         if not is_taken:
             _settle(request.group, make)
-            if not request.is_settled:  # it stood behind so many
+            if not request.is_settled:  # too many were before it
                 self._give_back(line, request.group)
         elif not request.is_settled:
             request.gate.acquire()
 
     def _leave(self, name: str, line: _Line[T], request: _Request[T]) -> None:
-        """Take one out, wherever it is, and let the next one lead: run again after an interrupt at any line."""
+        """Remove a request and wake the next leader. Safe to run again after an interrupt at any line."""
         self._give_back(line, [each for each in request.group if each is not request])
         with self._lock:
             self._patient.discard(request)
@@ -176,7 +176,7 @@ def _settle(group: Sequence[_Request[T]], make: Callable[[Sequence[T]], object])
     if len(group) > 1:
         try:
             make([member.part for member in group])
-        except Exception:  # noqa: BLE001, S110 - whose it is shows when each is made alone
+        except Exception:  # noqa: BLE001, S110 - each is tried alone next
             pass
         else:
             for member in group:
@@ -185,6 +185,6 @@ def _settle(group: Sequence[_Request[T]], make: Callable[[Sequence[T]], object])
     for member in group:
         try:
             make([member.part])
-        except Exception as error:  # noqa: BLE001 - its caller's
+        except Exception as error:  # noqa: BLE001 - raised in its caller
             member.error = error
         member.is_settled = True

@@ -1,4 +1,4 @@
-"""A checkpoint as `list` gives it out: decoded when it is looked at. Who lists a thread mostly wants few values."""
+"""A checkpoint as `list` returns it. It is decoded on first use, because most callers of `list` want few values."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 class ListedTuple(CheckpointTuple):
-    """A CheckpointTuple whose `checkpoint` and `pending_writes` are decoded at their first use, from bytes it holds.
-
-    What the serialiser raises is raised then.
-    """
+    """A CheckpointTuple that decodes `checkpoint` and `pending_writes` on first use, which may raise errors."""
 
     _decode: Callable[[], CheckpointTuple]
     _decoded: CheckpointTuple | None
@@ -51,7 +48,7 @@ class ListedTuple(CheckpointTuple):
         """See the base."""
         return self._whole().pending_writes
 
-    # What a tuple does by itself, it would do with what is not decoded.
+    # The methods of tuple would see the fields that are not decoded.
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._whole())

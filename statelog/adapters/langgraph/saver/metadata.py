@@ -1,7 +1,7 @@
-"""What LangGraph adds to a checkpoint's metadata, without asking it where it adds nothing.
+"""What LangGraph adds to a checkpoint's metadata, without calling it if it adds nothing.
 
 `get_checkpoint_metadata` takes from a config what an application has put there. Mostly that is nothing: a config names
-the thread, and holds what LangGraph needs itself, under keys that are left out. Which these are is learned of it.
+the thread, and has values of LangGraph under keys that are left out. Trial calls tell which keys these are.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _KEYS_MAX = 1024
 _ANY_VALUES = ("x", 1, 1.5, True, None, {"x": 1}, ["x"])
 
 _left_out: set[str] = set()
-"""Keys of which nothing is taken, whatever stands there."""
+"""Keys that LangGraph leaves out, whatever their value."""
 _taken: set[str] = set()
 """Other keys."""
 
 
 def metadata_of(config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
-    """Return what `get_checkpoint_metadata` returns, or what was given if that is equal."""
+    """Return what `get_checkpoint_metadata` returns, or `metadata` if that is equal."""
     given: Any = config
     for part in (given.get("configurable"), given.get("metadata")):
         if part and not (type(part) is dict and part.keys() <= _left_out) and not _is_left_out(part):
@@ -39,7 +39,7 @@ def metadata_of(config: RunnableConfig, metadata: CheckpointMetadata) -> Checkpo
 
 
 def _is_left_out(part: Any) -> bool:
-    """Tell whether nothing is taken of a part of a config."""
+    """Return whether LangGraph takes nothing from a part of a config."""
     if type(part) is dict:
         return part.keys() <= _left_out or _learn(part)
     if type(part) is ChainMap:
@@ -70,6 +70,6 @@ DELTAS = "counters_since_delta_snapshot"
 
 
 def deltas_of(metadata: Mapping[str, Any]) -> set[str]:
-    """Return the DeltaChannels of a checkpoint that have no value of their own, by its metadata."""
+    """Return the DeltaChannels that have no value of their own, from the metadata of a checkpoint."""
     counters = metadata.get(DELTAS)
     return set(map(str, counters)) if isinstance(counters, dict) else set()

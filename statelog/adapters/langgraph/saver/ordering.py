@@ -1,8 +1,8 @@
-"""The checkpoints of a thread's namespaces, greatest id first, in whatever order and on whatever lines they came.
+"""Reads the checkpoints of a thread's namespaces, greatest id first, although lines store them in any order.
 
-A line is read from its end. What is still to be read of it has no greater id than `Own.latest` of what was read last:
-so a checkpoint may be given out once no line has more to come above it. Ids mostly ascend, and then that is at once.
-A namespace of many lines is drawn by the index of ids (`by_ids.py`), where that has its order.
+A line is read from its end. Its remaining checkpoints have no greater id than `Own.latest` of the one read last. So a
+checkpoint can be yielded once no line can have a greater one. Ids mostly ascend, and then that is at once. A namespace
+with many lines is read by the index of ids (`by_ids.py`) if that has the order of the ids.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAGE = 8
 
 
 class Found(NamedTuple):
-    """A checkpoint of LangGraph's in a store."""
+    """A checkpoint of LangGraph in a store."""
 
     place: Place
     checkpoint: Checkpoint
@@ -36,27 +36,27 @@ class Found(NamedTuple):
 
 
 class _Line:
-    """Where reading has come to on one line."""
+    """The progress of reading on one line."""
 
     def __init__(self, branch: str, head: Checkpoint) -> None:
         self.branch = branch
         self.below: int | None = None
         self.is_done = False
         self.bound = ""
-        """No id that is still to come is greater."""
+        """No remaining id is greater. Empty if nothing is known yet."""
         self.is_below_bound = False
-        """None is equal either."""
+        """Whether no remaining id is equal to `bound`."""
         self.page = [head]
 
     def __lt__(self, other: _Line) -> bool:
-        """Whether it is to be read before another: nothing is known of what it has yet, or something greater."""
+        """Return whether to read this line first: its bound is unknown, or greater."""
         if self.bound != other.bound:
             return not self.bound or (self.bound > other.bound and other.bound != "")
         return other.is_below_bound and not self.is_below_bound
 
 
 class Ordered:
-    """Draws checkpoints in order, some at a time, each time from the store as it is then."""
+    """Draws checkpoints in order. Each draw reads the store anew."""
 
     def __init__(self, lineage: Lineage, namespace: str | None, before: str = "") -> None:
         self._namespace = namespace
@@ -65,7 +65,7 @@ class Ordered:
         self._moment = lineage
         self._pending = writes_state(lineage)
         self._lines: list[_Line] = []
-        """A heap, of those that have not been read to their beginnings."""
+        """A heap of the lines that have not been read to their beginnings."""
         self._by_ids: ByIds | None = None
         if namespace is not None and ByIds.serves(lineage, namespace, before):
             self._by_ids = ByIds(namespace, before)
@@ -117,7 +117,7 @@ class Ordered:
                 yield own, found
 
     def _read_on(self, lineage: Lineage, superseded: dict[str, int], count: int) -> None:
-        """Read lines until the greatest id on the heap is the next."""
+        """Read lines until the greatest id on the heap is the next one."""
         lines = self._lines
         while lines and _may_exceed(lines[0], self._heap[0][0].text if self._heap else None):
             self._step(lineage, lines[0], superseded, count)
@@ -152,7 +152,7 @@ class Ordered:
 
 
 def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint | None:
-    """Return a checkpoint that was read at an earlier moment as it is now, None if it is gone."""
+    """Return the present form of a checkpoint that was read earlier, or None if it is gone."""
     try:
         found = lineage.versions(branch, read.version + 1, 1)
     except BranchNotFoundError:  # the thread was deleted
@@ -161,14 +161,14 @@ def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint 
 
 
 def _may_exceed(line: _Line, top: str | None) -> bool:
-    """Whether a line may have an id still to come that is greater than `top`, or there is none yet."""
+    """Return whether a line may still have an id that is greater than `top`. True if `top` is None."""
     if top is None or not line.bound:
         return True
     return line.bound > top or (line.bound == top and not line.is_below_bound)
 
 
 class _Reversed:
-    """A text that sorts the other way round."""
+    """A text that sorts in reverse."""
 
     __slots__ = ("text",)
 

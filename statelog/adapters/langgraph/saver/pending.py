@@ -46,17 +46,17 @@ class Pending(NamedTuple):
     """The writes of a task."""
 
     prefix: str
-    """What the names of the checkpoint's begin with."""
+    """The prefix of the names of the checkpoint's writes."""
     together: Encoded | None
-    """Those of which the first ones stay."""
+    """The other writes. Of two with one number, the first is kept."""
     others: Sequence[Write]
-    """Errors, interrupts and resumes, which are replaced. They are to be on the disk at once: no checkpoint may come
-    after them."""
+    """Errors, interrupts and resumes. A later one replaces an earlier one. They must be on the disk at once, because
+    there may be no later checkpoint."""
     place: Place
-    """The checkpoint that they are put to."""
+    """The checkpoint that has the writes."""
     follows: Follows
     similar: Similar | None
-    """Where most of a long list may lie: one that is given back whole, or handed on."""
+    """Where most items of a long list may be stored already, because a node has returned or passed on a whole list."""
 
 
 _others = attrgetter("others")
@@ -80,19 +80,19 @@ def pending(
     task_path: str,
     called: str,
 ) -> Pending:
-    """Return what is to be committed of a task's writes.
+    """Return what to commit for the writes of a task.
 
     Args:
-        codec: encodes them.
-        place: of the checkpoint that they follow.
-        writes: channels and values.
-        task_id: the task's.
-        task_path: the task's.
-        called: the namespace of a graph whose result they are; empty for none.
+        codec: the codec of the writes.
+        place: the place of the checkpoint that they follow.
+        writes: pairs of a channel and a value.
+        task_id: the id of the task.
+        task_path: the path of the task.
+        called: the namespace of the graph whose result they are, or empty.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
-        UsageError: what is a text is none.
+        UsageError: an argument is not a text.
     """
     if not (type(task_id) is type(task_path) is str):
         _refuse_others(("task_id", task_id), ("task_path", task_path))
@@ -117,13 +117,13 @@ def pending(
 
 
 REFUSED = (UsageError, LimitError, ThreadDeletedError)
-"""What a write may raise by itself, with others or without."""
+"""Errors that a write raises for what it is, alone or together with others."""
 
 
 def follows(asked: Place, made: Place, parents: Any = None) -> Follows:
-    """Return what a write goes on from: a checkpoint, or nothing: the thread as it was when the checkpoint was made.
+    """Return what a write continues: a checkpoint, or without one only the time at which the new id was made.
 
-    The first one of a graph in a graph goes on from the one that has called it, by the `parents` in its metadata.
+    The first checkpoint of a subgraph continues the one that called it, as the `parents` in its metadata say.
     """
     caller = None if asked.id else caller_of(made.namespace, parents)
     if caller is not None:

@@ -1,4 +1,4 @@
-"""What a put writes: of each channel what is new against the parent."""
+"""What a put writes: the part of each channel that the parent does not have."""
 
 from __future__ import annotations
 
@@ -44,36 +44,36 @@ _new = tuple.__new__
 
 _ALL = 1 << 62
 _BASES_MAX, _NAMESPACES_MAX = 4, 1024
-"""So many are remembered of a namespace, where several runs go on at once, and so many namespaces."""
+"""The number of bases to remember for one namespace, which may have several runs at once, and of namespaces."""
 _EDITED_MAX = 8
-"""So many items are put in place of others as they are; of more the list is put whole, and shares what it can."""
+"""Up to this number of items is replaced one by one. Otherwise the list is put whole, and shares what it can."""
 _PASSED_MAX = 512
-"""Of so many checkpoints before it pending writes are looked through for what a DeltaChannel is made of."""
+"""The number of preceding checkpoints whose pending writes may have the items of a DeltaChannel."""
 
 
 class Trail(NamedTuple):
-    """Where on the way to a checkpoint that is which a DeltaChannel of it would be made of."""
+    """The checkpoints on the way to one, whose values and writes its DeltaChannels would be made of."""
 
     number: int
-    """Of checkpoints passed."""
+    """The number of checkpoints passed."""
     passed: tuple[Any, ...]
-    """Namespace and id of the last one, and the same of those before it; empty behind the first that is known."""
+    """A linked list: namespace and id of the last checkpoint, and the list of those before it. Empty at its end."""
     snapshots: Mapping[str, tuple[int, Checkpoint]]
-    """Where channels were stored last: the number, and the checkpoint."""
+    """For each channel, the number and the checkpoint at which it was stored last."""
 
     def after(self, snapshots: Sequence[str], made: Checkpoint | None, own: Own) -> Trail:
-        """Return the trail one checkpoint on, where some channels were stored."""
+        """Return the trail after one more checkpoint, in which some channels were stored whole."""
         known, passed = self.snapshots, self.passed
         if snapshots and made is not None:
             known = {**known, **dict.fromkeys(snapshots, (self.number, made))}
-        if self.number % _PASSED_MAX == 0:  # who keeps the last one keeps all: let go of the oldest
+        if self.number % _PASSED_MAX == 0:  # drop the oldest, which the list would keep alive
             last, passed = self.last(_PASSED_MAX), ()
             for namespace, id in reversed(last):
                 passed = (namespace, id, passed)
         return _new(Trail, (self.number + 1, (own.namespace, own.id, passed), known))
 
     def last(self, count: int) -> list[tuple[str, str]]:
-        """Return namespace and id of at most so many checkpoints, the last one first."""
+        """Return the namespace and id of at most `count` checkpoints, the last one first."""
         found: list[tuple[str, str]] = []
         rest = self.passed
         while rest and len(found) < count:
@@ -82,7 +82,7 @@ class Trail(NamedTuple):
         return found
 
     def twins(self, snapshots: Sequence[str], asked: Place) -> Twins:
-        """Return where items may lie of what is put on top of a checkpoint, some channels as they are stored."""
+        """Return where the items of channels that are stored whole may be stored already."""
         count = 0
         held: list[tuple[Checkpoint, str]] = []
         for name in snapshots:
@@ -98,13 +98,13 @@ NO_TRAIL = Trail(0, (), {})
 
 
 class Base(NamedTuple):
-    """What a checkpoint is put on top of: values are inherited by version, so any with these versions would do."""
+    """What a checkpoint is put on top of. Values are inherited by version, so any base with these versions would do."""
 
     checkpoint: Checkpoint | None
     versions: Mapping[str, Any]
     channels: Mapping[str, Stored | items.Unread]
     own: Own | None
-    """Where it stands, if it is one."""
+    """Its position, if it is a checkpoint."""
     trail: Trail
 
     @property
@@ -128,7 +128,7 @@ class Base(NamedTuple):
         *,
         has_deltas: bool,
     ) -> Base:
-        """Return what a put has made of this one, for the next; `has_deltas`: it has DeltaChannels."""
+        """Return the base after a put. `has_deltas` tells whether it has DeltaChannels."""
         channels = items.after(self.channels, writes, made)
         trail = self.trail.after(changes.snapshots, made, own) if has_deltas or changes.snapshots else NO_TRAIL
         return _new(Base, (made, dict(versions), channels, own, trail))
@@ -147,31 +147,32 @@ class Base(NamedTuple):
 
 
 class Bases:
-    """What was put lately, to be put on top of: for several OS threads, and what interrupts them.
+    """The bases of recent puts. OS threads may share it, and interrupts are safe.
 
-    Each change is one assignment: of two at once one may be forgotten, which costs the next put a look-up.
+    Each change is one assignment. Of two at once, one may be forgotten, which costs the next put a look-up.
     """
 
     def __init__(self) -> None:
         self.written: dict[tuple[str, str], Checkpoint | None] = {}
-        """By thread and `checkpoint_prefix`: the commit of all pending writes of a checkpoint that was put here; None
-        if there are several."""
+        """By thread and `checkpoint_prefix`, the commit of all pending writes of a checkpoint that was put here. None
+        if
+        there are several."""
         self._lately: dict[tuple[str, str], tuple[tuple[str, Base], ...]] = {}
-        """By thread and namespace: ids and what was put, the last one first."""
+        """By thread and namespace, ids and bases, the last one first."""
         self.last_called: dict[tuple[str, ...], Checkpoint] = {}
-        """By thread and namespace: what was put last by a graph that a task in it has called."""
+        """By thread and namespace, the last checkpoint of a graph that a task in it has called."""
         self._called: dict[tuple[str, str], str] = {}
-        """By thread and task: the namespace of the graph that the task has called."""
+        """By thread and task, the namespace of the graph that the task has called."""
 
     def get(self, place: Place) -> Base | None:
-        """Return what was put at a place; None if it is not remembered."""
+        """Return the base at a place, or None if it is not remembered."""
         for id, base in self._lately.get(place[:2], ()):
             if id == place[2]:
                 return base
         return None
 
     def keep(self, place: Place, base: Base) -> None:
-        """Remember it; of those in its namespace the oldest is forgotten."""
+        """Remember a base, and forget the oldest in its namespace."""
         of = place[:2]
         lately = self._lately.get(of)
         if lately is None:
@@ -194,16 +195,16 @@ class Bases:
         self.written[of] = None if of in self.written else made
 
     def called_by(self, thread_id: str, task_id: str) -> str:
-        """Return the namespace of the graph that a task has called, whose result it writes; empty if none is known."""
+        """Return the namespace of the graph that a task has called and whose result it writes. Empty if unknown."""
         return self._called.get((thread_id, task_id), "")
 
     def forget(self, place: Place) -> None:
-        """Forget it, and those beside it."""
+        """Forget the bases in the namespace of a place."""
         self._lately.pop(place[:2], None)
 
 
 def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:
-    """Return the values of channels, by version, wherever in the namespace they are stored."""
+    """Return the values of channels by version, from any checkpoint in the namespace."""
     values: dict[str, Stored] = {}
     missing = dict(wanted)
     for found in Ordered(lineage, namespace).draw(lineage, _ALL, hidden=True):
@@ -221,23 +222,23 @@ def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict
 
 
 class Changes(NamedTuple):
-    """The writes of a put, and what its lists were when they were serialised."""
+    """The writes of a put, and its lists as they were when they were serialised."""
 
     writes: list[Write]
     frozen: dict[str, Items]
     lists: list[str]
-    """Channels of which items are written, which pending writes may have."""
+    """Channels of which items are written. Pending writes may have them already."""
     snapshots: list[str]
-    """Channels that are DeltaChannels, and stored whole."""
+    """DeltaChannels that are stored whole."""
     whole: list[int]
-    """The lengths of lists that are written whole, but for small ones."""
+    """The lengths of lists that are written whole and are not small."""
 
     def similar(self, place: Place) -> Similar:
-        """Return where parts of lists may lie that are written whole, if there are any."""
+        """Return where parts of lists that are written whole may be stored already."""
         return _new(Similar, (similar_lines(place.namespace), max(self.whole)))
 
     def needs(self, base: Base, metadata: Mapping[str, Any]) -> list[str]:
-        """Return the DeltaChannels that are made of what the ancestors of the checkpoint hold."""
+        """Return the DeltaChannels that are made from values and writes of ancestors."""
         names = set(map(channel_name, deltas_of(metadata)))
         gone = {write.channel for write in self.writes if isinstance(write, Removal)}
         held = (set(base.channels) - gone) | {write.channel for write in self.writes if not isinstance(write, Removal)}
@@ -246,15 +247,15 @@ class Changes(NamedTuple):
     def twins(
         self, base: Base, asked: Place, made: Place, bases: Bases, *, is_known: bool, is_together: bool
     ) -> Twins | None:
-        """Return where items of what is written may lie.
+        """Return where the items to write may be stored already.
 
         Args:
-            base: what it is put on top of.
-            asked: the place of that.
-            made: its own.
-            bases: what was put here.
-            is_known: whether all pending writes of the two were, or are committed with it.
-            is_together: whether some are committed with it.
+            base: the base of the checkpoint.
+            asked: the place of the base.
+            made: the place of the checkpoint.
+            bases: the bases of recent puts.
+            is_known: whether all pending writes of both were put here, or are committed with the checkpoint.
+            is_together: whether some are committed with the checkpoint.
         """
         if not (self.lists or self.snapshots):
             return None
@@ -276,7 +277,7 @@ class Changes(NamedTuple):
         return _new(Twins, (WRITES_BRANCH, (), (), None, is_together, records)) if is_together or records else None
 
     def remember(self, memory: Frozen, made: Base) -> None:
-        """Keep what the lists were, by what they are in the store now."""
+        """Remember the frozen lists by their present identity in the store."""
         for name, frozen in self.frozen.items():
             stored = made.channels.get(name)
             if type(stored) is items.Unread:
@@ -292,7 +293,7 @@ def value_writes(
     new_versions: Mapping[str, Any],
     place: Place,
 ) -> Changes:
-    """Return the writes that make a checkpoint's values of its base's."""
+    """Return the writes that turn the values of the base into those of a checkpoint."""
     _checkpoint, known_versions, channels, _own, _trail = base
     values = checkpoint["channel_values"]
     changed: Iterable[str] = ()
@@ -319,7 +320,7 @@ def value_writes(
         left.difference_update(elsewhere)
         for channel in missing.keys() & values.keys():
             name = channel_name(channel)
-            if name not in elsewhere:  # what had it was pruned, deleted or superseded meanwhile
+            if name not in elsewhere:  # its checkpoint was pruned, deleted or superseded meanwhile
                 left.discard(name)
                 writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
     for name in sorted(left):
@@ -328,7 +329,7 @@ def value_writes(
 
 
 def _changed_since(codec: Codec, base: Base, versions: Mapping[str, Any], place: Place) -> Iterable[str]:
-    """Return channels that the base has under other names, or as an older version of the schema has them."""
+    """Return channels that the base has under other names or in an older version of the schema."""
     known, migration, renaming = base.versions, codec.migration, codec.renaming
     if migration is not None and migration.is_older(base.checkpoint, place):
         return [channel for channel, version in versions.items() if known.get(channel) != version]
@@ -347,7 +348,7 @@ def _value_writes(
     value: Any,
     place: Place,
 ) -> Sequence[Write]:
-    """Return the writes that set a channel, none if it is what it was."""
+    """Return the writes that set a channel. Empty if it has not changed."""
     name = channel_name(channel)
     what, path = f"channel {channel!r} of thread {place.thread_id!r}", (channel,)
     if type(value) is not list or not codec.proves:
@@ -356,7 +357,7 @@ def _value_writes(
             return () if held == alone else (items.put_made(name, alone),)
         (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
         return _encoded_writes(changes, name, held, alone)
-    value = [*value]  # another OS thread may lengthen it meanwhile
+    value = [*value]  # another OS thread may append to it meanwhile
     known = memory.get(held.identity) if type(held) is items.Unread else None
     if known is not None and held is not None:
         first, last = common_ends(known, value)
@@ -405,9 +406,9 @@ def _spliced(
     last: int,
     encoded: Sequence[bytes],
 ) -> Sequence[Write]:
-    """Return the writes that leave of a list of `count` items so many at its ends, and put these between.
+    """Return the writes that keep the `first` and `last` items of a list of `count`, and put `encoded` between them.
 
-    That an item could not be proved to be unchanged costs serialising it, not writing it again.
+    An item that is not proved to be unchanged is serialised again, but not written again if it is equal.
     """
     stop = count - last
     if first == stop or not encoded:
@@ -418,7 +419,7 @@ def _spliced(
     changed = encoded[alike : len(encoded) - alike_behind]
     if len(changed) > _EDITED_MAX and first + alike < count:
         whole = [*items.read_list(stored, 0, first), *encoded, *items.read_list(stored, stop)]
-        return _whole(changes, name, whole)  # which finds what it shares wherever it is
+        return _whole(changes, name, whole)  # equal parts are shared wherever they are
     return _list_writes(name, changed, first + alike, stop - alike_behind, count)
 
 

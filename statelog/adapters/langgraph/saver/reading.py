@@ -65,7 +65,7 @@ _APART = ("id", "channel_values")
 
 
 def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
-    """Return the item of `CHECKPOINT_CHANNEL`: where it stands, and what LangGraph keeps of it but id and values."""
+    """Return the item of `CHECKPOINT_CHANNEL`: the position, and the checkpoint without its id and values."""
     kept = {part: value for part, value in checkpoint.items() if part not in _APART}
     short = graph_versions.encode(kept) if codec.proves else None
     if short is None:
@@ -75,14 +75,14 @@ def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
 
 
 def is_in_namespace(namespace: str, state: MapView) -> bool:
-    """Whether a state is that of a checkpoint of LangGraph's in a namespace."""
+    """Return whether a state belongs to a checkpoint of LangGraph in a namespace."""
     kept = kept_item(state)
     own = None if kept is None else decode_own(kept)
     return own is not None and own.namespace == namespace
 
 
 def load_kept(codec: Codec, kept: Kept) -> Any:
-    """Return what LangGraph keeps of a checkpoint besides values and its id. Raises what the serialiser raises."""
+    """Return a checkpoint without its id and values. Raises errors of the serialiser."""
     if kept.is_short:
         names, numbers = kept.value
         return graph_versions.decode(ormsgpack.unpackb(names), unpack_bytes(numbers))
@@ -104,7 +104,7 @@ WriteRow = list[bytes]
 
 
 def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[WriteRow]:
-    """Return the pending writes of a checkpoint in the head of `WRITES_BRANCH`; of many, by `items.Ranges` of it."""
+    """Return the pending writes of a checkpoint from the state of `WRITES_BRANCH`. `items.Ranges` suits many."""
     if state is None:
         return []
     first, last = writes_range(writes_prefix(place))
@@ -116,7 +116,7 @@ def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[Writ
 
 
 class Row(NamedTuple):
-    """One checkpoint, as stored: everything is read."""
+    """One checkpoint as stored, read but not decoded."""
 
     place: Place
     kept: Kept
@@ -127,15 +127,15 @@ class Row(NamedTuple):
     is_orphan: bool
 
     def parent_config(self) -> RunnableConfig | None:
-        """Return the config of the parent, None if there is none."""
+        """Return the config of the parent, or None if there is none."""
         parent = self.kept.own.parent
         return None if parent is None or self.is_orphan else config_of(self.place._replace(id=parent))
 
 
 def read_latest(engine: Engine, decoded: DecodedBy, asked: Place) -> Row | EllipsisType | None:
-    """Read the checkpoint that a config names, or the latest, in one short read; None if there is none.
+    """Read the checkpoint that a config names, or the latest, in one short read. None if there is none.
 
-    Returns ... if the latest is not simply the last one of the only line of its namespace: `Ordered` finds it then.
+    Returns Ellipsis if the latest may not be the last one of the only line of its namespace. `Ordered` finds it then.
     """
     with engine.read() as view:
         moment = Moment(engine, view, asked.thread_id)
@@ -174,7 +174,7 @@ def read_latest(engine: Engine, decoded: DecodedBy, asked: Place) -> Row | Ellip
 
 
 def _row(place: Place, kept: Kept, metadata: bytes, channels: dict[str, Read], found: dict[str, items.Stored]) -> Row:
-    """Return a row. `found` has what stands in the range of its writes, by name."""
+    """Return a row. `found` has the channels in the range of its writes."""
     is_orphan = bool(found) and found.pop(orphan_name(writes_prefix(place)), None) is not None
     return _new(Row, (place, kept, metadata, channels, [*map(read_bundle, found.values())], is_orphan))
 
@@ -198,9 +198,9 @@ def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: 
 def decode_row(
     codec: Codec, row: Row, config: RunnableConfig | None = None, decoded: DecodedBy | None = None
 ) -> CheckpointTuple:
-    """Return what LangGraph gets; `config` is what it asked with, if it asked for this very checkpoint.
+    """Return the tuple for LangGraph. `config` is the config of the caller, if it named this checkpoint.
 
-    What the serialiser raises comes as it is, with notes that name thread and channel.
+    Errors of the serialiser get notes that name the thread and channel.
     """
     try:
         return _decode_row(codec, row, config, decoded)
@@ -260,18 +260,18 @@ def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
 
 
 class Written(NamedTuple):
-    """Where a pending write stands."""
+    """The position of a pending write."""
 
     task_id: str
     number: int
     channel: str
     path: str
-    """Of its task, which orders it among others'. A task may have several: `update_state` of what waits for an answer
-    writes for the task that asked, by a path of its own."""
+    """The path of its task, by which tasks are sorted. A task may have several: `update_state` writes for a task that
+    waits for an answer, with another path."""
 
 
 def written(rows: Sequence[WriteRow]) -> list[Written]:
-    """Return where pending writes stand, in LangGraph's order; nothing is decoded."""
+    """Return the positions of pending writes in LangGraph's order. Nothing is decoded."""
     return [each for each, _write in _sorted(rows)]
 
 
@@ -281,7 +281,7 @@ def decode_writes(
     channels: set[str] | None = None,
     decoded: DecodedBy | None = None,
 ) -> list[PendingWrite]:
-    """Return pending writes in LangGraph's order, those of some channels alone if these are given."""
+    """Return pending writes in LangGraph's order, of all channels or of those in `channels`."""
     return [
         (each.task_id, each.channel, decode_write(codec, write, decoded))
         for each, write in _sorted(rows)
@@ -298,12 +298,12 @@ def _sorted(rows: Sequence[WriteRow]) -> list[tuple[Written, BundledWrite]]:
 
 
 def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
-    """Yield what tasks have written, the first of each task before its others."""
+    """Yield the writes of tasks, the first ones of each task first."""
     groups: list[Bundle] = []
-    for row in reversed(rows):  # writes that were stored one by one stand behind those of their task: they were first
+    for row in reversed(rows):  # single writes of older releases sort last, but were first
         bundles, is_alone = decode_bundles(row)
         if is_alone:
-            yield from bundles  # and those of a task by itself were stored before there were groups
+            yield from bundles  # writes of one task alone are older than groups
         else:
             groups += reversed(bundles)
     yield from reversed(groups)

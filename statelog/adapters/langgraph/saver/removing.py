@@ -1,8 +1,8 @@
-"""Checkpoints that go: at once for LangGraph, and from the file as far as nothing is made of them.
+"""Removes checkpoints: for LangGraph at once, and from the file unless others are made from them.
 
-The order makes each step safe to be cut off after: they are hidden, in one commit, and their pending writes gone; lines
-that end with one of them are ended, since the head of a branch cannot go, unless it goes with the checkpoint that
-called it; then they expire; then nothing needs hiding.
+A crash is safe after each step. First one commit hides the checkpoints and removes their pending writes. Then each line
+that ends with one of them gets an end, because the head of a branch cannot expire, except together with the checkpoint
+that called it. Then the checkpoints expire. At last, nothing needs to be hidden any more.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TRUE = b"\xf5"
 
 
 def keep_latest(store: Store, codec: Codec, thread_id: str) -> None:
-    """Remove all checkpoints of a thread but the latest of each namespace, and of those that a kept one has called."""
+    """Remove all checkpoints of a thread, except the latest of each namespace whose caller, if any, is kept."""
     lineage = Lineage(store, thread_id)
     latest: dict[str, tuple[Found, str | None]] = {}
     there: set[str] = set()
@@ -65,7 +65,7 @@ def _name(found: Found) -> str:
 
 
 def _served_by(codec: Codec, found: Found) -> str | None:
-    """Return the id in the store of the checkpoint that has called a graph, also where an older release put it."""
+    """Return the id in the store of the checkpoint that has called a graph, also for older releases."""
     parents = _metadata(codec, found).get("parents") if found.own.namespace else None
     return served_by(found.own.namespace, parents)
 
@@ -94,7 +94,7 @@ def _run_of(found: Found) -> str | None:
 def _remove(
     store: Store, codec: Codec, thread_id: str, is_doomed: Callable[[Found], bool], *, leaves_orphans: bool = False
 ) -> None:
-    """Remove checkpoints; with `leaves_orphans`, a kept one whose parent goes has none from then on."""
+    """Remove checkpoints. With `leaves_orphans`, a kept one whose parent is removed has no parent then."""
     lineage = Lineage(store, thread_id)
     doomed: list[Found] = []
     kept: dict[str, Found] = {}
@@ -125,12 +125,12 @@ def _remove(
         if head.checkpoint.lsn in gone and not _goes_by_itself(head, names, heads):
             others = [name for name in head.checkpoint.state if name != CHECKPOINT_CHANNEL]
             lineage.commit_aside(head.branch, [items.put(CHECKPOINT_CHANNEL, END_OF_LINE), *map(items.remove, others)])
-    store.expire(found.checkpoint for found in going)  # and what hides them is taken out (`sweeping.py`)
+    store.expire(found.checkpoint for found in going)  # sweeping.py then removes what hides them
     store.expire(_old_writes(lineage))
 
 
 def _goes_by_itself(head: LineHead, going: Collection[str], heads: Sequence[LineHead]) -> bool:
-    """Whether a line goes with the checkpoint that called it (`care.serves`): one that no other line leaves does."""
+    """Return whether a line expires with the checkpoint that called it (`care.serves`). One with forks does not."""
     is_left = any(other.branch.startswith(f"{head.branch}@") for other in heads)
     return head.checkpoint.metadata.get(SERVES_KEY) in going and not is_left
 
@@ -150,9 +150,9 @@ def _parent(found: Found) -> tuple[str, str]:
 
 
 def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found], orphans: Sequence[Found]) -> None:
-    """Hide checkpoints, say of which others they were the parents, and take out the pending writes of those that go.
+    """Hide checkpoints, mark their children as orphans, and remove the pending writes of those that expire.
 
-    A checkpoint whose DeltaChannels are made of hidden ones keeps its parent: LangGraph copies it beside that.
+    A checkpoint whose DeltaChannels are made from hidden ones keeps its parent: LangGraph copies it beside that.
     """
     state = writes_state(lineage)
     writes = [items.put(hidden_name(writes_prefix(found.place)), _TRUE) for found in doomed]
@@ -164,5 +164,5 @@ def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found], orp
 
 
 def _old_writes(lineage: Lineage) -> list[Checkpoint]:
-    """Return the versions of the branch of pending writes before its head: they hold nothing that is asked for."""
+    """Return the versions of the branch of pending writes before its head. Nobody reads them."""
     return lineage.versions(WRITES_BRANCH, None, _ALL)[1:]

@@ -1,4 +1,4 @@
-"""What a DeltaChannel is made of: the value stored last on the way to a checkpoint, and what was written since."""
+"""What a DeltaChannel is made from: the last value stored before a checkpoint, and the writes since."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def ancestors(lineage: Lineage, place: Place, checkpoint: Checkpoint) -> Iterator[tuple[Place, Checkpoint, MapView]]:
-    """Yield a checkpoint's ancestors as LangGraph knows them, also those that were removed; of a loop each one once."""
+    """Yield the ancestors of a checkpoint as LangGraph knows them, also removed ones. A cycle ends after one turn."""
     seen = {place.id}
     state = checkpoint.state
     superseded = lineage.superseded()
@@ -52,10 +52,10 @@ def ancestors(lineage: Lineage, place: Place, checkpoint: Checkpoint) -> Iterato
 def delta_history(
     store: Store, decoded: DecodedBy, asked: Place, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
-    """Return, by channel, the writes since the value stored last, and that value if there is one.
+    """Return for each channel the value stored last, if any, and the writes since.
 
     Raises:
-        ExpiredError: what a DeltaChannel is made of has expired. Facts: thread, checkpoint, channels.
+        ExpiredError: what a DeltaChannel is made from has expired. Facts: thread, checkpoint, channels.
     """
     codec = decoded.codec
     steps: list[list[WriteRow]] = []
@@ -122,7 +122,7 @@ def _decode(
 
 
 def _start(lineage: Lineage, asked: Place) -> tuple[Place, Checkpoint | None]:
-    """Return the checkpoint that a config names, or else the latest one, and its place."""
+    """Return the checkpoint that a config names, or the latest one, with its place."""
     if asked.id:
         return asked, find_place(lineage, asked)
     latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
@@ -130,7 +130,7 @@ def _start(lineage: Lineage, asked: Place) -> tuple[Place, Checkpoint | None]:
 
 
 def keepset(store: Store, asked: Place, channels: Sequence[str]) -> set[str]:
-    """Return the id of a checkpoint, and those of its ancestors back to where each channel was stored last."""
+    """Return the ids of a checkpoint and of its ancestors back to the last value of each channel."""
     with store.snapshot() as snapshot:
         lineage = Lineage(snapshot, asked.thread_id)
         place, checkpoint = _start(lineage, asked)
@@ -149,7 +149,7 @@ def keepset(store: Store, asked: Place, channels: Sequence[str]) -> set[str]:
 
 
 def needed_by(lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
-    """Yield the LSNs of the ancestors that the DeltaChannels of a checkpoint are made of."""
+    """Yield the LSNs of the ancestors from which the DeltaChannels of a checkpoint are made."""
     missing = {channel_name(channel) for channel in deltas_of(metadata)}
     missing = {name for name in missing if items.get(checkpoint.state, name) is None}
     if not missing:

@@ -72,20 +72,20 @@ if TYPE_CHECKING:
     from statelog.schema.versions import Versioned
 
 _PAGE = 16
-"""Checkpoints that `list` reads at a time."""
+"""The number of checkpoints that `list` reads at a time."""
 
 _new = tuple.__new__  # makes a named tuple without a call of Python's
 
 _LINEAGES_MAX = 1024
-"""Threads that a saver remembers something of."""
+"""The number of threads about which a saver remembers something."""
 
 
 _DURABILITY = "__pregel_durability"
-"""In a config: LangGraph's `durability`, if whoever runs a graph has named one."""
+"""The key of LangGraph's `durability` in a config, if the caller has given it."""
 
 
 def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
-    """With `durability="sync"`: return when what is written survives this machine, if a fleet has opened the store."""
+    """With `durability="sync"` in a fleet, wait until the writes would survive the loss of this machine."""
     remote = session_of(store).owner.remote
     if remote is not None and config["configurable"].get(_DURABILITY) == "sync":
         remote.wait(store.last_lsn)
@@ -94,10 +94,10 @@ def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
 class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     """Checkpoints of LangGraph in a statelog store.
 
-    Use it from any number of OS threads, tasks and processes at once. A thread of LangGraph is a thread of the store,
-    of the same id; its checkpoints are checkpoints, with LangGraph's ids and metadata; each channel is a channel. So
-    `statelog history`, `show`, `diff`, `retain` and `verify` work on them. What a commit writes is what is new: a list
-    that grew by one message costs one message.
+    OS threads, tasks and processes may share it. A thread of LangGraph is a thread of the store with the same id. Its
+    checkpoints are checkpoints with LangGraph's ids and metadata, and each channel is a channel. So `statelog history`,
+    `show`, `diff`, `retain` and `verify` work on them. A commit writes only what is new: a list that has grown by one
+    message costs one message.
 
     Attributes:
         store: the store.
@@ -115,27 +115,27 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         types: Mapping[str, Upgrade] | None = None,
         nodes: Mapping[str, str] | None = None,
     ) -> None:
-        """Save to a store that is open.
+        """Save to an open store.
 
         Args:
-            store: it stays the caller's: closing it is his.
-            serde: the serialiser; LangGraph's own if left out. What an `EncryptedSerializer` makes is stored as it is:
-                nothing of it is shared between checkpoints, each one costs the whole state.
-            conflict: what becomes of a checkpoint whose parent has a successor already, as where two runs go on from
-                one checkpoint. "fork": it begins a branch, as LangGraph expects it. "raise": it raises ConflictError,
-                so that no run overwrites what another has done; then also `update_state` of an earlier checkpoint does.
-            cache_size_bytes: for lists that were read, roughly: they are not decoded again. A chat takes twice its
-                size, and 1 KB for each message; one that does not fit is decoded each time.
+            store: the store. The caller closes it.
+            serde: the serialiser. The default is LangGraph's. Values from an `EncryptedSerializer` are stored as they
+                are: checkpoints share nothing, so each one costs the whole state.
+            conflict: what to do with a checkpoint whose parent has a successor already, because two runs continue one
+                checkpoint. "fork" begins a branch, as LangGraph expects. "raise" raises ConflictError, so that no run
+                overwrites the work of another. Then `update_state` of an earlier checkpoint raises it, too.
+            cache_size_bytes: roughly the memory for decoded lists, which are not decoded again. A chat takes twice its
+                size and 1 KB for each message. A chat that does not fit is decoded each time.
             include_quarantined: whether reads return texts that a check of the store's guard hides. If False, they
                 return `[QUARANTINED by ...]` instead.
-            types: classes that were moved, renamed or changed since their instances were stored, by `module:Class` as
-                it was then: the class, or a function that returns the object and gets the stored fields as keywords.
-                A class that is not there any more, and not named here, is read as a dict, with a LostTypeWarning.
+            types: classes that were moved, renamed or changed since their instances were stored. The key is the former
+                `module:Class`. The value is the class, or a function that takes the stored fields as keywords and
+                returns the object. A missing class that is not named here is read as a dict, with a LostTypeWarning.
             migrations: the schema of the graph's state with its steps, as `statelog.versioned` returns it. Checkpoints
-                of older versions are read, and go on, as checkpoints of this version. Graphs that nodes call are not
+                of older versions are read and continued as checkpoints of this version. Graphs that nodes call are not
                 migrated. A checkpoint of a newer version raises SchemaVersionError.
-            nodes: nodes that were renamed, former names to present ones. A thread that is paused at one of them goes on
-                at the present node. A run that would go on at a node which its graph does not have raises
+            nodes: the former names of renamed nodes, with their present names. A thread that is paused at one of them
+                continues at the present node. A run that would continue at a node which its graph does not have raises
                 NodeNotFoundError.
         """
         asking.check_options(serde, conflict, cache_size_bytes)
@@ -147,7 +147,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         self.store = store
         self._engine = session_of(store).engine
         if types:
-            self._types.loader(self.serde)  # Raises if the serialiser cannot be given upgrades.
+            self._types.loader(self.serde)  # raises an error if the serialiser cannot use upgrades
         self._conflict = conflict
         self._include_quarantined = include_quarantined
         self._codec_made = self._make_codec()
@@ -234,7 +234,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     # --- reading ----------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint with its pending writes: that of `checkpoint_id`, or the latest; None if there is none.
+        """Return the checkpoint that the config names, or the latest, with its pending writes. None if there is none.
 
         Raises:
             UsageError: the config names no thread. ClosedError: the store was closed.
@@ -272,14 +272,14 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         """Yield checkpoints, greatest id first within a thread.
 
         Args:
-            config: of one thread, and one namespace or checkpoint if it names one; None for all threads.
-            filter: metadata that is asked for: a key to a value that is equal, of any type that metadata has; a bool
-                equals no number. A key may be a path: `user.name` is `name` in the dict `user`.
-            before: only ids below that of this config.
-            limit: at most so many.
+            config: names one thread, and may name a namespace or checkpoint. None lists all threads.
+            filter: keys of metadata with the values they must have, of any type. A bool does not equal a number. A key
+                may be a path: `user.name` is `name` in the dict `user`.
+            before: a config. Only checkpoints with ids below its id are listed.
+            limit: the maximum number of checkpoints.
 
-        Values and pending writes are decoded when they are looked at. No transaction and no lock is held while the
-        caller works; what is committed meanwhile is not waited for.
+        Values and pending writes are decoded on first use. No transaction and no lock is held between checkpoints, so
+        later ones may show commits made meanwhile.
         """
         self._begun.wait(config)
         yield from self._list(config, filter, before, limit)
@@ -318,7 +318,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         wanted: dict[str, Any] | None,
         limit: int | None,
     ) -> Iterator[Sequence[Row]]:
-        """Yield what is stored of at most `limit` of one thread's checkpoints, some at a time."""
+        """Yield pages of at most `limit` stored checkpoints of one thread."""
         ordered: Ordered | None = None
         while limit is None or limit > 0:
             count = _PAGE if wanted or limit is None else min(limit, _PAGE)
@@ -351,16 +351,16 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint, durably as the store says; return the config that names it.
+        """Store a checkpoint with the durability of the store, and return the config that names it.
 
-        With LangGraph's `durability="sync"` it survives this machine, too, if a fleet has opened the store. Channels
-        that are not in `new_versions` are the parent's, by version.
+        With LangGraph's `durability="sync"` and a store opened by a fleet, it also survives the loss of this machine.
+        Channels that are not in `new_versions` have the parent's values, by version.
 
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
-            ConflictError: with conflict="raise", and the parent has a successor.
-            ThreadDeletedError: the parent was of a thread that was deleted.
-            UsageError, LimitError: an argument, name or size that cannot be; the message names it.
+            ConflictError: the parent has a successor, with conflict="raise".
+            ThreadDeletedError: the parent belonged to a thread that was deleted.
+            UsageError, LimitError: an argument, name or size is invalid; the message names it.
         """
         asked = place_of(config)
         asking.check_put(checkpoint, metadata, new_versions)
@@ -369,7 +369,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         if base is not None:
             try:
                 self._put(base, asked, place, config, checkpoint, metadata, new_versions, is_known=True)
-            except (CheckpointNotFoundError, ExpiredError):  # what is remembered is not there any more
+            except (CheckpointNotFoundError, ExpiredError):  # the base has been removed meanwhile
                 self._bases.forget(asked)
                 base = None
         if base is None:
@@ -391,7 +391,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         *,
         is_known: bool,
     ) -> None:
-        """Put on top of a base; `is_known`: it was put by this saver, and so were its pending writes."""
+        """Put on top of a base. `is_known` tells whether this saver has put the base and all its pending writes."""
         codec, lineage, bases = self._codec.of(place.thread_id), self._lineage(place.thread_id), self._bases
         changes = value_writes(codec, self._frozen, lineage, base, checkpoint, new_versions, place)
         latest = place.id if base.own is None else max(base.own.latest, place.id)
@@ -428,7 +428,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
                 is_known = is_known and (len(parts) > 0 or not self._gatherer.is_busy(place.thread_id))
                 twins = changes.twins(base, asked, place, bases, is_known=is_known, is_together=len(parts) > 0)
                 made = commit(before=before, twins=twins)
-        except tasks.REFUSED:  # whose it is shows when each is made alone
+        except tasks.REFUSED:  # may come from a pending write, so the checkpoint is tried alone
             if not parts:
                 raise
             made = commit(twins=changes.twins(base, asked, place, bases, is_known=False, is_together=False))
@@ -444,15 +444,16 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store what a task has written, before the checkpoint it leads to; the checkpoint it follows may come later.
+        """Store the writes of a task, before the checkpoint after them. The checkpoint before them may also come later.
 
-        Of one place among a task's writes the first one stays; an error, interrupt or resume is replaced. Once
-        this returns, a process may be killed. A loss of power may take what was written in the last `interval_ms` (of
-        the store), and after the last checkpoint, error, interrupt or resume of any thread: a superstep is one flush.
+        If a task writes the same number twice, the first write is kept. An error, interrupt or resume is replaced. When
+        this returns, the writes survive the end of the process. A power cut may lose the writes of the last
+        `interval_ms` of the store, but none before the last checkpoint, error, interrupt or resume of any thread. So a
+        superstep is one flush.
 
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
-            ThreadDeletedError: the checkpoint was of a thread that was deleted.
+            ThreadDeletedError: the checkpoint belonged to a thread that was deleted.
             UsageError: the config names no thread, or no checkpoint.
         """
         place = place_of(config)
@@ -464,7 +465,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         if part.together or part.others:
             make = partial(tasks.commit_pending, self._lineage(place.thread_id), self._bases)
             self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)
-            if part.others and self._engine.remote is not None:  # maybe no checkpoint follows
+            if part.others and self._engine.remote is not None:  # there may be no later checkpoint
                 _wait_for_remote(self.store, config)
         else:
             asking.check_open(self.store)
@@ -472,14 +473,14 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     # --- removing and copying -----------------------------------------------------------
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread, if it is there. Its id begins anew with its next `put` without a parent."""
+        """Delete a thread if it exists. The next `put` without a parent creates a new thread with its id."""
         with suppress(ThreadNotFoundError):
             self.store.delete_thread(thread_id_of(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Delete the checkpoints, and their pending writes, whose metadata has one of these run ids, in all threads.
+        """Delete the checkpoints of these runs in all threads, with their pending writes. Metadata has the run ids.
 
-        What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
+        Checkpoints from which DeltaChannels of others are made are hidden, but stay in the file.
         """
         wanted = frozenset(map(str, asking.several("run_ids", run_ids)))
         asking.check_open(self.store)
@@ -490,20 +491,20 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         """Copy a thread with all its checkpoints and pending writes, in one commit whatever its length.
 
         Raises:
-            ThreadNotFoundError: there is no such source. AlreadyExistsError: there is such a target.
+            ThreadNotFoundError: the source does not exist. AlreadyExistsError: the target exists.
         """
         self.store.copy_thread(thread_id_of(source_thread_id), thread_id_of(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Let checkpoints go, and their space.
+        """Remove checkpoints, and free their space.
 
-        What a DeltaChannel of a checkpoint that stays is made of stays in the file, though it is not shown any more.
+        Checkpoints from which DeltaChannels of others are made are hidden, but stay in the file.
 
         Args:
-            thread_ids: those that are not there are passed over.
-            strategy: "keep_latest" keeps the latest of each namespace, of a call's if its caller is kept; "delete"
-                none. The thread itself stays, and may be gone on with. A kept checkpoint has no parent, unless its
-                DeltaChannels are made of what its ancestors hold.
+            thread_ids: the ids of the threads. Missing ones are skipped.
+            strategy: "keep_latest" keeps the latest checkpoint of each namespace, for the namespace of a call only if
+                its caller is kept. "delete" keeps none. The thread itself stays and can be continued. A kept checkpoint
+                has no parent, unless its DeltaChannels are made from its ancestors.
         """
         if strategy not in ("keep_latest", "delete"):
             message = f'a strategy is "keep_latest" or "delete", not {strategy!r}'
@@ -518,7 +519,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what channels were written on the way to a checkpoint since they were stored last; see the base."""
+        """Return the writes to channels before a checkpoint, since each was stored last. See the base."""
         self._begun.wait(config)
         return self._delta_history(config, channels)
 
@@ -528,10 +529,10 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         return delta_history(self.store, decoded, place_of(config), wanted) if wanted else {}
 
     def get_delta_channel_keepset(self, *, config: RunnableConfig, channels: Sequence[str]) -> set[str]:
-        """Return the ids of checkpoints that must stay so that DeltaChannels of one can be read.
+        """Return the ids of the checkpoints that are needed to read the DeltaChannels of one.
 
-        These are the checkpoint itself, and its ancestors back to where each channel was stored last. Of a checkpoint
-        that is not there the set is empty.
+        These are the checkpoint itself, and its ancestors back to the last value of each channel. The set is empty if
+        the checkpoint does not exist.
         """
         self._begun.wait(config)
         return self._delta_keepset(config, channels)

@@ -1,8 +1,8 @@
-"""Pending writes that go: those of checkpoints that retention has let go.
+"""Removes the pending writes of checkpoints that have expired.
 
-Retention knows of versions, not of what stands in the branch `writes`; so the store calls this after it. What stands
-there belongs to a checkpoint that is there, or that is still to come: LangGraph begins with the writes. Writes that
-were committed first say so (`awaited_name`), until the checkpoint is seen, or for a day.
+Retention removes versions, and does not know whose writes the branch `writes` has, so the store calls this after it.
+The checkpoint of writes may still be missing, because LangGraph stores writes first. Such writes are marked
+(`awaited_name`) until the checkpoint is seen, or for a day.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ _SWEPT_MAX = 1024
 
 
 def sweep_after_retention(store: Store) -> None:
-    """Have pending writes go with their checkpoints, in all of LangGraph's threads of a store."""
+    """Remove pending writes with their checkpoints, in all threads of LangGraph in a store."""
     session_of(store).sweep_with(_NAME, partial(_sweep, ref(store), {}, set()))
 
 
 def _sweep(
     store_ref: Callable[[], Store | None], left: dict[str, int], busy: set[str], thread_id: str, *, at_once: bool
 ) -> bool:
-    """Take out the pending writes of checkpoints that are gone; return whether there were any.
+    """Remove the pending writes of checkpoints that are gone. Return whether there were any.
 
-    Unless it is to be done at once, it is done when there are twice as many as were left: so that a commit bears the
-    cost of some, however many checkpoints are kept. At once, the branch's earlier versions go, too: nobody reads them,
-    and they hold what was taken out.
+    Without `at_once`, nothing is done until there are twice as many as the last sweep has left, so that each commit
+    costs little however many checkpoints are kept. With `at_once`, earlier versions of the branch expire too, because
+    they have the removed writes.
     """
     store = store_ref()
     if store is None or thread_id in busy:

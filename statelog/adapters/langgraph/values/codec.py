@@ -1,4 +1,4 @@
-"""Values of LangGraph as a store holds them: packed items, a list of them where there is one to be split."""
+"""Values of LangGraph as a store has them: one packed item, or a list of items for a list that is split."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ if TYPE_CHECKING:
 
 
 Encoded = bytes | list[bytes]
-"""A value's item; of a list that is split, its items."""
+"""The item of a value, or the items of a list that is split."""
 
 
 class Joined(NamedTuple):
-    """Items of a list, in one."""
+    """Items of a list, joined."""
 
     number: int
     data: bytes
 
 
 Read = bytes | list[Joined]
-"""A value as it was read: its item; of a list that is split, parts of it."""
+"""A value as it was read: its item, or the parts of a list that is split."""
 
 
 class DecodedItems(Protocol):
-    """Where items that were decoded before are found again."""
+    """A cache of decoded items."""
 
     def items(self, part: Joined) -> list[Any]:
-        """Return the values of a part, which nobody else has."""
+        """Return the values of a part. The caller may change them."""
 
 
 _new = tuple.__new__
@@ -74,16 +74,16 @@ _new = tuple.__new__
 
 _EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
 _SPLIT = frozenset(bytes([first]) for first in (*ARRAYS, *_EXTENSIONS))
-"""What a value begins with that may be split, however short it is."""
+"""The first bytes of values that may be split, even if they are short."""
 _SNAPSHOT_TYPE = 7
-"""The extension type of what a DeltaChannel is stored as now and then."""
+"""The extension type of the whole value of a DeltaChannel."""
 
 _METADATA_SIZE_BYTES_MAX = 48 * 1024
 _MAJOR_LIST = 4
 
 
 def join(encoded: Sequence[bytes]) -> Joined:
-    """Return packed items in one, as msgpack."""
+    """Return packed items joined, as msgpack."""
     at = len(PREFIX)
     starts = (1, 2, 3, 5, 9)
     bodies = [item[at + starts[max((item[at] & 31) - 23, 0)] :] for item in encoded]
@@ -91,17 +91,17 @@ def join(encoded: Sequence[bytes]) -> Joined:
 
 
 def read_whole(stored: items.Stored, known: dict[bytes, Joined] | None = None) -> Read:
-    """Return a stored value; parts of lists that are `known` by their digests are not read, and others put there."""
+    """Return a stored value. Parts of lists are taken from `known` by their digests if possible, and else put there."""
     return stored if isinstance(stored, bytes) else items.gather(stored, {} if known is None else known, join)
 
 
 def may_be_split(data: bytes) -> bool:
-    """Whether a value in msgpack may be worth splitting, by its first byte and its size."""
+    """Return whether a value in msgpack may be worth splitting, by its first byte and its size."""
     return len(data) >= CUT_SIZE_BYTES_MIN or data[:1] in _SPLIT
 
 
 def split(data: bytes) -> list[bytes] | None:
-    """Return a value in msgpack as the items of a list, None if that is not worth it."""
+    """Return a value in msgpack as the items of a list, or None if that is not worth it."""
     parts = split_list(data)
     if parts is None and data and data[0] in _EXTENSIONS:
         parts = _split_snapshot(data)
@@ -111,13 +111,13 @@ def split(data: bytes) -> list[bytes] | None:
 
 
 def _snapshot_head(size: int) -> bytes:
-    """Return what stands before so many bytes that a DeltaChannel is stored as, at its shortest."""
+    """Return the shortest head of a DeltaChannel's whole value of `size` bytes."""
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
     return bytes([0xC6 + width.bit_length()]) + size.to_bytes(width) + bytes([_SNAPSHOT_TYPE])
 
 
 def _split_snapshot(data: bytes) -> list[bytes] | None:
-    """Return the items of a DeltaChannel's list that is worth splitting, behind `SNAPSHOT`; None of anything else."""
+    """Return `SNAPSHOT` and the items of a DeltaChannel's list that is worth splitting. None for anything else."""
     at = 2 + (1 << (data[0] - 0xC7))
     if data[at - 1 : at] != bytes([_SNAPSHOT_TYPE]) or data[:at] != _snapshot_head(len(data) - at):
         return None
@@ -126,12 +126,12 @@ def _split_snapshot(data: bytes) -> list[bytes] | None:
 
 
 def is_cut(encoded: Encoded) -> bool:
-    """Whether a value was cut."""
+    """Return whether a value was cut."""
     return isinstance(encoded, list) and len(encoded) > 0 and unpack(encoded[0]).startswith(CUT)
 
 
 def is_snapshot(encoded: Encoded) -> bool:
-    """Whether a value is what a DeltaChannel is stored as, split."""
+    """Return whether a value is the whole value of a DeltaChannel, split."""
     return isinstance(encoded, list) and encoded[:1] == [_SNAPSHOT_ITEM]
 
 
@@ -143,7 +143,7 @@ _NOTHING = b"\xf6"
 
 @lru_cache(maxsize=16)
 def _empty(kind: str) -> bytes:
-    """Return the item of what is serialised to no bytes, as None is."""
+    """Return the item of a value that is serialised to no bytes, such as None."""
     return _NOTHING if kind == "null" else cbor.encode(Serialised(kind, b""))
 
 
@@ -160,10 +160,10 @@ _OWN_PATH = ("langgraph:checkpoint",)
 """The path of LangGraph's own record of a checkpoint: versions and ids."""
 
 _REFUSALS = (TypeError, PicklingError, RecursionError, UnicodeError)
-"""What a serialiser raises of a value for what it is: of an unknown type, cyclic, or with half a letter."""
+"""What a serialiser raises for a value of an unknown type, a cyclic one, or one with a lone surrogate."""
 
 _WHOLE_STATES = frozenset([("__start__",), ("__root__",)])
-"""Channels of LangGraph whose value is a state with all channels: their names are the first ones of paths."""
+"""Channels of LangGraph whose value is a whole state. Its keys are the first names of paths."""
 
 _METHODS = frozenset(["dumps_typed", "loads_typed"])
 _GLOBALS = vars(jsonplus)
@@ -177,8 +177,8 @@ class Codec:
         guard: the guard of the store, or None.
         include_quarantined: whether hidden texts are decoded. If False, a placeholder replaces a hidden text.
         types: upgrades of classes that have changed. Lost classes are reported then.
-        renaming: of nodes that have other names now.
-        migration: of channels whose schema has changed.
+        renaming: the renamed nodes.
+        migration: the steps of a schema that has changed.
     """
 
     def __init__(
@@ -200,12 +200,12 @@ class Codec:
         self._include_quarantined = include_quarantined
         self._thread: str | None = None
         self.proves = self.is_plain()
-        """Whether what freezes to the same (`frozen`) is serialised to the same, and a list item by item."""
+        """Whether equal frozen values (`frozen`) are serialised to equal bytes, and lists item by item."""
         self._copies = self.proves and not getattr(serde, "_custom_unpack_ext_hook", True)
-        """Whether all that a message is decoded to is the message."""
+        """Whether decoding a message has no other effect than the message."""
 
     def is_plain(self) -> bool:
-        """Whether the serialiser is LangGraph's own now, and nobody has put another method in."""
+        """Return whether the serialiser is LangGraph's own, without replaced methods."""
         serde = self.serde
         if type(serde) is not JsonPlusSerializer or not _METHODS.isdisjoint(serde.__dict__):
             return False
@@ -228,8 +228,8 @@ class Codec:
             path: the names that lead to the value, for a guard. The first one is the channel.
 
         Raises:
-            ValueTypeError: the serialiser refuses it for its type, or gives no text and bytes. Facts: path, type.
-            Exception: whatever else the serialiser raises, with a note of `what`.
+            ValueTypeError: the serialiser refuses its type, or does not return a text and bytes. Facts: path, type.
+            Exception: other errors of the serialiser, with `what` as a note.
         """
         try:
             kind, data = self.serde.dumps_typed(value)
@@ -290,7 +290,7 @@ class Codec:
         return show_texts(hide_texts(data, replace), include_quarantined=self._include_quarantined)
 
     def _refused(self, value: Any, what: str) -> tuple[str, Any]:
-        """Return what of a value the serialiser refuses, where that is one member of a dict or a list, and its path."""
+        """Return the member of a dict or list that the serialiser refuses, with its path."""
         for _ in range(_DEPTH_MAX):
             members: Iterable[tuple[Any, Any]] = ()
             if type(value) is dict:
@@ -316,15 +316,15 @@ class Codec:
         return True
 
     def is_one_value(self, kind: str, data: bytes) -> bool:
-        """Whether bytes are one value in msgpack, as they say: others' may be anything, and cannot stand among such."""
+        """Return whether bytes are one value in msgpack, as `kind` says. Bytes of other serialisers may be anything."""
         return kind == MSGPACK and (self.proves or split_array(array_head(1) + data) == [data])
 
     def load(self, kind: str, data: bytes) -> Any:
-        """Return a value of what `dump` has returned. Raises what the serialiser raises."""
+        """Return the value that `dump` has serialised. Raises errors of the serialiser."""
         return self._loads(kind, data)
 
     def encode(self, value: Any, what: str, path: tuple[str, ...] = ()) -> Encoded:
-        """Return a value's item, or those of a list. Arguments as for `dump`."""
+        """Return the item of a value, or the items of a list. Arguments as for `dump`."""
         kind, data = self.dump(value, what, path)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what) if data else _empty(kind)
@@ -332,7 +332,7 @@ class Codec:
         return pack(data) if parts is None else [pack_item(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str, path: tuple[str, ...]) -> list[bytes] | None:
-        """Return the items of some of a list's values, None if they cannot be told apart. Arguments as for `dump`."""
+        """Return the items of some values of a list. None if they cannot be separated. Arguments as for `dump`."""
         if not values:
             return []
         kind, data = self.dump(list(values), what, path)
@@ -347,7 +347,7 @@ class Codec:
         return values
 
     def decode(self, read: Read, decoded: DecodedItems | None = None) -> Any:
-        """Return a value; with `decoded`, of lists decoded before a copy. Raises what the serialiser raises."""
+        """Return a value. With `decoded`, known lists are copied, not decoded. Raises errors of the serialiser."""
         if isinstance(read, list):
             if read and read[0].data.startswith(CUT):
                 return self._loads(MSGPACK, put_together(b"".join([part.data for part in read])))
@@ -376,13 +376,13 @@ class Codec:
     # --- what is kept of a checkpoint -------------------------------------------------
 
     def dump_part(self, value: Any, what: str, path: tuple[str, ...] = ()) -> list[bytes]:
-        """Return a value as parts of an array of msgpack: one, or its kind and its bytes. As `dump`."""
+        """Return a value as one part of a msgpack array, or as two: its kind and its bytes. Otherwise as `dump`."""
         kind, data = self.dump(value, what, path)
         is_one = kind == MSGPACK and (self.proves or self.is_one_value(kind, data))
         return [data] if is_one else [pack_text(kind), pack_bytes(data)]
 
     def load_part(self, parts: Sequence[bytes]) -> Any:
-        """Return the value of `dump_part`. Raises what the serialiser raises."""
+        """Return the value of `dump_part`. Raises errors of the serialiser."""
         if len(parts) == 1:
             return self._loads(MSGPACK, parts[0])
         kind = unpack_text(parts[0])
@@ -394,12 +394,12 @@ class Codec:
     def encode_metadata(
         self, metadata: Mapping[str, Any], thread_id: str, needs: Sequence[str] = (), serves: str | None = None
     ) -> tuple[bytes, bytes | None]:
-        """Return (the item of the checkpoint's metadata, that of the whole if it is too large to be that).
+        """Return the item of the checkpoint's metadata, and one of the whole metadata if that is too large.
 
         Args:
-            metadata: LangGraph's.
-            thread_id: for messages.
-            needs: channels that are made of what its ancestors hold.
+            metadata: LangGraph's metadata.
+            thread_id: the id of the thread, for messages.
+            needs: channels that are made from ancestors.
             serves: the id in the store of the checkpoint that has called its graph.
         """
         of = f"of thread {thread_id!r}"
@@ -419,7 +419,7 @@ class Codec:
             if len(item) <= _METADATA_SIZE_BYTES_MAX and metadata.keys().isdisjoint(_NATIVE):
                 return item, None
         except StatelogError:
-            pass  # a key that is no text, or a lone surrogate
+            pass  # a key that is not a text, or a lone surrogate
         encoded = self.encode(dict(metadata), f"metadata {of}", (METADATA,))
         names = ("source", "step", "run_id")
         small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}
@@ -451,7 +451,7 @@ class Codec:
 
 
 _NATIVE = (NEEDS_KEY, SERVES_KEY, SCHEMA_KEY)
-"""Keys that are the store's, not LangGraph's."""
+"""Keys of the store, not of LangGraph."""
 _NOT_PLAIN = (Packed, Serialised, Quarantined)
 _SCALARS = frozenset([type(None), bool, int, float, str])
 _ALWAYS_PLAIN = frozenset([type(None), bool, float, str])
@@ -459,7 +459,7 @@ _DEPTH_MAX = 32
 
 
 def _is_plain(value: Any, depth: int) -> bool:
-    """Whether a store holds a value as JSON would, and gives it back equal."""
+    """Return whether a store can keep a value as JSON and return it equal."""
     kind = type(value)
     if kind in _SCALARS:
         return kind is not int or -(1 << 63) <= value < 1 << 64

@@ -1,4 +1,4 @@
-"""What users of LangGraph's other savers and stores call first: `from_conn_string` and `setup`."""
+"""The methods with which users of LangGraph's other savers and stores begin: `from_conn_string` and `setup`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ConnString(Opened):
-    """An object that LangGraph's names open, too."""
+    """An object that `from_conn_string` can open."""
 
     if TYPE_CHECKING:
 
@@ -40,7 +40,7 @@ class ConnString(Opened):
         return cls.open(conn_string, **options)
 
     def setup(self) -> Done:
-        """Do nothing, because `open` has created the file. Like that of async savers, the result may be awaited."""
+        """Do nothing, because `open` has created the file. The result may be awaited, as for async savers."""
         return Done()
 
 
@@ -48,5 +48,5 @@ class Done:
     """The result of a call that has ended."""
 
     def __await__(self) -> Generator[None, None, None]:
-        """End at once."""
+        """Return at once."""
         yield from ()

@@ -1,8 +1,8 @@
-"""Copies of what was decoded, as good as decoded anew, for checkpoints that share most: listed together, or in turn.
+"""Copies decoded values instead of decoding them again, for checkpoints that share most of their values.
 
-A copy has nothing in common with its original that can be changed. Only lists with messages of LangChain's own classes
-are worth it, and safe: what a user's class does when it is made (validators, defaults, registries), and which class its
-name means by then, cannot be known; such a value is decoded each time, and so is what lies deep or in many pieces.
+A copy shares nothing mutable with its original. Only lists with messages of LangChain's own classes are worth it and
+safe to copy. The class of a user may run any code when an object is created (validators, defaults, registries), and its
+name may mean another class later, so such values are decoded each time. So are deep values and those of many pieces.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _set_private: Any = BaseModel.__dict__["__pydantic_private__"].__set__
 
 _DEPTH_MAX = 32
 _PIECES_MAX = 16
-"""A value of more pieces, dicts, lists and models that are not empty, is decoded as fast as it is copied."""
+"""Decoding a value of more pieces (non-empty dicts, lists and models) is as fast as copying it."""
 
 
 class Making:
     """Makes functions that return copies of values that nobody changes.
 
     Attributes:
-        pieces: how many dicts, lists and models these copy one by one.
+        pieces: the number of dicts, lists and models that these functions copy.
     """
 
     def __init__(self, pieces_max: int) -> None:
@@ -54,7 +54,7 @@ class Making:
         self._pieces_max = pieces_max
 
     def maker(self, value: Any, depth: int = 0) -> Callable[[], Any] | None:
-        """Return such a function; None if it cannot be known to do, or is not worth it."""
+        """Return a function that copies a value. None if copying is not safe or not worth it."""
         kind: Any = type(value)
         if kind in _IMMUTABLE:
             return partial(_same, value)
@@ -70,7 +70,7 @@ class Making:
         return None
 
     def _parts(self, members: Iterable[tuple[Any, Any]], depth: int) -> list[tuple[Any, Callable[[], Any]]] | None:
-        """Return makers of those members that can be changed, by key or position; None if one cannot be copied."""
+        """Return makers of the mutable members, by key or position. None if one cannot be copied."""
         found = []
         for key, member in members:
             if type(member) not in _IMMUTABLE:
@@ -149,22 +149,22 @@ def _is_copied(kind: Any) -> bool:
 _NEVER: Any = object()
 _ONCE: Any = object()
 _VALUE_SIZE_BYTES = 512
-"""What a value takes beyond its bytes; and what a piece of it does."""
+"""The memory of a value beyond its bytes, and that of each of its pieces."""
 
 
 CACHE_SIZE_BYTES = 64 * 1024 * 1024
-"""What is kept, unless a user says otherwise."""
+"""The default size of the cache."""
 
 
 class Decoded:
-    """What one reading after another reads and decodes, each by the serialiser of its time."""
+    """The decoded values of several reads, each for the serialiser at that time."""
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:
         self._size_bytes_max = size_bytes_max
         self._last: DecodedBy | None = None
 
     def by(self, codec: Codec) -> DecodedBy:
-        """Return what was decoded by a serialiser that would decode as this one does."""
+        """Return the cache for a serialiser that decodes as this one does."""
         last = self._last
         if last is None or any(map(is_not, last.of, what_decodes(codec))):
             last = self._last = DecodedBy(codec, self._size_bytes_max)
@@ -172,7 +172,7 @@ class Decoded:
 
 
 class _Parts(dict[bytes, "Joined"]):
-    """Parts of lists as they were read, by their digests: versions of a list share all but the last ones."""
+    """Parts of lists as they were read, by their digests. Versions of a list share all parts but the last ones."""
 
     def __init__(self, take: Callable[[int], None]) -> None:
         super().__init__()
@@ -184,11 +184,11 @@ class _Parts(dict[bytes, "Joined"]):
 
 
 class DecodedBy:
-    """What is read is kept; what is decoded a second time too, and copied from then on. For several OS threads.
+    """A cache of parts that were read, and of values that were decoded twice, which are copied then. Thread-safe.
 
     Args:
-        codec: what decodes.
-        size_bytes_max: of what is kept, roughly; all of it is forgotten when there is more.
+        codec: the codec that decodes.
+        size_bytes_max: the approximate size at which the cache is cleared.
     """
 
     def __init__(self, codec: Codec, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:
@@ -200,16 +200,16 @@ class DecodedBy:
         self._parts = _Parts(self._take)
 
     def read(self, stored: Stored) -> Read:
-        """Return a stored value, read whole."""
+        """Return a stored value with all its parts."""
         return read_whole(stored, self._parts)
 
     def read_all(self, stored: Mapping[str, Stored]) -> dict[str, Read]:
-        """Return the values of several channels, read whole."""
+        """Return the values of several channels with all their parts."""
         parts = self._parts
         return {name: each if type(each) is bytes else read_whole(each, parts) for name, each in stored.items()}
 
     def expect(self, reads: Iterable[Read]) -> None:
-        """Say what will be decoded next: what occurs in it twice is kept at once."""
+        """Announce what will be decoded next. Parts that occur twice in it are kept at their first use."""
         seen: set[bytes] = set()
         for read in reads:
             if isinstance(read, list):
@@ -219,7 +219,7 @@ class DecodedBy:
                     seen.add(part.data)
 
     def items(self, part: Joined) -> list[Any]:
-        """Return the values of a part, for the caller to do with what he likes."""
+        """Return the values of a part. The caller may change them."""
         found = self._makers.get(part.data, _NEVER)
         if type(found) is list:
             return [*map(call, found)]
@@ -233,12 +233,12 @@ class DecodedBy:
         return values
 
     def _note(self, part: Joined) -> None:
-        """Remember that it was decoded, or is about to be."""
+        """Remember that a part was decoded or is about to be."""
         self._take(len(part.data) + _VALUE_SIZE_BYTES * part.number)
         self._makers[part.data] = _ONCE
 
     def _keep(self, part: Joined, values: Sequence[Any]) -> list[Callable[[], Any]] | None:
-        """Return makers of values that are nobody else's from now on, and remember them; None if one has none."""
+        """Remember and return makers of values that nobody else may use from now on. None if one has no maker."""
         making = Making(_PIECES_MAX * len(values))
         is_worth_it = any(isinstance(value, BaseMessage) for value in values)
         made = [making.maker(value) for value in values] if is_worth_it else [None]
@@ -257,6 +257,6 @@ class DecodedBy:
 
 
 def what_decodes(codec: Codec) -> tuple[object, object, object]:
-    """Return what makes a difference to what a serialiser decodes."""
+    """Return everything that affects what a serialiser decodes."""
     serde = codec.serde
     return serde, getattr(serde, "_allowed_msgpack_modules", None), getattr(serde, "_unpack_ext_hook", None)

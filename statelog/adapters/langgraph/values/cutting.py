@@ -1,7 +1,7 @@
-"""A value with long lists in it, as items: what stands around the lists, and then their items.
+"""Cuts a value with long lists in it into items: a header with what is around the lists, and then their items.
 
-A graph that hands its state to a graph in it, or to a tool, hands on all messages: as items they are the nodes that the
-list of messages has already. Nothing is decoded, and what was cut is put together byte for byte.
+A graph that passes its state to a subgraph or a tool passes on all messages. As items they share the nodes of the list
+of messages. Nothing is decoded, and the parts are put together again byte for byte.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CUT_SIZE_BYTES_MIN = 384
-"""A list of fewer bytes is not cut out."""
+"""The minimum size of a list that is cut out."""
 SPLIT_SIZE_BYTES_MIN = 32
-"""A list is split if its items have so many bytes on average: numbers are not worth the 14 that an item costs."""
+"""A list is split if its items have this size on average. Each item costs 14 bytes, too much for numbers."""
 
 _DEPTH_MAX = 32
 
 _MAPS = {0xDE: 2, 0xDF: 4} | dict.fromkeys(range(0x80, 0x90), 0)
-"""What a map begins with, and how many bytes its count has behind that."""
+"""The first bytes of maps, with the size of the count after them."""
 ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
-"""What a list begins with."""
+"""The first bytes of lists."""
 _EXTENSIONS = {0xC7: 3, 0xC8: 4, 0xC9: 6}
-"""What an extension begins with, and the size of its head with the type."""
+"""The first bytes of extensions, with the size of the head including the type."""
 _BY_POSITION = 1
 """The type of an object that is made of a list of arguments."""
 _OBJECT_PARTS_MIN = 3
 _SEND = array_head(3) + b"\xaflanggraph.types\xa4Send"
 _MESSAGE = b"langchain_core.messages."
-"""How the module begins of what stands in a list as an item."""
+"""The prefix of the modules of messages, which are items of lists."""
 
 
 def split_list(data: bytes) -> list[bytes] | None:
-    """Return the items of a list that is worth splitting, None of anything else."""
+    """Return the items of a list that is worth splitting. None for anything else."""
     parts = split_array(data) if data and data[0] in ARRAYS else None
     return None if parts is None or len(data) < SPLIT_SIZE_BYTES_MIN * len(parts) else parts
 
 
 def hands_on(items: Sequence[bytes]) -> bool:
-    """Whether one of a list's items hands a state on: then the list is cut inside its items."""
+    """Return whether an item of a list passes a state on. Then the list is cut inside its items."""
     return any(map(_is_send, items))
 
 
@@ -54,7 +54,7 @@ def _is_send(data: bytes) -> bool:
 
 
 def cut(data: bytes) -> list[bytes] | None:
-    """Return a header, and the items of the long lists in a value in msgpack; None if it has none."""
+    """Return a header and the items of the long lists in a msgpack value. None if it has no long lists."""
     pieces: list[tuple[bool, bytes]] = []
     _add(pieces, data, 0)
     items = [piece for is_item, piece in pieces if is_item]
@@ -65,7 +65,7 @@ def cut(data: bytes) -> list[bytes] | None:
 
 
 def _add(pieces: list[tuple[bool, bytes]], data: bytes, depth: int) -> None:
-    """Add the pieces of a value: of long lists in it the items, and what stands around them."""
+    """Add the pieces of a value: the items of its long lists, and what is around them."""
     first = data[0]
     if len(data) < CUT_SIZE_BYTES_MIN or depth > _DEPTH_MAX:
         pieces.append((False, data))
@@ -103,7 +103,7 @@ def _add_map(pieces: list[tuple[bool, bytes]], data: bytes, depth: int) -> None:
 
 
 def _add_object(pieces: list[tuple[bool, bytes]], data: bytes, depth: int) -> None:
-    """Add an object's pieces: module, name, arguments; but a message is one, as it is in a list of them."""
+    """Add the pieces of an object: module, name and arguments. A message is one piece, as in a list of messages."""
     head = _EXTENSIONS[data[0]]
     parts = split_array(data[head:])
     if parts is None or len(parts) < _OBJECT_PARTS_MIN or _MESSAGE in parts[0]:

@@ -1,10 +1,10 @@
-"""Proof that the items of a list are what they were when they were serialised last, without serialising them.
+"""Proves that the items of a list have not changed since they were serialised last, without serialising them.
 
-An item is *frozen*: taken apart into immutable parts, with their exact types, at the time it is serialised. Another
-that freezes to the same is serialised to the same bytes, whether it is the same object or not, and whatever was done
-to either in between. That holds for None, bool, int, float, str and bytes, for list, tuple and dict of such, and for
-models of pydantic that hold such and leave serialising to pydantic. Anything else proves nothing, and is serialised
-again. The kernel (`native/python/frozen.c`) compares a frozen item with a value member by member, and makes nothing.
+An item is *frozen* when it is serialised: copied into immutable parts with their exact types. An item that freezes to
+equal parts is serialised to the same bytes, whether it is the same object or not. That holds for None, bool, int,
+float, str and bytes, for lists, tuples and dicts of these, and for pydantic models that have only these and do not
+customise serialising. Anything else is serialised again. The kernel (`native/python/frozen.c`) compares a frozen item
+with a value member by member, and makes nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ITEMS_MAX = 200_000
-"""Frozen items in memory, some 400 bytes each beside the texts they hold."""
+"""The number of frozen items in memory, each about 400 bytes besides its texts."""
 
 _TYPES_MAX = 4096
 """Types in memory."""
 
 Items = tuple[Any, ...]
-"""What the items of a list were, frozen."""
+"""The frozen items of a list."""
 
 _kinds: dict[type, bool] = {}
 
 
 def is_plain_model(kind: type) -> bool:
-    """Whether what a model is serialised to follows from its fields alone."""
+    """Return whether the serialised form of a model depends only on its fields."""
     if not issubclass(kind, BaseModel) or kind.model_dump is not BaseModel.model_dump:
         return False
     if kind.__getattribute__ is not object.__getattribute__:
@@ -65,21 +65,21 @@ def _learn(kind: type) -> bool:
 
 
 def freeze(values: list[Any]) -> Items:
-    """Return what the items of a list are."""
+    """Return the frozen items of a list."""
     return freeze_items(values, _kinds, _learn)
 
 
 def common_ends(known: Items, values: list[Any]) -> tuple[int, int]:
-    """Return how many items of a list are what is known at the beginning, and then at the end."""
+    """Return how many items of a list are unchanged at its beginning, and then at its end."""
     return still_items(known, values)
 
 
 def still(was: Items, values: list[Any]) -> Items:
-    """Return what items were while they were serialised: of one that has changed meanwhile nothing is known.
+    """Return frozen items, without those that have changed while they were serialised.
 
     Args:
-        was: what they were before.
-        values: what they are.
+        was: the items, frozen before.
+        values: the items now.
     """
     if still_items(was, values)[0] == len(was):
         return was
@@ -87,10 +87,7 @@ def still(was: Items, values: list[Any]) -> Items:
 
 
 class Frozen:
-    """What lists were when they were stored, by what identifies the stored list.
-
-    For several OS threads, and what interrupts them.
-    """
+    """The frozen items of stored lists, by the identity of each list. OS threads may share it; interrupts are safe."""
 
     def __init__(self, items_max: int = _ITEMS_MAX) -> None:
         self._lists: OrderedDict[bytes, Items] = OrderedDict()
@@ -107,7 +104,7 @@ class Frozen:
             return found
 
     def put(self, identity: bytes, frozen: Items) -> None:
-        """Remember them; those not asked for the longest are forgotten."""
+        """Remember frozen items. The least recently used are forgotten."""
         with self._lock:
             self._items += len(frozen) - len(self._lists.pop(identity, ()))
             self._lists[identity] = frozen

@@ -40,7 +40,7 @@ class Migration:
         self.schema = schema
 
     def version_of(self, place: Place) -> int | None:
-        """Return the version of what is put at a place, or None if the schema is not that of its graph."""
+        """Return the version for a checkpoint to put, or None if its graph has another schema."""
         return None if place.namespace else self.schema.version
 
     def is_older(self, checkpoint: Checkpoint | None, place: Place) -> bool:
@@ -83,14 +83,14 @@ def migrate(
 
 
 class _Channels:
-    """Channels of a plain state, and what has become of their names."""
+    """The channels of a plain state, and their present names."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
         self.names: dict[str, Any] = {}
         """By the stored name of a channel, its present name; None if it was removed."""
         self.changed: set[str] = set()
-        """The present names of channels whose values are not those that are stored under their names."""
+        """The present names of channels whose values differ from the stored values under these names."""
 
     def has(self, channel: str) -> bool:
         return channel in self.values

@@ -15,11 +15,11 @@ _PREFIX_16 = PREFIX + b"\x59"
 """Before a size of two bytes."""
 _SHORT_PREFIXES_NUMBER = 256
 _SHORT_PREFIXES = tuple(items.wrap(PREFIX, bytes(size))[: -size or None] for size in range(_SHORT_PREFIXES_NUMBER))
-"""By the size of what follows."""
+"""Prefixes by the size of what follows."""
 
 
 def pack(data: bytes) -> bytes:
-    """Return the item of a value that is msgpack already."""
+    """Return the item of a value in msgpack."""
     size = len(data)
     if size < _SHORT_PREFIXES_NUMBER:
         return _SHORT_PREFIXES[size] + data
@@ -27,12 +27,12 @@ def pack(data: bytes) -> bytes:
 
 
 def pack_item(data: bytes) -> bytes:
-    """Return the item of a value that is msgpack already, in a list: a message is stored in its short form."""
+    """Return the list item of a value in msgpack. A message is stored in its short form."""
     return pack(shorten(data, split_array))
 
 
 def renewed(item: bytes) -> bytes:
-    """Return an item of a list as `pack_item` makes it. Earlier releases stored messages as they are."""
+    """Return an item of a list as `pack_item` returns it. Older releases stored messages in full."""
     data = unpack(item)
     return item if is_short(data) else pack_item(data)
 
@@ -48,7 +48,7 @@ def split_parts(item: bytes) -> list[bytes]:
 
 
 def is_packed(item: bytes) -> bool:
-    """Whether an item is one value that is msgpack."""
+    """Return whether an item is one value in msgpack."""
     return item.startswith(PREFIX)
 
 
@@ -85,9 +85,9 @@ def unpack_bytes(item: bytes) -> bytes:
 
 
 _NAMES = (*map(str, range(32)), "__start__", "messages", "null", "~__pregel_pull, __start__", "~__pregel_pull, model")
-"""Texts that pending writes repeat, by their numbers, which never change."""
+"""Texts that pending writes repeat. Their positions are stored, and never change."""
 _BEGINNINGS = ("branch:to:", "~__pregel_pull, ", "~__pregel_push, ")
-"""Likewise what texts begin with."""
+"""Beginnings of such texts."""
 _NUMBERS = {name: bytes([number]) for number, name in enumerate(_NAMES)}
 
 
@@ -114,12 +114,12 @@ def unpack_name(item: bytes) -> str:
 
 _UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UUID_HEAD = b"\xc4\x10"
-"""What stands before 16 bytes in msgpack."""
+"""The head of 16 bytes in msgpack."""
 
 
 @lru_cache(maxsize=256)
 def pack_id(text: str | None) -> bytes:
-    """Return a text in msgpack, of a UUID its 16 bytes; or nil."""
+    """Return a text in msgpack, or 16 bytes for a UUID, or nil."""
     if text is None or _UUID.fullmatch(text) is None:
         return pack_text(text)
     return _UUID_HEAD + bytes.fromhex(text.replace("-", ""))

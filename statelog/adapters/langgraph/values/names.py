@@ -1,13 +1,13 @@
-"""What LangGraph's names are called in a store: injective, of bounded length, the same where they can be.
+"""The names in a store for the names of LangGraph: unique, of bounded length, and unchanged if possible.
 
 | LangGraph | statelog |
 |---|---|
-| thread | thread of that id |
-| checkpoint of the root namespace | checkpoint of that id |
-| checkpoint of another | `namespace/id` |
-| namespace | branch `main`; `ns:` and the namespace |
-| checkpoint beside another of the same parent | branch of the namespace, `@`, checkpoint |
-| channel | channel of that name |
+| thread | thread with the same id |
+| checkpoint of the root namespace | checkpoint with the same id |
+| checkpoint of another namespace | checkpoint `namespace/id` |
+| namespace | branch `main`, or `ns:` and the namespace |
+| second checkpoint of one parent | branch of the namespace, `@`, checkpoint |
+| channel | channel with the same name |
 | pending writes | branch `writes`, one channel for tasks that end together, one each for an error, interrupt, resume |
 """
 
@@ -35,7 +35,7 @@ CHECKPOINT_CHANNEL = GRAPH_CHANNEL
 """The channel with what LangGraph keeps of a checkpoint besides values."""
 
 METADATA_CHANNEL = "langgraph:metadata"
-"""The channel with metadata too large for a checkpoint's."""
+"""The channel with metadata that is too large for a checkpoint's metadata."""
 
 STORE_THREAD_ID = "langgraph:store"
 """The thread with the items of `StatelogStore`."""
@@ -56,23 +56,23 @@ _DIGITS = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
     b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz",
 )
-"""Those of base 64 that stand in the order of ASCII, all behind `+`."""
+"""Digits of base 64 in the order of ASCII, all greater than `+`."""
 
 _DIGITS_MAX, _SIZE_BYTES_MAX = 12, 9
-"""As many bytes as make so many digits."""
+"""12 digits are 9 bytes."""
 
 _TIME_WIDTH = 8
-"""Digits: of an id that LangGraph makes, a UUID of version 6, the time to 0.4 ms."""
+"""The number of digits for the time of an id of LangGraph, a UUID of version 6, to 0.4 ms."""
 
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-")
 
 _PLACE_WIDTH, _TASK_WIDTH = 8, 11
-"""Digits of a checkpoint's digest, beside its time, and of a task's."""
+"""The numbers of digits for the digest of a checkpoint, which follows its time, and for that of a task."""
 
 _INDEX_WIDTH = 3
 _INDEX_MIN = -(1 << 17)
 _INDEX_OF_GROUPS = 1
-"""Of no task: tasks have that of their writes, 0, and negative ones."""
+"""The index of groups. The indexes of tasks are 0 and negative."""
 
 
 _new = tuple.__new__
@@ -88,10 +88,10 @@ class Place(NamedTuple):
 
 
 def place_of(config: Any) -> Place:
-    """Return what a config names.
+    """Return the place that a config names.
 
     Raises:
-        UsageError: it names no thread, or one of those kept for items and the cache; or something else than text.
+        UsageError: it names no thread or a reserved one (items, cache), or a name is not a text.
     """
     configurable: Any = config.get("configurable") if hasattr(config, "get") else None
     thread_id = configurable.get("thread_id") if hasattr(configurable, "get") else None
@@ -110,11 +110,10 @@ def place_of(config: Any) -> Place:
 
 
 def thread_id_of(thread_id: Any) -> str:
-    """Return the id a thread has in the store.
+    """Return the id of a thread in the store.
 
     Raises:
-        UsageError: it is one of those kept for items and the cache, or nothing that names a thread. LimitError: it is
-            too long.
+        UsageError: it is reserved for items or the cache, or cannot name a thread. LimitError: it is too long.
     """
     if thread_id is None or (isinstance(thread_id, bytes | Collection) and not isinstance(thread_id, str)):
         message = f"a thread_id is a text, or what has one that names it, not {thread_id!r}"
@@ -155,14 +154,14 @@ def _digest(*parts: str) -> str:
 
 @lru_cache(maxsize=256)
 def checkpoint_name(namespace: str, id: str) -> str:
-    """Return the id a checkpoint has in the store."""
+    """Return the id of a checkpoint in the store."""
     if _PLAIN.fullmatch(id) and (not namespace or _PLAIN.fullmatch(namespace)):
         return f"{namespace}/{id}" if namespace else id
     return f"#{_digest(namespace, id)}"
 
 
 def place_in(name: str) -> tuple[str, str] | None:
-    """Return namespace and id of a checkpoint by its id in the store; None of one that does not tell."""
+    """Return the namespace and id of a checkpoint by its id in the store. None if the id does not show them."""
     if name.startswith("#"):
         return None
     namespace, _slash, id = name.rpartition("/")
@@ -178,9 +177,9 @@ def line_name(namespace: str) -> str:
 
 
 def caller_of(namespace: str, parents: Any) -> tuple[str, str] | None:
-    """Return namespace and id of the checkpoint that has called a graph, by the `parents` in its metadata.
+    """Return the namespace and id of the checkpoint that has called a graph, by the `parents` in its metadata.
 
-    Between the two there may be a number, where a task calls several graphs.
+    If a task calls several graphs, there may be a number between the two namespaces.
     """
     if not namespace or not isinstance(parents, dict):
         return None
@@ -191,16 +190,16 @@ def caller_of(namespace: str, parents: Any) -> tuple[str, str] | None:
 
 
 def served_by(namespace: str, parents: Any) -> str | None:
-    """Return the id in the store of the checkpoint that a namespace goes with: of one call, which a task id names.
+    """Return the id in the store of the checkpoint that has called a namespace with a task id.
 
-    A namespace without is one for all calls (`checkpointer=True`), and goes with none.
+    A namespace without a task id serves all calls (`checkpointer=True`), so this returns None.
     """
     caller = caller_of(namespace, parents) if _OF_TASK in namespace else None
     return None if caller is None else checkpoint_name(*caller)
 
 
 def similar_lines(namespace: str) -> list[str]:
-    """Return the branches whose lists a checkpoint may hold: of its namespace, and of the one that called it."""
+    """Return the branches that may have the lists of a checkpoint: those of its namespace and of the caller."""
     return [line_name(namespace), line_name(namespace.rpartition("|")[0])] if namespace else [line_name("")]
 
 
@@ -210,7 +209,7 @@ def fork_name(namespace: str, id: str) -> str:
 
 
 def is_of_line(branch: str, line: str) -> bool:
-    """Whether a branch is a namespace's, or a fork in it."""
+    """Return whether a branch is that of a namespace, or a fork of it."""
     return branch == line or branch.startswith(f"{line}{OF_FORK}")
 
 
@@ -225,16 +224,16 @@ def channel_name(channel: str) -> str:
     return str(channel) if is_itself else f"{_OURS}#{_digest(channel)}"
 
 
-# --- pending writes: names of one length, so that those of a checkpoint stand together, and short: the names of the
-# latest are written again with every commit of one ------------------------------------------------
+# --- pending writes: their names have one length, so that those of a checkpoint are adjacent. The names are short,
+# because each commit of a write writes the latest ones again ------------------------------------------------
 
 
 PREFIX_SIZE = _TIME_WIDTH + _PLACE_WIDTH
-"""Characters of `writes_prefix`."""
+"""The length of `writes_prefix`."""
 
 
 def writes_prefix(place: Place) -> str:
-    """Return what the names of a checkpoint's pending writes begin with: later checkpoints mostly come behind."""
+    """Return the prefix of the names of a checkpoint's pending writes. Later checkpoints mostly have greater ones."""
     return checkpoint_prefix(place.namespace, place.id)
 
 
@@ -247,17 +246,17 @@ def checkpoint_prefix(namespace: str, id: str) -> str:
 
 
 def write_name(prefix: str, task_id: str, index: int) -> str:
-    """Return the channel of a write that LangGraph gives a negative number; of a task's writes (0), as it once was."""
+    """Return the channel of a write with a negative number. Older releases stored all writes of a task in number 0."""
     return f"{prefix}/{_short_digest(task_id)}{_index_digits(index)}"
 
 
 def group_name(prefix: str, time_us: int) -> str:
-    """Return the channel of what tasks have written that were committed together: it comes behind earlier ones."""
+    """Return the channel of writes of tasks that were committed together. It is greater than earlier ones."""
     return f"{prefix}/{_spell(time_us.to_bytes(_SIZE_BYTES_MAX))[_DIGITS_MAX - _TASK_WIDTH :]}{_END_OF_GROUPS}"
 
 
 def _short_digest(*parts: str) -> str:
-    """Return 64 bits, of ASCII that sorts behind `+`."""
+    """Return 64 bits of a digest in digits, which are greater than `+`."""
     return _spell_with_digest(b"\0", *parts)[_DIGITS_MAX - _TASK_WIDTH :]
 
 
@@ -288,14 +287,14 @@ _TICKS_WIDTH = 15
 
 @lru_cache(maxsize=256)
 def time_us_of(id: str) -> int | None:
-    """Return when an id was made that LangGraph has made, a UUID of version 6 (RFC 9562); None of any other."""
+    """Return the creation time of an id of LangGraph, a UUID of version 6 (RFC 9562). None for other ids."""
     if _UUID_6.fullmatch(id) is None:
         return None
     return int(id[:8] + id[9:13] + id[15:18], 16) // 10 - _UUID_BEGINNING_US
 
 
 def id_after(id: str) -> str | None:
-    """Return a new id, a UUID of version 6 of now, that is greater than another; None if that one is another UUID."""
+    """Return a new UUID of version 6 that is greater than another. None if the other is not of version 6."""
     if _UUID_6.fullmatch(id) is None:
         return None
     now = (time.time_ns() // 1000 + _UUID_BEGINNING_US) * 10
@@ -307,7 +306,7 @@ def id_after(id: str) -> str | None:
 
 
 def writes_range(prefix: str) -> tuple[str, str]:
-    """Return the first name a write of a checkpoint could have, and one behind the last."""
+    """Return the least name of a write of a checkpoint, and a name greater than all."""
     width = _TASK_WIDTH + _INDEX_WIDTH
     return f"{prefix}/{'+' * width}", f"{prefix}0{'+' * width}"
 
@@ -320,7 +319,7 @@ def hidden_name(prefix: str) -> str:
 def orphan_name(prefix: str) -> str:
     """Return the channel that says that a checkpoint's parent was removed, so that it has none.
 
-    No write has this name. It is the first of the range of writes, so it is read with them.
+    No write has this name. It is the least in the range of writes, so it is read with them.
     """
     return writes_range(prefix)[0]
 

@@ -38,23 +38,23 @@ class Own(NamedTuple):
 
 _OWN_PARTS = len(Own._fields)
 SHORT = b"\x01"
-"""What an item of `CHECKPOINT_CHANNEL` begins with whose versions are stored by `display.graph_versions`."""
+"""The first byte of items of `CHECKPOINT_CHANNEL` whose versions `display.graph_versions` has encoded."""
 
 END_OF_LINE = b"\xf6"
 """Stored instead of an `Own` when a line has ended, so that its last checkpoint can be removed."""
 
 
 class Kept(NamedTuple):
-    """What is kept of a checkpoint, as stored."""
+    """The item of `CHECKPOINT_CHANNEL`, split."""
 
     own: Own
     value: Sequence[bytes]
-    """What LangGraph keeps besides values and the id: names and numbers of its versions, or a value of its codec."""
+    """The checkpoint without its id and values: names and numbers of its versions, or a value of the codec."""
     is_short: bool
 
 
 def split_kept(item: bytes) -> Kept | None:
-    """Return the position of a checkpoint, and what is kept of it; None for the end of a line. No user code runs."""
+    """Split an item of `CHECKPOINT_CHANNEL`. None for the end of a line. No user code runs."""
     if item == END_OF_LINE:
         return None
     parts = split_parts(item)
@@ -89,13 +89,13 @@ def replace_own(item: bytes, own: Own) -> bytes:
 
 
 def kept_item(state: MapView) -> bytes | None:
-    """Return the item of `CHECKPOINT_CHANNEL` in a state; None if it is none of ours."""
+    """Return the item of `CHECKPOINT_CHANNEL` in a state, or None if the state is not from this adapter."""
     stored = items.get(state, CHECKPOINT_CHANNEL)
     return stored if isinstance(stored, bytes) else None
 
 
 def writes_state(lineage: Lineage) -> MapView | None:
-    """Return what the branch of pending writes holds."""
+    """Return the state of the branch of pending writes."""
     head = lineage.head(WRITES_BRANCH)
     return None if head is None else head.state
 

@@ -17,10 +17,10 @@ def check_keys(keys: Iterable[Any]) -> None:
 
 
 def value_at(members: Mapping[str, Any], key: Any) -> Any:
-    """Return the value of a key, or, if there is none and the key has dots, the value that it leads to.
+    """Return the value of a key. If the key does not exist and has dots, it is taken as a path.
 
-    LangGraph's InMemoryStore takes a key as it is, its SQLite and Postgres stores take dots for steps. So the key as
-    it is goes first. What is not there is None.
+    LangGraph's InMemoryStore takes a key as it is. Its SQLite and Postgres stores take dots as steps. So the key as it
+    is comes first. A missing value is None.
     """
     found = members.get(key)
     if found is not None or not isinstance(key, str) or "." not in key or key in members:

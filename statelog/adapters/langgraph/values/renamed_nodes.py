@@ -1,7 +1,7 @@
-"""Names in a stored checkpoint that the graph has changed since: of nodes.
+"""Renames nodes in stored checkpoints of graphs whose nodes have other names now.
 
-A node's name stands in the channels that lead to it (`branch:to:NODE`, `join:NODE+NODE:NODE`, the tasks that were sent
-to it), in what it has seen, and in the ids of its tasks, under which its pending writes are stored.
+The name of a node is in the channels that lead to it (`branch:to:NODE`, `join:NODE+NODE:NODE`, the tasks that were sent
+to it), in the versions it has seen, and in the ids of its tasks, under which its pending writes are stored.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _BRANCH, _JOIN = "branch:to:", "join:"
 _TASKS, _INTERRUPT, _ERROR_SOURCE = "__pregel_tasks", "__interrupt__", "__error_source_node__"
 _PULL, _PUSH = "__pregel_pull", "__pregel_push"
 _INTERRUPTS_MAX = 64
-"""Interrupts of one task whose ids are known again."""
+"""The number of interrupts of one task whose ids are recognised."""
 
 
 class Renaming:
     """Renames the nodes of checkpoints as they are read.
 
     Args:
-        nodes: the former names of nodes, and their names now.
+        nodes: the former names of nodes, with their present names.
 
     Raises:
         UsageError: `nodes` is not such a dict.
@@ -62,7 +62,7 @@ class Renaming:
         return self._nodes.get(name, name)
 
     def renamed(self, versions: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the versions of channels that have other names now, by these."""
+        """Return the versions of renamed channels by their present names."""
         return {name: versions[former] for former in versions if (name := self.channel(former)) not in versions}
 
     def _keys(self, found: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Renaming:
     ) -> dict[str, tuple[str, Mapping[str, str]]]:
         """Return by the former id of a task its present id, and by the former ids of its interrupts their present ids.
 
-        LangGraph makes the id of a task of the checkpoint, the node and what triggers it.
+        LangGraph makes the id of a task from the checkpoint, the node and its trigger.
         """
         make = _algo._xxhash_str if checkpoint["v"] > 1 else _algo._uuid5_str  # noqa: SLF001 - the ids are LangGraph's
         above = binascii.unhexlify(checkpoint["id"].replace("-", ""))

@@ -1,1 +1,1 @@
-"""The items of a LangGraph store as a statelog thread: how they lie there, how they change, how they are found."""
+"""The items of a LangGraph store in a statelog thread: how they are stored, changed and found."""

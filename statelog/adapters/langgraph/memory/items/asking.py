@@ -23,11 +23,11 @@ from statelog.format import cbor
 
 
 def check_op(op: Op) -> None:
-    """Refuse an operation that makes no sense.
+    """Check that an operation is valid.
 
     Raises:
         InvalidNamespaceError: a namespace, or a label of one, that LangGraph does not allow.
-        ValueError: no operation at all. UsageError: an argument of another kind. Facts: argument, value.
+        ValueError: it is not an operation. UsageError: an argument has the wrong type. Facts: argument, value.
     """
     if isinstance(op, GetOp | PutOp):
         _check_namespace(op.namespace)
@@ -52,15 +52,15 @@ def check_op(op: Op) -> None:
 
 
 def check_ops(ops: Any) -> None:
-    """Refuse what is no batch of operations."""
+    """Check that this is a batch of operations."""
     _check("ops", "several operations", ops, is_one=isinstance(ops, Iterable) and not isinstance(ops, str | bytes))
 
 
 def check_stored(namespace: str, key: str, what: str) -> None:
-    """Refuse names of what is put that a store cannot keep.
+    """Check that a store can keep the names in a put.
 
     Raises:
-        ValueTypeError: half a character. LimitError: over 4,096 bytes. Facts: path, which names the item.
+        ValueTypeError: a lone surrogate. LimitError: over 4,096 bytes. Facts: path, which names the item.
     """
     for part, text in (("namespace", namespace), ("key", key)):
         cbor.encode({text: None}, path=f"{part} of {what} {key[:_NAMED_MAX]!r} in {namespace[:_NAMED_MAX]!r}")
@@ -75,10 +75,10 @@ TTL_US_MAX = 60_000_000_000_000_000
 
 
 def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
-    """Return a time to live in microseconds; None for good.
+    """Return a time to live in microseconds. None means for ever.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is invalid.
     """
     if ttl is None:
         return None
@@ -91,10 +91,10 @@ def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
 
 
 def sweep_interval_s(*minutes: Any) -> float:
-    """Return the first interval that is given, in seconds; 0 is none, as to LangGraph.
+    """Return the first interval that is given, in seconds. As in LangGraph, 0 counts as not given.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is invalid.
     """
     given = next(each for each in minutes if each is not None and each != 0)
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
@@ -105,10 +105,10 @@ def sweep_interval_s(*minutes: Any) -> float:
 
 
 def check_config(name: str, parts: str, config: Any) -> None:
-    """Refuse what is no configuration of LangGraph's.
+    """Check that this is a configuration of LangGraph.
 
     Raises:
-        ValueError: it is no dict.
+        ValueError: it is not a dict.
     """
     if config is not None and not isinstance(config, Mapping):
         message = f"{name} is a dict of {parts}, not {config!r}"
@@ -116,13 +116,13 @@ def check_config(name: str, parts: str, config: Any) -> None:
 
 
 def check_several(argument: str, values: Any) -> None:
-    """Refuse a text alone, and what is no collection at all."""
+    """Check that this is a collection, and not a single text."""
     is_one = isinstance(values, Collection) and not isinstance(values, str | bytes)
     _check(argument, "several, in a list", values, is_one=is_one)
 
 
 def check_full_key(full_key: Any) -> None:
-    """Refuse what is no key of a cache's entry: a namespace and a key in it."""
+    """Check that this is the key of a cache entry: a namespace and a key in it."""
     is_pair = isinstance(full_key, tuple | list) and len(full_key) == 2
     _check(
         "key",
@@ -134,25 +134,25 @@ def check_full_key(full_key: Any) -> None:
 
 
 def check_entry(entry: Any) -> None:
-    """Refuse what is no value with its time to live."""
+    """Check that this is a value with its time to live."""
     _check("entry", "a pair of a value and seconds", entry, is_one=isinstance(entry, tuple | list) and len(entry) == 2)
 
 
 def check_cached_namespace(namespace: Any) -> None:
-    """Refuse what is no namespace of a cache's: any texts make one."""
+    """Check that this is the namespace of a cache, which is a sequence of any texts."""
     is_one = isinstance(namespace, tuple | list) and all(isinstance(label, str) for label in namespace)
     _check("namespace", "a tuple of texts", namespace, is_one=is_one)
 
 
 def _check_namespace(namespace: Any) -> None:
-    """Refuse a text, each of whose letters would be a label."""
+    """Check that this is not a single text, because each of its letters would be taken for a label."""
     if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
         message = f"a namespace is a tuple of texts, not {namespace!r}"
         raise InvalidNamespaceError(message)
 
 
 def _check_index(index: Any) -> None:
-    """Refuse a text, each of whose letters would be a path, and what holds no paths."""
+    """Check that this holds paths. A single text is refused, because each of its letters would be taken for a path."""
     is_list = isinstance(index, Collection) and not isinstance(index, str | bytes)
     is_one = index is None or index is False or (is_list and all(isinstance(path, str) for path in index))
     _check("index", "False, or a list of paths", index, is_one=is_one)

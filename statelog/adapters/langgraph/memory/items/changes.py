@@ -1,12 +1,12 @@
 """How items change: functions of the state that run inside a commit (`Thread.edit`).
 
 The channels of the store's thread. A namespace is one text, `users.123`; numbers count puts from 1, so that
-a later put has a greater one whatever the clocks say. Times are microseconds since 1970 UTC.
+a later put has a greater number whatever the clocks say. Times are microseconds since 1970 UTC.
 
     items        namespace -> key -> {"value", "number", "created", "updated"}, with a time to live "ttl", "expires",
                  and if the value has a later schema version than 1 "schema": {name: version}
     recent       namespace -> number, counted down, in hexadecimal -> key: iterates from the last put to the first
-    namespaces   namespace -> labels of those one level below it that hold items, or have such below them
+    namespaces   namespace -> labels of the namespaces one level below it that have items in or below them
     expiring     expires and number in hexadecimal -> [namespace, key]
     vectors      namespace -> key -> field -> float32, little endian
     last         the number of the last put
@@ -34,7 +34,7 @@ SWEPT_WITH_PUTS = 16
 
 
 class About(NamedTuple):
-    """What is known of an item besides its value."""
+    """What is known about an item besides its value."""
 
     number: int
     created_us: int
@@ -44,7 +44,7 @@ class About(NamedTuple):
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> About:
-        """Return what an entry of `items` tells besides the value."""
+        """Return what an entry of `items` has besides the value."""
         return cls(entry["number"], entry["created"], entry["updated"], entry.get("ttl"), entry.get("expires"))
 
     def to_entry(self, value: Any) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Put(NamedTuple):
 
 
 def recent_key(number: int) -> str:
-    """Return where an item stands among those of its namespace, the last put first."""
+    """Return the key of an item in `recent`, which sorts the last put first."""
     return f"{_NUMBER_MAX - number:012x}"
 
 
@@ -85,12 +85,12 @@ def _expiring_key(expires_us: int, number: int) -> str:
 
 
 def expiring_bound(now_us: int) -> str:
-    """Return the key that those of everything expired by now are not greater than."""
+    """Return an upper bound of the keys in `expiring` of all items that have expired by now."""
     return f"{now_us:016x}{_NUMBER_MAX:012x}"
 
 
 def change_items(state: State, changes: Mapping[tuple[str, str], Put | None], now_us: int) -> None:
-    """Put items, and delete those whose change is None, in order; and some that have expired."""
+    """Put items, and delete those whose change is None, in order. Also delete some expired items."""
     for (namespace, key), put in changes.items():
         if put is None:
             _delete(state, namespace, key)
@@ -100,7 +100,7 @@ def change_items(state: State, changes: Mapping[tuple[str, str], Put | None], no
 
 
 def refresh(state: State, read: Iterable[tuple[str, str, int]], now_us: int) -> None:
-    """Put off the end of items that were read, given as (namespace, key, number), if they are still those."""
+    """Extend the lives of items that were read, given as (namespace, key, number), if they have not been put again."""
     for namespace, key, number in read:
         about = about_of(state, namespace, key)
         if about is None or about.number != number or not about.is_alive(now_us):
@@ -148,7 +148,7 @@ def sweep(state: State, now_us: int, count_max: int) -> int:
 
 
 def about_of(state: Mapping[str, Any], namespace: str, key: str) -> About | None:
-    """Return what is known of an item, None if it is not there."""
+    """Return what is known about an item, or None if it does not exist."""
     entry = state.get("items", {}).get(namespace, {}).get(key)
     return None if entry is None else About.of(entry)
 
@@ -170,7 +170,7 @@ def _put(state: State, namespace: str, key: str, put: Put, now_us: int) -> None:
         if namespace not in state.get("items", {}):
             _add_namespace(state, namespace)
     else:
-        # One that has expired is not there: what takes its place begins anew.
+        # An expired item does not exist: the item that replaces it is new.
         created_us = held.created_us if held.is_alive(now_us) else now_us
         check_replaced(put.schema, key, stored_label(state["items"][namespace][key]), namespace)
         del state["recent"][namespace][recent_key(held.number)]
@@ -231,7 +231,7 @@ def _add_namespace(state: State, namespace: str) -> None:
 
 
 def _remove_namespace(state: State, namespace: str) -> None:
-    """Take a namespace without items out, and those above it that nothing else is in."""
+    """Remove a namespace without items, and the namespaces above it that are empty then."""
     path = from_text(namespace)
     namespaces = state.get("namespaces", {})
     while path and to_text(path) not in state["items"] and to_text(path) not in namespaces:

@@ -1,4 +1,4 @@
-"""Filters of a search: what they mean, on values as they are stored. Nothing of a filter is ever code or a query."""
+"""The filters of a search, applied to values as they are stored. No part of a filter is run as code or as a query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statelog.adapters.langgraph.values.paths import check_keys, value_at
 from statelog.errors import LimitError
 
 Matches = Callable[[Any], bool]
-"""Whether a value, or a view of one, is what a filter asks for."""
+"""Returns whether a value, or a view of one, matches a filter."""
 
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
@@ -24,18 +24,18 @@ _ORDERED = (int, float, Decimal, str, datetime)
 
 
 def compile_filter(conditions: Mapping[str, Any]) -> Matches:
-    """Return whether a dict has, under each key, what its condition asks for; a missing key counts as None.
+    """Return a function that tells whether a dict meets the condition of each key. A missing key counts as None.
 
-    A key that is not there may be a path: `user.name` is `name` in the dict `user`.
+    A missing key may be a path: `user.name` is `name` in the dict `user`.
 
     A condition is a value, equal by JSON's types (1 and 1.0 are equal, 1 and True are not); a dict of operators,
-    all of which must hold; a dict of conditions for the dict there; or a list of conditions for a list as long.
-    `$gt`, `$gte`, `$lt`, `$lte` compare numbers with numbers and text with text; nothing else is in any order.
+    all of which must hold; a dict of conditions for a dict; or a list of conditions for a list of the same length.
+    `$gt`, `$gte`, `$lt`, `$lte` compare numbers with numbers and text with text. Other values have no order.
 
     Raises:
-        UsageError: a key is not a path, as `user.`.
-        ValueError: an operator there is not, or one of order with something that has none.
-        LimitError: nested deeper than any value is, or a cycle.
+        UsageError: a key is not a path, for example `user.`.
+        ValueError: an operator does not exist, or compares a value that has no order.
+        LimitError: the filter is nested deeper than a value can be, or has a cycle.
     """
     try:
         return _compile_members(conditions)
@@ -103,7 +103,7 @@ def _is_list(value: Any) -> bool:
 
 
 def is_equal(value: Any, other: Any) -> bool:
-    """Whether two values are equal as JSON has it: of one type, an int and a float being numbers."""
+    """Return whether two values are equal in JSON: they have one type, where int and float are both numbers."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
     if isinstance(other, Mapping):

@@ -1,4 +1,4 @@
-"""Namespaces: their text, and which of them fit conditions."""
+"""Namespaces: their text, and the conditions they match."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def from_text(text: str) -> Namespace:
 
 
 def fits(namespace: Namespace, condition: MatchCondition) -> bool:
-    """Whether a namespace begins, or ends, as a condition says; `*` stands for any label.
+    """Return whether a namespace matches a condition on its prefix or suffix. `*` matches any label.
 
     Raises:
-        ValueError: a match type that there is not.
+        ValueError: the match type does not exist.
     """
     path = condition.path
     if condition.match_type == "prefix":

@@ -1,4 +1,4 @@
-"""How items are found: over the state of one snapshot, reading what is asked for."""
+"""How items are found in the state of one snapshot."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MISSES_MAX = 100
 _MISSES_SHARE = 8
-"""After so many items that do not match, or this share of all, the rest are looked at as they lie: of neighbours one
-takes about an eighth of the time."""
+"""After this number of items that do not match, or this share of all items, the rest are read in the order in which
+they are stored. That takes about an eighth of the time for each item."""
 
 _MERGED_MAX = 64
 _SAMPLE = 32
 _SMALL = 8
-"""From so many namespaces on, of fewer items than this on average (in a sample), all items are looked at: to open a
-namespace takes as long as to look at about ten of its neighbours' items."""
+"""If there are more namespaces than `_MERGED_MAX`, and a sample has fewer items in each than `_SMALL` on average, all
+items are read: to open a namespace takes as long as to read about ten items of a neighbour."""
 
 _WALKED_SHARE = 32
 """The tree of namespaces is walked as far as this share of all; then all names are looked at, each in a fraction."""
@@ -42,7 +42,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class Found(NamedTuple):
-    """An item as it was found."""
+    """An item that was found."""
 
     namespace: str
     key: str
@@ -58,7 +58,7 @@ def to_time(time_us: int) -> datetime:
 
 
 class Reader:
-    """The items of one moment. What has expired by `now_us` is not there."""
+    """The items in one snapshot, without those expired by `now_us`."""
 
     def __init__(self, thread: Thread, now_us: int, schemas: ItemSchemas | None = None) -> None:
         self._thread = thread
@@ -70,7 +70,7 @@ class Reader:
 
     @property
     def line(self) -> tuple[int, int]:
-        """What is another once the thread was rolled back, or begun anew: then numbers of puts are given again."""
+        """A value that changes when the thread is rolled back or created again, so that numbers of puts repeat."""
         head = self._thread.head
         return (0, 0) if head is None else (event_of(head).thread, head.version - event_of(head).depth)
 
@@ -87,7 +87,7 @@ class Reader:
         return found
 
     def of(self, channel: str, namespace: str) -> Mapping[str, Any]:
-        """Return what a channel has of a namespace."""
+        """Return what a channel has for a namespace."""
         place = channel, namespace
         found = self._opened.get(place)
         if found is None:
@@ -156,7 +156,7 @@ class Reader:
         return sum(len(self.of("items", each)) for each in some) < _SMALL * len(some)
 
     def _all_before(self, at: str, namespaces: list[str], matches: Matches | None) -> Iterator[Found]:
-        """Yield what matches of the items put before one, latest first; all are looked at, as they lie."""
+        """Yield the matching items put before one, latest first. All items are read, in the order of storage."""
         places = []
         for namespace, entries in self._entries(namespaces):
             for key, entry in entries.items():
@@ -182,7 +182,7 @@ class Reader:
     # --- namespaces ---------------------------------------------------------------
 
     def namespaces(self, prefix: Namespace) -> list[str]:
-        """Return the namespaces that hold items, alive or not, in and below one."""
+        """Return the namespaces in and below one that have items, expired or not."""
         items = self._channel("items")
         text = to_text(prefix)
         pending = [text] if prefix else []
@@ -199,7 +199,7 @@ class Reader:
         return [each for each in items if not prefix or each == text or each.startswith(f"{text}.")]
 
     def list_namespaces(self, op: ListNamespacesOp) -> list[Namespace]:
-        """Return the namespaces that hold living items and fit, sorted label by label."""
+        """Return the namespaces that match and have items that have not expired, sorted label by label."""
         conditions = op.match_conditions or ()
         dead = self._dead_namespaces()
         found = [
@@ -210,7 +210,7 @@ class Reader:
         return cut(found, op.max_depth)[op.offset : op.offset + op.limit]
 
     def _dead_namespaces(self) -> set[Namespace]:
-        """Return the namespaces of which everything has expired, and nothing was swept yet."""
+        """Return the namespaces in which all items have expired but have not been deleted yet."""
         counts: dict[str, int] = {}
         bound = expiring_bound(self.now_us)
         for at, (namespace, _key) in self._channel("expiring").items():

@@ -1,7 +1,7 @@
 """Semantic search: embeddings of items, stored as float32, ranked by exact cosine similarity with numpy.
 
-Of each namespace that is searched the vectors are kept in memory as one matrix, and brought up to date by what was put
-since: the numbers of puts tell which items those are, whichever process made them.
+The vectors of each namespace that is searched are kept in memory as one matrix. Each search adds the items that any
+process has put since. The numbers of puts tell which these are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Vectors = dict[str, bytes]
 """Of one item, by field."""
 
 CACHE_SIZE_BYTES_MAX = 512 * 1024 * 1024
-"""Matrices in memory, of one object: 80,000 vectors of 1,536 numbers. Those not searched for longest go first."""
+"""The size of one object's matrices in memory: 80,000 vectors of 1,536 numbers. The least recently used go first."""
 
 
 def _of(method: str, texts: Sequence[str]) -> str:
@@ -65,7 +65,7 @@ def _shown(namespace: str, key: str) -> str:
 
 
 class VectorIndex:
-    """Embeds what is put and asked for, and ranks items.
+    """Embeds items and queries, and ranks items.
 
     Attributes:
         redact: returns the text of a field without secrets, given the text and the names of its path. None if the store
@@ -76,7 +76,7 @@ class VectorIndex:
         """Take LangGraph's `index` configuration.
 
         Raises:
-            ModuleNotFoundError: there is no numpy.
+            ModuleNotFoundError: numpy is not installed.
             ValueError: `dims`, `embed` or `fields` make no sense.
         """
         np = import_numpy("semantic search (index=)")
@@ -133,7 +133,7 @@ class VectorIndex:
         return self._assigned(texts, unique, vectors)
 
     def _texts(self, op: PutOp) -> dict[str, str]:
-        if op.index is False or not isinstance(op.value, Mapping):  # a deletion, or what is refused when it is encoded
+        if op.index is False or not isinstance(op.value, Mapping):  # a deletion, or a value that encoding refuses
             return {}
         fields = self._fields if op.index is None else [(field, _tokens(field)) for field in op.index]
         found: dict[str, str] = {}
@@ -144,7 +144,7 @@ class VectorIndex:
                 path = f"{to_text(op.namespace)}.{op.key}"
                 message = f"{path}: {field!r} of it has no text to be embedded: {error}"
                 raise ValueTypeError(message, path=path, type=type(op.value).__name__) from error
-            if self.redact is not None:  # A vector of a secret confirms a guess, and its text goes to the embedder.
+            if self.redact is not None:  # The vector of a secret can confirm a guess, and the embedder gets the text.
                 texts = [self.redact(text, tokens) for text in texts]
             found.update({f"{field}.{at}" if len(texts) > 1 else field: text for at, text in enumerate(texts)})
         return found
@@ -200,7 +200,7 @@ class VectorIndex:
             yield float(scores[row]), namespace, owners[row - ends[place] + len(own)][0]
 
     def _matrix(self, reader: Reader, namespace: str) -> _Held | None:
-        """Return a namespace's vectors as of the reader's moment, None if it has none."""
+        """Return the vectors of a namespace in the reader's snapshot, or None if it has none."""
         held = self._matrices.pop(namespace, None)
         stored = reader.of("vectors", namespace)
         if not stored:
@@ -220,7 +220,7 @@ class VectorIndex:
         else:
             self._catch_up(reader, namespace, held, stored)
         held.number = reader.last_number
-        self._matrices[namespace] = held  # last: of those that go when there are too many, the first goes first
+        self._matrices[namespace] = held  # put at the end, because the first are dropped when there are too many
         self._forget()
         return held
 
