@@ -46,7 +46,7 @@ class Claim:
         await self._runner.run(self.fence.renew, lease_s)
 
     async def complete(self, *result: Any, to: str | None = None) -> None:
-        """See `statelog.Claim.complete`; `result` is one value, or none."""
+        """See `statelog.Claim.complete`. `result` is at most one value."""
         await self._runner.run(self.fence.complete, *result, to=to)
 
     async def fail(self, error: BaseException | str, *, retry_in_s: float = 0.0) -> None:
@@ -152,7 +152,7 @@ class Board(OldBoardNames):
         dead: str | None = None,
         unless: Sequence[str] = (),
     ) -> Claim | None:
-        """See `statelog.Board.claim`. A task that is cancelled gives back what it would have got."""
+        """See `statelog.Board.claim`. If the task is cancelled, a claim made for it is given back."""
         how: dict[str, Any] = {"lease_s": lease_s, "wait_s": wait_s, "max_attempts": max_attempts, "dead": dead}
         attempt = attempt_claim(self._board, pattern, unless=unless, **how)
         claim = await win(self._runner, attempt, wait_s)
@@ -166,7 +166,7 @@ class Board(OldBoardNames):
     async def lease(
         self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True
     ) -> AsyncIterator[Lease]:
-        """See `statelog.Board.lease`. A task that is cancelled gives back what it would have got."""
+        """See `statelog.Board.lease`. If the task is cancelled, a lease taken for it is given back."""
         attempt = attempt_lease(self._board, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew)
         lease = await win(self._runner, attempt, wait_s)
         if lease is None:

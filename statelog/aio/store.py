@@ -1,4 +1,4 @@
-"""The store, and the opening of one."""
+"""The store, and `open`."""
 
 from __future__ import annotations
 
@@ -150,9 +150,9 @@ class Store(Threads, OldStoreNames):
         await self._runner.run(context.__exit__, None, None, None)
 
     async def snapshot(self, read: Callable[[Snapshot], T]) -> T:
-        """Return what `read` returns, called on the pool with the store at one moment; see `statelog.Store.snapshot`.
+        """Call `read` on the pool with a snapshot, and return its result. See `statelog.Store.snapshot`.
 
-        What it returns must be whole: nothing can be read of that moment later.
+        The result must have all that is needed, because the snapshot cannot be read later.
         """
 
         def run() -> T:
@@ -404,11 +404,11 @@ async def diff(a: Checkpoint | None, b: Checkpoint | None) -> tuple[Change, ...]
 
 
 class Opening:
-    """A store about to be open: `await` it, or use it in `async with`.
+    """A store that is being opened. Use it with `await` or `async with`.
 
     Args:
-        name: what is shown of it until then.
-        make: opens it, on a thread of the pool.
+        name: the name of the store in messages.
+        make: opens the store, on an OS thread of the pool.
     """
 
     def __init__(self, name: str, make: Callable[[], statelog.Store]) -> None:

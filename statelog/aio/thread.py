@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 
 class Thread(Written[S, W]):
-    """See `statelog.Thread`. Opened at its first use; `await thread` opens it, with its errors, at once."""
+    """See `statelog.Thread`. Opened on first use. `await thread` opens it at once, and raises its errors."""
 
     state = StateOf()
-    """The head's channels, as they are when awaited."""
+    """The channels of the head at the time of the `await`."""
 
     def __init__(
         self, runner: Runner, make: Callable[[], statelog.Thread[S, W]], thread_id: str, branch: str | None
@@ -80,7 +80,7 @@ class Thread(Written[S, W]):
         return State(self._runner, lambda: cast("MapView", checkpoint.state))
 
     def stored_of(self, checkpoint: Checkpoint[Any]) -> State[dict[str, Any]]:
-        """The channels of a checkpoint, as they were written; see `statelog.Checkpoint.stored`."""
+        """The channels of a checkpoint as they were written. See `statelog.Checkpoint.stored`."""
         return State(self._runner, lambda: checkpoint.stored)
 
     async def branch_of(self, checkpoint: Checkpoint) -> str:
@@ -120,7 +120,7 @@ class Thread(Written[S, W]):
         durable: bool | Literal["remote"] | None = None,
         fence: Fence | None = None,
     ) -> Checkpoint[S]:
-        """See `statelog.Thread.commit`. Cancelling the task does not take back a commit on its way."""
+        """See `statelog.Thread.commit`. A commit that has begun is not undone if the task is cancelled."""
         made: Checkpoint[S] = await self._call(
             "commit",
             *writes,

@@ -1,4 +1,4 @@
-"""What threads are got from on the loop: a store, a transaction."""
+"""The common base of stores and transactions on the event loop, which return threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Threads(ABC):
-    """Hands out threads, typed by their schemas as those of `statelog.store.threads.Threads` are."""
+    """Returns threads, typed by their schemas, as `statelog.store.threads.Threads` does."""
 
     @overload
     def thread(

@@ -1,4 +1,4 @@
-"""What others do to a run, and what they see of it, on the event loop."""
+"""Controls and shows runs from outside, on the event loop."""
 
 from __future__ import annotations
 
@@ -194,9 +194,9 @@ class StepContext:
 
 
 def current_step() -> StepContext:
-    """Return the async step that is being called; in one that is not async it is `statelog.durable.current_step()`.
+    """Return the async step that is running. In other steps, use `statelog.durable.current_step()`.
 
     Raises:
-        UsageError: none is.
+        UsageError: no step is running.
     """
     return StepContext(step_in_thread())

@@ -1,7 +1,8 @@
-"""A run as a block: for code that calls other people's code, which knows of no workflow.
+"""A run as a block, for code of others that does not know workflows.
 
-A workflow is a function that can be called anew. A block cannot: so what would call it anew here ends it, and the run
-goes on when the program enters it again. The workflow of such a run waits for the block, and ends as the block does.
+A workflow is a function that can be called again. A block cannot, so where a workflow would be called again, the block
+ends, and the run continues when the program enters it again. The workflow of such a run waits for the block, and ends
+as the block does.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ async def entered(
 
 
 async def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s: float) -> asyncio.Future[Any]:
-    """Begin, go on with or replay a run. Raises ConflictError."""
+    """Begin, continue or replay a run. Raises ConflictError."""
     if not await on_pool(store, create, starting.prepare(made, (), {}, id=id, thread=None)):
         await on_pool(store, hurry, id)
     loop = asyncio.get_running_loop()
@@ -183,7 +184,7 @@ async def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s:
 
 
 async def _left(block: _Block, driven: asyncio.Future[Any], id: str, error: BaseException | None) -> None:
-    """End the run as the block ended. Raises what has stopped the run."""
+    """End the run as the block ended. Raises the error that has stopped the run."""
     if not block.left.done():
         block.left.set_result(error)
     await ended(driven)
@@ -197,7 +198,7 @@ async def _interrupted(driven: asyncio.Future[Any]) -> None:
     driven.cancel()
     await ended(driven)
     if not driven.cancelled():
-        driven.exception()  # the interrupt is raised, whatever came of the run
+        driven.exception()  # marks the error as seen: the caller raises the interrupt
 
 
 async def _replay(store: Store, made: Workflow, value: Any, items: Any) -> None:

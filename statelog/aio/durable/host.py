@@ -1,11 +1,11 @@
-"""Where a run is executed on the event loop: each workflow is a task, and so is each branch of it.
+"""Runs workflows on the event loop: each workflow is a task, and so is each of its branches.
 
-What reads or writes the store is done by the runner's pool, and functions that are not async are called in threads of
-their own: nothing here holds the loop up.
+The runner's pool reads and writes the store, and functions that are not async are called in OS threads, so nothing here
+blocks the loop.
 
-An operation that waits for long does not raise here: it never ends, and the task that called it sleeps. So a TaskGroup,
-or a gather, in which one task waits for a person lets the others go on. When nothing of a run goes on any more, the run
-is suspended, and its tasks are cancelled.
+An operation with a long wait does not raise here: it never ends, and the task that called it sleeps. So in a TaskGroup
+or a gather, other tasks go on while one waits for a person. When all tasks of a run sleep, the run is suspended, and
+its tasks are cancelled.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK_S: Final = 0.25
-"""So often an async step is looked at: whether its run was cancelled meanwhile."""
+"""The interval in which an async step checks whether its run was cancelled."""
 
 _QUIET_TURNS: Final = 10
 _QUIET_S: Final = 0.002
-"""Nothing of a run goes on when no operation begins in so many turns of the loop, so long each. A task that was woken
-by another one needs some turns until it calls its next operation."""
+"""A run is quiet if no operation begins in this number of turns of the loop, each at least this long. A task that was
+woken by another one needs some turns until it calls its next operation."""
 
 _FAIR: Final = 32
-"""After so many operations others have their turn, also where all are replayed."""
+"""After this number of operations other tasks get a turn, even if all operations are replayed."""
 
 _beside: ContextVar[tuple[asyncio.Future[Any], ...]] = ContextVar("beside", default=())
 """The branches that a task is in, the outermost first."""
 
 
 class EventLoopHost:
-    """The event loop: one host is of one run that is driven."""
+    """The event loop as the host of one run."""
 
     is_async = True
 
@@ -72,7 +72,7 @@ class EventLoopHost:
         self._begun = 0
         self._waits: list[Wait] = []
         self._asleep: set[asyncio.Task[Any]] = set()
-        """Tasks whose operation waits for long."""
+        """Tasks whose operation has a long wait."""
         self._tasks: set[asyncio.Task[Any]] = set()
         """All tasks that have called an operation, or are a branch, and have not ended."""
         self._branches: dict[asyncio.Future[Any], asyncio.Task[Any]] = {}
@@ -129,7 +129,7 @@ class EventLoopHost:
         return _result_of(root)
 
     async def _until_rest(self, root: asyncio.Task[Any]) -> None:
-        """Return when the workflow has ended, or nothing of it goes on."""
+        """Wait until the workflow has ended or all its tasks sleep."""
         order = self._order
         while not root.done():
             if self.under_way or not self._waits or not (order is None or order.is_used_up):
@@ -138,13 +138,13 @@ class EventLoopHost:
                 if order is not None and (timer := order.first_timer()) is not None and await self._waited(timer):
                     continue
                 waiting = [branch for branch in self._branches if not branch.done()]
-                for branch in waiting:  # who waits for all of them hears what the others have come to
+                for branch in waiting:  # so that a wait for all branches ends
                     branch.set_exception(Suspended(*self._waits))
                 if not waiting:
                     return
 
     async def _is_quiet(self) -> bool:
-        """Whether no operation begins any more."""
+        """Return whether no operation begins any more."""
         if self._tasks <= self._asleep:
             return True
         begun = self._begun
@@ -183,7 +183,7 @@ class EventLoopHost:
                 yield from error.waits
 
     async def settle(self, execution: Execution) -> None:
-        """As declared: operations under way, and branches that were not let go. All other tasks are cancelled."""
+        """Wait for running operations and for branches that were not abandoned. Cancel all other tasks."""
         try:
             while not isinstance(execution.stop, asyncio.CancelledError):
                 going_on = [task for each, task in self._branches.items() if not (task.done() or each in self._let_go)]
@@ -240,7 +240,7 @@ class EventLoopHost:
     # --- operations -------------------------------------------------------------------------------
 
     def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> Coroutine[Any, Any, T]:
-        """As declared. Its task sleeps for good where it waits for long."""
+        """Return the operation. Its task sleeps for good in a long wait."""
         return self._operate(make, place)
 
     @is_operation
@@ -341,7 +341,7 @@ class EventLoopHost:
     # --- what the workflow cancels ----------------------------------------------------------------
 
     def _has_ended(self) -> bool:
-        """Return True if the workflow has ended, and the current task is not that of a branch."""
+        """Return True if the workflow has ended and the current task is not in a branch."""
         assert self._root is not None
         return self._root.done() and not _beside.get()
 
@@ -450,7 +450,7 @@ class EventLoopHost:
     # --- steps ------------------------------------------------------------------------------------
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
-        """As declared. A function that is not async is called in a thread of its own."""
+        """Call a step. A function that is not async is called in an OS thread."""
         if not in_step.get():  # a part of the workflow
             with self.counted(-1):
                 found = function(*args, **kwargs)
@@ -465,7 +465,7 @@ class EventLoopHost:
         return await self._interruptible(function(*args, **kwargs), timeout_s)
 
     async def _interruptible(self, work: Awaitable[Any], timeout_s: float | None) -> Any:
-        """Await a step, in a task of its own. Raises TimeoutError, Cancelled, Stopped: it was interrupted."""
+        """Await a step in a task. Raises TimeoutError, Cancelled or Stopped if it was interrupted."""
         loop = asyncio.get_running_loop()
         until_s = None if timeout_s is None else loop.time() + timeout_s
         step = asyncio.ensure_future(work)
@@ -528,12 +528,12 @@ class _InOperation:
 
 
 def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Return a task of this room's own, which the workflow has not begun."""
+    """Return a task that does not belong to the workflow."""
     return asyncio.Task(work, loop=asyncio.get_running_loop())
 
 
 def _result_of(root: asyncio.Task[Any]) -> Any:
-    """Return what a workflow has returned, or raise that; of a group of exceptions what makes the run stop or turn."""
+    """Return the result of a workflow or raise its error. Of an exception group, raise what controls the run."""
     try:
         return root.result()
     except asyncio.CancelledError:

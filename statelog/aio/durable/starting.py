@@ -58,7 +58,7 @@ class Handle:
         return info
 
     async def result(self, timeout_s: float | None = None) -> Any:
-        """Return what the workflow returned; wait for it. See `statelog.durable.Handle.result`."""
+        """Wait for the result of the workflow. See `statelog.durable.Handle.result`."""
         if timeout_s is not None:
             check_number("timeout_s", timeout_s, least=0)
         check = partial(has_ended, self._store.sync, self.id)
@@ -66,13 +66,13 @@ class Handle:
         return starting.result_of(await self.info(), self._workflow, timeout_s)
 
     async def cancel(self) -> bool:
-        """Have the run, and its children, stop and undo what it did. See `statelog.durable.cancel`."""
+        """Cancel the run and its children, and undo its steps. See `statelog.durable.cancel`."""
         is_open: bool = await on_pool(self._store, control.cancel, self.id)
         return is_open
 
 
 async def on_pool(store: Store, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Return what a function of `statelog.durable` returns, called on the pool with the store."""
+    """Call a function of `statelog.durable` on the pool with the store, and return its result."""
     return await store._runner.run(function, store.sync, *args, **kwargs)  # noqa: SLF001 - of this room
 
 
@@ -101,10 +101,10 @@ async def run(
     lease_s: float = LEASE_S,
     **kwargs: Any,
 ) -> RunInfo:
-    """Run a workflow here, until it ends or waits; begin it, or go on with it. See `statelog.durable.run`.
+    """Begin or continue a run here, until it ends or waits. See `statelog.durable.run`.
 
-    An async workflow runs on this loop, another one in a thread of its own. Cancel the task that awaits this, and the
-    run stops: its async steps are interrupted, nothing is undone, and whoever runs it again goes on.
+    An async workflow runs on this loop, another one in an OS thread. If the task that awaits this is cancelled, the run
+    stops: its async steps are interrupted, nothing is undone, and a later call continues it.
     """
     check_number("wait_s", wait_s, least=0)
     subscribers = check_subscribers(outbox)
@@ -118,8 +118,8 @@ async def run(
 
 
 async def deliver(store: Store, outbox: tuple[Any, ...], run: str) -> None:
-    """Deliver what a run has emitted."""
-    if outbox:  # they take as long as they like
+    """Deliver the events that a run has emitted."""
+    if outbox:  # subscribers may take long
         await in_thread(lambda: deliver_here(store.sync, outbox, run))
 
 
@@ -136,7 +136,7 @@ async def drive_here(
             break
         claim = claim or await claimed(store, task_key_of(entry.value), lease_s)
         if claim is not None:
-            with suppress(LeaseLostError):  # another process goes on with it
+            with suppress(LeaseLostError):  # another process continues it
                 await drive_claimed(store, workflow, run, claim, lease_s)
             claim, is_patient = None, False
             continue
@@ -211,7 +211,7 @@ async def drive_claimed(
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:
-        await _released(store, claim)  # most often it was given back where the run came to rest
+        await _released(store, claim)  # mostly given back already, when the run came to rest
         raise
 
 
@@ -231,7 +231,7 @@ async def start(
     debounce_s: float | None = None,
     **kwargs: Any,
 ) -> Handle:
-    """Have a run begin in whichever worker takes it up first, and return at once. See `statelog.durable.start`."""
+    """Start a run, which any worker may execute, and return at once. See `statelog.durable.start`."""
     how: dict[str, Any] = {"queue": queue, "priority": priority, "delay_s": delay_s, "timeout_s": timeout_s}
     how |= {"partition": partition, "dedup_key": dedup_key, "debounce_s": debounce_s}
     made = await on_pool(store, starting.start, workflow, *args, id=id, thread=thread, **how, **kwargs)
@@ -239,7 +239,7 @@ async def start(
 
 
 async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
-    """Drive every run that can go on now, one after the other. See `statelog.durable.resume_all`."""
+    """Drive every run that can continue now, one after another. See `statelog.durable.resume_all`."""
     known, subscribers = by_name(workflows), check_subscribers(outbox)
     round_ = await on_pool(store, starting.Round, known)
     try:

@@ -1,7 +1,7 @@
-"""Tasks that a workflow begins are numbered as they are made: what is called in them has its identity by that.
+"""Numbers the tasks of a workflow when they are created. The identity of each call in a task has that number.
 
-The number of a task could be taken at its first call, too, but when that is depends on what it waits for before, and so
-on the order in which others are done. `asyncio.create_task`, a gather and a TaskGroup all ask the loop's task factory.
+A number given at the first call would depend on what a task waits for before it, and so on the order in which other
+tasks end. `asyncio.create_task`, a gather and a TaskGroup all use the task factory of the loop.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
 
 
 def is_operation(function: F) -> F:
-    """Say that a coroutine function is that of operations, whose place is taken already: its tasks need no number."""
+    """Mark a coroutine function as an operation, which has an identity already, so that its tasks get no number."""
     _operations.add(function.__code__)
     return function
 
 
 class _Numbering:
-    """A task factory that gives tasks of workflows scopes of their own, and has another one make them."""
+    """A task factory that gives each task of a workflow a scope. The former task factory creates the task."""
 
     def __init__(self, before: Callable[..., Any] | None) -> None:
         self.before = before

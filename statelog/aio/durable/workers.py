@@ -39,25 +39,25 @@ async def work(
     until_idle: bool = False,
     lease_s: float = LEASE_S,
 ) -> int:
-    """Drive runs, until stopped; return how often one was taken up. See `statelog.durable.work`.
+    """Drive runs until stopped. Return the number of claims. See `statelog.durable.work`.
 
-    Async workflows run on this loop, others in threads of their own.
+    Async workflows run on this loop, others in OS threads.
 
     Args:
         store: the store.
-        workflows: those whose runs are taken up.
-        queues: names of the queues to take runs from, or their limits by their names; all, if left out.
-        outbox: webhooks and callables that get what runs emit.
-        concurrency: so many runs are driven at once.
-        stop: set it to have this return when the runs at work are at rest. Or cancel the task that awaits this: then
-            async steps are interrupted, and the runs go on in another worker.
-        until_idle: return when there is nothing to do now.
-        lease_s: so long others wait for this process if they cannot tell that it was killed.
+        workflows: the workflows to run.
+        queues: the names of the queues to take runs from, or a dict of their limits. The default is all queues.
+        outbox: webhooks and callables that get the events that runs emit.
+        concurrency: the maximum number of runs that are driven at once.
+        stop: an event. After it is set, this returns when the current runs are at rest. If instead the task that awaits
+            this is cancelled, async steps are interrupted, and the runs continue in another worker.
+        until_idle: whether to return when there is nothing to do.
+        lease_s: how long others wait for this process if they cannot tell that it was killed, in seconds.
 
     Raises:
-        UsageError: one of the arguments is none.
+        UsageError: an argument is invalid.
     """
-    if stop is not None and not asyncio.iscoroutinefunction(getattr(stop, "wait", None)):  # it would hold the loop up
+    if stop is not None and not asyncio.iscoroutinefunction(getattr(stop, "wait", None)):  # it would block the loop
         raise UsageError(f"stop is an asyncio.Event, not {stop!r}", argument="stop", value=stop)
     taker = Taker(store.sync, workflows, queues, concurrency, lease_s)
     with ExitStack() as beside:
@@ -76,7 +76,7 @@ class _Worker:
         self._at_work: set[asyncio.Task[None]] = set()
 
     async def go_on(self, stop: asyncio.Event, *, until_idle: bool) -> int:
-        """Claim runs, and have them driven."""
+        """Claim and drive runs."""
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
@@ -103,7 +103,7 @@ class _Worker:
         return self._count
 
     async def _next(self, hand: Hand) -> Taken | None:
-        """Claim a run. A task that is cancelled gives back what it would have got."""
+        """Claim a run. If this task is cancelled, a run claimed for it is given back."""
         take = partial(self._taker.next, hand, self._halt, 0.0)
         return await self._store._runner.win(take, partial(self._taker.give_back, hand=hand))  # noqa: SLF001 - of this room
 
