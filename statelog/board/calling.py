@@ -74,5 +74,5 @@ def holder_subject(name: str) -> bytes:
 
 
 def call_holder(name: str, wake: Wake) -> None:
-    """Wake the one who has waited longest for a lease."""
+    """Wake the caller that has waited longest for a lease."""
     wake.call_next(holder_subject(name).__eq__)

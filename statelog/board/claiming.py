@@ -217,7 +217,7 @@ def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int)
 
 
 def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Choice | None = None) -> Found | None:
-    """Stage a claim of the next entry, and return the entry; None if there is nothing to claim.
+    """Stage a claim of the next entry, and return the entry. None if there is nothing to claim.
 
     Also stage the end of claims that are past their deadlines. Move entries away that were claimed too often. `seen` is
     the result of an earlier search. It is used if nobody has committed since that search.
@@ -309,7 +309,7 @@ def claimer_record(view: View, found: Found) -> Found | None:
 
 
 def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:
-    """Stage that a claim, or a lease, begins its time anew."""
+    """Stage a new deadline for a claim or lease."""
     assert found.claim is not None
     claim = _begin(lease_us, clock)._replace(token=found.claim.token)
     return stage(writer, Act.RENEW, found.event.key, kept_of(found)._replace(claim=claim), place_of(found))
@@ -325,7 +325,7 @@ def end(
     agent: str | None = "",
     counts: bool = True,
 ) -> Found:
-    """Stage that a claim is given back: the entry may be claimed again, now or from a time on."""
+    """Stage the end of a claim. The entry may be claimed again, now or from `ready_us` on."""
     kept = kept_of(found)._replace(claim=None)
     kept = kept._replace(ready_us=ready_us or kept.ready_us, attempts=kept.attempts - (not counts))
     return stage(writer, act, found.event.key, kept, place_of(found), agent=agent, error=error)
@@ -334,7 +334,7 @@ def end(
 def complete(
     writer: Writer, found: Found, value: Value | None, target: str | None, schema: list[Any] | None = None
 ) -> Found:
-    """Stage that the work is done: the entry is deleted, and its result is set at `target`.
+    """Stage the end of the work: the entry is deleted, and its result is set at `target`.
 
     `schema` is the name and version of the schema of the result, or None for version 1.
     """
@@ -346,7 +346,7 @@ def complete(
 
 
 def bury(writer: Writer, found: Found, wanted: Wanted, error: str | None = None) -> Found:
-    """Stage that an entry goes to where those are put that nobody is to claim any more."""
+    """Stage the move of an entry that must not be claimed any more."""
     key = found.event.key
     target = wanted.grave(key)
     assert target is not None
@@ -358,7 +358,7 @@ def bury(writer: Writer, found: Found, wanted: Wanted, error: str | None = None)
 
 
 def _moved_in(writer: Writer, target: str, attempts: int) -> Kept:
-    """Return what an entry has that comes to a key. Who has claimed what is there keeps the claim."""
+    """Return the state of an entry that moves to a key. A claim of the entry at that key is kept."""
     there = writing.find(writer, target)
     if there is None or there.claim is None:
         return Kept(attempts=attempts)
@@ -385,7 +385,7 @@ def holder(view: View, name: str) -> Found | None:
 
 
 def acquire(writer: Writer, name: str, ttl_us: int, clock: Clock) -> Found | None:
-    """Stage that a lease is taken; None if somebody has it."""
+    """Stage that a lease is taken. Return None if somebody has it."""
     found = writer.last_record(f"/{name}") if writer.row(f"/{name}")[0].lsn else None
     if found is not None and found.claim is not None and clock.left_us(found.claim) > 0:
         return None
@@ -396,14 +396,14 @@ def acquire(writer: Writer, name: str, ttl_us: int, clock: Clock) -> Found | Non
 
 
 def release(writer: Writer, found: Found) -> Found:
-    """Stage that a lease is given back."""
+    """Stage the release of a lease."""
     name = found.event.key[1:]
     writer.batch.calls += (lambda wake: call_holder(name, wake),)
     return stage(writer, Act.RELEASE, found.event.key)
 
 
 def claimed(view: View) -> Iterator[Found]:
-    """Yield the entries that are claimed, also those whose time is up, in no order that means anything."""
+    """Yield the claimed entries, also those past their deadlines, in no particular order."""
     board = view.thread_lsn(BOARD_ID)
     if board is not None:
         for _place, payload in view.transaction.scan_index(keys.encode_thread_prefix(b"Q", board)):

@@ -1,8 +1,8 @@
-"""The clocks that deadlines are of, and which of them a process can read.
+"""The clocks of deadlines.
 
-A deadline is of CLOCK_BOOTTIME, which counts while the machine sleeps and is set by nobody. It means something within
-one boot and one time namespace, of which the tag is a digest. To all others the wall clock says when it is over, but no
-later than a whole lease after they saw it first.
+A deadline is a time of CLOCK_BOOTTIME, which nobody sets and which counts while the machine sleeps. It is valid within
+one boot and one time namespace. Its tag is a digest of both. For all other processes a deadline is a time of the wall
+clock, but at most a whole lease after they first saw it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SEEN_MAX = 4096
 
 
 class Clock:
-    """What a process knows of the time. Tests have their own."""
+    """The clocks of this process. Tests replace them."""
 
     def __init__(self) -> None:
         self._first_seen: dict[int, int] = {}
 
     @property
     def tag(self) -> bytes:
-        """Which boot and time namespace `boot_us` is of."""
+        """The digest of the boot and time namespace of `boot_us`."""
         return _tag()
 
     def boot_us(self) -> int:
@@ -45,7 +45,7 @@ class Clock:
         return now_us()
 
     def left_us(self, claim: Claimed) -> int:
-        """Return how long a claim has yet to go; 0 or less if its time is up."""
+        """Return the time to the deadline of a claim, 0 or less if it is past."""
         if claim.tag == self.tag:
             return claim.deadline_us - self.boot_us()
         first_us = self._first_seen.get(claim.token)

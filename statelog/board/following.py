@@ -27,16 +27,16 @@ class Happened(NamedTuple):
     found: Found
     cursor: str
     commit: int
-    """LSN of the commit's last event: all events of one commit have the same."""
+    """The LSN of the last event of its commit, which is the same for all events of one commit."""
 
 
 def read_events(view: View, board: int, after: int, until: int, count: int) -> tuple[list[Happened], int]:
-    """Return the events above an LSN, some at a time, whole commits of them; and up to where the log has been read.
+    """Return the next events above an LSN, in whole commits, and the LSN up to which the log has been read.
 
-    It goes by the log and not by the index, which does not tell what was let go.
+    The events come from the log, because the index does not show which events were removed.
 
     Raises:
-        CursorExpiredError: one of them was let go. Facts: cursor, oldest.
+        CursorExpiredError: retention has removed one of them. Facts: cursor, oldest.
     """
     commits: list[list[int]] = [[]]
     taken = 0
@@ -57,7 +57,7 @@ def read_events(view: View, board: int, after: int, until: int, count: int) -> t
 
 
 def _look(view: View, lsn: int) -> tuple[int, int]:
-    """Return type and flags of a record."""
+    """Return the type and flags of a record."""
     data = view.transaction.get_log(lsn)
     if data is None:
         raise missing("record", lsn)
@@ -71,7 +71,7 @@ def _read_event(view: View, lsn: int, commit: int) -> Happened:
 
 
 def before(view: View, happened: Happened) -> Found | None:
-    """Return what an entry was before an event; None if it was not there, or was let go."""
+    """Return the entry before an event. None if it did not exist, or if retention has removed it."""
     lsn = happened.found.event.before
     try:
         found = read_entry(view, lsn) if lsn else None
@@ -81,7 +81,7 @@ def before(view: View, happened: Happened) -> Found | None:
 
 
 def next_expiry_us(view: View, board: int) -> int | None:
-    """Return when the next entry expires of which no record says so yet."""
+    """Return the earliest expiry that is not recorded yet."""
     prefix = keys.encode_thread_prefix(b"E", board)
     place = next((place for place, _payload in view.transaction.scan_index(prefix)), None)
     return None if place is None else board_keys.decode_expiry_us(place)
@@ -91,21 +91,21 @@ def next_expiry_us(view: View, board: int) -> int | None:
 
 
 def encode_cursor(lsn: int, digest: bytes) -> str:
-    """Return a place in the log: an LSN, and the chain digest there."""
+    """Return the cursor of an LSN: the LSN and its chain digest."""
     return f"{lsn}-{digest.hex()[:_DIGEST_CHARACTERS]}"
 
 
 def cursor_at(view: View, lsn: int) -> str:
-    """Return the cursor of a place."""
+    """Return the cursor of an LSN."""
     return encode_cursor(lsn, read_with_digest(view, lsn)[1] if lsn else b"\0" * 20)
 
 
 def check_cursor(view: View, cursor: object) -> int:
-    """Return the LSN of a cursor, or an LSN as it stands.
+    """Return the LSN of a cursor. An LSN is returned as it is.
 
     Raises:
-        CursorError: it is none, of another store, or of a history that a loss of power took back or a purge rewrote.
-            Facts: cursor.
+        CursorError: it is not a cursor, or it is from another store, or from records that a power cut undid or a purge
+            rewrote. Facts: cursor.
     """
     last = view.transaction.last_lsn()
     if isinstance(cursor, int) and not isinstance(cursor, bool):
@@ -128,14 +128,14 @@ def check_cursor(view: View, cursor: object) -> int:
 
 
 def check_life(view: View, after: int) -> None:
-    """Refuse to go on from before a board that began when another was deleted. Raises CursorExpiredError."""
+    """Raise CursorExpiredError if the board was deleted and began again after an LSN."""
     board = view.thread_lsn(BOARD_ID)
     if view.deleted_lives(BOARD_ID) and after < (board or view.transaction.last_lsn()):
         raise expired((board or view.transaction.last_lsn() + 1) - 1)
 
 
 def check_kept(view: View, board: int, after: int, until: int) -> None:
-    """Refuse to go on from where events were let go since. Raises CursorExpiredError."""
+    """Raise CursorExpiredError if retention has removed events between two LSNs."""
     lost = last_lost(view, board, after, until)
     if lost:
         raise expired(lost)
@@ -151,6 +151,6 @@ def last_lost(view: View, board: int, after: int, until: int) -> int:
 
 
 def expired(lsn: int) -> CursorExpiredError:
-    """Return the error for events that were let go."""
+    """Return the error for events that retention has removed."""
     message = f"events up to record {lsn} were let go: list what is there, and watch on from {lsn}"
     return CursorExpiredError(message, cursor=None, oldest=lsn)

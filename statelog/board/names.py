@@ -94,7 +94,7 @@ def compile_pattern(pattern: str) -> Pattern:
     `tasks/**` is everything below `tasks`; `**` is everything.
 
     Raises:
-        UsageError: it is no text, or cannot fit a key. Facts: argument, value.
+        UsageError: it is not a text, or matches no key. Facts: argument, value.
         LimitError: it is longer than a key may be.
     """
     if type(pattern) is not str:
@@ -121,6 +121,6 @@ def _compiled(pattern: str) -> Pattern:
         literal = "".join({"*": "[^/]*", "?": "[^/]"}.get(sign) or re.escape(sign) for sign in segment)
         parts.append(literal if is_last else literal + "/")
     wild = _WILD.search(pattern)
-    if segments[0] != RESERVED[:-1]:  # what is the library's own is found by who asks for it
+    if segments[0] != RESERVED[:-1]:  # reserved keys match only patterns that name them
         parts.insert(0, f"(?!{RESERVED})")
     return Pattern(pattern, pattern if wild is None else pattern[: wild.start()], re.compile("".join(parts), re.DOTALL))

@@ -83,7 +83,7 @@ def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int
     chosen: dict[int, None] = {}
     with engine.read() as view:
         for lsn in lsns:
-            is_kept = _is_there(view.transaction, board, lsn)  # else another process has removed it meanwhile
+            is_kept = _is_there(view.transaction, board, lsn)  # if not, another process has removed it
             if lsn > until or not is_kept or not is_entry(view, lsn):
                 continue
             found = read_entry(view, lsn)
@@ -134,7 +134,7 @@ def prune(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> Rete
 
 
 def erase(engine: Engine, board: int, found: Iterable[str], until: int) -> RetentionReport:
-    """Remove all records of keys whose entries are deleted, whatever their age and whoever watches.
+    """Remove all records of keys whose entries are deleted, whatever their age.
 
     The record of a deletion has no value. It stays if it is later than LSN `until`: a watcher has yet to see it.
     """

@@ -61,13 +61,13 @@ class Rights:
         raise self._denied(verb, f"some of the keys that begin with {shown!r}", shown)
 
     def check_reserved(self, argument: str, key: str) -> None:
-        """Refuse to change what begins as the library's own keys do, whatever the rules say. Raises UsageError."""
+        """Raise UsageError for keys of the library, which nobody may change whatever the rules say."""
         if key.startswith(RESERVED):
             message = f"{argument} {key!r} begins with {RESERVED!r}, which is reserved"
             raise UsageError(message, argument=argument, value=key)
 
     def check_any(self, verb: str, pattern: str) -> None:
-        """Refuse who may do it to no key at all. Raises AccessError."""
+        """Raise AccessError if the agent has no right to any key."""
         if not self._patterns.get(verb):
             raise self._denied(verb, f"anything of {pattern!r}", pattern)
 
@@ -107,7 +107,7 @@ class AllRights(Rights):
 
 
 class OwnRights(AllRights):
-    """What the library's own handles may do: everything."""
+    """The rights of the library's own handles, which may do everything."""
 
     def check_reserved(self, argument: str, key: str) -> None:
         """As declared."""
@@ -118,21 +118,21 @@ OWN = OwnRights()
 
 
 class Rules:
-    """Which keys each agent may read, write, claim, lease and watch. What no rule names is denied.
+    """The keys that each agent may read, write, claim, lease and watch. Everything else is denied.
 
     ```python
     rules = Rules({"researcher": {"read": ["research/**"], "write": ["research/a1/**"]}})
     board = store.board(agent="researcher", rules=rules)
     ```
 
-    Rules belong to the handle that was made with them; nothing widens them later. They guard against mistakes of agents
-    that go through the handle. They do not guard against hostile code in the process: that has the file.
+    Rules belong to a handle and cannot be widened later. They protect against mistakes of agents that use the handle.
+    They do not protect against hostile code in the process, which can open the file.
 
     Args:
-        rules: by agent and verb the patterns of keys; of leases, of their names.
+        rules: by agent and verb, patterns of keys. For leases, patterns of their names.
 
     Raises:
-        UsageError: a verb is none, or a pattern. Facts: argument, value.
+        UsageError: a verb or a pattern is invalid. Facts: argument, value.
     """
 
     def __init__(self, rules: Mapping[str, Mapping[str, Sequence[str]]]) -> None:
@@ -153,7 +153,7 @@ class Rules:
         return f"<Rules of {', '.join(map(repr, self._rights)) or 'nobody'}>"
 
     def of(self, agent: str | None) -> Rights:
-        """Return what an agent may do; one that has no rules, nothing."""
+        """Return the rights of an agent. Without rules, it has none."""
         return self._rights.get(agent or "", Rights(agent, {}))
 
 

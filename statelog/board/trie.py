@@ -1,4 +1,4 @@
-"""Patterns of keys, ready to be asked which of them fit a key: segment by segment, whatever their number."""
+"""A trie of patterns, which finds those that match a key segment by segment."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class _Node(Generic[T]):
 
     def __init__(self) -> None:
         self.next: dict[str, _Node[T]] = {}
-        """By the next segment of patterns: as it stands, wild or not."""
+        """The children, by the next segment of patterns, with its wildcards."""
         self.wild: dict[str, _Node[T]] = {}
         """The children with a wildcard, which may match many segments of keys."""
         self.items: set[T] = set()
-        """Whose patterns end here."""
+        """The items whose patterns end here."""
 
 
 class Trie(Generic[T]):
@@ -28,7 +28,7 @@ class Trie(Generic[T]):
         self._root: _Node[T] = _Node()
 
     def add(self, pattern: str, item: T) -> None:
-        """Add an item under a pattern that is one."""
+        """Add an item under a valid pattern."""
         node = self._root
         for segment in pattern.split("/"):
             above, node = node, node.next.setdefault(segment, _Node())
@@ -37,7 +37,7 @@ class Trie(Generic[T]):
         node.items.add(item)
 
     def remove(self, pattern: str, item: T) -> None:
-        """Take an item out again."""
+        """Remove an item."""
         path = [self._root]
         segments = pattern.split("/")
         for segment in segments:
@@ -51,7 +51,7 @@ class Trie(Generic[T]):
             above.wild.pop(segment, None)
 
     def find(self, key: str) -> set[T]:
-        """Return the items whose patterns fit a key."""
+        """Return the items whose patterns match a key."""
         segments = key.split("/")
         found: set[T] = set()
         seen: set[tuple[_Node[T], int]] = set()
@@ -68,13 +68,13 @@ class Trie(Generic[T]):
                 if segment != "**":
                     left.append((below, at + 1))
                     continue
-                found |= below.items  # at the end of a pattern it stands for one segment or more, else for any number
+                found |= below.items  # at the end, `**` matches one or more segments, elsewhere any number
                 left += [(below, skipped) for skipped in range(at, len(segments))]
         return found
 
 
 def _steps(node: _Node[T], segments: list[str], at: int) -> list[tuple[str, _Node[T]]]:
-    """Return the segments of patterns that fit a key's, and what comes behind them."""
+    """Return the children of a node that match the next segment of a key, by their segments."""
     key = segments[at]
     if at == 0 and len(segments) > 1 and key == RESERVED[:-1]:
         return [(key, node.next[key])] if key in node.next else []
