@@ -1,1 +1,1 @@
-"""Text search over a store: an index beside the file that follows the log, and hits that the store has confirmed."""
+"""Text search over a store. An index beside the file follows the log, and the store confirms each hit."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 GRAPH_KEY = cbor.encode(GRAPH_CHANNEL)
 _MESSAGE_KEYS = tuple(cbor.encode(name) for name in NAMES_OF_MESSAGES)
 UNKNOWN = -1
-"""The position of an item in a list that is not known: the list is made of what was written to it."""
+"""The position of an item in a list that is made from writes, where positions are unknown."""
 _READ_ITEMS = 256
 """Items of a list that are read in one go."""
 
@@ -60,7 +60,7 @@ class Added(NamedTuple):
 def texts_added(
     old: Tree | None, new: Tree, channels: Iterable[bytes] | None = None, keep: Callable[[str], bool] | None = None
 ) -> Iterator[Added]:
-    """Yield the texts of a dict that another one has not at the same path.
+    """Yield the texts that a dict has and another one does not have at the same path.
 
     Args:
         old: the dict before; None for an empty one.
@@ -158,7 +158,7 @@ def _begins_as(old: Tree, node: Node, found: Node | None, new: Tree, level: int)
 
 
 def _node_at(tree: Tree, wanted: int, position: int) -> Node | None:
-    """Return the node of a level that begins at a position; None if there is none."""
+    """Return the node of a level that begins at a position, or None."""
     level = len(tree.head.levels)
     node: Node | None = None
     for covered, digest, lsn, number in tree.head.levels:
@@ -231,15 +231,15 @@ class State:
 
     @cached_property
     def is_graph(self) -> bool:
-        """Whether the version lies on a line of LangGraph."""
+        """Whether the version is on a branch of LangGraph."""
         return self.tree.find(GRAPH_KEY)[1] is not None
 
     def find(self, path: Path, hash: int, taken: Taken) -> Text | None:
-        """Return the text with a hash at a path, or else in the same list nearest to it; None if there is none.
+        """Return the text with a hash at a path, or else the nearest one in the same list, or None.
 
         Args:
             path: where the text was.
-            hash: of the text.
+            hash: the hash of the text.
             taken: items of lists that this search has found. An item that is found behind others is added, so that
                 equal texts are found one after the other.
         """
@@ -268,7 +268,7 @@ class State:
         return self._find_in(list(texts_of(decoded(workspace, slot), path[:at])), path, hash)
 
     def _find_item(self, tree: Tree, path: Path, hash: int, taken: Taken) -> Text | None:
-        """Look for an item where it was; if it is not there, in the whole list."""
+        """Look for an item at its former position, and then in the whole list."""
         position = int(path[-1])
         if 0 <= position < tree.count:
             role, text = item_text(decoded(tree.workspace, tree.at(position)))

@@ -1,4 +1,4 @@
-"""What is indexed, and how: one entry of the board that all processes read."""
+"""The configuration of the index: one entry of the board that all processes read."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Configuration:
     """What is indexed.
 
     Args:
-        include: patterns of places; empty for all.
+        include: patterns of places. Empty means all.
         exclude: patterns of places that are left out.
-        tokenizer: of FTS5, one of `TOKENIZERS`.
+        tokenizer: the tokenizer of FTS5, one of `TOKENIZERS`.
 
     Raises:
         UsageError: a pattern or the tokenizer is not valid. Facts: argument, value.
@@ -57,12 +57,12 @@ class Configuration:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What the entry has."""
+        """The value of the entry."""
         return {"include": list(self.include), "exclude": list(self.exclude), "tokenizer": self.tokenizer}
 
     @cached_property
     def text(self) -> str:
-        """What an index is compared by."""
+        """A text that is equal for equal configurations."""
         return json.dumps(self.fields, sort_keys=True)
 
     @property
@@ -85,7 +85,7 @@ def _patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_configuration(engine: Engine) -> Configuration:
-    """Return the configuration of a store; that of a store without one indexes everything."""
+    """Return the configuration of a store. The default indexes everything."""
     with engine.read() as view:
         board = reading.board_of(view)
         found = None if board is None else reading.find(view, board, CONFIGURATION_KEY, now_us())

@@ -1,4 +1,4 @@
-"""What a search has to know of LangGraph's threads. The adapter knows it, in a layer above the store."""
+"""What a search must know about LangGraph's threads. The adapter, in a layer above the store, provides it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GraphThreads(Protocol):
         """Return False for a version that LangGraph was told to remove, and that others still need."""
 
     def delta_channels(self, event: CheckpointEvent) -> list[str]:
-        """Return the channels of a version that LangGraph keeps as what was written to them."""
+        """Return the channels of a version that LangGraph keeps as writes."""
 
     def delta_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
         """Return the items of a delta channel at a version whose state lacks it."""

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A text of the store that fits a query.
+    """A text of the store that matches a query.
 
     Attributes:
         kind: "thread", "entry" (of the board), "item" (of LangGraph's store) or "run".
         thread: the id of the thread, None for an entry and a run.
         branch: the branch that has the text, None for an entry and a run.
-        version: a version of the branch that has the text at `path`: the one that brought it, or else the one that was
+        version: a version of the branch that has the text at `path`: the first one with it, or else the one that was
             searched. For an entry and a run, the LSN of the record.
         path: the channel, then dict keys and at most one list position, down to the text. For an entry, an item and a
             run, the path within the value.
@@ -28,7 +28,7 @@ class Hit:
         time: when the text was committed (UTC); down to the second if that version has expired.
         text: the whole text, as the store has it now; at most 100,000 characters.
         snippet: one line of the text around the first word of the query, at most 160 characters.
-        score: how well the text fits. A higher score is better. Scores of different queries or stores cannot be
+        score: how well the text matches. A higher score is better. Scores of different queries or stores cannot be
             compared.
     """
 
@@ -48,10 +48,10 @@ class Hit:
 
 
 class Hits(list[Hit]):
-    """The hits of a query, the best first.
+    """The hits of a query, best first.
 
     Attributes:
-        notes: why the index was made anew, for example after a compaction; empty if it was not.
+        notes: why the index was rebuilt, for example after a compaction. Empty if it was not.
     """
 
     def __init__(self, hits: list[Hit], notes: tuple[str, ...] = ()) -> None:

@@ -1,7 +1,7 @@
-"""The text index: an FTS5 table without content beside a table of what each text is.
+"""The text index: an FTS5 table without content, and a table with the place of each text.
 
-The index has no text of its own, and no row of it is believed: a hit is what the store has at the row's place. It
-follows the log from a cursor, and can be deleted at any time.
+The index has no texts, and its rows are not trusted: a hit is a text that the store has at the place of a row. The
+index follows the log from a cursor, and can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _HASH_SIZE_BYTES: Final = 64 * 1024 * 1024
 """What FTS5 collects in memory before it writes a segment: a transaction of 16 MB of text writes one."""
 
 _MERGED_SEGMENTS: Final = 12
-"""FTS5 merges so many segments. A merge leaves free pages, up to half of the file if it merges four, as by default."""
+"""The number of segments that FTS5 merges. With its default, four, up to half of the file would be free pages."""
 
 _SECOND_US: Final = 1_000_000
 _TIMEOUT_S: Final = 30.0
@@ -86,7 +86,7 @@ def hash_of(text: str) -> int:
 
 
 class Match(NamedTuple):
-    """A row of the index that fits a query. What the store has at its place is another question."""
+    """A row of the index that matches a query. The store may have another text at its place."""
 
     source: Source
     version: int
@@ -107,15 +107,15 @@ class Filter(NamedTuple):
 
 
 class _StaleError(Exception):
-    """The index is not one of this store as it is now: it has to be made anew. The message is the reason."""
+    """The index does not belong to the store as it is now, and must be rebuilt. The message is the reason."""
 
 
 class Index:
-    """The index of an open store. Safe to use from several OS threads, one at a time.
+    """The index of an open store. OS threads may share it, one at a time.
 
     Attributes:
-        notes: why the index was made anew, or is private. `take_notes` empties it.
-        versions: what searches have read. The `work` of `read` may use it.
+        notes: why the index was rebuilt, or is private. `take_notes` empties it.
+        versions: the versions that searches have read. The `work` of `read` may use it.
     """
 
     def __init__(self, engine: Engine, graphs: GraphThreads) -> None:
@@ -128,7 +128,7 @@ class Index:
         self._counts: dict[tuple[str, int], int] = {}
         """Results of `count`, until something is committed."""
         self._followed: int | None = None
-        """The store's last commit that the index has taken in."""
+        """The last commit of the store that the index has."""
         self._configuration: Configuration | None = None
         self._known: tuple[int, Configuration | None] = (-1, None)
         self._process_id = getpid()
@@ -152,7 +152,7 @@ class Index:
         return known
 
     def close(self) -> None:
-        """Close the file. What is in memory is forgotten."""
+        """Close the file, and forget what is in memory."""
         connection, self._connection = self._connection, None
         self._followed = None
         self._forget()
@@ -175,13 +175,12 @@ class Index:
     def read(self, configuration: Configuration, work: Callable[[], T]) -> T:
         """Bring the index up to the last record, and return the result of `work`, which may call `matches`.
 
-        The configuration is that of `configuration`, which the same search has called before.
-
-        If the index is damaged or not of this store, it is made anew, and `work` may run again.
+        `configuration` is the one that the same search has read before. If the index is damaged or belongs to another
+        store, it is rebuilt, and `work` may run again.
 
         Raises:
-            FormatError: a file of somebody else has its name. Facts: path, journal.
-            StoreLockedError: another process writes the index all the time allowed. Facts: path.
+            FormatError: another program's file has its name. Facts: path, journal.
+            StoreLockedError: another process has locked the index for too long. Facts: path.
             StoreFullError: the disk is full. Facts: path.
         """
         with self._lock:
@@ -200,7 +199,7 @@ class Index:
             return work()
 
     def _check_resources(self, error: sqlite3.Error) -> None:
-        """Raise an error for what a new index would not mend."""
+        """Raise an error if a new index would not help."""
         self._forget()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         path = str(self._index_path)
@@ -268,13 +267,13 @@ class Index:
         return connection
 
     def _refuse_foreign(self, connection: sqlite3.Connection) -> None:
-        """Raise FormatError for a database of somebody else. Facts: path, journal."""
+        """Raise FormatError for a database of another program. Facts: path, journal."""
         (count,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         if count and connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise foreign_error(self._path)
 
     def _check_identity(self, configuration: Configuration) -> None:
-        """Create the tables of an empty index. Raise _StaleError for an index of something else."""
+        """Create the tables of an empty index. Raise _StaleError for the index of another store or configuration."""
         connection = self._connection
         assert connection is not None
         wanted = self._identity(configuration)
@@ -331,7 +330,7 @@ class Index:
         while (cursor := _meta(connection, "cursor")) < end:
             try:
                 with _transaction(connection):
-                    cursor = _meta(connection, "cursor")  # Another process may have gone on.
+                    cursor = _meta(connection, "cursor")  # Another process may have added rows.
                     if cursor < end:
                         self._take_in(connection, configuration, cursor, end)
             except BaseException:
@@ -449,7 +448,7 @@ class Index:
         return count
 
     def items_below(self, expression: str, prefix: str, limit: int) -> list[tuple[str, int]]:
-        """Return the key and the hash of texts of entries whose keys begin with a prefix, the best first."""
+        """Return the key and hash of the texts of entries whose keys begin with a prefix, best first."""
         assert self._connection is not None
         first = json.dumps([prefix], ensure_ascii=False).removesuffix('"]')
         query = """

@@ -1,7 +1,7 @@
-"""The texts that the records of the log have brought.
+"""The texts that the records of the log add.
 
-A version has the texts that the version before it on its branch has not. So a text that was rolled away and came back
-is found at both places, and every unbroken run of versions that have a text begins with a row of it.
+A version adds the texts that the version before it on its branch lacks. So a text that a rollback removed and that came
+back is added twice, and each run of consecutive versions with a text begins with a row for it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _OWN_ENTRIES = "durable/"
 _RUN_TEXTS = frozenset(("args", "kwargs", "value", "error"))
 _WRITES = "writes"
 _UNREADABLE = (CorruptionError, ExpiredError, FormatError)
-"""What a damaged record or a removed node raises. Its texts are not found; `verify` reports the damage."""
+"""Errors for a damaged record or a removed node. Its texts are not found. `verify` reports damage."""
 
 
 class Source(NamedTuple):
-    """What has texts: a list, a dict or a value of a branch, an entry, an item or a run."""
+    """A source of texts: a list, a dict or a value of a branch, an entry, an item or a run."""
 
     kind: int
     thread: int
@@ -77,7 +77,7 @@ class _Line(NamedTuple):
 
     version: int
     found: Digested
-    """Its event; that of the next version if there is no version before."""
+    """Its event, or that of the next version if there is no version before."""
     tree: Tree
     keep: Callable[[str], bool]
     kind: int
@@ -147,9 +147,9 @@ class LogTexts:
     def _with_deltas(
         self, line: _Line, found: Digested, tree: Tree, added: Iterable[Added], *, is_next: bool
     ) -> Iterator[Added]:
-        """Yield the texts that a version of a graph brings, those of its delta channels included.
+        """Yield the texts that a version of a graph adds, including those of its delta channels.
 
-        LangGraph stores a delta channel as a whole now and then. The version before has most of these texts.
+        LangGraph stores a delta channel whole in some versions. The version before has most of these texts.
         """
         left_out = self._left_out(found, tree)
         before = self._left_out(line.found, line.tree) if line.version >= 0 else []
@@ -177,7 +177,7 @@ class LogTexts:
         return [*map(item_text, self._graphs.delta_items(self._view, thread_id, found, channel))]
 
     def _line_before(self, made: Digested, tree: Tree) -> _Line | None:
-        """Return the version before, with version -1 if there is none; None if the branch has no texts for users."""
+        """Return the version before, or one with version -1. None if the branch has no texts for users."""
         event = made[0]
         view, thread, branch = self._view, event.thread, event.branch
         row = view.find_thread(thread)
@@ -228,7 +228,7 @@ class LogTexts:
         return self._made(kind, (0, 0), lsn, record.time_us, named)
 
     def _entry_before(self, event: EntryEvent) -> Tree | None:
-        """Return what the entry had before, if that is still there."""
+        """Return the former value of the entry, if it still exists."""
         if not event.before:
             return None
         try:

@@ -1,7 +1,7 @@
-"""Messages of any framework as one form.
+"""Converts messages of all frameworks to one form.
 
 A message becomes {role, name, text, size, calls, results}. `calls` are {id, name, arguments}, `results` are {id, text}.
-What a message has besides is in the tree of the state.
+Other parts of a message are in the tree of the state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROLES = {
 
 
 def opened(value: Any) -> Any:
-    """Return what a codec has stored as plain values as far as it can be told; any other value as it is."""
+    """Return plain values for what a codec has stored, if its form is known. Return other values as they are."""
     if isinstance(value, str | dict | list):
         return value
     value = unpacked(value)
@@ -100,7 +100,7 @@ def _role_of(fields: dict[str, Any]) -> Any:
 
 
 def role_named(role: str) -> str:
-    """Return the role that a framework's name of it stands for."""
+    """Return the role for the name that a framework uses."""
     return _ROLES.get(role, role)
 
 
@@ -190,7 +190,7 @@ def _add_result(message: Message, result: Any) -> None:
 
 
 def _as_text(value: Any) -> str:
-    """Return a value as text: a text as it is, text blocks joined, any other value as JSON or as Python writes it."""
+    """Return a value as text: a text unchanged, text blocks joined, other values as JSON or as their repr."""
     value = opened(value)
     if isinstance(value, str):
         return value

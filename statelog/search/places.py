@@ -1,6 +1,6 @@
-"""Patterns of places: which texts are searched, and which are indexed.
+"""Patterns of places, which select the texts to search or to index.
 
-| pattern | what fits |
+| pattern | what it matches |
 |---|---|
 | `messages`, `plan.steps`, `note*` | the texts of threads at this path and below it: a channel, then keys of dicts |
 | `threads:chat-*` | threads by id |
@@ -37,7 +37,7 @@ class Place(NamedTuple):
     pattern: str
 
     def fits(self, kind: int, thread_id: str, path: Path) -> bool:
-        """Return True if a place fits. `path` is that of its source."""
+        """Return True if a place matches. `path` is the path of its source."""
         if kind != self.kind:
             return False
         if self.fits_name is None:

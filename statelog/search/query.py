@@ -1,4 +1,4 @@
-"""Queries of people and models as expressions of FTS5.
+"""Converts queries of people and models to expressions of FTS5.
 
 Each word becomes a quoted token, so no query is a syntax error and no word is an operator. Two marks have a meaning:
 text in double quotes is a phrase, and `*` behind a word or a phrase stands for the rest of its last word.
@@ -26,18 +26,18 @@ class Query(NamedTuple):
     expression: str
     """The expression of FTS5; empty if the query has no token, so that it finds nothing."""
     words: tuple[str, ...]
-    """The words and phrases, without marks: what a snippet is made around."""
+    """The words and phrases without marks. A snippet shows the text around one of them."""
     parts: tuple[str, ...]
     """The expression of each word or phrase."""
 
 
 def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
-    """Return a query as an expression.
+    """Convert a query to an expression.
 
     Args:
         text: the query.
-        tokenizer: that of the index.
-        match: "all" if a text has to have all words and phrases, "any" if one is enough.
+        tokenizer: the tokenizer of the index.
+        match: "all" if a text must have all words and phrases, "any" if one is enough.
 
     Raises:
         UsageError: the text is not a str, or `match` is neither. Facts: argument, value.
@@ -66,7 +66,7 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
 
 
 def _has_token(phrase: str, tokenizer: str) -> bool:
-    """Return True if the tokenizer finds a token in a phrase. FTS5 treats a phrase without one in ways of its own."""
+    """Return True if the tokenizer finds a token in a phrase. FTS5 has special rules for a phrase without one."""
     if tokenizer == "trigram":
         return len(phrase) >= _TRIGRAM_MIN
     if phrase.isalnum():

@@ -1,7 +1,7 @@
-"""Searches a store: the index proposes, and the store decides.
+"""Searches a store: the index finds candidates, and the store confirms them.
 
 A row of the index is a hit if the store has the same text at the row's place now: in the head of a branch, at a moment,
-or in a version that is still there. So what was deleted, expired, purged or rolled away is never shown.
+or in a version that still exists. So a text that was deleted, expired, purged or rolled back is never shown.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SPARE = 2
 
 
 class Conditions(NamedTuple):
-    """What a hit has to be; None for anything."""
+    """The conditions for a hit. None means any."""
 
     threads: str | None
     where: Place | None
@@ -152,7 +152,7 @@ def search(engine: Engine, index: Index, text: str, conditions: Conditions, *, m
 
 
 class Confirmed(NamedTuple):
-    """A row whose text the store has."""
+    """A row that the store has confirmed."""
 
     match: Match
     thread_id: str | None
@@ -263,9 +263,9 @@ class Finder:
             return False
 
     def _part(self, tree: Tree, text: Text) -> bytes:
-        """Return the encoded member of a channel, or item of its list, that has a text; else the whole channel.
+        """Return the encoded member or list item of a channel that has a text, or else the whole channel.
 
-        Of a delta channel it is the text alone. It is empty if the guard has no checks of reads.
+        For a delta channel it is only the text. It is empty if the guard has no checks of reads.
         """
         if self._checks is None:
             return b""
@@ -385,7 +385,7 @@ def _key_of(source: Source) -> str:
 
 
 def _kept_from(view: View, thread: int, branch: int, version: int) -> int:
-    """Return the first version of a branch, from one on, that is still there; -1 if there is none."""
+    """Return the first version of a branch from `version` on that still exists, or -1."""
     entry = view.entry(thread, branch, version)
     if entry is not None:
         return version

@@ -16,7 +16,7 @@ _SPACE = re.compile(r"\s+")
 
 
 def make_snippet(text: str, words: Sequence[str]) -> str:
-    """Return the text on one line, cut to what is around the first of some words."""
+    """Return a part of the text on one line, around the first of some words."""
     line = " ".join(text.split())
     if len(line) <= SNIPPET_CHARACTERS_MAX:
         return line
@@ -30,7 +30,7 @@ def make_snippet(text: str, words: Sequence[str]) -> str:
 
 
 def _first_place(line: str, words: Sequence[str]) -> int:
-    """Return the first position of a word, at the beginning of a word if there is one; 0 if there is none."""
+    """Return the first position of a word, preferably at the beginning of a word, or 0."""
     folded = _folded(line)
     places: list[tuple[bool, int]] = []
     for word in words:

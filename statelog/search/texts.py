@@ -18,7 +18,7 @@ from statelog.search.messages import message_of, opened, role_named
 Path = tuple[str | int, ...]
 
 TEXT_CHARACTERS_MAX = 100_000
-"""What a text has behind these is not indexed."""
+"""The number of characters of a text that are indexed."""
 
 _DEPTH_MAX = 64
 _ROLES = frozenset(("user", "assistant", "system", "tool", "reasoning"))
@@ -27,7 +27,7 @@ NAMES_OF_MESSAGES = ("role", "content", "parts", "message", "type")
 
 
 class Text(NamedTuple):
-    """A text, where it is in its value, and who said it; the role of what is no message is empty."""
+    """A text, its path in its value, and its role, which is empty if it is not part of a message."""
 
     path: Path
     role: str
@@ -35,7 +35,7 @@ class Text(NamedTuple):
 
 
 def texts_of(value: Any, path: Path = (), depth: int = 0) -> Iterator[Text]:
-    """Yield the texts of a value that `cbor.decode` has returned as it is stored."""
+    """Yield the texts of a stored value, as `cbor.decode` returns it."""
     value = _plain(value)
     kind = type(value)
     if kind is list or kind is tuple:
@@ -55,7 +55,7 @@ def texts_of(value: Any, path: Path = (), depth: int = 0) -> Iterator[Text]:
 
 
 def item_text(item: Any) -> tuple[str, str]:
-    """Return the role and the one text of an item of a list; the text is empty if the item has none."""
+    """Return the role and the single text of a list item. The text is empty if the item has none."""
     kind = type(item)
     if kind is dict and len(item) == 2:  # most messages
         role, content = item.get("role"), item.get("content")
@@ -79,7 +79,7 @@ def _message_in(value: Any) -> tuple[str, str] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return what a codec has stored, as far as it can be told; None for what a check or a secret's name hides."""
+    """Return plain values for what a codec has stored, if its form is known. None if the guard hides them."""
     if isinstance(value, Coded):
         codec, payload = value.stored
         if codec == QUARANTINED or names_credential(codec):

@@ -49,7 +49,7 @@ class Versions:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, for a store whose file may be another one."""
+        """Forget everything, because the file of the store may have been replaced."""
         self._graphs.forget()
         self._commit_id: int | None = None
         self._states: dict[tuple[bytes, int], State] = {}
@@ -88,10 +88,10 @@ class Versions:
         return branches
 
     def version(self, row: ThreadRow, branch: int, version: int | None) -> tuple[int, State | None]:
-        """Return a version of a branch, its head for None, and its state.
+        """Return a version of a branch, or its head if `version` is None, with its state.
 
-        The version is -1 if there is none. The state is None if the version has expired, or LangGraph was told to
-        remove it.
+        The version is -1 if there is none. The state is None if the version has expired or was
+        removed for LangGraph.
         """
         place = row.lsn, branch, version
         read = self._versions.get(place)
