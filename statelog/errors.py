@@ -171,21 +171,28 @@ class AnchorError(UsageError, ValueError):
 
 
 class SchemaError(UsageError):
-    """A schema is not valid, or differs from that of the thread. Facts: thread, stored, given."""
+    """A schema is not valid, or differs from that of the thread or the entry. Facts: thread or key, stored, given."""
 
 
 class SchemaVersionError(SchemaError):
-    """A state has a newer schema version than the code: upgrade the code. Facts: thread, stored, declared."""
+    """A state, entry or item has a newer schema version than the code: upgrade the code.
+
+    Facts: thread, or key and for an item namespace; stored, declared.
+    """
 
 
 class MissingMigrationError(SchemaError):
-    """No step leads from one version of a schema to the next. Facts: schema, stored, declared, missing."""
+    """No step leads from one version of a schema to the next.
+
+    Facts: schema, stored, declared, missing; key for an entry or item, and namespace for an item.
+    """
 
 
 class MigrationError(SchemaError):
-    """A stored state could not be migrated to the declared version. Nothing was written.
+    """A stored state, entry or item could not be migrated to the declared version. Nothing was written.
 
-    Facts: schema, stored, declared; step (the version it starts from) if one step has failed; channel if known.
+    Facts: schema, stored, declared; step (the version it starts from) if one step has failed; channel if known; key for
+    an entry or item, and namespace for an item.
     """
 
 

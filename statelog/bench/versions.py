@@ -16,6 +16,8 @@ from statelog.errors import SchemaError, SchemaVersionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog import Versioned
+
 _TEXT_BYTES = 2048
 _TEXTS = 50_000
 _TEXTS_PER_COMMIT = 1000
@@ -28,7 +30,13 @@ _SINGLE_COMMITS = 1000
 
 
 def _measure(bench: Bench) -> Result:
-    parts = [_measure_rename(bench), _measure_reads(bench), _measure_migrate(bench), _count_losses(bench)]
+    parts = [
+        _measure_rename(bench),
+        _measure_reads(bench),
+        _measure_migrate(bench),
+        _measure_entries(bench),
+        _count_losses(bench),
+    ]
     return Result.joined(parts)
 
 
@@ -105,7 +113,7 @@ def _read(thread: statelog.Thread[Any, Any], versions: range, channel: str) -> C
     return read
 
 
-def _schema_of_five_steps() -> statelog.Versioned[Any, Any]:
+def _schema_of_five_steps() -> Versioned[Any, Any]:
     declared = {f"name_{_STEPS}": int, "texts": list, "about": str, "size": int}
     schema = versioned(declared, name="read", version=_STEPS + 1)
     for version in range(1, _STEPS):
@@ -148,6 +156,42 @@ def _measure_migrate(bench: Bench) -> Result:
     )
 
 
+def _measure_entries(bench: Bench) -> Result:
+    """Measure reads of entries through five steps and without steps, alternately, and a migration of many entries."""
+    entries = bench.size(_THREADS, at_least=_THREADS_PER_COMMIT)
+    with statelog.open(bench.directory / "entries.state") as store:
+        board = store.board()
+        for at in range(0, entries, _THREADS_PER_COMMIT):
+            with store.transaction() as tx:
+                for number in range(at, at + _THREADS_PER_COMMIT):
+                    tx.board().set(f"old/{number}", {"name_0": number, "texts": ["a text"] * 20, "about": "x" * 200})
+        board.set("bare/0", board.list("old/*", limit=1)[0].value)
+        board.schema("old/*", _schema_of_five_steps())
+        samples = interleave(
+            {"bare": lambda: board.get("bare/0"), "first": lambda: board.get("old/0")},
+            count=bench.size(_READ_VERSIONS, at_least=40),
+        )
+        single = Samples()
+        for number in range(bench.size(_SINGLE_COMMITS, at_least=100)):
+            single.time(lambda number=number: board.set("bare/0", {"n": number}))  # type: ignore[misc]
+        mean_us = sum(single.durations_ns) / len(single.durations_ns) / 1000
+        began_s = time.perf_counter()
+        report = board.migrate("old/*")
+        each_us = (time.perf_counter() - began_s) * 1e6 / entries
+        assert (report.migrated, report.failed) == (entries, [])
+    return Result(
+        checks=(
+            at_most("a read of an entry through five steps, of one without: time", _ratio(samples, "first"), 3),
+            at_most(f"migrate of {entries} entries, of a set each: mean time", each_us / mean_us, 1.3),
+        ),
+        sides=(
+            samples["bare"].side("a read of an entry without steps"),
+            samples["first"].side("a read of an entry through five steps"),
+        ),
+        notes=(f"migrate: {each_us:.0f} us an entry",),
+    )
+
+
 def _count_losses(bench: Bench) -> Result:
     """Count the values that code of another version loses in silence."""
     declared = {"memories": reducers.append, "n": int}
@@ -169,7 +213,24 @@ def _count_losses(bench: Bench) -> Result:
         lost += _is_silent(lambda: store.thread("t").commit({"notes": "lost"}))
         lost += _is_silent(lambda: store.thread("t", schema=changed).commit({"memories": "lost"}))
         lost += store.thread("t", schema=schema).state["memories"] != ["kept", "more"]
-    return Result(checks=(exactly("values lost in silence, over 8 cases", lost, 0, ""),), sides=())
+    lost += _count_lost_entries(bench, schema, forgetful)
+    return Result(checks=(exactly("values lost in silence, over 12 cases", lost, 0, ""),), sides=())
+
+
+def _count_lost_entries(bench: Bench, schema: Versioned[Any, Any], forgetful: Versioned[Any, Any]) -> int:
+    """Count the values of entries that code of another version loses in silence, over 4 cases."""
+    path = bench.directory / "losses of entries.state"
+    with statelog.open(path) as store, statelog.open(path) as other:
+        old, new = other.board(), store.board()
+        old.set("t", {"notes": ["kept"]})
+        new.schema("t", forgetful)
+        lost = int(_is_silent(lambda: new.get("t")))
+        new.schema("t", schema)
+        new.update("t", reducers.merge, {"n": 1})
+        lost += _is_silent(lambda: old.set("t", {"notes": ["lost"]}))
+        lost += _is_silent(lambda: old.update("t", reducers.merge, {"notes": ["lost"]}))
+        entry = new.get("t")
+        return lost + (entry is None or entry.value != {"memories": ["kept"], "n": 1})
 
 
 def _is_silent(act: Callable[[], object]) -> bool:
