@@ -21,7 +21,7 @@ from uuid import UUID
 from golden_runs import make_runs
 
 import statelog
-from statelog import reducers
+from statelog import reducers, versioned
 from statelog.testing import Commit, Fork, Rollback, Tag, Together, Untag, perform_all
 
 FORMAT = 7
@@ -33,7 +33,7 @@ NAMES = {
     4: ("board", "runs"),
     5: ("removed",),
     6: (),  # format 5 with a key: see test_golden_key.py
-    7: ("named",),
+    7: ("named", "versions"),
 }
 """By the format they are the first of."""
 SCHEMA = {
@@ -94,8 +94,8 @@ HISTORY = (
 def make(path, name):
     """Make a store."""
     with statelog.open(path) as store:
-        if name in ("removed", "runs"):
-            make_runs(store) if name == "runs" else take_in_removals(store, path.with_name("source.state"))
+        if (make_alone := ALONE.get(name)) is not None:
+            make_alone(store)
             return
         if name == "policies":
             store.set_retention(keep_last=70)
@@ -143,8 +143,9 @@ def make(path, name):
             thread.commit({"total": 1})
 
 
-def take_in_removals(store, source_path):
+def take_in_removals(store):
     """Import two exports in a row of a store whose retention removed records between them, and before the first."""
+    source_path = Path(store.path).with_name("source.state")
     with statelog.open(source_path) as source:
         thread = source.thread("chat", schema=SCHEMA)
         board = source.board(agent="golden")
@@ -197,6 +198,33 @@ def claim_some(board):
     board.set_retention("short", keep_last=2)
 
 
+def write_versions(store):
+    """Write entries of three versions of a schema, and do with them what leaves a value as it is."""
+    store.thread("plain", schema=SCHEMA).commit({"total": 1})
+    board = store.board(agent="golden")
+    for number in range(6):
+        board.set(f"tasks/{number}", {"notes": [f"note {number}"] * (1 + 200 * (number % 2))})
+    for version in (2, 3):
+        schema = versioned({"memories": list, "count": int}, name="golden", version=version)
+        schema.rename(1, "notes", "memories")
+        if version == 3:
+            schema.add(2, "count", 0)
+        board.schema("tasks/**", schema)
+        board.migrate(f"tasks/{version}")
+    board.update("tasks/4", reducers.merge, {"count": 4})
+    before = store.last_lsn
+    board.delete("tasks/4")
+    board.rollback("tasks/", to=before)
+    board.set("tasks/5", {"memories": ["a memory"], "count": 5}, ttl_s=1e9, priority=3)
+    board.claim("tasks/5", lease_s=1e9).renew()
+    board.claim("tasks/4", max_attempts=1, dead="dead/").fail("an error")
+    board.claim("tasks/3", lease_s=1e9).complete(to="done/")
+
+
+ALONE = {"removed": take_in_removals, "runs": make_runs, "versions": write_versions}
+"""What makes the stores that do not have the common history."""
+
+
 def describe(store):
     """Return what a release must find again: every version's digests, the tags, the chain."""
     threads = {}
@@ -218,7 +246,9 @@ def describe(store):
     log = [[record.lsn, record.type, record.digest] for record in store.log()]
     entries = {
         each.key: [
-            [e.version, e.kind, e.agent, e.created.isoformat(), e.expires and e.expires.isoformat()] for e in past
+            [e.version, e.kind, e.agent, e.created.isoformat(), e.expires and e.expires.isoformat()]
+            + ([e.schema_version, e.value] if e.schema_version > 1 else [])
+            for e in past
         ]
         for each in store.board().list()
         for past in [store.board().history(each.key)]
