@@ -5,14 +5,16 @@ To remove a name, delete it here, and where this file is imported. Nothing else 
 
 from __future__ import annotations
 
+import sys
 from functools import wraps
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from warnings import warn
 
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,3 +91,62 @@ class OldBoardNames:
     def retain(self, pattern: str = "**", *, as_policy: bool = False, **rules: Any) -> Any:
         """Call `prune`, or with `as_policy` call `set_retention`."""
         return _split(self, (pattern,), as_policy, rules)
+
+
+_STEP_OPTIONS = frozenset(
+    ("name", "retry", "timeout_s", "compensate", "commit", "transact", "emit", "semantics"),
+)
+
+
+def step_options(
+    function: Any, kwargs: Mapping[str, Any], *, stacklevel: int = 4
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keywords of `Run.step` that are options, as they once were, and those that are for the function.
+
+    A keyword with the name of an option is for the function if the function has a parameter of this name or `**kwargs`.
+    """
+    named = _STEP_OPTIONS.intersection(kwargs)
+    if not named:
+        return {}, dict(kwargs)
+    try:
+        parameters = list(signature(function).parameters.values())
+    except (TypeError, ValueError):  # Some builtins do not have a signature.
+        parameters = []
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
+        return {}, dict(kwargs)
+    by_name = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    options = named - {each.name for each in parameters if each.kind in by_name}
+    if options:
+        given = ", ".join(f"{name}=" for name in sorted(options))
+        message = f"{given}: give options by step.options(...) or run.step_with(StepOptions(...), ...)"
+        warn(message, DeprecationWarning, stacklevel=stacklevel)
+    kept = {name: value for name, value in kwargs.items() if name not in options}
+    return {name: kwargs[name] for name in sorted(options)}, kept
+
+
+def old_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module in which some names have changed.
+
+    Args:
+        module: the name of the module.
+        names: the new names by the old ones.
+    """
+
+    def get(name: str) -> Any:
+        if name not in names:
+            message = f"module {module!r} has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=sys.modules[module])
+        warn(f"{module}.{name} is now {names[name]}", DeprecationWarning, stacklevel=2)
+        return getattr(sys.modules[module], names[name])
+
+    return get
+
+
+DURABLE_NAMES = {
+    "check": "check_replay",
+    "compare": "compare_runs",
+    "get": "get_run",
+    "purge": "purge_run",
+    "work": "run_worker",
+}
+"""Old names of functions of `statelog.durable` and `statelog.aio.durable`."""

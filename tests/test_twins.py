@@ -13,6 +13,7 @@ from statelog import aio, durable, errors
 from statelog.aio import board as aio_board
 from statelog.aio import durable as aio_durable
 from statelog.aio import memory as aio_memory
+from statelog.aio.durable.operations import Run as AsyncRun
 from statelog.memory import sessions as memory_sessions
 from statelog.store.board import Board
 from statelog.store.claims import Claim
@@ -22,6 +23,7 @@ TWINS = {
     "durable": (durable, aio_durable),
     "durable.Handle": (durable.Handle, aio_durable.Handle),
     "durable.StepContext": (durable.StepContext, aio_durable.StepContext),
+    "durable.Run": (durable.Run, AsyncRun),
     "durable.EnteredRun": (durable.EnteredRun, aio_durable.EnteredRun),
     "store": (statelog, aio),
     "Store": (statelog.Store, aio.Store),

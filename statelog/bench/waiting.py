@@ -111,7 +111,7 @@ async def _results_s(store: aio.Store, name: str, count: int) -> float:
     """Return the seconds that a worker takes for runs while other tasks await their results."""
     handles = [await durable.start(store, short, number, id=f"{name}-{number}") for number in range(count)]
     stop, began_s = asyncio.Event(), time.monotonic()
-    worker = asyncio.create_task(durable.work(store, [short], stop=stop))
+    worker = asyncio.create_task(durable.run_worker(store, [short], stop=stop))
     await asyncio.gather(*(handle.result() for handle in handles))
     took_s = time.monotonic() - began_s
     stop.set()

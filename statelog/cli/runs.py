@@ -237,7 +237,7 @@ def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, s
     output = Output(as_json=as_json)
     known = {} if module is None else {each.name: each for each in workflows_of(module)}
     with open_for_writing(store) as opened:
-        info = durable.get(opened, run)
+        info = durable.get_run(opened, run)
         if known and info.workflow not in known:
             message = f"run {run!r} is of workflow {info.workflow!r}; {module} has {', '.join(sorted(known))}"
             raise UsageError(message, argument="with", value=module)
@@ -245,7 +245,7 @@ def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, s
         if known:
             with _quiet():
                 drive_here(opened, known[info.workflow], run, wait_s=0.0, is_patient=False)
-        info = durable.get(opened, run)
+        info = durable.get_run(opened, run)
     _tell(output, info)
     if known and info.has_ended:
         info.result()
@@ -265,7 +265,7 @@ def cancel(*, store: Path, run: str, as_json: bool) -> None:
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:
         is_open = durable.cancel(opened, run)
-        info = durable.get(opened, run)
+        info = durable.get_run(opened, run)
     if not is_open:
         message = f"run {run!r} has ended: its status is {info.status}"
         raise RunEndedError(message, run=run, status=info.status)
@@ -290,7 +290,7 @@ def purge(*, store: Path, run: str, as_json: bool) -> None:
 
     output = Output(as_json=as_json)
     with open_for_writing(store) as opened:
-        durable.purge(opened, run)
+        durable.purge_run(opened, run)
     if as_json:
         output.emit({"run": run})
     else:
@@ -370,7 +370,7 @@ def compare(*, store: Path, run: str, other: str, as_json: bool) -> None:
 
     output = Output(as_json=as_json)
     with open_for_reading(store) as opened:
-        found = durable.compare(opened, run, other)
+        found = durable.compare_runs(opened, run, other)
     if as_json:
         for each in found:
             output.emit(difference_document(each))
@@ -405,7 +405,7 @@ def check(*, store: Path, module: str, as_json: bool) -> None:
     workflows = workflows_of(module)
     asynchronous = {each.name for each in workflows if each.is_async}
     with open_for_reading(store) as opened, _quiet():
-        found = durable.check(opened, workflows)
+        found = durable.check_replay(opened, workflows)
         present = [info for info in durable.runs(opened) if not info.has_ended]
     skipped = [info.id for info in present if info.workflow in asynchronous]
     if as_json:

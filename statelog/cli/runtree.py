@@ -57,7 +57,7 @@ def _document(store: Store, run: str, above: frozenset[str]) -> dict[str, Any]:
         except RunNotFoundError:
             continue
     return {
-        **run_document(durable.get(store, run)),
+        **run_document(durable.get_run(store, run)),
         "steps": [step_document(each) for each in steps],
         "gates": [gate_document(each) for each in durable.gates(store, run=run)],
         "children": children,
@@ -91,7 +91,7 @@ class _Drawing:
 
         from statelog import durable
 
-        info = durable.get(self._store, run)
+        info = durable.get_run(self._store, run)
         tree = (Tree if self._output.can_draw else Plain)(self._text(_title(info), "bold"))
         self._fill(tree, info, frozenset((run,)))
         if self._is_full:
@@ -138,7 +138,7 @@ class _Drawing:
         from statelog import durable
 
         try:
-            info = durable.get(self._store, child)
+            info = durable.get_run(self._store, child)
         except RunNotFoundError:
             tree.add(self._text(f"{child}  was removed"))
             return

@@ -45,7 +45,7 @@ def ls(*, store: Path, run: str | None, show_all: bool, absolute: bool | None, a
     output = Output(as_json=as_json, absolute=absolute)
     with open_for_reading(store) as opened:
         if run is not None:
-            durable.get(opened, run)
+            durable.get_run(opened, run)
         found = durable.gates(opened, pending=None if show_all else True, run=run)
     if as_json:
         for gate in found:

@@ -1,12 +1,13 @@
 """Durable execution: steps that run once, sagas that undo, gates that wait for a person. See GUIDE.md here."""
 
+from statelog.deprecated import DURABLE_NAMES, old_names
 from statelog.durable.branches import Branch
-from statelog.durable.comparison import RunDifference, compare
+from statelog.durable.comparison import RunDifference, compare_runs
 from statelog.durable.control import Gate, answer, cancel, gates, get_event, resume, send
 from statelog.durable.delivering import Delivery, deliver
 from statelog.durable.entering import EnteredRun, entered
-from statelog.durable.forking import FailedAttempt, StepInfo, check, fork, purge, steps
-from statelog.durable.infos import RunInfo, get, runs
+from statelog.durable.forking import FailedAttempt, StepInfo, check_replay, fork, purge_run, steps
+from statelog.durable.infos import RunInfo, get_run, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
 from statelog.durable.retries import retry
@@ -26,8 +27,8 @@ from statelog.durable.streams import Chunk, stream
 from statelog.durable.subscribing import subscription
 from statelog.durable.waits import Answer
 from statelog.durable.webhook import Webhook
-from statelog.durable.workers import work
-from statelog.durable.workflows import UNKNOWN, Abort, Cancelled, Retry, Workflow, step, workflow
+from statelog.durable.workers import run_worker
+from statelog.durable.workflows import UNKNOWN, Abort, Cancelled, Retry, Step, StepOptions, Workflow, step, workflow
 from statelog.late import listing
 
 __all__ = [
@@ -50,25 +51,27 @@ __all__ = [
     "RunDifference",
     "RunInfo",
     "Schedule",
+    "Step",
     "StepContext",
     "StepInfo",
+    "StepOptions",
     "Webhook",
     "Workflow",
     "answer",
     "cancel",
-    "check",
-    "compare",
+    "check_replay",
+    "compare_runs",
     "current_step",
     "deliver",
     "entered",
     "fork",
     "gates",
-    "get",
     "get_event",
+    "get_run",
     "next_due",
     "outbox",
     "pause_schedule",
-    "purge",
+    "purge_run",
     "queues",
     "redeliver",
     "resume",
@@ -76,6 +79,7 @@ __all__ = [
     "resume_schedule",
     "retry",
     "run",
+    "run_worker",
     "runs",
     "schedule",
     "schedules",
@@ -86,8 +90,7 @@ __all__ = [
     "stream",
     "subscription",
     "unschedule",
-    "work",
     "workflow",
 ]
 
-__dir__ = listing(__name__)
+__getattr__, __dir__ = old_names(__name__, DURABLE_NAMES), listing(__name__)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from statelog.durable.execution import SIGNALS, ContinuedAsNew, Suspended
+from statelog.durable.workflows import R
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from statelog.durable.execution import Execution
 
 
-class Branch:
+class Branch(Generic[R]):
     """A step, or a part of a workflow, that runs beside it."""
 
     def __init__(
@@ -26,12 +27,14 @@ class Branch:
     def __repr__(self) -> str:
         return f"<Branch {self.place} of {self._execution.id!r}>"
 
-    def result(self) -> Any:
+    def result(self) -> R:
         """Return what it returns, or raise that; waits for it. Of a run in asyncio it is awaited."""
-        return self._awaited(lambda: _result(self._execution, self.future))
+        found: R = self._awaited(lambda: _result(self._execution, self.future))
+        return found
 
-    def __await__(self) -> Generator[Any, Any, Any]:
-        found: Generator[Any, Any, Any] = self.result().__await__()
+    def __await__(self) -> Generator[Any, Any, R]:
+        awaited: Any = self.result()
+        found: Generator[Any, Any, R] = awaited.__await__()
         return found
 
 

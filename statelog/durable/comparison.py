@@ -26,7 +26,6 @@ class RunDifference:
             `outcome` (its status, result or error), or `missing` (only one run has it).
         left: the call in the first run, or None.
         right: the call in the second run, or None.
-
     """
 
     place: str | None
@@ -35,7 +34,7 @@ class RunDifference:
     right: StepInfo | None = None
 
 
-def compare(store: Store, run: str, other: str) -> list[RunDifference]:
+def compare_runs(store: Store, run: str, other: str) -> list[RunDifference]:
     """Return the differences of two runs, the first one first. The list is empty if the runs did the same.
 
     Workflow and arguments come first, then the calls in the order in which they were recorded, then the outcome of the
@@ -43,7 +42,6 @@ def compare(store: Store, run: str, other: str) -> list[RunDifference]:
 
     Raises:
         RunNotFoundError: there is no such run.
-
     """
     left, right = find(store, run).value, find(store, other).value
     found = [

@@ -11,7 +11,7 @@ from statelog.durable import naming
 from statelog.durable.clock import clock, moment_of
 from statelog.durable.deadlines import stage_cancellation
 from statelog.durable.ending import unpark
-from statelog.durable.infos import get
+from statelog.durable.infos import get_run
 from statelog.durable.outbox import stage_withdrawal
 from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
 from statelog.durable.values import check_names, decode, encode, recorded
@@ -33,7 +33,6 @@ class Gate:
 
     Attributes:
         status: `pending`, `answered`, `late` (nobody has answered in time), `closed` (its run has ended).
-
     """
 
     id: str
@@ -55,7 +54,6 @@ def gates(store: Store, *, pending: bool | None = None, run: str | None = None) 
         store: the store.
         pending: True: only those that wait for an answer. False: only the others.
         run: only those of this run.
-
     """
     pattern = "durable/gates/**" if run is None else f"durable/gates/{naming.check_run_id(run)}/*"
     found = [_gate_of(entry.value) for entry in board_of(store).list(pattern)]
@@ -84,7 +82,6 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
         GateNotFoundError: there is no such gate. Facts: gate.
         ConflictError: the gate was answered, its time is up, or its run has ended. Facts: gate, status, by.
         ValueTypeError, LimitError: the answer cannot be stored, or the run cannot record it. The gate stays open.
-
     """
     if type(approved) is not bool:
         raise UsageError(f"approved must be True or False, not {approved!r}", argument="approved", value=approved)
@@ -128,7 +125,6 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
     Raises:
         RunNotFoundError: there is no such run. RunEndedError: it has ended.
         ValueTypeError, LimitError: the message cannot be stored. SecretError: the topic has a secret.
-
     """
     given = recorded(store, message, "message")
     encode(given, "message")
@@ -155,7 +151,6 @@ def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> A
 
     Raises:
         RunNotFoundError: there is no such run.
-
     """
     check_number("timeout_s", timeout_s, least=0)
     key, deadline_s = naming.event_key(run, name), monotonic() + timeout_s
@@ -180,7 +175,6 @@ def cancel(store: Store, run: str) -> bool:
 
     Raises:
         RunNotFoundError: there is no such run.
-
     """
 
     def work(tx: Any) -> bool:
@@ -211,9 +205,8 @@ def resume(store: Store, run: str) -> RunInfo:
 
     Raises:
         RunNotFoundError: there is no such run. RunEndedError: it has ended.
-
     """
     check_open(find(store, run).value)
     unpark(store, run)
     poke(store, run)
-    return get(store, run)
+    return get_run(store, run)

@@ -32,7 +32,6 @@ def check_cron(expression: str, timezone: str) -> None:
     Raises:
         UsageError: the expression has not five fields that cron knows, or never fires; the zone is unknown; or
             `cronsim` is not installed. Facts: argument, value.
-
     """
     for argument, value in (("cron", expression), ("timezone", timezone)):
         if not isinstance(value, str):
@@ -65,7 +64,6 @@ def due_times(
     Raises:
         UsageError: what `check_cron` refuses, a time without a zone, another way to catch up, a limit below 1, or a
             grace below 0. Facts: argument, value.
-
     """
     check_cron(expression, timezone)
     start, end = _moment("after", after), _moment("until", until)
@@ -88,7 +86,6 @@ def next_time(expression: str, timezone: str, after: datetime) -> datetime | Non
 
     Raises:
         UsageError: what `check_cron` refuses, or a time without a zone. Facts: argument, value.
-
     """
     check_cron(expression, timezone)
     return next(_times(expression, timezone, _moment("after", after)), None)

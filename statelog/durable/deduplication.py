@@ -38,7 +38,6 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
 
     Raises:
         ConflictError: as `create`; or the run with this key is one of another workflow.
-
     """
     start = start.guarded(store)
     assert start.dedup is not None

@@ -51,7 +51,6 @@ class Delivery:
         parked: messages that were parked, as a subscriber has refused them for good.
         waiting: messages that wait now.
         due: when the first of those is tried that were refused, None: none was.
-
     """
 
     sent: int
@@ -79,7 +78,6 @@ def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None,
     Raises:
         UsageError: one of the arguments is none.
         RunNotFoundError: there is no such run.
-
     """
     known = check_subscribers(subscribers, "subscribers")
     if type(wait) is not bool:

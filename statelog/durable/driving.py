@@ -30,7 +30,7 @@ from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
 from statelog.durable.steps import make_call, take_step
 from statelog.durable.values import decode, encode, guarded, recorded_text, typed_arguments
-from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Abort, Cancelled, name_of, options_of
+from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Abort, Cancelled, StepOptions, name_of, options_of
 from statelog.errors import (
     ClosedError,
     ConflictError,
@@ -74,7 +74,6 @@ async def drive(
         NondeterminismError: the code is another than the one it has begun with. The run has stopped.
         LeaseLostError: another process has taken the run over.
         StatelogError: the store refuses.
-
     """
     if host.is_async and not workflow.is_async:
         thread = ThreadHost()
@@ -293,9 +292,9 @@ async def _undo(execution: Execution, undo: Undo) -> None:
     result: Any = UNKNOWN
     if done is not None and "r" in done:
         result = execution.result(done, undo.call)
-    retry = options_of(undo.function).retry or COMPENSATION_RETRY
-    function, timeout_s = undo.function, options_of(undo.function).timeout_s
-    call = make_call(undo.call, undo.args, undo.kwargs, name=name_of(function), retry=retry)
+    function, options = undo.function, options_of(undo.function)
+    retry, timeout_s = options.retry or COMPENSATION_RETRY, options.timeout_s
+    call = make_call(undo.call, undo.args, undo.kwargs, StepOptions(name=name_of(function), retry=retry))
     await take_step(
         execution,
         f"undo.{undo.place}",

@@ -77,7 +77,6 @@ def stage_end(
         task: the run's task, or None if the run waits for its turn. It was read before the entries that it depends on.
         more: the fields of the entry that describe the end: `status`, `checkpoint`, and `value` or `error`.
         fence: the claim under which the run was driven, or None if the run has not begun.
-
     """
     board = board_of(tx)
     value = {**entry.value, **more, "ended": clock().now_us()}

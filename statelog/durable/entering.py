@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
+from statelog.deprecated import step_options
 from statelog.durable.driving import drive, replay
 from statelog.durable.execution import RolledBackError, Stopped, Suspended, Unwinding
 from statelog.durable.holding import LEASE_S
@@ -20,7 +21,7 @@ from statelog.durable.owners import claim_one
 from statelog.durable.recorded import recorded_items
 from statelog.durable.runs import ENDED, create, error_of_end, find, hurry, task_key_of
 from statelog.durable.starting import prepare
-from statelog.durable.workflows import Cancelled, check_number, workflow
+from statelog.durable.workflows import NO_OPTIONS, Cancelled, P, R, StepOptions, check_number, workflow
 from statelog.errors import ConflictError, RunEndedError, UsageError, not_hiding
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ class EnteredRun:
 
     Attributes:
         id: the id of the run.
-
     """
 
     def __init__(self, run: Run) -> None:
@@ -54,7 +54,11 @@ class EnteredRun:
     def _end(self) -> None:
         self._has_ended = True
 
-    def step(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+    @overload
+    def step(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def step(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function with effects, once. See `statelog.durable.Run.step`.
 
         The function is called in the thread that has entered the run. The block ends with ConflictError if the step
@@ -62,12 +66,27 @@ class EnteredRun:
 
         Raises:
             UsageError: the block has ended.
-
         """
+        options, given = step_options(function, kwargs, stacklevel=3)
+        return self.step_with(StepOptions(**options) if options else NO_OPTIONS, function, *args, **given)
+
+    @overload
+    def step_with(
+        self,
+        options: StepOptions,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    def step_with(self, options: StepOptions, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a step with options, as `statelog.durable.Run.step_with` does. See `step`."""
         if self._has_ended:
             raise block_has_ended(self.id)
         try:
-            return self._run.step(function, *args, **options)
+            return self._run.step_with(options, function, *args, **kwargs)
         except Suspended:
             raise Stopped(refusal(self.id, "it waits for long, which a block cannot")) from None
 
@@ -183,7 +202,6 @@ def entered(
         RunEndedError: the run has ended, and the block calls more steps than the run has recorded.
         RunCancelledError: the run was cancelled.
         UsageError: an argument is not valid, or a step is called in another thread.
-
     """
     check_number("wait_s", wait_s, least=0)
     check_part("workflow", name)

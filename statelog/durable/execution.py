@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from statelog.durable.hosts import EventOrder, Host
     from statelog.durable.outbox import Emitted
-    from statelog.durable.workflows import StepOptions, Workflow
+    from statelog.durable.workflows import Declaration, Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store
     from statelog.store.transaction import Transaction
@@ -175,7 +175,7 @@ class Execution:
         began_us = value.get("retried", value["created"])
         self._deadline_us = began_us + round(value["timeout_s"] * 1e6) if value.get("timeout_s") else 0
         self.is_dry = claim is None
-        """Whether nothing is to happen but replay: see `check`."""
+        """Whether nothing is to happen but replay: see `check_replay`."""
 
     # --- looking ----------------------------------------------------------------------------
 
@@ -186,7 +186,6 @@ class Execution:
             UsageError: it stands inside a step.
             SecretError: the name has a secret.
             Stopped: the run has stopped, or this call is another than the one recorded.
-
         """
         if self.id in in_step.get() or (self.host.is_async and in_step.get()):
             message = f"{op} {name!r} inside a step: a step calls no operation of its run, and its workflow does"
@@ -260,7 +259,6 @@ class Execution:
 
         Args:
             place: the place of the call. It waits until all recorded events were replayed (D33).
-
         """
         self.check_stop()
         if self.is_shielded and undoing.get():
@@ -377,7 +375,6 @@ class Execution:
         Raises:
             Stopped: the run is another's by now, or the store refuses.
             StatelogError: what is written besides cannot be.
-
         """
         with self._lock:
             self.check_stop()
@@ -463,7 +460,6 @@ class Execution:
 
         Raises:
             Stopped: the thread was rolled back, or another process has continued the run.
-
         """
         head = self.thread.head
         state = {} if head is None else head.state
@@ -618,7 +614,7 @@ class Execution:
         self.is_unwinding = True
 
 
-def _version_error(run: str, done: Item, options: StepOptions, missing: int | None) -> StepVersionError:
+def _version_error(run: str, done: Item, options: Declaration, missing: int | None) -> StepVersionError:
     what, version = f"{done['o']} {done['n']!r}", done.get("v", 1)
     why = "" if missing is None else f", whose upcast= has no function for version {missing}"
     message = (

@@ -50,7 +50,6 @@ class CarriedError(Exception):
 
     Attributes:
         error: the wrapped exception.
-
     """
 
     def __init__(self, error: StopIteration) -> None:

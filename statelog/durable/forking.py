@@ -11,7 +11,7 @@ from statelog.durable.clock import moment_of
 from statelog.durable.driving import rehearse_here
 from statelog.durable.execution import RECORDED
 from statelog.durable.failures import error_text
-from statelog.durable.infos import get, runs
+from statelog.durable.infos import get_run, runs
 from statelog.durable.naming import HEADER, STEPS
 from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
 from statelog.durable.recorded import Recorded, recorded_of
@@ -40,7 +40,6 @@ class FailedAttempt:
         error: the exception, as `Type: message`.
         time: the time at which the attempt failed.
         next: the time from which the next attempt may begin.
-
     """
 
     number: int
@@ -66,7 +65,6 @@ class StepInfo:
         child: the id of the run that a call of kind `child` has begun.
         failed_attempts: the attempts that failed and were repeated. The last attempt is not one of them.
         version: the version of the step that has recorded the result. See `step`.
-
     """
 
     place: str
@@ -91,7 +89,6 @@ def steps(store: Store, run: str) -> list[StepInfo]:
 
     Raises:
         RunNotFoundError: there is no such run.
-
     """
     value = find(store, run).value
     return [step_info(place, items, has_ended=value["status"] in ENDED) for place, items in calls_of(store, value)]
@@ -184,7 +181,7 @@ def fork(
 
     One commit, whatever was recorded. The state of the branch is that of the thread before the step, too. Mail and
     answers that came later are not taken along: its gates ask again. `RunInfo` of the new run names the other run, the
-    place and the replaced results. `compare` shows the differences of the two runs.
+    place and the replaced results. `compare_runs` shows the differences of the two runs.
 
     Args:
         store: the store.
@@ -206,7 +203,6 @@ def fork(
         UsageError: the run has recorded no such step, or nothing in a thread that is empty, or what it had recorded was
             let go. Or a call of `replace` is not recorded, is before `at`, or cannot be replaced.
         ValueTypeError, LimitError: an argument or a result of `replace` cannot be stored. Facts: path.
-
     """
     entry = find(store, run)
     naming.check_run_id(id)
@@ -352,7 +348,6 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
 
     Raises:
         UsageError: there is none.
-
     """
     message = f"what run {recorded.run!r} had recorded before is not kept, or was recorded with what follows"
     refusal = UsageError(message, argument="at", value=count)
@@ -385,16 +380,15 @@ def _is_deferred(item: Item) -> bool:
     return item["o"] in ("gate", "sleep", "timer") and item["s"] == DONE
 
 
-def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
+def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
     """Replay all open runs with this code, and do nothing; return what differs, by run. Before a deploy it is empty.
 
     A workflow runs as far as its record goes: what it does outside of its steps happens. Runs of async workflows are
-    passed over: `statelog.aio.durable.check` replays them, too.
+    passed over: `statelog.aio.durable.check_replay` replays them, too.
 
     Args:
         store: the store.
         workflows: as they would be deployed. The runs of others are told, too.
-
     """
     open_runs, found = to_check(store, workflows)
     for value, workflow in open_runs:
@@ -424,7 +418,7 @@ def to_check(
     return open_runs, found
 
 
-def purge(store: Store, run: str) -> None:
+def purge_run(store: Store, run: str) -> None:
     """Remove a run that has ended, with its gates, events, messages and streams, in one commit. Its thread stays.
 
     Its id may begin anew then.
@@ -432,9 +426,8 @@ def purge(store: Store, run: str) -> None:
     Raises:
         RunNotFoundError: there is no such run.
         UsageError: it has not ended.
-
     """
-    info = get(store, run)
+    info = get_run(store, run)
     if not info.has_ended:
         raise UsageError(f"run {run!r} has not ended: it is {info.status}", argument="run", value=run)
     quoted = naming.check_run_id(run)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from statelog.durable import naming
 from statelog.durable.clock import moment_of
 from statelog.durable.runs import ENDED, board_of, error_of_end, find, task_key_of
+from statelog.durable.workflows import R
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ STATUSES: Final = ("queued", "running", "suspended", "parked", *ENDED)
 
 
 @dataclass(frozen=True, slots=True)
-class RunInfo:
+class RunInfo(Generic[R]):
     """The state of a run at a moment.
 
     Attributes:
@@ -39,7 +40,6 @@ class RunInfo:
         forked_at: the place in `forked_from` of the first call that the fork has not taken along, or None if it took
             all calls along.
         replaced: the results that `fork(replace=)` has given, by the place of the call. `continue_as_new` drops them.
-
     """
 
     id: str
@@ -47,7 +47,7 @@ class RunInfo:
     thread: str
     branch: str
     status: str
-    value: Any
+    value: R | None
     error: str | None
     waiting_for: tuple[str, ...]
     created: datetime
@@ -70,13 +70,12 @@ class RunInfo:
         """Whether nothing will change any more."""
         return self.status in ENDED
 
-    def result(self) -> Any:
+    def result(self) -> R:
         """Return the result of the workflow.
 
         Raises:
             RunFailedError: the run has failed. Facts: run, error. RunCancelledError: the run was cancelled.
             UsageError: the run has not ended.
-
         """
         if not self.has_ended:
             what = f"{self.status}, and waits for {', '.join(self.waiting_for)}" if self.waiting_for else self.status
@@ -84,7 +83,7 @@ class RunInfo:
             raise UsageError(message, argument="run", value=self.id)
         if self.status != "completed":
             raise error_of_end(self.id, self.status, self.error)
-        return self.value
+        return cast("R", self.value)
 
 
 def info_of(store: Store, entry: Entry) -> RunInfo:
@@ -149,12 +148,11 @@ def _in_line(store: Store, value: Mapping[str, Any]) -> tuple[str, tuple[str, ..
     return "queued", () if ahead in (None, value["id"]) else (f"run {ahead}",)
 
 
-def get(store: Store, run: str) -> RunInfo:
+def get_run(store: Store, run: str) -> RunInfo:
     """Return a run.
 
     Raises:
         RunNotFoundError: there is none of this id. Facts: run.
-
     """
     return info_of(store, find(store, run))
 
@@ -172,7 +170,6 @@ def runs(
 
     Raises:
         UsageError: there is no such status.
-
     """
     if status is not None and status not in STATUSES:
         raise UsageError(f"status is one of {', '.join(STATUSES)}, not {status!r}", argument="status", value=status)

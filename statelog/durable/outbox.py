@@ -42,7 +42,6 @@ class Message:
         error: the last refusal: what was answered, or raised. Of a webhook neither the URL nor the text of the answer.
         due: when it is tried again, None: at once, or not at all.
         is_parked: whether a subscriber has refused it for good.
-
     """
 
     id: str
@@ -151,7 +150,6 @@ def outbox(store: Store, *, parked: bool | None = None) -> list[Message]:
     Args:
         store: the store.
         parked: True: only those that a subscriber has refused for good. False: only those that wait.
-
     """
     if parked is not None and type(parked) is not bool:
         raise UsageError(f"parked is True, False or None, not {parked!r}", argument="parked", value=parked)
@@ -173,7 +171,6 @@ def redeliver(store: Store, run: str, place: str) -> None:
 
     Raises:
         MessageNotFoundError: no such message is parked. Facts: run, place.
-
     """
     parked = f"{parked_directory(run)}{place}"
     key = f"{outbox_directory(run)}{place}"

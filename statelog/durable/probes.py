@@ -25,7 +25,6 @@ def tell(moment: str, run: str, what: Any) -> None:
         moment: `before` or `after` a commit of a run, or `call`: a step is about to be called.
         run: id of the run.
         what: the items that a commit records, or a word for it; of a step its place and its call.
-
     """
     told = probe.get()
     if told is not None:

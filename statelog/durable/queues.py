@@ -54,7 +54,6 @@ class Queue:
 
     Raises:
         UsageError: one of the arguments is none.
-
     """
 
     concurrency: int | None = None
@@ -310,7 +309,6 @@ class QueueInfo:
         delayed: those that may be later.
         running: those that are driven.
         suspended: those that wait for something.
-
     """
 
     name: str

@@ -91,7 +91,6 @@ class Record:
 
         Raises:
             NondeterminismError: another call is recorded at its place.
-
         """
         self._seen.add(place)
         found = self.done.get(place)

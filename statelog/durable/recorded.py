@@ -22,7 +22,6 @@ class Recorded(NamedTuple):
         thread: the thread of the run.
         version: the version that contains the items; -1 if there are none, or if the version was removed.
         run: the id of the run.
-
     """
 
     thread: Any

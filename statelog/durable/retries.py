@@ -47,7 +47,6 @@ def retry(store: Store, run: str) -> RunInfo:
         RunEndedError: the run has completed, or was cancelled. Facts: run, status.
         ConflictError: the record of the run is not kept any more.
         UsageError: the run has not ended.
-
     """
     for child in _failed_children(store, find(store, run).value):
         try:
@@ -115,7 +114,6 @@ def restore(store: Store, run: str, claim: Claim) -> Mapping[str, Any]:
     Raises:
         ConflictError: the record of the run is not kept any more.
         LeaseLostError: another process has claimed the run.
-
     """
 
     def work(tx: Any) -> Mapping[str, Any]:

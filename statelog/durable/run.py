@@ -1,35 +1,55 @@
 """What a workflow is given: the operations of its run."""
 
+# mypy: disable-error-code="no-any-return"
+# A host returns the result of an operation, or an awaitable of the result.
+
 from __future__ import annotations
 
 import inspect
 import random
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, TypeVar, overload
 
+from statelog.deprecated import step_options
 from statelog.durable import effects, naming
 from statelog.durable.branches import Branch, first_done, gathered, in_turn
 from statelog.durable.clock import now
 from statelog.durable.execution import ContinuedAsNew, Execution, Scope, Suspended, current_scope
-from statelog.durable.steps import make_call, note_begun, take_step
+from statelog.durable.steps import StepCall, make_call, note_begun, take_step
 from statelog.durable.waits import take_child, take_gate, take_mail, take_sleep
-from statelog.durable.workflows import check_callable, check_number, check_workflow, name_of
+from statelog.durable.workflows import (
+    NO_OPTIONS,
+    P,
+    R,
+    StepOptions,
+    check_callable,
+    check_number,
+    check_workflow,
+    name_of,
+)
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from statelog.durable.waits import Answer
+    from statelog.durable.workflows import Workflow
+    from statelog.store.transaction import Transaction
+
+T = TypeVar("T")
 
 
 class Run:
     """A run, as its workflow sees it.
 
     What a workflow does outside of steps has to be the same each time it is called: it may compute, and look at what
-    its operations return. Of an `async def` workflow (`statelog.aio.durable`) every operation is awaited.
+    its operations return. Of an `async def` workflow (`statelog.aio.durable`) every operation is awaited; annotate its
+    run as `statelog.aio.durable.Run`, which has these methods for type checkers.
 
     Attributes:
         id: of the run.
         thread_id: of its thread.
-
     """
 
     def __init__(self, execution: Execution, drive: Any) -> None:
@@ -100,44 +120,108 @@ class Run:
 
     # --- steps ----------------------------------------------------------------------------------
 
-    def step(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
-        """Call what has effects, once, and record what it returns, or raises.
+    @overload
+    def step(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def step(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a function with effects, once, and record its result or its exception.
 
-        After a crash the step is not called again if its result was recorded. If it was being called, nobody knows
-        whether its effect happened: by default it is called again, with the same `current_step().idempotency_key`.
+        After a crash, a step whose result was recorded is not called again. If it was being called, nobody knows
+        whether its effect happened. By default it is called again, with the same `current_step().idempotency_key`.
+
+        All arguments go to the function. To give options, such as a retry or a compensation, call
+        `run.step(charge.options(retry=...), 840)` if `@durable.step` decorates the function, or else `step_with`.
+
+        Earlier, options were keywords of this method. Until the next release, a keyword with the name of an option
+        (a field of `StepOptions`) still is one, with a DeprecationWarning, unless the function has a parameter of this
+        name or `**kwargs`: then it is an argument for the function.
 
         Args:
-            function: the step. What it returns is stored, and handed out as it is stored; a return annotation
-                (dataclass, pydantic) brings the type back.
+            function: the step. Its result is stored, and returned as it is stored. A return annotation (dataclass,
+                pydantic) restores the type.
             *args: for the function. They are stored as a digest, and must be the same on replay.
-            **options: `retry`, a `Retry`; `timeout_s` of an attempt; `compensate`, what undoes it: called as
-                `compensate(result, *args)` if the run fails later, and as `compensate(UNKNOWN, *args)` if nobody knows
-                the result; `commit`, a function of the result that returns what is written to the thread in the same
-                commit; `transact`, one of (transaction, result) that writes what it likes in it; `emit`, one of the
-                result that returns (topic, payload); `semantics`, "at_least_once" or "at_most_once"; `name`. All others
-                are arguments for the function.
+            **kwargs: likewise.
 
         Raises:
-            ValueTypeError, LimitError: an argument cannot be stored: the function was not called.
-            UsageError: an option is none, or this stands inside a step.
-            StepFailedError: it raised what is neither a builtin nor in `raises=`. Those come back as themselves.
-            StepTimeoutError: it took too long. A function that is not async is not interrupted.
-            StepInterruptedError: "at_most_once", and the process died during the call.
-
+            ValueTypeError, LimitError: an argument cannot be stored. The function was not called.
+            UsageError: this is called within a step.
+            StepFailedError: the function raised an exception that is neither a builtin nor in `raises=`. Others are
+                raised as they are.
+            StepTimeoutError: an attempt took too long. A function that is not async is not interrupted.
+            StepInterruptedError: with "at_most_once", the process died during the call.
         """
-        call = _call(function, args, options)
+        call = _call(function, args, kwargs)
         return self._do(lambda place: take_step(self._execution, place, call))
 
-    def map(self, function: Callable[..., Any], items: Iterable[Any], *, concurrency: int = 16, **options: Any) -> Any:
-        """Call a step for each of some items, several at a time; return the results in the order of the items.
+    @overload
+    def step_with(
+        self,
+        options: StepOptions,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    def step_with(self, options: StepOptions, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def step_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a step with options: `run.step_with(durable.StepOptions(timeout_s=5), charge, 840)`. See `step`.
 
-        All calls end before the first exception is raised.
+        Raises:
+            UsageError: `options` are not StepOptions, or the compensation does not take the arguments.
+
+        It also raises the errors of `step`.
         """
+        call = make_call(function, args, kwargs, _checked(options))
+        return self._do(lambda place: take_step(self._execution, place, call))
+
+    def map(
+        self,
+        function: Callable[Concatenate[T, ...], R],
+        items: Iterable[T],
+        *,
+        concurrency: int = 16,
+        **kwargs: Any,
+    ) -> list[R]:
+        """Call a step for each of some items, several at a time. Return the results in the order of the items.
+
+        All calls end before the first exception is raised. Options are given as for `step`.
+
+        Args:
+            function: the step, called as `function(item, **kwargs)`.
+            items: the items.
+            concurrency: the maximum number of calls at a time.
+            **kwargs: for the function.
+        """
+        options, given = step_options(function, kwargs, stacklevel=3)
+        return self._map(StepOptions(**options) if options else NO_OPTIONS, function, items, concurrency, given)
+
+    def map_with(
+        self,
+        options: StepOptions,
+        function: Callable[Concatenate[T, ...], R],
+        items: Iterable[T],
+        *,
+        concurrency: int = 16,
+        **kwargs: Any,
+    ) -> list[R]:
+        """Call a step with options for each of some items. See `map` and `step_with`."""
+        return self._map(_checked(options), function, items, concurrency, kwargs)
+
+    def _map(
+        self,
+        options: StepOptions,
+        function: Callable[..., Any],
+        items: Iterable[Any],
+        concurrency: int,
+        kwargs: Mapping[str, Any],
+    ) -> Any:
         if type(concurrency) is not int or concurrency < 1:
             raise UsageError(
-                f"concurrency is an int above 0, not {concurrency!r}", argument="concurrency", value=concurrency
+                f"concurrency must be a positive int, not {concurrency!r}", argument="concurrency", value=concurrency
             )
-        calls = [_call(function, (item,), options) for item in items]
+        calls = [make_call(function, (item,), kwargs, options) for item in items]
 
         def begin(place: str) -> Coroutine[Any, Any, Any]:
             execution = self._execution
@@ -154,15 +238,49 @@ class Run:
 
         return self._do(begin)
 
-    def start(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Branch:
-        """Begin a step beside the workflow. Its result is had by `result()` (or awaited), `gather` or `wait_any`."""
-        call = _call(function, args, options)
+    @overload
+    def start(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Branch[R]: ...
+    @overload
+    def start(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
+    def start(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Begin a step beside the workflow. `Branch.result()`, `gather` and `wait_any` wait for it.
+
+        All arguments go to the function; options are given as for `step`.
+        """
+        return self._start(_call(function, args, kwargs))
+
+    @overload
+    def start_with(
+        self,
+        options: StepOptions,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Branch[R]: ...
+    @overload
+    def start_with(
+        self, options: StepOptions, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Branch[R]: ...
+    def start_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Begin a step with options beside the workflow. See `start` and `step_with`."""
+        return self._start(make_call(function, args, kwargs, _checked(options)))
+
+    def _start(self, call: StepCall) -> Branch[Any]:
         place = self._scope().take()
         self._execution.record.see(place)
         work = self._host.in_order(place, take_step(self._execution, place, call))
         return Branch(self._execution, place, work, self._awaited)
 
-    def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Branch:
+    @overload
+    def branch(
+        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Branch[R]: ...
+    @overload
+    def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
+    def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Begin `function(run, *args)` beside the workflow: a part of it whose calls are counted for themselves."""
         check_callable("function", function)
         place = self._scope().take()
@@ -177,14 +295,14 @@ class Run:
 
         return Branch(self._execution, place, work(), self._awaited)
 
-    def gather(self, *branches: Branch) -> Any:
+    def gather(self, *branches: Branch[Any] | Sequence[Branch[Any]]) -> list[Any]:
         """Return what branches return, in the order given. All end before the first exception is raised."""
         given = _branches(branches)
         scope = self._scope()
         place = scope.take_gathering()
         return self._host.operate(lambda: self._guard(scope, lambda: gathered(self._execution, place, given)), place)
 
-    def wait_any(self, *branches: Branch) -> Any:
+    def wait_any(self, *branches: Branch[R] | Sequence[Branch[R]]) -> Branch[R]:
         """Return the first branch that has ended. Which one it was is recorded, and the others are let go.
 
         A step of a branch that was let go is not interrupted, unless it is async. If it ends before the run does its
@@ -195,27 +313,27 @@ class Run:
 
     # --- what would differ ------------------------------------------------------------------------
 
-    def now(self) -> Any:
+    def now(self) -> datetime:
         """Return the time (a datetime in UTC), on replay the same."""
         return self._do(lambda place: effects.take_value(self._execution, place, "now", now))
 
-    def uuid(self) -> Any:
+    def uuid(self) -> uuid.UUID:
         """Return a random UUID, on replay the same."""
         return self._do(
             lambda place: effects.take_value(self._execution, place, "uuid", lambda: str(uuid.uuid4()), uuid.UUID)
         )
 
-    def random(self) -> Any:
+    def random(self) -> float:
         """Return a random number from 0 to 1, on replay the same."""
         make = random.random
         return self._do(lambda place: effects.take_value(self._execution, place, "random", make))
 
-    def sleep(self, seconds: float) -> Any:
+    def sleep(self, seconds: float) -> None:
         """Wait. For a long time the run is suspended, and no process waits with it."""
         check_number("seconds", seconds, least=0)
         return self._do(lambda place: take_sleep(self._execution, place, seconds))
 
-    def patched(self, id: str) -> Any:
+    def patched(self, id: str) -> bool:
         """Whether a run goes by a change of the code: `if run.patched("faster"): ... else: ...`.
 
         True for a run that comes here for the first time; False for one that has recorded what comes after.
@@ -224,19 +342,18 @@ class Run:
         scope = self._scope()
         return self._host.operate(lambda: effects.take_patch(self._execution, scope.next_places, id))
 
-    def deprecate_patch(self, id: str) -> Any:
+    def deprecate_patch(self, id: str) -> None:
         """Say that no run is open any more from before a change: what was recorded of it is passed over."""
         naming.check_part("patch", id)
         return self._host.operate(lambda: effects.pass_patch(self._execution, id))
 
     # --- others ---------------------------------------------------------------------------------------
 
-    def gate(self, name: str, payload: Any = None, *, timeout_s: float | None = None) -> Any:
+    def gate(self, name: str, payload: Any = None, *, timeout_s: float | None = None) -> Answer:
         """Wait for the answer of a person. The run is suspended, and its process may exit.
 
         Returns:
             An `Answer`; with `approved` False and `is_timeout` True if nobody has answered in time.
-
         """
         return self._do(lambda place: take_gate(self._execution, place, name, payload, timeout_s))
 
@@ -244,19 +361,18 @@ class Run:
         """Return the next message that was sent to the run, None if none came in time. See `durable.send`."""
         return self._do(lambda place: take_mail(self._execution, place, topic, timeout_s))
 
-    def child(self, workflow: Any, /, *args: Any, id: str | None = None, **kwargs: Any) -> Any:
+    def child(self, workflow: Workflow[..., R], /, *args: Any, id: str | None = None, **kwargs: Any) -> R:
         """Return what a run of another workflow returns. It has an id and a thread of its own, and outlives a crash.
 
         Raises:
             RunFailedError, RunCancelledError: as its run has ended.
-
         """
         made = check_workflow(workflow)
         return self._do(
             lambda place: take_child(self._execution, place, made, args, kwargs, id, lambda run: self._drive(made, run))
         )
 
-    def continue_as_new(self, *args: Any, **kwargs: Any) -> Any:
+    def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Begin the workflow anew with other arguments, as the same run. What it has recorded is dropped.
 
         For a loop without end. Compensations of what was done before are dropped, too.
@@ -266,11 +382,11 @@ class Run:
 
     # --- what is written --------------------------------------------------------------------------
 
-    def commit(self, *updates: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> Any:
+    def commit(self, *updates: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
         """Write to the run's thread, as `Thread.commit`, once."""
         return self._do(lambda place: effects.take_commit(self._execution, place, updates, metadata))
 
-    def transact(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def transact(self, function: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `function(transaction, *args)`, whose writes to the store happen in the commit that records it.
 
         They happen exactly once. It may be called several times until then: it has no other effects. It is not async,
@@ -282,26 +398,27 @@ class Run:
             raise UsageError(message, argument="function", value=function)
         return self._do(lambda place: effects.take_transaction(self._execution, place, function, args, kwargs))
 
-    def emit(self, topic: str, payload: Any = None) -> Any:
+    def emit(self, topic: str, payload: Any = None) -> None:
         """Put a message into the outbox: it leaves after this commit, at least once, in order."""
         return self._do(lambda place: effects.take_emit(self._execution, place, topic, payload))
 
-    def set_event(self, name: str, value: Any) -> Any:
+    def set_event(self, name: str, value: Any) -> None:
         """Let others see how far the run is: see `durable.get_event`."""
         return self._do(lambda place: effects.take_event(self._execution, place, name, value))
 
 
-_OPTIONS = frozenset(
-    ("name", "retry", "timeout_s", "compensate", "commit", "transact", "emit", "semantics"),
-)
+def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> StepCall:
+    options, given = step_options(function, kwargs)
+    return make_call(function, args, given, StepOptions(**options) if options else NO_OPTIONS)
 
 
-def _call(function: Callable[..., Any], args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
-    kwargs = {name: value for name, value in options.items() if name not in _OPTIONS}
-    return make_call(function, args, kwargs, **{name: value for name, value in options.items() if name in _OPTIONS})
+def _checked(options: StepOptions) -> StepOptions:
+    if not isinstance(options, StepOptions):
+        raise UsageError(f"options must be StepOptions, not {options!r}", argument="options", value=options)
+    return options
 
 
-def _branches(given: tuple[Any, ...]) -> list[Branch]:
+def _branches(given: tuple[Any, ...]) -> list[Branch[Any]]:
     found = list(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else list(given)
     for each in found:
         if not isinstance(each, Branch):

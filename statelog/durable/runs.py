@@ -134,7 +134,6 @@ def create(store: Store, start: Start) -> bool:
 
     Raises:
         ConflictError: there is a run of this id with another workflow, other arguments or another thread.
-
     """
     for _ in range(_TRIES_MAX):
         held = board_of(store).get(naming.run_key(start.id))
@@ -206,7 +205,6 @@ def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
         store: the store, or a snapshot of it.
         value: the value of the run's entry.
         task: the run's task, or None if it does not have one.
-
     """
     if task is None:  # The run may wait for its turn on its thread.
         line = board_of(store).get(naming.line_key(value["thread"], value["branch"]))

@@ -40,7 +40,6 @@ class Schedule:
     Attributes:
         due: the next time, or None if there are no more times or the schedule is paused.
         is_paused: True if the schedule does not begin runs until `resume_schedule`.
-
     """
 
     name: str
@@ -88,7 +87,6 @@ def schedule(
     Raises:
         UsageError: an argument is not valid, the workflow does not accept its arguments, or `cronsim` is not installed.
         ValueTypeError, LimitError: an argument of the workflow cannot be stored.
-
     """
     made = check_workflow(workflow)
     key = schedule_key(name)
@@ -137,7 +135,6 @@ def pause_schedule(store: Store, name: str) -> bool:
 
     Raises:
         NotFoundError: there is no such schedule. Facts: schedule.
-
     """
     return _set_paused(store, name, is_paused=True)
 
@@ -147,7 +144,6 @@ def resume_schedule(store: Store, name: str) -> bool:
 
     Raises:
         NotFoundError: there is no such schedule. Facts: schedule.
-
     """
     return _set_paused(store, name, is_paused=False)
 
@@ -280,7 +276,6 @@ def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
     Args:
         store: the store.
         outbox: whether messages count that wait for delivery: for workers that are given an `outbox`.
-
     """
     board, at = board_of(store), now()
     if any(moment_of(entry.value["last"]) > at for entry in board.list("durable/schedules/*")):

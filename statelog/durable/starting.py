@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from contextlib import contextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 from uuid import uuid4
 
 from statelog.durable import deadlines
@@ -16,7 +16,7 @@ from statelog.durable.driving import drive
 from statelog.durable.failures import error_of, error_text
 from statelog.durable.holding import LEASE_S
 from statelog.durable.hosts import ThreadHost
-from statelog.durable.infos import get, info_of
+from statelog.durable.infos import get_run, info_of
 from statelog.durable.naming import check_part, check_run_id, check_segment, run_key, task_patterns
 from statelog.durable.owners import claim_one, free_all, me
 from statelog.durable.runs import (
@@ -33,7 +33,7 @@ from statelog.durable.runs import (
 from statelog.durable.subscribing import check_subscribers
 from statelog.durable.unknown import UnknownWorkflows
 from statelog.durable.values import arguments_item, storable, typed
-from statelog.durable.workflows import by_name, check_arguments, check_number, check_text, check_workflow
+from statelog.durable.workflows import R, by_name, check_arguments, check_number, check_text, check_workflow
 from statelog.errors import ClosedError, ForkedError, LeaseLostError, RunNotFoundError, StatelogError, UsageError
 from statelog.redaction import redacting_logger
 from statelog.store.arguments import check_priority
@@ -51,15 +51,14 @@ _log = redacting_logger("statelog.durable")
 _SLICE_S = 0.5
 
 
-class Handle:
+class Handle(Generic[R]):
     """A run that was begun.
 
     Attributes:
         id: of the run.
-
     """
 
-    def __init__(self, store: Store, id: str, workflow: Workflow | None = None) -> None:
+    def __init__(self, store: Store, id: str, workflow: Workflow[..., R] | None = None) -> None:
         self._store, self._workflow = store, workflow
         self.id = id
 
@@ -67,19 +66,19 @@ class Handle:
         return f"<Handle of {self.id!r}>"
 
     @property
-    def info(self) -> RunInfo:
+    def info(self) -> RunInfo[R]:
         """The run as it is now."""
-        return get(self._store, self.id)
+        return get_run(self._store, self.id)
 
-    def result(self, timeout_s: float | None = None) -> Any:
+    def result(self, timeout_s: float | None = None) -> R:
         """Return what the workflow returned; wait for it, for so long at most.
 
         Raises:
             TimeoutError: the run goes on.
             RunFailedError: it has failed. Facts: run, error. RunCancelledError: it was cancelled.
-
         """
-        return result_of(wait_for_end(self._store, self.id, timeout_s), self._workflow, timeout_s)
+        found: R = result_of(wait_for_end(self._store, self.id, timeout_s), self._workflow, timeout_s)
+        return found
 
     def cancel(self) -> bool:
         """Have the run, and its children, stop at its next operation, and undo what it did. See `durable.cancel`."""
@@ -131,7 +130,6 @@ def prepare(
         UsageError: an argument is not valid, the workflow does not accept its arguments, or both id and thread are
             missing.
         ValueTypeError, LimitError: an argument of the workflow cannot be stored.
-
     """
     made = check_workflow(workflow)
     if id is None and thread is None:
@@ -153,7 +151,7 @@ def prepare(
 
 def run(
     store: Store,
-    workflow: Workflow,
+    workflow: Workflow[..., R],
     /,
     *args: Any,
     id: str | None = None,
@@ -163,7 +161,7 @@ def run(
     outbox: Iterable[Any] = (),
     lease_s: float = LEASE_S,
     **kwargs: Any,
-) -> RunInfo:
+) -> RunInfo[R]:
     """Run a workflow in this process until it ends or waits. The same call begins the run, or continues it.
 
     Args:
@@ -188,7 +186,6 @@ def run(
         NondeterminismError: the workflow does not do what the run has recorded. The run has stopped.
         UsageError, ValueTypeError, LimitError: an argument is not valid, is not accepted by the workflow, or cannot be
             stored. No run has begun.
-
     """
     check_number("wait_s", wait_s, least=0)
     subscribers = check_subscribers(outbox)
@@ -201,7 +198,7 @@ def run(
     return typed_info(info, workflow)
 
 
-def typed_info(info: RunInfo, workflow: Workflow) -> RunInfo:
+def typed_info(info: RunInfo[R], workflow: Workflow[..., R]) -> RunInfo[R]:
     """Return a run whose value is of the type that its workflow says."""
     if info.status != "completed":
         return info
@@ -243,7 +240,7 @@ def drive_here(
 
 def start(
     store: Store,
-    workflow: Workflow,
+    workflow: Workflow[..., R],
     /,
     *args: Any,
     id: str | None = None,
@@ -256,8 +253,8 @@ def start(
     dedup_key: str | None = None,
     debounce_s: float | None = None,
     **kwargs: Any,
-) -> Handle:
-    """Have a run begin in whichever worker takes it up first, and return at once. See `run` and `work`.
+) -> Handle[R]:
+    """Have a run begin in whichever worker takes it up first, and return at once. See `run` and `run_worker`.
 
     Args:
         store: the store.
@@ -278,7 +275,6 @@ def start(
     Raises:
         ConflictError, UsageError, ValueTypeError, LimitError: as for `run`. Nothing has begun. ConflictError, too: the
             run with this `dedup_key` is one of another workflow.
-
     """
     check_segment(queue, partition)
     if dedup_key is not None:
@@ -331,7 +327,6 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
 
     Raises:
         UsageError: one of the workflows is not a workflow.
-
     """
     known, subscribers = by_name(workflows), check_subscribers(outbox)
     round_, host = Round(store, known), ThreadHost()
@@ -352,7 +347,6 @@ class Round:
 
     Attributes:
         runs: ids of the runs that were driven, in order.
-
     """
 
     def __init__(self, store: Store, workflows: Iterable[str]) -> None:
@@ -414,7 +408,7 @@ class Round:
         found = []
         for run in self.runs:
             with suppress(RunNotFoundError):
-                info = get(self._store, run)
+                info = get_run(self._store, run)
                 why = None if info.has_ended else self._stopped.get(run)
                 found.append(info if info.error is not None or why is None else dataclasses.replace(info, error=why))
         return found

@@ -18,11 +18,12 @@ from statelog.durable.record import TRIED
 from statelog.durable.streams import next_attempt, stage_chunk
 from statelog.durable.values import arguments_item, typed
 from statelog.durable.workflows import (
-    AT_LEAST_ONCE,
     AT_MOST_ONCE,
+    NO_OPTIONS,
     NO_RETRY,
-    Retry,
-    check_number,
+    StepOptions,
+    StepWithOptions,
+    declaration_of,
     name_of,
     options_of,
     versions_of,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from statelog.durable.execution import Execution
     from statelog.durable.record import Item
+    from statelog.durable.workflows import Retry
 
 
 class StepContext:
@@ -44,7 +46,6 @@ class StepContext:
         name: of the step.
         attempt: which call it is, from 1. One that a crash has cut short is not counted: nobody has recorded it.
         idempotency_key: the same in every attempt, also after a crash: pass it to whom the step calls.
-
     """
 
     def __init__(self, execution: Execution, place: str, name: str, attempt: int, late_us: int) -> None:
@@ -65,7 +66,6 @@ class StepContext:
 
         Raises:
             LeaseLostError: another process has taken the run over.
-
         """
         claim = self._execution.claim
         if claim is not None:
@@ -87,7 +87,6 @@ def current_step() -> StepContext:
 
     Raises:
         UsageError: none is.
-
     """
     found = _current.get()
     if found is None:
@@ -118,47 +117,42 @@ class StepCall(NamedTuple):
 
 
 def make_call(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    *,
-    name: str | None = None,
-    retry: Retry | None = None,
-    timeout_s: float | None = None,
-    compensate: Callable[..., Any] | None = None,
-    commit: Callable[[Any], Mapping[str, Any]] | None = None,
-    transact: Callable[..., Any] | None = None,
-    emit: Callable[[Any], tuple[str, Any]] | None = None,
-    semantics: str = AT_LEAST_ONCE,
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], given: StepOptions = NO_OPTIONS
 ) -> StepCall:
     """Return a call, checked before anything happens.
 
-    Raises:
-        UsageError: one of the options is none.
-        ValueTypeError, LimitError: an argument cannot be stored. Facts: path.
+    Args:
+        function: the step, which may have options of its own.
+        args: its arguments.
+        kwargs: likewise.
+        given: further options, which take precedence.
 
+    Raises:
+        UsageError: an option does not fit the function.
+        ValueTypeError, LimitError: an argument cannot be stored. Facts: path.
     """
     if not callable(function):
         raise UsageError(f"a step is a function, not {function!r}", argument="function", value=function)
-    options = options_of(function)
-    called = name or name_of(function)
-    if semantics not in (AT_LEAST_ONCE, AT_MOST_ONCE):
-        message = f"semantics is {AT_LEAST_ONCE!r} or {AT_MOST_ONCE!r}, not {semantics!r}"
-        raise UsageError(message, argument="semantics", value=semantics)
-    tried = retry or options.retry or NO_RETRY
-    if not isinstance(tried, Retry):
-        raise UsageError(f"retry is a durable.Retry, not {tried!r}", argument="retry", value=tried)
-    within_s = timeout_s if timeout_s is not None else options.timeout_s
-    if within_s is not None:
-        check_number("timeout_s", within_s, least=0, is_least_allowed=False)
-    for argument, value in (("compensate", compensate), ("commit", commit), ("transact", transact), ("emit", emit)):
-        if value is not None and not callable(value):
-            raise UsageError(f"{argument} is a function, not {value!r}", argument=argument, value=value)
-    if compensate is not None:
-        _check_takes(compensate, called, args, kwargs)
-    item = arguments_item(f"step {called!r}", function, args, kwargs, options.ignore)
-    is_once = semantics == AT_MOST_ONCE
-    return StepCall(function, args, kwargs, called, item, tried, within_s, compensate, commit, transact, emit, is_once)
+    options = given.over(options_of(function))
+    if isinstance(function, StepWithOptions):
+        function = function.function
+    called = options.name or name_of(function)
+    if options.compensate is not None:
+        _check_takes(options.compensate, called, args, kwargs)
+    return StepCall(
+        function,
+        args,
+        kwargs,
+        called,
+        arguments_item(f"step {called!r}", function, args, kwargs, declaration_of(function).ignore),
+        options.retry or NO_RETRY,
+        options.timeout_s,
+        options.compensate,
+        options.commit,
+        options.transact,
+        options.emit,
+        options.semantics == AT_MOST_ONCE,
+    )
 
 
 def _check_takes(compensate: Callable[..., Any], step: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from statelog.durable.infos import get
+from statelog.durable.infos import get_run
 from statelog.durable.naming import STEPS, check_run_id
 from statelog.durable.values import recorded
 from statelog.durable.workflows import check_number
@@ -30,7 +30,6 @@ class Chunk:
         attempt: which call of the step it is from, from 1; one that a crash has cut short counts, too. The parts of an
             earlier one do not count when a later one has begun.
         cursor: `stream(after=cursor)` goes on behind it.
-
     """
 
     value: Any
@@ -86,14 +85,13 @@ def stream(
     Raises:
         RunNotFoundError: there is no such run. Facts: run.
         UsageError: one of the arguments is none.
-
     """
     check_stream(after, timeout_s)
-    get(store, run)
+    get_run(store, run)
     at, heard_s = after, monotonic()
     while True:
         lsn = store.last_lsn
-        has_ended = get(store, run).has_ended
+        has_ended = get_run(store, run).has_ended
         held = _thread_of(store, run).state.get(STEPS)
         for item in [] if held is None or len(held) <= at else held[at:]:
             at += 1

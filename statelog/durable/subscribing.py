@@ -55,7 +55,6 @@ def subscription(function: Callable[[Message], object], *, topics: Sequence[str]
 
     Raises:
         UsageError: it is no function, or async, or the topics are none.
-
     """
     return Subscription(function, topics)
 

@@ -36,7 +36,6 @@ class UnknownWorkflows:
         store: the store.
         known: names of known workflows, in the form of key parts.
         queues: names of the worker's queues, in the form of key parts. None for all queues.
-
     """
 
     def __init__(self, store: Store, known: Collection[str], queues: Collection[str] | None) -> None:

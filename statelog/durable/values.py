@@ -33,7 +33,6 @@ def storable(value: Any, depth: int = 0) -> Any:
 
     Raises:
         ValueTypeError: a set contains a dataclass or a model, or a dict has one as a key. Facts: type.
-
     """
     kind, below = type(value), depth + 1
     if kind in (str, int, float, bool, bytes, type(None)) or depth > DEPTH_MAX:
@@ -90,7 +89,6 @@ def encode(value: Any, path: str, *, depth: int = RECORD_DEPTH) -> bytes:
 
     Raises:
         ValueTypeError, LimitError: the value cannot be stored. Facts: path.
-
     """
     try:
         stored = storable(value)
@@ -193,7 +191,6 @@ def arguments_item(
 
     Raises:
         ValueTypeError, LimitError: one of them cannot be stored. Facts: path.
-
     """
     if ignore:
         try:

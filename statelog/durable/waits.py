@@ -41,7 +41,6 @@ class Answer:
         payload: what came with it.
         by: who has answered.
         is_timeout: whether nobody has answered in time.
-
     """
 
     approved: bool

@@ -53,7 +53,6 @@ class Webhook:
 
     Raises:
         UsageError: one of them makes no sense, or `httpx2` is not installed. Facts: argument, value (but of secrets).
-
     """
 
     def __init__(
@@ -94,7 +93,6 @@ class Webhook:
         Raises:
             WebhookError: anything but an answer of 200 to 299, within the time there is.
             UsageError: it is no message, or the id is none: visible ASCII without a full stop. Facts: argument, value.
-
         """
         if not isinstance(message, Mapping) or set(message) != {"type", "timestamp", "data"}:
             text = "a message has type, timestamp and data, and nothing else"
@@ -221,7 +219,6 @@ def body_of(topic: str, time: datetime | str, data: Any) -> bytes:
 
     Raises:
         UsageError: the topic is no text, or the time neither a datetime with a zone nor text. Facts: argument, value.
-
     """
     if not isinstance(topic, str) or not topic:
         message = f"the type of a message is a text of at least one character, not {topic!r}"

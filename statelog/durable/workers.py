@@ -40,7 +40,7 @@ _LOOK_AROUND_S = 5.0
 CONCURRENCY = 16
 
 
-def work(
+def run_worker(
     store: Store,
     workflows: Iterable[Workflow],
     *,
@@ -69,7 +69,6 @@ def work(
 
     Raises:
         UsageError: one of the arguments is none.
-
     """
     if stop is not None and not hasattr(stop, "is_set"):
         raise UsageError(f"stop is a threading.Event, not {stop!r}", argument="stop", value=stop)
@@ -109,7 +108,6 @@ class Taker:
 
     Raises:
         UsageError: one of the arguments is none.
-
     """
 
     def __init__(

@@ -6,17 +6,31 @@ import functools
 import inspect
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, Protocol, cast, overload
 
 from statelog.durable.naming import check_part
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
-F = TypeVar("F", bound="Callable[..., Any]")
+    from typing_extensions import ParamSpec, TypeVar  # every type checker has it; it need not be installed
+
+    P = ParamSpec("P", default=...)
+    """The parameters of a step, or of a workflow without its run."""
+
+    R = TypeVar("R", default=Any)
+    """The type of a result."""
+
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+    Rest = ParamSpec("Rest")
+else:
+    from typing import ParamSpec, TypeVar
+
+    P, Rest = ParamSpec("P"), ParamSpec("Rest")
+    R, R_co = TypeVar("R"), TypeVar("R_co", covariant=True)
 
 AT_LEAST_ONCE: Final = "at_least_once"
 AT_MOST_ONCE: Final = "at_most_once"
@@ -101,7 +115,6 @@ class Retry:
 
     Raises:
         UsageError: one of the arguments is none.
-
     """
 
     attempts: int = 1
@@ -138,14 +151,63 @@ COMPENSATION_RETRY: Final = Retry(attempts=5)
 """How a compensation is tried that says nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions:
-    """What a step declares of itself."""
+    """How a step is called: for `run.step_with`, and as the arguments of `step.options(...)`.
+
+    Args:
+        name: the name under which the call is recorded; by default the name of the function.
+        retry: how often the step is tried.
+        timeout_s: how long an attempt may take.
+        compensate: undoes the step if the run fails later. It is called as `compensate(result, *args, **kwargs)`, or
+            with UNKNOWN in place of the result if nobody knows the result.
+        commit: returns, for the result, what is written to the thread of the run in the same commit.
+        transact: called as `transact(transaction, result)`. It writes to the store in the same commit.
+        emit: returns, for the result, a message as (topic, payload), which is emitted with the same commit.
+        semantics: "at_least_once", the default, or "at_most_once".
+
+    Raises:
+        UsageError: an option is not valid.
+    """
 
     name: str | None = None
-    ignore: tuple[str, ...] = ()
     retry: Retry | None = None
     timeout_s: float | None = None
+    compensate: Callable[..., object] | None = None
+    commit: Callable[[Any], Mapping[str, Any]] | None = None
+    transact: Callable[..., object] | None = None
+    emit: Callable[[Any], tuple[str, Any]] | None = None
+    semantics: Literal["at_least_once", "at_most_once"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.semantics not in (None, AT_LEAST_ONCE, AT_MOST_ONCE):
+            message = f"semantics is {AT_LEAST_ONCE!r} or {AT_MOST_ONCE!r}, not {self.semantics!r}"
+            raise UsageError(message, argument="semantics", value=self.semantics)
+        if self.retry is not None and not isinstance(self.retry, Retry):
+            raise UsageError(f"retry is a durable.Retry, not {self.retry!r}", argument="retry", value=self.retry)
+        if self.timeout_s is not None:
+            check_number("timeout_s", self.timeout_s, least=0, is_least_allowed=False)
+        for argument in ("compensate", "commit", "transact", "emit"):
+            if (value := getattr(self, argument)) is not None:
+                check_callable(argument, value)
+
+    def over(self, others: StepOptions) -> StepOptions:
+        """Return these options, with `others` in place of those that are None."""
+        if others is NO_OPTIONS or self is NO_OPTIONS:
+            return self if others is NO_OPTIONS else others
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return StepOptions(**{name: getattr(others, name) if value is None else value for name, value in given.items()})
+
+
+NO_OPTIONS: Final = StepOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What `@step` declares of a function."""
+
+    options: StepOptions = NO_OPTIONS
+    ignore: tuple[str, ...] = ()
     version: int = 1
     upcast: Mapping[int, Callable[[Any], Any]] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -158,34 +220,95 @@ class StepOptions:
         return next((each for each in range(version, self.version) if each not in self.upcast), None)
 
 
-def options_of(function: object) -> StepOptions:
-    """Return what `@step` has said of a function."""
+class Step(Protocol[P, R_co]):
+    """A function that `@step` has decorated: it is called as before, and has `options`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself, not as a step."""
+
+    @overload
+    def __get__(self, instance: None, owner: type, /) -> Step[P, R_co]: ...
+    @overload
+    def __get__(
+        self: Step[Concatenate[Any, Rest], R_co], instance: object, owner: type | None = None, /
+    ) -> Callable[Rest, R_co]: ...
+
+    def options(
+        self,
+        *,
+        name: str | None = None,
+        retry: Retry | None = None,
+        timeout_s: float | None = None,
+        compensate: Callable[..., object] | None = None,
+        commit: Callable[[Any], Mapping[str, Any]] | None = None,
+        transact: Callable[..., object] | None = None,
+        emit: Callable[[Any], tuple[str, Any]] | None = None,
+        semantics: Literal["at_least_once", "at_most_once"] | None = None,
+    ) -> Step[P, R_co]:
+        """Return the step with options for a call: `run.step(charge.options(timeout_s=5), 840)`.
+
+        The step itself stays as it is. An option that is None stays as declared. See `StepOptions` for what each one
+        does. A method that is a step has no `options` once it is bound to an object; use `run.step_with` for it.
+
+        Raises:
+            UsageError: an option is not valid.
+        """
+
+
+class StepWithOptions:
+    """A step with options for a call. See `Step.options`."""
+
+    def __init__(self, function: Callable[..., Any], options: StepOptions) -> None:
+        self.function = function
+        self.given = options
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, not as a step."""
+        return self.function(*args, **kwargs)
+
+    def options(self, **options: Any) -> StepWithOptions:
+        """Return the step with further options."""
+        return StepWithOptions(self.function, StepOptions(**options).over(self.given))
+
+
+def declaration_of(function: object) -> Declaration:
+    """Return what `@step` has declared of a function."""
     found = getattr(function, "__statelog_step__", None)
-    return found if isinstance(found, StepOptions) else _NO_OPTIONS
+    return found if isinstance(found, Declaration) else _UNDECLARED
 
 
-_NO_OPTIONS = StepOptions()
+_UNDECLARED = Declaration()
 
 
-def versions_of(function: object) -> StepOptions:
-    """Return what `@step` has said of a function, or of the function that a `partial` calls."""
+def options_of(function: object) -> StepOptions:
+    """Return the options of a step: those of `Step.options`, and those that `@step` has declared."""
+    if isinstance(function, StepWithOptions):
+        return function.given.over(declaration_of(function.function).options)
+    return declaration_of(function).options
+
+
+def versions_of(function: object) -> Declaration:
+    """Return what `@step` has declared of a function, or of the function that a `partial` calls."""
     while isinstance(function, functools.partial):
         function = function.func
-    return options_of(function)
+    return declaration_of(function)
 
 
 def name_of(function: Any) -> str:
     """Return the name under which a call of a function is recorded."""
-    declared = options_of(function).name
+    declared = declaration_of(function).options.name
     if declared is not None:
         return declared
     if isinstance(function, functools.partial):
         return name_of(function.func)
+    if isinstance(function, StepWithOptions):
+        return options_of(function).name or name_of(function.function)
     return str(getattr(function, "__qualname__", None) or type(function).__qualname__).replace("<locals>.", "")
 
 
 @overload
-def step(function: F, /) -> F: ...
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
 @overload
 def step(
     *,
@@ -195,7 +318,7 @@ def step(
     timeout_s: float | None = None,
     version: int = 1,
     upcast: Mapping[int, Callable[[Any], Any]] | None = None,
-) -> Callable[[F], F]: ...
+) -> Callable[[Callable[P, R]], Step[P, R]]: ...
 def step(
     function: Any = None,
     /,
@@ -207,7 +330,10 @@ def step(
     version: int = 1,
     upcast: Mapping[int, Callable[[Any], Any]] | None = None,
 ) -> Any:
-    """Say of a function how it is called as a step. A function that needs none of this needs no decorator.
+    """Declare how a function is called as a step. A function that needs none of this needs no decorator.
+
+    The function stays as it is, and gets the attribute `options`: `run.step(charge.options(timeout_s=5), 840)` calls it
+    with further options. See `Step.options`.
 
     Args:
         function: the step, where the decorator stands without parentheses.
@@ -223,25 +349,22 @@ def step(
 
     Raises:
         UsageError: one of the arguments is none.
-
     """
     check_list("ignore", ignore, "a list of parameters")
     if name is not None:
         check_part("step", name)
-    if retry is not None and not isinstance(retry, Retry):
-        raise UsageError(f"retry is a durable.Retry, not {retry!r}", argument="retry", value=retry)
-    if timeout_s is not None:
-        check_number("timeout_s", timeout_s, least=0, is_least_allowed=False)
-    options = StepOptions(name, tuple(ignore), retry, timeout_s, version, _checked_upcast(version, upcast))
+    options = StepOptions(name=name, retry=retry, timeout_s=timeout_s)
+    declared = Declaration(options, tuple(ignore), version, _checked_upcast(version, upcast))
 
-    def declare(made: F) -> F:
+    def declare(made: Any) -> Any:
         if not callable(made):
             raise UsageError(f"a step is a function, not {made!r}", argument="step", value=made)
-        for each in options.ignore:
+        for each in declared.ignore:
             if each not in inspect.signature(made).parameters:
                 message = f"step {name_of(made)!r} has no parameter {each!r} to ignore"
                 raise UsageError(message, argument="ignore", value=each)
-        made.__statelog_step__ = options  # type: ignore[attr-defined]  # read by options_of
+        made.__statelog_step__ = declared  # read by declaration_of
+        made.options = StepWithOptions(made, NO_OPTIONS).options
         return made
 
     return declare if function is None else declare(function)
@@ -264,8 +387,11 @@ def _checked_upcast(version: object, upcast: object) -> Mapping[int, Callable[[A
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Workflow:
-    """A function that a run executes, as `@workflow` declares it. Call it as the function itself in a test."""
+class Workflow(Generic[P, R]):
+    """A function that a run executes, as `@workflow` declares it: `Workflow[parameters without the run, result]`.
+
+    Call it as the function itself in a test.
+    """
 
     function: Callable[..., Any]
     name: str
@@ -285,13 +411,24 @@ class Workflow:
         """The function itself, for `inspect.signature` and others."""
         return self.function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, run: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function itself."""
-        return self.function(*args, **kwargs)
+        return self.function(run, *args, **kwargs)
+
+
+class _Declare(Protocol):
+    """The decorator that `workflow` returns."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Any, P], R], /) -> Workflow[P, R]: ...
 
 
 @overload
-def workflow(function: Callable[..., Any], /) -> Workflow: ...
+def workflow(function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+@overload
+def workflow(function: Callable[Concatenate[Any, P], R], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
     *,
@@ -299,7 +436,7 @@ def workflow(
     raises: Iterable[type[BaseException]] = (),
     schema: object = None,
     aliases: Iterable[str] = (),
-) -> Callable[[Callable[..., Any]], Workflow]: ...
+) -> _Declare: ...
 def workflow(
     function: Callable[..., Any] | None = None,
     /,
@@ -324,7 +461,6 @@ def workflow(
 
     Raises:
         UsageError: one of the arguments is none.
-
     """
     kinds = check_classes("raises", raises)
     for kind in kinds:

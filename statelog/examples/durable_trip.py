@@ -127,10 +127,12 @@ def reserve(tx: Transaction, run: str, flight: Any) -> None:
 @durable.workflow
 def trip(run: durable.Run, request: str) -> Any:
     """Book a trip."""
-    plan = run.step(ask_model, request, retry=durable.Retry(attempts=5), timeout_s=60)
-    flight = run.step(book_flight, plan, compensate=cancel_flight)
+    plan = run.step_with(durable.StepOptions(retry=durable.Retry(attempts=5), timeout_s=60), ask_model, request)
+    flight = run.step_with(durable.StepOptions(compensate=cancel_flight), book_flight, plan)
     call("between", run.id, "")  # for the kill alone: a workflow of yours calls services in steps
-    hotel = run.step(book_hotel, plan, compensate=cancel_hotel, commit=lambda result: {"hotel": result})
+    hotel = run.step_with(
+        durable.StepOptions(compensate=cancel_hotel, commit=lambda result: {"hotel": result}), book_hotel, plan
+    )
     found = run.map(search, plan["queries"], concurrency=4)
     answer = run.gate("approve-payment", payload={"total": 840}, timeout_s=86400)
     if not answer.approved:
@@ -139,7 +141,7 @@ def trip(run: durable.Run, request: str) -> Any:
     run.commit({"messages": [f"{flight} and {hotel}, {len(found)} tips"]})
     run.emit("trip/booked", {"flight": flight})
     try:
-        return run.step(charge, flight, hotel, semantics="at_most_once")
+        return run.step_with(durable.StepOptions(semantics="at_most_once"), charge, flight, hotel)
     except StepInterruptedError:  # nobody knows whether it was taken: look
         return run.step(find_charge, flight)
 
@@ -147,7 +149,7 @@ def trip(run: durable.Run, request: str) -> Any:
 def work(path: str) -> None:
     """Drive trips until killed."""
     with statelog.open(path) as store:
-        durable.work(store, [trip], lease_s=LEASE_S)
+        durable.run_worker(store, [trip], lease_s=LEASE_S)
 
 
 # --- the services -------------------------------------------------------------------------------
@@ -242,7 +244,7 @@ def see_through(store: statelog.Store, workers: Workers, scenario: Scenario, run
     """See a trip to its end: keep a worker at it, and answer its gate."""
     while True:
         lsn = store.last_lsn
-        info = durable.get(store, run)
+        info = durable.get_run(store, run)
         if info.has_ended:
             return info
         workers.keep_one()

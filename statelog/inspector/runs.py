@@ -258,7 +258,7 @@ def _row_of_key(store: Store, key: str, wanted: Wanted) -> dict[str, Any] | None
         entry = store.board().get(key)
         if entry is None:
             return None
-        info = durable.get(store, entry.value["id"])
+        info = durable.get_run(store, entry.value["id"])
     except NotFoundError:
         return None
     except (CorruptionError, CheckError) as error:
@@ -282,7 +282,7 @@ def show_run(store: Store, id: str, *, offset: int, limit: int) -> dict[str, Any
     Raises:
         RunNotFoundError: the run does not exist.
     """
-    info = durable.get(store, id)
+    info = durable.get_run(store, id)
     answer: dict[str, Any] = {
         **_row(info),
         "value": display(info.value) if info.status == "completed" else None,
@@ -327,7 +327,7 @@ def _step(store: Store, step: StepInfo) -> dict[str, Any]:
 
 def _child(store: Store, id: str) -> dict[str, Any]:
     try:
-        return _row(durable.get(store, id))
+        return _row(durable.get_run(store, id))
     except StatelogError as error:
         return {"id": id, "problem": error_document(error)}
 
@@ -412,7 +412,7 @@ def part_of(store: Store, id: str, part: str) -> Any:
     """
     kind, _, name = part.partition(" ")
     if kind in ("args", "kwargs", "value"):
-        found = getattr(durable.get(store, id), kind)
+        found = getattr(durable.get_run(store, id), kind)
         return list(found) if kind == "args" else found
     if kind in ("result", "undo"):
         for step in durable.steps(store, id):
@@ -493,10 +493,10 @@ def _cancel(store: Store, run: str) -> None:
 
 def _changed(store: Store, run: str) -> dict[str, Any]:
     """Return a run after a change, and the condition under which it continues."""
-    info = durable.get(store, run)
+    info = durable.get_run(store, run)
     worker = None
     if not info.has_ended:
-        worker = f"durable.work(store, [{info.workflow}])"
+        worker = f"durable.run_worker(store, [{info.workflow}])"
     return {"run": _row(info), "worker": worker}
 
 
@@ -511,8 +511,8 @@ def compare_runs(store: Store, left: str, right: str, *, offset: int, limit: int
     Raises:
         RunNotFoundError: one of the runs does not exist.
     """
-    infos = [durable.get(store, left), durable.get(store, right)]
-    differences = durable.compare(store, left, right)
+    infos = [durable.get_run(store, left), durable.get_run(store, right)]
+    differences = durable.compare_runs(store, left, right)
     told = {_place_of(each): each.what for each in differences if each.place is not None}
     calls, others = ({_place(each): each for each in durable.steps(store, run)} for run in (left, right))
     places = in_order(calls, others)

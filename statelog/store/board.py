@@ -95,7 +95,6 @@ class Board(ReadBoard, OldBoardNames):
             StoreFullError: the quota or the disk is used up.
 
         If an error is raised, nothing is written.
-
         """
         how = _check_how(ttl_s, priority, delay_s)
         if expected_version is None:
@@ -135,7 +134,6 @@ class Board(ReadBoard, OldBoardNames):
             ConflictError: the entry is at another version. Facts: key, expected_version, actual_version.
 
         It also raises the errors of `set`.
-
         """
         if expected_version is None:
             raise UsageError("cas needs expected_version=, 0 for no entry", argument="expected_version", value=None)
@@ -161,7 +159,6 @@ class Board(ReadBoard, OldBoardNames):
             UsageError: `reducer` is not a reducer.
 
         It also raises the errors of `set`.
-
         """
         known = reducers.from_annotation(reducer)
         if known is None:
@@ -174,7 +171,6 @@ class Board(ReadBoard, OldBoardNames):
         Raises:
             UsageError: `key` is not a valid key.
             ConflictError: the entry is at another version than `expected_version`.
-
         """
         check_key(key)
         self._rights.check("write", key)
@@ -208,7 +204,6 @@ class Board(ReadBoard, OldBoardNames):
             AccessError: an entry would change that the handle may not write. Facts: key, which is `prefix` if the
                 handle may not read the entry either.
             ExpiredError: retention has removed the earlier state of an entry. Nothing is changed.
-
         """
         check_prefix(prefix)
         self._rights.check_reserved("prefix", prefix)
@@ -332,7 +327,6 @@ class Board(ReadBoard, OldBoardNames):
         Raises:
             UsageError: an argument is not valid, or no rule is given.
             AccessError: the handle has rules. Agents with rules may not remove records.
-
         """
         session = claims.of_store(self._session, "prune")
         rule = self._rule("prune", pattern, keep_last, max_age)
@@ -364,7 +358,6 @@ class Board(ReadBoard, OldBoardNames):
         Raises:
             UsageError: an argument is not valid. LimitError: there are too many policies.
             AccessError: the handle has rules. Agents with rules may not remove records.
-
         """
         session = claims.of_store(self._session, "set_retention")
         return set_board_policy(session, self._rule("set_retention", pattern, keep_last, max_age))
@@ -391,7 +384,6 @@ class Board(ReadBoard, OldBoardNames):
         Raises:
             UsageError: the pattern is not valid, or the board is that of a transaction.
             AccessError: the handle has rules. Agents with rules may not remove records.
-
         """
         session = claims.of_store(self._session, "erase")
         compiled = compile_pattern(pattern)
@@ -503,7 +495,6 @@ class Board(ReadBoard, OldBoardNames):
             CursorError: `after` belongs to another history. Facts: cursor.
             CursorExpiredError: retention has removed some events after the cursor. Facts: cursor, oldest.
             UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
-
         """
         session = claims.of_store(self._session, "watch")
         self._rights.check_any("watch", pattern)
@@ -554,7 +545,6 @@ class Board(ReadBoard, OldBoardNames):
 
         Raises:
             UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
-
         """
         how: dict[str, Any] = {"max_attempts": max_attempts, "dead": dead, "unless": unless}
         return attempt_claim(self, pattern, lease_s=lease_s, wait_s=wait_s, **how).take_in_time(wait_s)
@@ -567,7 +557,6 @@ class Board(ReadBoard, OldBoardNames):
         Raises:
             LeaseLostError: the claim has ended, or the handle has rules and another agent made the claim. Facts: key,
                 token.
-
         """
         check_key(key)
         self._rights.check("claim", key)
@@ -600,7 +589,6 @@ class Board(ReadBoard, OldBoardNames):
         Raises:
             LeaseHeldError: another holder has had the lease all the time. Facts: name, holder, expires.
             UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
-
         """
         attempt = attempt_lease(self, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew)
         lease = attempt.take_in_time(wait_s)

@@ -40,7 +40,6 @@ def make_policy(keep_last: int | None, max_age: timedelta | float | None, *, kee
 
     Raises:
         UsageError: an argument is not valid.
-
     """
     check_flag("keep_tags", keep_tags)
     if keep_last is None and max_age is None:
@@ -65,7 +64,6 @@ def prune_threads(engine: Engine, policy: Policy | None, pattern: str, pinned: l
 
     Raises:
         UsageError: there is neither a given nor a stored policy.
-
     """
     _check_pattern(engine, pattern)
     leases, rows = _rows(engine, pattern)
@@ -131,7 +129,6 @@ def count_due(engine: Engine, thread_id: str, policy: Mapping[str, Any], *, coun
 
     Raises:
         ThreadNotFoundError: there is no such thread.
-
     """
     with engine.read() as view:
         thread = view.thread_lsn(thread_id)

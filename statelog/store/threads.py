@@ -111,7 +111,6 @@ class Threads(ABC):
             SchemaError: the thread remembers other reducers, or a schema of another name; the message shows both.
             BranchNotFoundError: no such branch.
             UsageError: `recreate` is not a bool, the thread with this id is not deleted, or this is a snapshot.
-
         """
         made = self._thread(id, schema, branch, recreate=recreate)
         return made._including_quarantined() if include_quarantined else made  # noqa: SLF001 - it is new

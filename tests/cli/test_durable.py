@@ -43,8 +43,8 @@ def search(run, city):
 
 @durable.workflow
 def trip(run, city):
-    run.step(book, 1, compensate=unbook)
-    run.step(flaky, retry=durable.Retry(attempts=2, first_delay_s=0.001))
+    run.step_with(durable.StepOptions(compensate=unbook), book, 1)
+    run.step_with(durable.StepOptions(retry=durable.Retry(attempts=2, first_delay_s=0.001)), flaky)
     run.child(search, city, id=f"{run.id}-search")
     run.emit("trip/booked", {"number": 1})
     if not run.gate("approve", {"total": 840, "text": "\\x1b[31m"}).approved:
@@ -201,7 +201,7 @@ def test_a_run_as_json_has_steps_gates_and_children(run, trips):
 
 
 def test_a_child_that_was_purged_is_named(run, trips):
-    edit(trips, lambda store: durable.purge(store, "evt-1-search"))
+    edit(trips, lambda store: durable.purge_run(store, "evt-1-search"))
     assert "evt-1-search  was removed" in run("runs", "show", trips, "evt-1").out
     assert run("runs", "show", trips, "evt-1", "--json").document["children"] == []
 
@@ -453,7 +453,7 @@ def test_a_run_is_started_with_arguments_and_taken_up_by_a_worker(run, trips, fl
     assert (made["queue"], made["priority"]) == ("trips", 5)
     again = run("runs", "start", trips, "flows:search", '"Oslo"', "--dedup-key", "k", "--queue", "trips")
     assert again.out == "evt-7: queued\n"
-    edit(trips, lambda store: durable.work(store, [flows.search], until_idle=True))
+    edit(trips, lambda store: durable.run_worker(store, [flows.search], until_idle=True))
     assert run("runs", "start", trips, "flows:search", '"Oslo"', "--id", "evt-7").out.startswith("evt-7: completed")
 
 
@@ -468,8 +468,8 @@ def test_a_run_gets_a_message_once_by_its_key(run, trips, flows):
     for name in ("--key", "--idempotency-key"):
         answer = run("runs", "send", trips, "c-1", '{"text": "hello"}', "--topic", "chat", name, "a")
         assert answer.out == "c-1 receives the message when it asks for topic chat\n"
-    edit(trips, lambda store: durable.work(store, [flows.chat], until_idle=True))
-    assert edit(trips, lambda store: durable.get(store, "c-1").value) == {"text": "hello"}
+    edit(trips, lambda store: durable.run_worker(store, [flows.chat], until_idle=True))
+    assert edit(trips, lambda store: durable.get_run(store, "c-1").value) == {"text": "hello"}
     late = run("runs", "send", trips, "c-1", "1", "--json")
     assert (late.code, json.loads(late.err)["kind"]) == (4, "RunEndedError")
 
@@ -655,7 +655,7 @@ def test_a_run_whose_workflow_no_worker_knows_is_shown_with_its_gate(run, path):
     with statelog.open(path) as store:
         durable.run(store, gone, id="a")
         assert "code gone" not in run("runs", "ls", path).out
-        durable.work(store, [other], until_idle=True)
+        durable.run_worker(store, [other], until_idle=True)
     assert "waits for gate a/0, code" in " ".join(run("runs", "ls", path).out.split())
     (document,) = run("runs", "ls", path, "--json").documents
     assert document["waiting_for"] == ["gate a/0", "code gone"]

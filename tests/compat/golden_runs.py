@@ -50,8 +50,10 @@ def child(run, what):
 
 @durable.workflow(name="golden")
 def golden(run, stop):
-    run.step(book, "flight", compensate=cancel)
-    run.step(book, "hotel", compensate=cancel, commit=lambda hotel: {"hotel": hotel["booked"]})
+    run.step_with(durable.StepOptions(compensate=cancel), book, "flight")
+    run.step_with(
+        durable.StepOptions(compensate=cancel, commit=lambda hotel: {"hotel": hotel["booked"]}), book, "hotel"
+    )
     run.map(book, ["a", "b"])
     run.gather(run.branch(part, "branch"), run.start(book, "beside"))
     try:
@@ -62,7 +64,7 @@ def golden(run, stop):
     run.set_event("progress", 0.5)
     run.sleep(0.001)
     run.transact(count_up, stop)
-    run.step(book, "once", semantics="at_most_once")
+    run.step_with(durable.StepOptions(semantics="at_most_once"), book, "once")
     drawn.append(_stop(run, stop))
     if stop == "rollback":
         raise durable.Abort("enough")
@@ -78,7 +80,7 @@ def _stop(run, stop):
     if stop == "sleep":
         return run.sleep(1e8)
     if stop == "retry":
-        return run.step(fail_once, "flaky", retry=FAR)
+        return run.step_with(durable.StepOptions(retry=FAR), fail_once, "flaky")
     return run.child(child, "kid", id="kid") if stop == "child" else None
 
 

@@ -41,7 +41,7 @@ def test_open_runs_of_an_earlier_release_replay(store):
         "at rollback": ("retry of step cancel",),
         "kid": ("mail grown",),
     }
-    assert durable.check(store, [golden_runs.golden, golden_runs.child]) == {}
+    assert durable.check_replay(store, [golden_runs.golden, golden_runs.child]) == {}
     assert golden_runs.CALLS == []
 
 
@@ -56,7 +56,7 @@ def test_a_golden_gate_is_answered(store):
     assert info.value[0][1:] == [drawn["uuid"], drawn["random"], True, 5]
     assert golden_runs.CALLS == ["after gate"]
     assert store.thread("thread of gate").state == {"hotel": "hotel", "drawn": info.value[0]}
-    assert durable.get(store, "behind").waiting_for == ()
+    assert durable.get_run(store, "behind").waiting_for == ()
 
 
 def test_golden_mail_is_received(store):

@@ -37,7 +37,7 @@ def never_killed(request, tmp_path_factory):
 def outcome(path):
     with statelog.open(path) as store:
         assert store.verify().problems == []
-        info = durable.get(store, durable_trip.RUN)
+        info = durable.get_run(store, durable_trip.RUN)
         thread = store.thread(durable_trip.RUN)
         messages = [e.value["topic"] for e in durable_trip.own_board(store).list("durable/outbox/**")]
         history = [(each.version, each.state.to_python().get("hotel")) for each in thread.history()]
@@ -54,7 +54,7 @@ def in_flight(path, calls):
     try:
         with statelog.open(path) as store:
             value = find(store, durable_trip.RUN).value
-            if durable.get(store, durable_trip.RUN).has_ended:
+            if durable.get_run(store, durable_trip.RUN).has_ended:
                 return Counter()
             items = recorded_of(store, value).items()
     except (StoreNotFoundError, RunNotFoundError):

@@ -33,7 +33,7 @@ def effect(what):
 def trip(run):
     for number in range(3):
         run.step(effect, number)
-        run.step(effect, "charge", semantics="at_most_once")
+        run.step_with(durable.StepOptions(semantics="at_most_once"), effect, "charge")
         run.commit({"n": number})
     run.gate("pay")
 

@@ -112,7 +112,7 @@ def test_a_fork_with_a_replaced_result_is_compared(path):
         await durable.resume_all(store, [three])
         assert (await forked.result())[2] == "given"
         assert len(CALLS) == 1
-        found = await durable.compare(store, "evt-1", "evt-1b")
+        found = await durable.compare_runs(store, "evt-1", "evt-1b")
         assert [(each.place, each.what) for each in found] == [("2", "outcome"), (None, "outcome")]
 
     on_loop(path, body)
@@ -123,7 +123,7 @@ def test_handles_wait_fork_and_cancel(path):
         handle = await durable.start(store, three, "a", id="evt-1")
         with pytest.raises(TimeoutError):
             await handle.result(timeout_s=0.01)
-        assert await durable.work(store, [three, chat], until_idle=True) == 1
+        assert await durable.run_worker(store, [three, chat], until_idle=True) == 1
         assert await handle.result(timeout_s=5) == (await handle.info()).value
         forked = await durable.fork(store, "evt-1", at="2", id="evt-1b")
         assert [info.id for info in await durable.resume_all(store, [three])] == ["evt-1b"]
@@ -135,9 +135,9 @@ def test_handles_wait_fork_and_cancel(path):
         await durable.resume_all(store, [chat])
         with pytest.raises(RunCancelledError):
             await waiting.result()
-        await durable.purge(store, "evt-2")
+        await durable.purge_run(store, "evt-2")
         with pytest.raises(RunNotFoundError):
-            await durable.get(store, "evt-2")
+            await durable.get_run(store, "evt-2")
 
     on_loop(path, body)
 
@@ -308,7 +308,7 @@ def test_a_branch_that_was_let_go_is_interrupted_and_undone_as_unknown_also_afte
         await until(lambda: CALLS)
 
     async def trip(run):
-        await run.wait_any(run.start(charge, compensate=CALLS.append), run.start(soon))
+        await run.wait_any(run.start_with(durable.StepOptions(compensate=CALLS.append), charge), run.start(soon))
         await run.recv()
         raise durable.Abort
 
@@ -334,7 +334,7 @@ def test_an_async_step_is_interrupted_when_its_time_is_up(path):
 
     async def trip(run):
         with pytest.raises(StepTimeoutError):
-            await run.step(slow, timeout_s=0.01)
+            await run.step_with(durable.StepOptions(timeout_s=0.01), slow)
         return "late"
 
     async def body(store):
@@ -350,8 +350,10 @@ def test_compensations_run_last_first_async_or_not(path):
         CALLS.append(("undone", result))
 
     async def trip(run):
-        await run.step(note, 1, compensate=undo)
-        await run.step(note, 2, compensate=lambda result, _value: CALLS.append(("undone too", result)))
+        await run.step_with(durable.StepOptions(compensate=undo), note, 1)
+        await run.step_with(
+            durable.StepOptions(compensate=lambda result, _value: CALLS.append(("undone too", result))), note, 2
+        )
         raise durable.Abort("enough")
 
     async def body(store):
@@ -368,7 +370,7 @@ def test_a_run_that_is_cancelled_has_its_async_step_interrupted_and_is_undone(pa
 
     async def trip(run):
         async with asyncio.TaskGroup() as group:
-            group.create_task(run.step(charge, compensate=CALLS.append))
+            group.create_task(run.step_with(durable.StepOptions(compensate=CALLS.append), charge))
 
     async def body(store):
         running = asyncio.create_task(execute(store, trip))
@@ -399,7 +401,7 @@ def test_an_operation_that_was_never_awaited_stops_the_run(path):
     async def body(store):
         with pytest.raises(UsageError, match="at place 0 was made, and never awaited"):
             await execute(store, forgets)
-        return (await durable.get(store, "evt-1")).has_ended
+        return (await durable.get_run(store, "evt-1")).has_ended
 
     with pytest.warns(RuntimeWarning, match="never awaited"):
         assert not on_loop(path, body)

@@ -37,16 +37,21 @@ def count_up(tx):
 
 
 async def part(run, number):
-    return [await run.step(book, number, compensate=undo), await run.step(book_in_a_thread, number + 1)]
+    return [
+        await run.step_with(durable.StepOptions(compensate=undo), book, number),
+        await run.step(book_in_a_thread, number + 1),
+    ]
 
 
 @durable.workflow
 async def trip(run):
-    hotel = await run.step(book, "hotel", compensate=undo, commit=lambda hotel: {"hotel": hotel})
+    hotel = await run.step_with(
+        durable.StepOptions(compensate=undo, commit=lambda hotel: {"hotel": hotel}), book, "hotel"
+    )
     async with asyncio.TaskGroup() as group:
         one, two = group.create_task(part(run, 1)), group.create_task(part(run, 3))
     both = await run.gather(run.branch(part, 5), run.start(book, 7))
-    late = await run.step(flaky, "late", retry=SLOW)
+    late = await run.step_with(durable.StepOptions(retry=SLOW), flaky, "late")
     await run.transact(count_up)
     if not (await run.gate("pay", timeout_s=60)).approved:
         raise durable.Abort("declined")

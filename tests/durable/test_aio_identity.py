@@ -69,11 +69,13 @@ class Performer:
             at = f"{label}/{number}"
             if kind == "steps":
                 for each in range(what):
-                    await run.step(self._step, each, name=f"{at}.{each}")
+                    await run.step_with(durable.StepOptions(name=f"{at}.{each}"), self._step, each)
             elif kind == "together":
-                await asyncio.gather(*[run.step(self._step, each, name=f"{at}.{each}") for each in range(what)])
+                await asyncio.gather(
+                    *[run.step_with(durable.StepOptions(name=f"{at}.{each}"), self._step, each) for each in range(what)]
+                )
             elif kind == "map":
-                await run.map(self._step, range(what), concurrency=2, name=at)
+                await run.map_with(durable.StepOptions(name=at), self._step, range(what), concurrency=2)
             elif kind == "branches":
                 await run.gather(*[run.branch(self.perform, each, f"{at}{i}") for i, each in enumerate(what)])
             elif kind == "beside":

@@ -139,7 +139,7 @@ def test_a_replay_takes_the_branch_that_was_taken(tmp_path, monkeypatch, way, re
                     earlier.setattr(host, "recorded_timers", nullcontext)
                 await durable.run(store, go, id="a")
             calls = list(CALLS)
-            assert await durable.check(store, [go]) == {}
+            assert await durable.check_replay(store, [go]) == {}
             [gate] = await durable.gates(store, pending=True)
             await durable.answer(store, gate.id, approved=True)
             return calls, await durable.run(store, go, id="a")
@@ -165,7 +165,7 @@ def test_no_call_is_made_before_all_that_is_recorded_was_replayed(tmp_path, monk
     async def main():
         async with await aio.open(tmp_path / "a.state") as store:
             await durable.run(store, before, id="a")
-            assert type((await durable.check(store, [after]))["a"]) is NondeterminismError
+            assert type((await durable.check_replay(store, [after]))["a"]) is NondeterminismError
             await durable.send(store, "a", 1)
             with pytest.raises(NondeterminismError, match=r"has recorded step 'ask' at place t0\.0"):
                 await durable.run(store, after, id="a")
@@ -190,7 +190,7 @@ async def mail(run):
 async def retried(run):
     again = durable.Retry(attempts=9, first_delay_s=7200, max_delay_s=7200, jitter=False)
     async with asyncio.timeout(3600):
-        return await run.step(flaky, "a", retry=again)
+        return await run.step_with(durable.StepOptions(retry=again), flaky, "a")
 
 
 async def slept(run):
@@ -261,7 +261,7 @@ def test_a_timer_is_no_step_and_a_fork_from_before_a_cut_call_makes_it_again(tmp
             assert [each.kind for each in await durable.steps(store, "a")] == ["step"]
             await durable.fork(store, "a", at="0", id="b")
             await durable.resume_all(store, [go])
-            return (await durable.get(store, "b")).value
+            return (await durable.get_run(store, "b")).value
 
     assert asyncio.run(main()) == "a"
 
@@ -338,7 +338,9 @@ class Play:
         return zlib.crc32(repr(self.log).encode())
 
     async def step(self, tree, function=work, **how):
-        return await self.run.step(function, tree["name"], self.seen(), tree["seconds"], tree["fails"], **how)
+        return await self.run.step_with(
+            durable.StepOptions(**how), function, tree["name"], self.seen(), tree["seconds"], tree["fails"]
+        )
 
     async def thread(self, tree):
         return await self.step(tree, work_in_a_thread)
@@ -466,7 +468,7 @@ def check_played(seed, directory, kills):
 
 
 def durable_status(story):
-    info = threaded.get(story.store, RUN)
+    info = threaded.get_run(story.store, RUN)
     return info.status, info.error
 
 

@@ -53,7 +53,9 @@ def test_cancelling_the_task_stops_the_run_and_undoes_nothing(path, semantics):
 
     async def trip(run):
         try:
-            return await run.step(charge, compensate=lambda _result: CALLS.append("undone"), semantics=semantics)
+            return await run.step_with(
+                durable.StepOptions(compensate=lambda _result: CALLS.append("undone"), semantics=semantics), charge
+            )
         except StepInterruptedError:
             return "ask"
 
@@ -63,7 +65,7 @@ def test_cancelling_the_task_stops_the_run_and_undoes_nothing(path, semantics):
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert (await durable.get(store, "evt-1")).status == "queued"
+        assert (await durable.get_run(store, "evt-1")).status == "queued"
         expected = "charged" if semantics == "at_least_once" else "ask"
         assert (await execute(store, trip)).value == expected
         assert "undone" not in CALLS
@@ -76,7 +78,7 @@ def test_cancelling_the_task_stops_a_workflow_in_a_thread_at_its_next_operation(
 
     @threaded.workflow
     def slow(run):
-        run.step(lambda: CALLS.append(1) or is_let_go.wait(60), name="slow")
+        run.step_with(durable.StepOptions(name="slow"), lambda: CALLS.append(1) or is_let_go.wait(60))
         run.step(CALLS.append, 2)
 
     async def body(store):
@@ -111,11 +113,11 @@ def test_a_commit_on_its_way_ends_before_its_run_is_given_back(path, monkeypatch
         await until(has_begun.is_set)
         running.cancel()
         await asyncio.sleep(0.01)
-        assert (await durable.get(store, "evt-1")).status == "running"
+        assert (await durable.get_run(store, "evt-1")).status == "running"
         is_let_go.set()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert (await durable.get(store, "evt-1")).status == "queued"
+        assert (await durable.get_run(store, "evt-1")).status == "queued"
         assert [each.result for each in await durable.steps(store, "evt-1")] == [0]
         assert (await execute(store, trip)).value == [0, 1]
         assert CALLS == [0, 1]
@@ -148,7 +150,7 @@ def test_a_run_that_waits_for_another_process_is_not_held_when_it_is_cancelled(p
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert (await durable.get(store, "evt-1")).status == "suspended"
+        assert (await durable.get_run(store, "evt-1")).status == "suspended"
 
     on_loop(path, body)
 
@@ -173,9 +175,9 @@ def test_a_worker_drives_several_runs_at_once_async_or_not(path):
         for number in range(6):
             await durable.start(store, one, number, id=f"evt-{number}")
         await durable.start(store, plain, 1, id="plain")
-        assert await durable.work(store, [one, plain], until_idle=True, concurrency=3) == 7
+        assert await durable.run_worker(store, [one, plain], until_idle=True, concurrency=3) == 7
         assert max(most) <= 3
-        assert (await durable.get(store, "plain")).status == "suspended"
+        assert (await durable.get_run(store, "plain")).status == "suspended"
         assert len(await durable.runs(store, status="completed")) == 6
 
     on_loop(path, body)
@@ -189,8 +191,8 @@ def test_a_run_that_stops_is_taken_up_again_later(path, monkeypatch, is_async):
     async def body(store):
         workflow = three if is_async else plain
         await durable.start(store, workflow, 1, id="evt-1")
-        assert await asyncio.wait_for(durable.work(store, [workflow], until_idle=True), 60) == 1
-        assert (await durable.get(store, "evt-1")).due is not None
+        assert await asyncio.wait_for(durable.run_worker(store, [workflow], until_idle=True), 60) == 1
+        assert (await durable.get_run(store, "evt-1")).due is not None
 
     monkeypatch.setattr(Execution, "commit", full)
     on_loop(path, body)
@@ -207,7 +209,7 @@ def test_an_event_has_a_worker_return_when_its_runs_are_at_rest(path):
         stop = asyncio.Event()
         workflow = durable.workflow(name="w")(lambda_of(wait))
         handle = await durable.start(store, workflow, id="evt-1")
-        working = asyncio.create_task(durable.work(store, [workflow], stop=stop))
+        working = asyncio.create_task(durable.run_worker(store, [workflow], stop=stop))
         await until(lambda: CALLS)
         stop.set()
         await asyncio.sleep(0.01)
@@ -227,7 +229,7 @@ def test_cancelling_a_worker_gives_its_runs_back(path):
     async def body(store):
         workflow = durable.workflow(name="w")(lambda_of(wait))
         handles = [await durable.start(store, workflow, id=f"evt-{number}") for number in range(2)]
-        working = asyncio.create_task(durable.work(store, [workflow]))
+        working = asyncio.create_task(durable.run_worker(store, [workflow]))
         await until(lambda: len(CALLS) == 2)
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -241,7 +243,7 @@ def test_a_worker_with_nothing_to_do_for_is_refused(path):
     async def body(store):
         for bad in ({"concurrency": 0}, {"queues": []}):
             with pytest.raises(UsageError):
-                await durable.work(store, [three], **bad)
+                await durable.run_worker(store, [three], **bad)
 
     on_loop(path, body)
 
@@ -254,7 +256,7 @@ def test_check_replays_async_workflows_and_others(path):
         @durable.workflow(name="w")
         async def made(run):
             async with asyncio.TaskGroup() as group:
-                group.create_task(run.step(note, 1, name=step_name))
+                group.create_task(run.step_with(durable.StepOptions(name=step_name), note, 1))
             return await run.recv()
 
         return made
@@ -264,8 +266,8 @@ def test_check_replays_async_workflows_and_others(path):
         await durable.run(store, plain, 1, id="evt-2")
         await durable.start(store, chat, "a", id="evt-3")
         lsn = await store.last_lsn()
-        assert list(await durable.check(store, [workflow("new"), plain])) == ["evt-3", "evt-1"]
-        assert await durable.check(store, [workflow("old"), plain, chat]) == {}
+        assert list(await durable.check_replay(store, [workflow("new"), plain])) == ["evt-3", "evt-1"]
+        assert await durable.check_replay(store, [workflow("old"), plain, chat]) == {}
         assert await store.last_lsn() == lsn
         assert CALLS == [1, (1, False)]
 
@@ -324,7 +326,11 @@ def test_the_loop_s_thread_touches_no_store(path, monkeypatch):
     touched = spied(monkeypatch)
 
     async def trip(run):
-        await run.step(note, 1, commit=lambda result: {"a": result}, compensate=lambda _result, value: note(value))
+        await run.step_with(
+            durable.StepOptions(commit=lambda result: {"a": result}, compensate=lambda _result, value: note(value)),
+            note,
+            1,
+        )
         await run.map(note, [1, 2])
         await run.transact(lambda tx: tx.board().set("k", 1))
         await run.gather(run.branch(lambda run: run.step(note, 3)), run.start(note, 4))
@@ -335,7 +341,7 @@ def test_the_loop_s_thread_touches_no_store(path, monkeypatch):
     async def main():
         async with aio.open(path) as store:
             await execute(store, trip)
-            await durable.check(store, [durable.workflow(name="w")(trip)])
+            await durable.check_replay(store, [durable.workflow(name="w")(trip)])
             await durable.send(store, "evt-1", "hello")
             assert (await execute(store, trip)).value == "hello"
 

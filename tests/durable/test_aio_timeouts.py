@@ -175,7 +175,7 @@ def test_what_was_cancelled_is_cancelled_on_replay_and_nothing_is_called_again(t
 
     async def again(message):
         async with await aio.open(tmp_path / "a.state") as store:
-            assert await durable.check(store, [go]) == {}
+            assert await durable.check_replay(store, [go]) == {}
             if message:
                 await durable.send(store, "a", 1)
             return await durable.run(store, go, id="a")
@@ -254,7 +254,7 @@ def test_code_that_does_not_cancel_any_more_is_told(tmp_path, monkeypatch):
     async def main():
         async with await aio.open(tmp_path / "a.state") as store:
             await durable.run(store, workflow(timeout), id="a")
-            differs = await durable.check(store, [workflow(patient)])
+            differs = await durable.check_replay(store, [workflow(patient)])
             assert type(differs["a"]) is NondeterminismError
             await durable.send(store, "a", 1)
             with pytest.raises(NondeterminismError, match="place 0 was cancelled"):
@@ -330,7 +330,9 @@ def test_a_cancelled_step_with_a_compensation_is_undone_if_the_run_fails(tmp_pat
     async def go(run):
         try:
             async with asyncio.timeout(S):
-                await run.step(slow, "a", compensate=lambda result, name: undone.append((result, name)))
+                await run.step_with(
+                    durable.StepOptions(compensate=lambda result, name: undone.append((result, name))), slow, "a"
+                )
         except TimeoutError:
             await run.recv()
             raise

@@ -99,7 +99,7 @@ def test_awaited_results_hold_no_thread_and_all_come(run, durability):
         results = [asyncio.create_task(handle.result()) for handle in handles]
         await asleep(store, 200)
         assert threading.active_count() <= before + 4
-        await durable.work(store, [doubled], until_idle=True)
+        await durable.run_worker(store, [doubled], until_idle=True)
         assert await asyncio.gather(*results) == [2 * number for number in range(200)]
 
     run(main, durability=durability)
@@ -111,7 +111,7 @@ def test_a_result_ends_as_its_run_does(run):
         waits_long = await durable.start(store, listening, "x", id="waits")
         result = asyncio.create_task(fails.result())
         stop = asyncio.Event()
-        worker = asyncio.create_task(durable.work(store, [failing, listening], stop=stop))
+        worker = asyncio.create_task(durable.run_worker(store, [failing, listening], stop=stop))
         with pytest.raises(RunFailedError, match="7"):
             await result
         began_s = time.monotonic()
@@ -136,7 +136,7 @@ def test_an_event_is_awaited_until_it_is_set_or_its_run_has_ended(run):
         never = asyncio.create_task(durable.get_event(store, "r", "other", timeout_s=DEADLINE_S))
         await asleep(store, 2)
         stop = asyncio.Event()
-        worker = asyncio.create_task(durable.work(store, [telling], stop=stop))
+        worker = asyncio.create_task(durable.run_worker(store, [telling], stop=stop))
         assert await told == "told"
         assert await durable.get_event(store, "r", "other", timeout_s=0.1) is None
         await durable.send(store, "r", "bye", topic="end")
@@ -154,7 +154,7 @@ def test_a_worker_that_is_cancelled_as_it_takes_a_run_gives_it_back_uncounted(ru
         for _time in range(3):
             with monkeypatch.context() as patch:
                 reached, go_on = await held_up(patch, workers.Taker, "next", is_behind=is_behind)
-                worker = asyncio.create_task(durable.work(store, [doubled]))
+                worker = asyncio.create_task(durable.run_worker(store, [doubled]))
                 if _time == 0:
                     await durable.start(store, doubled, 4, id="r")
                 await reached()
@@ -166,8 +166,8 @@ def test_a_worker_that_is_cancelled_as_it_takes_a_run_gives_it_back_uncounted(ru
                     await worker
             (task,) = await store.board().list("durable/tasks/**")
             assert (task.claim, task.attempts) == (None, 0)
-        await durable.work(store, [doubled], until_idle=True)
-        assert (await durable.get(store, "r")).value == 8
+        await durable.run_worker(store, [doubled], until_idle=True)
+        assert (await durable.get_run(store, "r")).value == 8
 
     run(main)
 
@@ -175,7 +175,7 @@ def test_a_worker_that_is_cancelled_as_it_takes_a_run_gives_it_back_uncounted(ru
 def test_a_worker_that_waits_hears_of_a_run_and_of_its_stop_at_once(run):
     async def main(store):
         stop = asyncio.Event()
-        worker = asyncio.create_task(durable.work(store, [doubled], stop=stop))
+        worker = asyncio.create_task(durable.run_worker(store, [doubled], stop=stop))
         await asleep(store, 1)
         assert await (await durable.start(store, doubled, 1, id="r")).result() == 2
         await asleep(store, 1)

@@ -68,12 +68,12 @@ FORK = {"at": 0, "id": "evt-2"}
         (lambda store: durable.fork(store, "evt-1", **FORK, args=5), "args", 5),
         (lambda store: durable.fork(store, "evt-1", **FORK, args="how"), "args", "how"),
         (lambda store: durable.fork(store, "evt-1", **FORK, kwargs="how"), "kwargs", "how"),
-        (lambda store: durable.check(store, None), "workflows", None),
+        (lambda store: durable.check_replay(store, None), "workflows", None),
         (lambda store: durable.resume_all(store, 5), "workflows", 5),
-        (lambda store: durable.work(store, None, until_idle=True), "workflows", None),
-        (lambda store: durable.work(store, [echo], queues=5, until_idle=True), "queues", 5),
-        (lambda store: durable.work(store, [echo], queues="q", until_idle=True), "queues", "q"),
-        (lambda store: durable.work(store, [echo], stop=5, until_idle=True), "stop", 5),
+        (lambda store: durable.run_worker(store, None, until_idle=True), "workflows", None),
+        (lambda store: durable.run_worker(store, [echo], queues=5, until_idle=True), "queues", 5),
+        (lambda store: durable.run_worker(store, [echo], queues="q", until_idle=True), "queues", "q"),
+        (lambda store: durable.run_worker(store, [echo], stop=5, until_idle=True), "stop", 5),
         (lambda store: list(durable.stream(store, "evt-1", after=None)), "after", None),
         (lambda store: list(durable.stream(store, "evt-1", after=-1)), "after", -1),
         (lambda store: list(durable.stream(store, "evt-1", timeout_s="1")), "timeout_s", "1"),
@@ -119,7 +119,7 @@ def test_an_event_of_another_kind_does_not_hold_the_loop_up(path):
     async def main():
         async with await aio.open(path) as store:
             with pytest.raises(UsageError, match=r"asyncio\.Event"):
-                await aio_durable.work(store, [echo], stop=threading.Event())
+                await aio_durable.run_worker(store, [echo], stop=threading.Event())
             with pytest.raises(UsageError, match="after"):
                 [chunk async for chunk in aio_durable.stream(store, "evt-1", after=None)]
 

@@ -35,6 +35,6 @@ def test_a_run_is_purged_in_one_commit(store):
     durable.answer(store, durable.gates(store)[0].id, approved=True)
     durable.run(store, asks, id="evt-1")
     before = store.last_lsn
-    durable.purge(store, "evt-1")
+    durable.purge_run(store, "evt-1")
     assert sum(not record.continues for record in store.log(after=before)) == 1
     assert store.board().list("durable/**") == []

@@ -53,11 +53,13 @@ def child(run, number):
 
 @durable.workflow(schema={"hotel": append, "said": append})
 def trip(run, to):
-    flight = run.step(book, f"flight to {to}", compensate=cancel)
-    run.step(book, "hotel", compensate=cancel, commit=lambda result: {"hotel": result["booked"]})
+    flight = run.step_with(durable.StepOptions(compensate=cancel), book, f"flight to {to}")
+    run.step_with(
+        durable.StepOptions(compensate=cancel, commit=lambda result: {"hotel": result["booked"]}), book, "hotel"
+    )
     found = run.map(book, [1, 2])
     both = run.gather(run.branch(part, 10), run.start(abs, -1))
-    late = run.step(flaky, retry=FAST)
+    late = run.step_with(durable.StepOptions(retry=FAST), flaky)
     run.sleep(3600)
     seat = run.transact(reserve, 7)
     answer = run.gate("pay", timeout_s=60)
@@ -71,7 +73,7 @@ def trip(run, to):
 @durable.workflow
 def undone(run):
     for what in ("flight", "hotel"):
-        run.step(book, what, compensate=cancel)
+        run.step_with(durable.StepOptions(compensate=cancel), book, what)
     run.child(child, 5)
     if not run.gate("pay", timeout_s=60).approved:
         raise durable.Abort("declined")
@@ -104,9 +106,9 @@ def test_a_step_that_is_called_once_at_most_is_not_called_again(tmp_path):
     @durable.workflow(name="w")
     def once(run):
         try:
-            return run.step(book, "flight", semantics="at_most_once")
+            return run.step_with(durable.StepOptions(semantics="at_most_once"), book, "flight")
         except StepInterruptedError:
-            return run.step(book, "look", name="look")
+            return run.step_with(durable.StepOptions(name="look"), book, "look")
 
     crash_everywhere(once, directory=tmp_path)
 
@@ -115,7 +117,7 @@ def test_a_step_that_is_called_once_at_most_is_not_called_again(tmp_path):
 def test_a_loop_without_end_survives_a_kill_at_every_boundary(tmp_path):
     @durable.workflow(name="w")
     def loop(run, count):
-        run.step(book, count, compensate=cancel)
+        run.step_with(durable.StepOptions(compensate=cancel), book, count)
         run.transact(reserve, count)
         if count < 1:
             run.continue_as_new(count + 1)
@@ -128,8 +130,8 @@ def test_a_loop_without_end_survives_a_kill_at_every_boundary(tmp_path):
 
 
 def short(run):
-    run.step(book, "flight", compensate=cancel)
-    run.step(book, "hotel", commit=lambda result: {"hotel": result["booked"]})
+    run.step_with(durable.StepOptions(compensate=cancel), book, "flight")
+    run.step_with(durable.StepOptions(commit=lambda result: {"hotel": result["booked"]}), book, "hotel")
 
 
 SHORT = durable.workflow(name="short")(short)

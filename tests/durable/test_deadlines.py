@@ -71,10 +71,10 @@ def test_those_behind_a_cancelled_run_keep_their_turn(store):
     in_line(store)
     durable.start(store, note, "third", id="note-3", thread="chat")
     durable.cancel(store, "reply-2")
-    assert durable.work(store, [reply, note], until_idle=True) == 0
+    assert durable.run_worker(store, [reply, note], until_idle=True) == 0
     (gate,) = durable.gates(store, pending=True)
     durable.answer(store, gate.id, approved=True)
-    durable.work(store, [reply, note], until_idle=True)
+    durable.run_worker(store, [reply, note], until_idle=True)
     assert {each.id: each.status for each in durable.runs(store)} == {
         "reply-1": "completed",
         "reply-2": "cancelled",
@@ -88,16 +88,16 @@ def test_a_run_in_a_queue_that_nobody_works_for_is_cancelled_at_once(store):
     assert handle.cancel()
     assert handle.info.status == "cancelled"
     assert [entry.key for entry in own_board(store).list("durable/**")] == ["durable/runs/evt-1"]
-    assert durable.work(store, [note], until_idle=True) == 0
+    assert durable.run_worker(store, [note], until_idle=True) == 0
     assert CALLS == []
 
 
 def test_a_run_that_has_begun_is_cancelled_by_whoever_drives_it(store):
     durable.run(store, reply, "first", id="reply-1")
     durable.cancel(store, "reply-1")
-    assert durable.get(store, "reply-1").status == "suspended"
-    durable.work(store, [reply], until_idle=True)
-    assert durable.get(store, "reply-1").status == "cancelled"
+    assert durable.get_run(store, "reply-1").status == "suspended"
+    durable.run_worker(store, [reply], until_idle=True)
+    assert durable.get_run(store, "reply-1").status == "cancelled"
 
 
 @pytest.mark.slow
@@ -105,12 +105,12 @@ def test_a_cancelled_run_or_a_worker_that_claims_it_wins_and_never_both(store):
     for number in range(20):
         run = f"evt-{number}"
         durable.start(store, note, run, id=run)
-        worker = threading.Thread(target=durable.work, args=(store, [note]), kwargs={"until_idle": True})
+        worker = threading.Thread(target=durable.run_worker, args=(store, [note]), kwargs={"until_idle": True})
         worker.start()
         durable.cancel(store, run)
         worker.join()
-        durable.work(store, [note], until_idle=True)
-        status = durable.get(store, run).status
+        durable.run_worker(store, [note], until_idle=True)
+        status = durable.get_run(store, run).status
         assert status == ("completed" if run in CALLS else "cancelled")
 
 
@@ -118,15 +118,17 @@ def test_a_parent_goes_on_when_a_child_that_has_not_begun_is_cancelled(store):
     durable.run(store, reply, "ahead", id="ahead", thread="kid")
     assert durable.run(store, parent, id="evt-1").status == "suspended"
     durable.cancel(store, "kid")
-    durable.work(store, [parent, note, reply], until_idle=True)
-    info = durable.get(store, "evt-1")
+    durable.run_worker(store, [parent, note, reply], until_idle=True)
+    info = durable.get_run(store, "evt-1")
     assert (info.status, info.error.partition(":")[0]) == ("failed", "RunCancelledError")
 
 
 def test_a_run_whose_thread_was_rolled_back_into_it_is_undone_and_not_ended_at_once(store):
     @durable.workflow
     def trip(run):
-        run.step(CALLS.append, "book", compensate=lambda _result, _what: CALLS.append("unbook"))
+        run.step_with(
+            durable.StepOptions(compensate=lambda _result, _what: CALLS.append("unbook")), CALLS.append, "book"
+        )
         run.step(CALLS.append, "pay")
 
     durable.run(store, trip, id="trip-1", thread="t")
@@ -136,7 +138,7 @@ def test_a_run_whose_thread_was_rolled_back_into_it_is_undone_and_not_ended_at_o
     thread.rollback(booked)
     durable.start(store, trip, id="trip-1", thread="t")
     durable.cancel(store, "trip-1")
-    assert durable.get(store, "trip-1").status == "queued"
+    assert durable.get_run(store, "trip-1").status == "queued"
 
 
 # --- time -----------------------------------------------------------------------------------------
@@ -146,10 +148,10 @@ def test_a_run_that_waits_for_its_turn_fails_in_any_worker_when_its_time_is_up(s
     with skipping_clock(store) as clock:
         handle = in_line(store, dedup_key="message-2", timeout_s=60)
         clock.advance(30)
-        durable.work(store, [other], until_idle=True)
+        durable.run_worker(store, [other], until_idle=True)
         assert handle.info.status == "queued"
         clock.advance(31)
-        durable.work(store, [other], until_idle=True)
+        durable.run_worker(store, [other], until_idle=True)
     assert (handle.info.status, handle.info.error) == ("failed", TIME_UP)
     assert left_behind(store) == []
     with pytest.raises(RunFailedError, match="took longer"):
@@ -162,7 +164,7 @@ def test_a_run_in_a_full_queue_fails_when_its_time_is_up(store):
     slots.claim("durable/slots/trips/*")
     handle = durable.start(store, note, "a", queue="trips", timeout_s=0.05)
     time.sleep(0.06)
-    durable.work(store, [note], queues={"trips": durable.Queue(concurrency=1)}, until_idle=True)
+    durable.run_worker(store, [note], queues={"trips": durable.Queue(concurrency=1)}, until_idle=True)
     assert (handle.info.status, CALLS) == ("failed", [])
 
 
@@ -191,16 +193,18 @@ def test_whoever_looks_at_a_run_ends_it_when_its_time_is_up(store, path, look):
 def test_a_run_that_has_begun_is_undone_when_its_time_is_up_and_leaves_no_deadline(store):
     @durable.workflow
     def trip(run):
-        run.step(CALLS.append, "book", compensate=lambda _result, _what: CALLS.append("unbook"))
+        run.step_with(
+            durable.StepOptions(compensate=lambda _result, _what: CALLS.append("unbook")), CALLS.append, "book"
+        )
         run.gate("approve")
 
     with skipping_clock(store) as clock:
         durable.run(store, trip, id="trip-1", timeout_s=60)
         clock.advance(61)
-        durable.work(store, [other], until_idle=True)
-        assert durable.get(store, "trip-1").status == "suspended"
-        durable.work(store, [trip], until_idle=True)
-    assert (durable.get(store, "trip-1").status, CALLS) == ("failed", ["book", "unbook"])
+        durable.run_worker(store, [other], until_idle=True)
+        assert durable.get_run(store, "trip-1").status == "suspended"
+        durable.run_worker(store, [trip], until_idle=True)
+    assert (durable.get_run(store, "trip-1").status, CALLS) == ("failed", ["book", "unbook"])
     assert left_behind(store) == []
 
 
@@ -208,12 +212,12 @@ def test_a_run_that_is_driven_when_its_time_is_up_is_looked_at_again(store):
     handle = durable.start(store, note, "a", timeout_s=0.01)
     claim = own_board(store).claim("durable/tasks/**")
     time.sleep(0.02)
-    durable.work(store, [other], until_idle=True)
+    durable.run_worker(store, [other], until_idle=True)
     assert handle.info.status == "running"
     claim.release(counts=False)
     (entry,) = own_board(store).list("durable/deadlines/*")
     own_board(store).cas(entry.key, entry.value, expected_version=entry.version)
-    durable.work(store, [other], until_idle=True)
+    durable.run_worker(store, [other], until_idle=True)
     assert handle.info.status == "failed"
 
 

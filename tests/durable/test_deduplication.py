@@ -38,10 +38,10 @@ def test_a_key_begins_one_run_until_that_has_ended(store):
     assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id == first.id
     assert durable.start(store, chat, queue="other", dedup_key="customer-1").id != first.id
     assert durable.start(store, chat, queue="trips", dedup_key="customer-2").id != first.id
-    durable.work(store, [chat], until_idle=True)
+    durable.run_worker(store, [chat], until_idle=True)
     assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id == first.id
     durable.send(store, first.id, "hello")
-    durable.work(store, [chat], until_idle=True)
+    durable.run_worker(store, [chat], until_idle=True)
     assert first.info.status == "completed"
     assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id != first.id
 
@@ -50,7 +50,7 @@ def test_a_key_is_free_after_a_failure_and_a_cancellation(store):
     for _ in range(2):
         handle = durable.start(store, chat, dedup_key="customer-1")
         handle.cancel()
-        durable.work(store, [chat], until_idle=True)
+        durable.run_worker(store, [chat], until_idle=True)
         assert handle.info.status == "cancelled"
     assert len(durable.runs(store)) == 2
     assert own_board(store).list("durable/dedup/**") == []
@@ -83,9 +83,9 @@ def test_a_run_that_is_debounced_begins_with_the_last_arguments(store):
     assert durable.start(store, job, "b", dedup_key="k", debounce_s=900).id == "evt-1"
     assert first.info.due > due
     assert first.info.args == ("b",)
-    assert durable.work(store, [job], until_idle=True) == 0
+    assert durable.run_worker(store, [job], until_idle=True) == 0
     durable.start(store, job, "c", dedup_key="k", debounce_s=0)
-    assert durable.work(store, [job], until_idle=True) == 1
+    assert durable.run_worker(store, [job], until_idle=True) == 1
     assert (first.result(timeout_s=1), CALLS) == ("c", ["c"])
 
 
@@ -95,11 +95,11 @@ def test_a_run_that_has_begun_keeps_its_arguments(store):
         return run.recv(), name
 
     handle = durable.start(store, patient, "a", dedup_key="k", debounce_s=0)
-    durable.work(store, [patient], until_idle=True)
+    durable.run_worker(store, [patient], until_idle=True)
     assert durable.start(store, patient, "b", dedup_key="k", debounce_s=0).id == handle.id
     durable.send(store, handle.id, "hello")
     durable.start(store, patient, "c", dedup_key="k", debounce_s=0)
-    durable.work(store, [patient], until_idle=True)
+    durable.run_worker(store, [patient], until_idle=True)
     assert handle.result(timeout_s=1) == ("hello", "a")
 
 
@@ -108,7 +108,7 @@ def test_a_run_that_waits_for_its_thread_is_debounced_too(store):
     behind = durable.start(store, job, "a", id="evt-2", thread="ticket", dedup_key="k", debounce_s=0)
     durable.start(store, job, "b", dedup_key="k", debounce_s=0)
     durable.send(store, ahead.id, "hello")
-    durable.work(store, [chat, job], until_idle=True)
+    durable.run_worker(store, [chat, job], until_idle=True)
     assert behind.result(timeout_s=1) == "b"
 
 

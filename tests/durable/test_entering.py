@@ -47,7 +47,7 @@ def test_a_block_that_ends_completes_its_run_and_entering_again_calls_nothing(tm
         for _time in range(2):
             async with durable.entered(store, "r", name="agent") as run:
                 assert await run.step(calls.double, 1) == 2
-        info = await durable.get(store, "r")
+        info = await durable.get_run(store, "r")
         return info.status, info.workflow, calls.made
 
     assert in_store(tmp_path, work) == ("completed", "agent", [1])
@@ -73,7 +73,7 @@ def test_an_exception_that_leaves_the_block_fails_the_run_and_comes_as_itself(tm
         with pytest.raises(KeyError):
             async with durable.entered(store, "r"):
                 raise KeyError("mine")
-        return (await durable.get(store, "r")).status
+        return (await durable.get_run(store, "r")).status
 
     assert in_store(tmp_path, work) == "failed"
 
@@ -103,7 +103,7 @@ def test_a_cancelled_task_leaves_the_run_open_and_the_next_one_goes_on(tmp_path)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        status = (await durable.get(store, "r")).status
+        status = (await durable.get_run(store, "r")).status
         async with durable.entered(store, "r") as run:
             found = [await run.step(calls.double, 1), await run.step(calls.double, 2)]
         return status, found, calls.made
@@ -155,7 +155,7 @@ def test_a_run_that_is_cancelled_ends_its_block(tmp_path):
 
         with pytest.raises(RunCancelledError):
             await cancelled_in_the_middle()
-        return (await durable.get(store, "r")).status, calls.made
+        return (await durable.get_run(store, "r")).status, calls.made
 
     assert in_store(tmp_path, work) == ("cancelled", [1])
 

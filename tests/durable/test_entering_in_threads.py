@@ -48,20 +48,20 @@ def doubled(store, *numbers, **how):
 
 
 def status(store):
-    return durable.get(store, "r").status
+    return durable.get_run(store, "r").status
 
 
 def test_a_block_that_ends_completes_its_run_and_entering_again_calls_nothing(store):
     for _time in range(2):
         assert doubled(store, 1, 2, name="agent") == [2, 4]
-    info = durable.get(store, "r")
+    info = durable.get_run(store, "r")
     assert (info.status, info.workflow, CALLS) == ("completed", "agent", [1, 2])
     assert store.thread("r").state.get("statelog:steps") is None
 
 
 def test_an_exception_that_leaves_the_block_fails_the_run_undoes_it_and_comes_as_itself(store):
     def body(run):
-        run.step(double, 1, compensate=lambda result, _number: CALLS.append(f"undo {result}"))
+        run.step_with(durable.StepOptions(compensate=lambda result, _number: CALLS.append(f"undo {result}")), double, 1)
         raise KeyError("mine")
 
     with pytest.raises(KeyError):
@@ -78,7 +78,7 @@ def test_a_failed_step_fails_again_when_its_run_is_replayed_and_may_be_caught(st
         with pytest.raises(ValueError, match="no"):
             run.step(fail)
         assert run.step(double, 1) == 2
-    assert durable.get(store, "s").status == "completed"
+    assert durable.get_run(store, "s").status == "completed"
 
 
 def test_exceptions_come_back_as_themselves_where_they_are_named(store):
@@ -160,7 +160,7 @@ def test_blocks_of_two_runs_may_be_one_in_the_other(store):
         with durable.entered(store, "inner") as inner:
             assert (inner.step(double, 1), outer.step(double, 2)) == (2, 4)
         assert outer.step(double, 3) == 6
-    assert [durable.get(store, each).status for each in ("outer", "inner")] == ["completed"] * 2
+    assert [durable.get_run(store, each).status for each in ("outer", "inner")] == ["completed"] * 2
 
 
 def test_a_step_in_another_thread_than_the_block_is_refused(store):
@@ -181,7 +181,7 @@ def test_a_step_in_another_thread_than_the_block_is_refused(store):
 
 def test_a_run_that_is_cancelled_ends_its_block(store):
     def body(run):
-        run.step(double, 1, compensate=lambda result, _number: CALLS.append(f"undo {result}"))
+        run.step_with(durable.StepOptions(compensate=lambda result, _number: CALLS.append(f"undo {result}")), double, 1)
         durable.cancel(store, "r")
         run.step(double, 2)
 
@@ -192,7 +192,7 @@ def test_a_run_that_is_cancelled_ends_its_block(store):
 
 def test_a_long_wait_ends_the_block_and_the_run_goes_on_when_it_is_entered_later(store):
     with pytest.raises(ConflictError, match="waits for long"), durable.entered(store, "r") as run:
-        run.step(fail, retry=durable.Retry(attempts=2, first_delay_s=3600))
+        run.step_with(durable.StepOptions(retry=durable.Retry(attempts=2, first_delay_s=3600)), fail)
     assert status(store) == "suspended"
     with pytest.raises(ConflictError), durable.entered(store, "r"):
         pass

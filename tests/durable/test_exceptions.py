@@ -368,7 +368,7 @@ def test_an_exception_has_no_cause_and_no_context_live_as_on_replay(tmp_path, ra
 REFUSED = {
     "transaction": lambda run: run.transact(lambda _tx: 1 // 0),
     "result": lambda run: run.step(object),
-    "commit": lambda run: run.step(len, "a", commit=lambda _: 1 // 0),
+    "commit": lambda run: run.step_with(durable.StepOptions(commit=lambda _: 1 // 0), len, "a"),
 }
 
 
@@ -415,7 +415,7 @@ WAYS = {
     "branch": lambda run: run.branch(lambda run: run.step(no_more)).result(),
     "gather": lambda run: run.gather(run.start(no_more), run.start(no_more)),
     "transact": lambda run: run.transact(no_more),
-    "commit": lambda run: run.step(len, "a", commit=no_more),
+    "commit": lambda run: run.step_with(durable.StepOptions(commit=no_more), len, "a"),
 }
 
 
@@ -435,7 +435,7 @@ def test_stop_iteration_passes_every_way_a_step_is_called(tmp_path, how):
 def test_a_workflow_and_a_compensation_may_raise_stop_iteration(tmp_path):
     @durable.workflow
     def go(run):
-        run.step(len, "a", compensate=durable.step(retry=durable.Retry())(no_more))
+        run.step_with(durable.StepOptions(compensate=durable.step(retry=durable.Retry())(no_more)), len, "a")
         raise StopIteration(5)
 
     with statelog.open(tmp_path / "a.state") as store:
@@ -470,7 +470,7 @@ def test_a_result_that_cannot_be_recorded_is_refused_once_and_its_step_is_not_ca
         @durable.workflow
         async def go(run):
             try:
-                await run.step(charge, retry=retry)
+                await run.step_with(durable.StepOptions(retry=retry), charge)
             except (ValueTypeError, LimitError) as error:
                 caught.append((type(error), str(error)))
             await run.recv()
@@ -487,7 +487,7 @@ def test_a_result_that_cannot_be_recorded_is_refused_once_and_its_step_is_not_ca
         @durable.workflow
         def go(run):
             try:
-                run.step(charge, retry=retry)
+                run.step_with(durable.StepOptions(retry=retry), charge)
             except (ValueTypeError, LimitError) as error:
                 caught.append((type(error), str(error)))
             run.recv()

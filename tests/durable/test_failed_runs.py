@@ -38,7 +38,7 @@ def broken_step(run):
 
 @durable.workflow
 def broken_saga(run):
-    run.step(len, "a", compensate=lambda _result, _text: None)
+    run.step_with(durable.StepOptions(compensate=lambda _result, _text: None), len, "a")
     return run.step(divide, 0)
 
 
@@ -60,7 +60,7 @@ def test_the_traceback_of_a_failed_run_is_recorded_and_logged_once(tmp_path, cap
             with statelog.open(path) as store:
                 info = durable.run(store, broken, id="a")
     with statelog.open(path) as store:
-        assert durable.get(store, "a").traceback == info.traceback
+        assert durable.get_run(store, "a").traceback == info.traceback
     lines = info.traceback.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert f"in {'broken_async' if is_async else 'broken'}" in lines[1]  # no frame of the library comes before
@@ -73,7 +73,7 @@ def test_the_traceback_of_a_failed_run_is_recorded_and_logged_once(tmp_path, cap
 def test_a_run_that_gives_up_is_no_error_in_the_log(store, caplog):
     @durable.workflow(name="go")
     def go(run, is_undone):
-        run.step(len, "a", compensate=(lambda _result, _text: None) if is_undone else None)
+        run.step_with(durable.StepOptions(compensate=(lambda _result, _text: None) if is_undone else None), len, "a")
         raise durable.Abort("declined")
 
     with caplog.at_level(logging.INFO, logger="statelog.durable"):

@@ -62,7 +62,7 @@ def test_a_workflow_that_fails_with_any_class_is_undone_and_ends(store, error):
     undone = []
 
     def body(run):
-        run.step(abs, -1, compensate=lambda *_: undone.append(1))
+        run.step_with(durable.StepOptions(compensate=lambda *_: undone.append(1)), abs, -1)
         raise error
 
     info = execute(store, body)
@@ -77,7 +77,7 @@ def test_a_compensation_that_fails_with_any_class_is_reported(store, error):
         raise error
 
     def body(run):
-        run.step(abs, -1, compensate=undo)
+        run.step_with(durable.StepOptions(compensate=undo), abs, -1)
         raise durable.Abort
 
     info = execute(store, body)

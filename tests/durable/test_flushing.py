@@ -32,8 +32,8 @@ def lag_in_step(store, **options):
 
     @durable.workflow
     def two(run):
-        run.step(lambda: 1, name="first")
-        return run.step(look, **options)
+        run.step_with(durable.StepOptions(name="first"), lambda: 1)
+        return run.step_with(durable.StepOptions(**options), look)
 
     return durable.run(store, two, id="evt-1").value
 

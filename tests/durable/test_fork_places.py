@@ -15,9 +15,9 @@ def undo(result, value):
 
 @durable.workflow
 def booking(run):
-    flight = run.step(note, "flight", compensate=undo)
+    flight = run.step_with(durable.StepOptions(compensate=undo), note, "flight")
     found = run.map(note, ["a", "b"], concurrency=1)
-    return [flight, *found, run.step(note, "hotel", compensate=undo)]
+    return [flight, *found, run.step_with(durable.StepOptions(compensate=undo), note, "hotel")]
 
 
 def after(store, at):

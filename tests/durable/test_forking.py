@@ -11,9 +11,9 @@ from statelog.errors import UsageError
 
 def several(run):
     for number in range(3):
-        run.step(abs, -number, commit=lambda result: {"last": result})
+        run.step_with(durable.StepOptions(commit=lambda result: {"last": result}), abs, -number)
     run.uuid()
-    run.step(abs, -9, commit=lambda result: {"last": result})
+    run.step_with(durable.StepOptions(commit=lambda result: {"last": result}), abs, -9)
     return run.gate("approve").approved
 
 
@@ -66,7 +66,7 @@ def test_a_run_whose_thread_was_deleted_shows_no_steps(store, begins_anew):
     if begins_anew:
         store.thread("evt-1", recreate=True).commit({"x": 1})
     for run in ("evt-1", "fork"):
-        assert durable.get(store, run).id == run
+        assert durable.get_run(store, run).id == run
         assert durable.steps(store, run) == []
 
 

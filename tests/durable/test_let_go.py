@@ -22,7 +22,7 @@ def test_what_a_branch_did_that_was_let_go_is_undone_also_where_its_replay_is_la
 
     def lose(run):
         time.sleep(0.02)
-        run.step(note, "lost", compensate=undo)
+        run.step_with(durable.StepOptions(compensate=undo), note, "lost")
         booked.set()
         is_decided.wait(60)
 
@@ -49,7 +49,7 @@ def test_what_an_async_branch_did_that_was_let_go_is_undone_also_where_its_repla
     async def lose(run):
         for _ in range(20):
             await asyncio.sleep(0)
-        await run.step(book, "lost", compensate=undo)
+        await run.step_with(durable.StepOptions(compensate=undo), book, "lost")
         await asyncio.sleep(60)
 
     async def win():
@@ -81,7 +81,7 @@ def test_a_branch_that_was_let_go_does_nothing_new_while_its_run_is_undone(store
     def lose(run):
         try:
             run.step(go.wait, 60)
-            run.step(note, "late", compensate=undo)
+            run.step_with(durable.StepOptions(compensate=undo), note, "late")
         finally:
             is_over.set()
 
@@ -91,7 +91,7 @@ def test_a_branch_that_was_let_go_does_nothing_new_while_its_run_is_undone(store
         note(("undo", value))
 
     def body(run):
-        run.step(note, 1, compensate=undo_late)
+        run.step_with(durable.StepOptions(compensate=undo_late), note, 1)
         run.wait_any(run.branch(lose), run.start(note, "won"))
         raise durable.Abort
 

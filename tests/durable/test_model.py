@@ -53,7 +53,7 @@ def caught(run, _at, number):
 
 def once(run, _at, number):
     try:
-        return run.step(plus_one, number, semantics="at_most_once")
+        return run.step_with(durable.StepOptions(semantics="at_most_once"), plus_one, number)
     except StepInterruptedError:
         return number + 1  # the workflow has looked
 
@@ -66,17 +66,19 @@ OPERATIONS = {
     "step": lambda run, _at, number: run.step(plus_one, number),
     "fail": lambda run, _at, number: run.step(boom, number),
     "caught": caught,
-    "retry": lambda run, _at, number: run.step(flaky, number, retry=RETRY),
-    "saga": lambda run, _at, number: run.step(plus_one, number, compensate=undo),
-    "failing saga": lambda run, _at, number: run.step(boom, number, compensate=undo),
-    "map": lambda run, _at, number: run.map(plus_one, [number, number + 1], compensate=undo),
+    "retry": lambda run, _at, number: run.step_with(durable.StepOptions(retry=RETRY), flaky, number),
+    "saga": lambda run, _at, number: run.step_with(durable.StepOptions(compensate=undo), plus_one, number),
+    "failing saga": lambda run, _at, number: run.step_with(durable.StepOptions(compensate=undo), boom, number),
+    "map": lambda run, _at, number: run.map_with(durable.StepOptions(compensate=undo), plus_one, [number, number + 1]),
     "branch": lambda run, _at, number: run.gather(run.branch(pair, number), run.start(plus_one, number)),
     "gate": lambda run, _at, number: run.gate(GATES[number % 3], timeout_s=3600).approved,
     "mail": lambda run, at, _number: run.recv(str(at), timeout_s=3600),
     "sleep": lambda run, _at, number: run.sleep(number * 60),
     "transact": lambda run, _at, number: run.transact(count_up, number),
     "commit": lambda run, _at, number: run.commit({"said": number}),
-    "step with its commit": lambda run, _at, number: run.step(plus_one, number, commit=lambda n: {"said": n}),
+    "step with its commit": lambda run, _at, number: run.step_with(
+        durable.StepOptions(commit=lambda n: {"said": n}), plus_one, number
+    ),
     "emit": lambda run, _at, number: run.emit("told", number),
     "once": once,
     "child": lambda run, _at, program: run.child(play, program),

@@ -423,7 +423,7 @@ def test_purging_a_run_takes_its_messages_along(store, receiver):
     receiver.statuses = [410]
     emitted(store, 2)
     durable.deliver(store, [durable.Webhook(receiver.url, SECRET)])
-    durable.purge(store, "evt-1")
+    durable.purge_run(store, "evt-1")
     assert durable.outbox(store) == []
     assert own_board(store).list("durable/**") == []
 

@@ -60,7 +60,7 @@ def begun(path, request):
 @durable.workflow(name="w")
 def flow(run):
     run.step(print, "one", flush=True)
-    return run.step(lambda: "done", name="wait")
+    return run.step_with(durable.StepOptions(name="wait"), lambda: "done")
 
 
 @durable.workflow

@@ -41,7 +41,7 @@ class Overtaking:
         if not self.is_done:
             self.is_done = True
             lapse(self.store)
-            Context().run(durable.work, self.store, self.workflows, until_idle=True)
+            Context().run(durable.run_worker, self.store, self.workflows, until_idle=True)
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_child_that_another_process_drives_is_waited_for_and_undoes_nothing(st
 
     @durable.workflow(name="w")
     def parent(run):
-        run.step(note, "parent", compensate=lambda *_args: note("undone"))
+        run.step_with(durable.StepOptions(compensate=lambda *_args: note("undone")), note, "parent")
         return run.child(kid)
 
     overtake.workflows = [kid]
@@ -120,7 +120,7 @@ def test_a_child_whose_code_is_another_stops_and_its_parent_waits_and_undoes_not
     def parent(kid):
         @durable.workflow(name="w")
         def made(run):
-            run.step(note, "parent", compensate=lambda *_args: note("undone"))
+            run.step_with(durable.StepOptions(compensate=lambda *_args: note("undone")), note, "parent")
             return run.child(kid, id="kid")
 
         return made
@@ -193,7 +193,7 @@ def race(store, number, chance):
     if second.ident is None:
         second.start()
     second.join()
-    info = durable.get(store, name)
+    info = durable.get_run(store, name)
     assert (info.status, info.value) == ("completed", (name, 5))
     places = recorded(store, name)
     assert sorted(places) == sorted(set(places)) == ["0", "1", "2", "3", "4.0", "4.1", "5", "6"]
@@ -242,7 +242,7 @@ def test_a_worker_that_lost_its_run_stops_at_its_next_commit(store, overtake):
 
     @durable.workflow(name="w")
     def lost(run):
-        run.step(lambda: (note("first"), overtake())[0], name="first")
+        run.step_with(durable.StepOptions(name="first"), lambda: (note("first"), overtake())[0])
         after.append(run.step(note, "second"))
         return after
 

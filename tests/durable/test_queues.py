@@ -99,7 +99,9 @@ def clock():
 def work_together(store, queue, count=2, **how):
     """Have several workers, each with limits of its own making, work for a queue until nothing is left."""
     workers = [
-        threading.Thread(target=durable.work, args=(store, [job, chat]), kwargs={"queues": {"trips": queue}, **how})
+        threading.Thread(
+            target=durable.run_worker, args=(store, [job, chat]), kwargs={"queues": {"trips": queue}, **how}
+        )
         for _ in range(count)
     ]
     for each in workers:
@@ -146,7 +148,7 @@ def test_as_many_as_a_queue_lets_through_go_at_once(store):
 def test_a_limit_per_worker_is_that_of_each(store):
     for _ in range(4):
         durable.start(store, job, "a", queue="trips")
-    assert durable.work(store, [job], queues={"trips": durable.Queue(per_worker=1)}, until_idle=True) == 4
+    assert durable.run_worker(store, [job], queues={"trips": durable.Queue(per_worker=1)}, until_idle=True) == 4
     assert GAUGE.most["all"] == 1
     BARRIERS["a"] = threading.Barrier(2)
     until_done(store, durable.Queue(per_worker=1), [durable.start(store, job, "a", queue="trips") for _ in range(2)])
@@ -180,8 +182,8 @@ def test_a_queue_and_a_partition_are_no_other_queue(store):
     durable.start(store, job, "a", queue="a@b")
     durable.start(store, job, "b", queue="a", partition="b")
     durable.start(store, job, "c", queue="a", partition="x/y*@%")
-    assert durable.work(store, [job], queues=["a@b"], until_idle=True) == 1
-    assert durable.work(store, [job], queues=["a"], until_idle=True) == 2
+    assert durable.run_worker(store, [job], queues=["a@b"], until_idle=True) == 1
+    assert durable.run_worker(store, [job], queues=["a"], until_idle=True) == 2
     with pytest.raises(LimitError):
         durable.start(store, job, "c", queue="a", partition="x" * 90)
 
@@ -189,9 +191,9 @@ def test_a_queue_and_a_partition_are_no_other_queue(store):
 def test_suspended_runs_do_not_count(store):
     queue = {"trips": durable.Queue(concurrency=1, per_worker=1)}
     chats = [durable.start(store, chat, queue="trips") for _ in range(3)]
-    assert durable.work(store, [chat], queues=queue, until_idle=True) == 3
+    assert durable.run_worker(store, [chat], queues=queue, until_idle=True) == 3
     durable.send(store, chats[1].id, "hello")
-    assert durable.work(store, [chat], queues=queue, until_idle=True) == 1
+    assert durable.run_worker(store, [chat], queues=queue, until_idle=True) == 1
     assert chats[1].result(timeout_s=1) == "hello"
 
 
@@ -202,11 +204,11 @@ def test_what_is_full_does_not_hold_up_other_queues(store):
     waiting = durable.start(store, job, "a", queue="trips", priority=5)
     other = durable.start(store, job, "b", queue="other")
     queues = {"trips": durable.Queue(concurrency=1), "other": durable.Queue()}
-    assert durable.work(store, [job], queues=queues, until_idle=True) == 1
+    assert durable.run_worker(store, [job], queues=queues, until_idle=True) == 1
     assert other.info.status == "completed"
     assert (waiting.info.status, waiting.info.attempts) == ("queued", 0)
     held.release()
-    assert durable.work(store, [job], queues=queues, until_idle=True) == 1
+    assert durable.run_worker(store, [job], queues=queues, until_idle=True) == 1
 
 
 def test_a_waiting_worker_is_woken_by_the_slot_that_is_given_back(store):
@@ -239,7 +241,7 @@ def test_a_worker_that_never_runs_dry_leaves_others_their_turn(store, monkeypatc
         durable.start(store, endless, queue="trips", priority=1)
     handle = durable.start(store, job, "a", queue="trips")
     how = {"queues": {"trips": durable.Queue(concurrency=1)}, "stop": stop}
-    workers = [threading.Thread(target=durable.work, args=(store, [each]), kwargs=how) for each in (endless, job)]
+    workers = [threading.Thread(target=durable.run_worker, args=(store, [each]), kwargs=how) for each in (endless, job)]
     for each in workers:
         each.start()
     assert handle.result(timeout_s=WAIT_S) == "a"
@@ -275,7 +277,7 @@ def test_a_worker_that_was_paused_goes_on_in_no_slot_that_another_has(store):
 
 def test_a_slot_that_nobody_needs_is_free(store):
     durable.start(store, job, "a", queue="trips")
-    durable.work(store, [job], queues={"trips": durable.Queue(concurrency=2)}, until_idle=True)
+    durable.run_worker(store, [job], queues={"trips": durable.Queue(concurrency=2)}, until_idle=True)
     assert [entry.claim for entry in own_board(store).list("durable/slots/**")] == [None]
 
 
@@ -285,7 +287,7 @@ def test_runs_cost_no_record_for_their_slot_while_there_are_more(store):
         for _ in range(count):
             durable.start(store, job, "a", queue="trips")
         before = store.last_lsn
-        durable.work(store, [job], queues={"trips": queue}, until_idle=True, concurrency=1)
+        durable.run_worker(store, [job], queues={"trips": queue}, until_idle=True, concurrency=1)
         return store.last_lsn - before
 
     records(durable.Queue(concurrency=1), 1)
@@ -312,10 +314,10 @@ def test_so_many_runs_begin_in_any_window(store, clock):
 def test_a_run_that_goes_on_does_not_count_for_the_rate(store):
     queues = {"trips": durable.Queue(rate=(2, 60))}
     first = durable.start(store, chat, queue="trips")
-    durable.work(store, [chat], queues=queues, until_idle=True)
+    durable.run_worker(store, [chat], queues=queues, until_idle=True)
     durable.send(store, first.id, "hello")
     durable.start(store, chat, queue="trips")
-    assert durable.work(store, [chat], queues=queues, until_idle=True) == 2
+    assert durable.run_worker(store, [chat], queues=queues, until_idle=True) == 2
 
 
 def test_a_worker_goes_on_when_the_window_has_passed(store):
@@ -346,7 +348,7 @@ def slow(run, pause_s):
 
 with statelog.open(sys.argv[1]) as store:
     queues = {"trips": durable.Queue(concurrency=1)}
-    durable.work(store, [slow], queues=queues, until_idle=sys.argv[3] == "idle", lease_s=float(sys.argv[4]))
+    durable.run_worker(store, [slow], queues=queues, until_idle=sys.argv[3] == "idle", lease_s=float(sys.argv[4]))
 """
 
 
@@ -389,11 +391,13 @@ def test_slots_of_a_killed_worker_are_free_after_their_time(path, tmp_path):
         until(notes.exists)
         handle = durable.start(store, slow, 0, id="evt-2", queue="trips")
         queues = {"trips": durable.Queue(concurrency=1)}
-        assert durable.work(store, [slow], queues=queues, until_idle=True) == 0
+        assert durable.run_worker(store, [slow], queues=queues, until_idle=True) == 0
         worker.kill()
         worker.wait()
         stop = threading.Event()
-        other = threading.Thread(target=durable.work, args=(store, [slow]), kwargs={"queues": queues, "stop": stop})
+        other = threading.Thread(
+            target=durable.run_worker, args=(store, [slow]), kwargs={"queues": queues, "stop": stop}
+        )
         other.start()
         assert handle.result(timeout_s=WAIT_S) == 0
         assert durable.Handle(store, "evt-1").result(timeout_s=WAIT_S) == 60
@@ -408,7 +412,7 @@ def test_the_highest_priority_begins_first_also_across_queues_and_behind_a_limit
     for number, (queue, priority) in enumerate([("a", 0), ("b", 5), ("a", 9), ("b", 0), ("a", 5)]):
         durable.start(store, job, str(number), queue=queue, priority=priority)
     queues = {"a": durable.Queue(concurrency=1), "b": durable.Queue(concurrency=1)}
-    durable.work(store, [job], queues=queues, until_idle=True, concurrency=1)
+    durable.run_worker(store, [job], queues=queues, until_idle=True, concurrency=1)
     assert GAUGE.order[1::2] == ["2", "1", "4", "0", "3"]
 
 
@@ -419,9 +423,9 @@ def test_what_was_given_back_keeps_its_place(store):
     for name in "abc":
         durable.start(store, job, name, queue="trips")
     queues = {"trips": durable.Queue(concurrency=1)}
-    assert durable.work(store, [job], queues=queues, until_idle=True) == 0
+    assert durable.run_worker(store, [job], queues=queues, until_idle=True) == 0
     held.release()
-    durable.work(store, [job], queues=queues, until_idle=True, concurrency=1)
+    durable.run_worker(store, [job], queues=queues, until_idle=True, concurrency=1)
     assert GAUGE.order[1::2] == ["a", "b", "c"]
 
 
@@ -433,8 +437,8 @@ def test_a_run_that_stops_is_taken_up_again_later_and_later(store, clock):
     durable.start(store, awaited, id="evt-1")
     delays = []
     for _ in range(8):
-        assert durable.work(store, [awaited], until_idle=True) == 1
-        delays.append(durable.get(store, "evt-1").due.timestamp() - clock.now_us() / 1e6)
+        assert durable.run_worker(store, [awaited], until_idle=True) == 1
+        delays.append(durable.get_run(store, "evt-1").due.timestamp() - clock.now_us() / 1e6)
         durable.resume(store, "evt-1")
     assert [round(each) for each in delays] == [1, 2, 4, 8, 16, 32, 60, 60]
 
@@ -445,7 +449,7 @@ def test_a_run_that_stops_is_taken_up_again_later_and_later(store, clock):
 def test_queues_say_what_stands_in_them(store):
     board = own_board(store)
     durable.start(store, chat, id="evt-1", queue="trips")
-    durable.work(store, [chat], until_idle=True)
+    durable.run_worker(store, [chat], until_idle=True)
     durable.start(store, job, "a", id="evt-2", queue="trips", partition="x/y", priority=1)
     durable.start(store, job, "a", id="evt-3", queue="trips")
     durable.start(store, job, "a", id="evt-4", queue="trips", delay_s=60)
@@ -481,7 +485,7 @@ def test_invalid_limits_are_refused(limits):
 def test_what_is_no_queue_is_refused(store):
     for queues in ("trips", {"trips": 4}, {"trips": None}, {"": durable.Queue()}, [3], []):
         with pytest.raises(UsageError):
-            durable.work(store, [job], queues=queues, until_idle=True)
+            durable.run_worker(store, [job], queues=queues, until_idle=True)
     for options in ({"partition": ""}, {"partition": 3}, {"queue": ""}):
         with pytest.raises(UsageError):
             durable.start(store, job, "a", **options)

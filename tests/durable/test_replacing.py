@@ -42,8 +42,8 @@ def search(run, city):
 
 @durable.workflow(schema={"said": append})
 def trip(run, city):
-    plan = run.step(note, f"plan {city}", name="plan", commit=lambda result: {"said": result})
-    booking = run.step(note, f"book {plan}", name="book", transact=booked, compensate=undo)
+    plan = run.step_with(durable.StepOptions(name="plan", commit=lambda result: {"said": result}), note, f"plan {city}")
+    booking = run.step_with(durable.StepOptions(name="book", transact=booked, compensate=undo), note, f"book {plan}")
     hotel = run.child(search, plan)
     return [plan, booking, hotel, run.step(note, "end")]
 
@@ -57,7 +57,7 @@ def forked(store):
         CALLS.clear()
         durable.fork(store, "a", id="b", **how)
         durable.resume_all(store, [trip, search])
-        return durable.get(store, "b"), list(CALLS)
+        return durable.get_run(store, "b"), list(CALLS)
 
     return fork
 
@@ -99,14 +99,14 @@ def test_a_fork_of_a_fork_keeps_the_replaced_result_if_it_begins_after_it(store,
     durable.fork(store, "b", at="1", id="c")
     durable.fork(store, "b", at="0", id="d")
     durable.resume_all(store, [trip, search])
-    assert durable.get(store, "c").value[0] == "walk"
-    assert durable.get(store, "d").value[0] == "plan Rome"
+    assert durable.get_run(store, "c").value[0] == "walk"
+    assert durable.get_run(store, "d").value[0] == "plan Rome"
 
 
 def test_a_step_that_made_a_run_fail_can_be_replaced(store):
     def body(run):
-        run.step(note, "first", compensate=undo)
-        return run.step(failing, "second", semantics="at_most_once")
+        run.step_with(durable.StepOptions(compensate=undo), note, "first")
+        return run.step_with(durable.StepOptions(semantics="at_most_once"), failing, "second")
 
     assert execute(store, body, id="a").status == "failed"
     CALLS.clear()
@@ -117,7 +117,7 @@ def test_a_step_that_made_a_run_fail_can_be_replaced(store):
 
 def test_a_replaced_step_is_undone_with_its_new_result(store):
     def body(run):
-        run.step(note, "first", compensate=undo)
+        run.step_with(durable.StepOptions(compensate=undo), note, "first")
         run.step(failing, "second")
 
     execute(store, body, id="a")
@@ -132,7 +132,7 @@ def test_a_step_whose_call_never_ended_can_be_replaced(store):
         raise Crash
 
     def body(run):
-        return run.step(die, semantics="at_most_once")
+        return run.step_with(durable.StepOptions(semantics="at_most_once"), die)
 
     with pytest.raises(Crash):
         execute(store, body, id="a")
@@ -158,7 +158,7 @@ def test_a_replaced_message_is_received_and_none_is_taken(store):
 
 def test_a_call_with_another_name_at_the_place_is_made(store):
     def body(run, name):
-        return run.step(note, name, name=name)
+        return run.step_with(durable.StepOptions(name=name), note, name)
 
     execute(store, body, "this", id="x")
     durable.fork(store, "x", at="0", id="y", args=["other"], replace={"0": "given"})
@@ -169,15 +169,15 @@ def test_a_call_with_another_name_at_the_place_is_made(store):
 
 def test_a_new_beginning_makes_the_replaced_call(store):
     def body(run, number):
-        found = run.step(note, number, name="each")
+        found = run.step_with(durable.StepOptions(name="each"), note, number)
         return run.continue_as_new(number + 1) if number == 1 else [found]
 
     execute(store, body, 0, id="a")
     durable.fork(store, "a", at="0", id="b", args=[1], replace={"each": "given"})
-    assert durable.get(store, "b").replaced == {"0": "given"}
+    assert durable.get_run(store, "b").replaced == {"0": "given"}
     durable.resume_all(store, [durable.workflow(name="w")(body)])
-    assert durable.get(store, "b").value == [2]
-    assert durable.get(store, "b").replaced == {}
+    assert durable.get_run(store, "b").value == [2]
+    assert durable.get_run(store, "b").replaced == {}
 
 
 def test_a_retried_fork_keeps_its_replaced_results(store):
@@ -187,7 +187,7 @@ def test_a_retried_fork_keeps_its_replaced_results(store):
         return prices[item]
 
     def body(run):
-        return [run.step(note, "first", compensate=undo), run.step(price, "tea")]
+        return [run.step_with(durable.StepOptions(compensate=undo), note, "first"), run.step(price, "tea")]
 
     execute(store, body, id="a")
     durable.fork(store, "a", at="0", id="b", replace={"0": "given"})
@@ -217,8 +217,8 @@ def test_a_replaced_result_has_the_type_of_the_annotation(store):
 
 
 def gated(run):
-    run.step(note, 1, name="twice")
-    run.step(note, 2, name="twice")
+    run.step_with(durable.StepOptions(name="twice"), note, 1)
+    run.step_with(durable.StepOptions(name="twice"), note, 2)
     run.gate("approve")
     run.now()
 
@@ -241,7 +241,10 @@ REFUSED = {
 @pytest.mark.parametrize(("replace", "kind", "text"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_replaced_is_refused_and_nothing_is_written(store, replace, kind, text):
     def body(run):
-        gated(run) if "other" not in replace else (run.step(note, 1, name="x"), run.step(note, 2, name="other"))
+        gated(run) if "other" not in replace else (
+            run.step_with(durable.StepOptions(name="x"), note, 1),
+            run.step_with(durable.StepOptions(name="other"), note, 2),
+        )
 
     execute(store, body, id="a")
     if not isinstance(replace, list) and "other" not in replace:
@@ -282,8 +285,8 @@ def test_a_secret_in_a_replaced_result_is_redacted(tmp_path):
         execute(store, gated, id="a")
         durable.fork(store, "a", at="0", id="b", replace={"0": f"token {secret}"})
         execute(store, gated, id="b")
-        assert secret not in durable.get(store, "b").replaced["0"]
-        assert durable.steps(store, "b")[0].result == durable.get(store, "b").replaced["0"]
+        assert secret not in durable.get_run(store, "b").replaced["0"]
+        assert durable.steps(store, "b")[0].result == durable.get_run(store, "b").replaced["0"]
     assert secret.encode() not in (tmp_path / "s").read_bytes()
 
 
@@ -310,9 +313,10 @@ def search(run, city):
 
 @durable.workflow
 def saga(run):
-    first = run.step(note, "first", compensate=undo, commit=lambda result: {"first": result})
-    second = run.step(note, f"after-{first}", semantics="at_most_once")
-    return [first, second, run.child(search, "Rome"), run.step(note, "last", semantics="at_most_once")]
+    first = run.step_with(durable.StepOptions(compensate=undo, commit=lambda result: {"first": result}), note, "first")
+    second = run.step_with(durable.StepOptions(semantics="at_most_once"), note, f"after-{first}")
+    once = durable.StepOptions(semantics="at_most_once")
+    return [first, second, run.child(search, "Rome"), run.step_with(once, note, "last")]
 
 def kill(moment, run, what):
     global left
@@ -340,7 +344,7 @@ def test_a_replaced_result_survives_a_kill_at_every_boundary(tmp_path):
         killed = forks.run([*command, str(boundary)], check=False, timeout=600).returncode
         assert forks.run([*command, "0"], check=False, timeout=600).returncode == 0
         with statelog.open(folder / "agent.state") as store:
-            found = durable.get(store, "b")
+            found = durable.get_run(store, "b")
             assert store.thread("a", branch="b").state["first"] == "given"
         calls = (folder / "calls").read_text().split() if (folder / "calls").exists() else []
         assert set(calls) <= {"after-given"}
@@ -368,10 +372,18 @@ def test_a_fork_returns_what_the_workflow_returns_of_the_given_results(program, 
         found = []
         for number, kind in enumerate(program):
             if kind == "map":
-                found.append(run.map(note, [number, number + 100], name=f"call-{number}", concurrency=1))
+                found.append(
+                    run.map_with(
+                        durable.StepOptions(name=f"call-{number}"), note, [number, number + 100], concurrency=1
+                    )
+                )
             else:
                 how = {"saga": {"compensate": undo}, "once": {"semantics": "at_most_once"}}.get(kind, {})
-                found.append(run.step(note, number, name=f"call-{number}", commit=lambda r: {"last": r}, **how))
+                found.append(
+                    run.step_with(
+                        durable.StepOptions(name=f"call-{number}", commit=lambda r: {"last": r}, **how), note, number
+                    )
+                )
         return found
 
     places = [
@@ -394,20 +406,20 @@ def test_a_fork_returns_what_the_workflow_returns_of_the_given_results(program, 
         ]
         assert found == expected
         assert len(CALLS) == len(places) - first - len(replace)
-        changed = [each.place for each in durable.compare(store, "a", "b") if each.place is not None]
+        changed = [each.place for each in durable.compare_runs(store, "a", "b") if each.place is not None]
         assert changed == [place for place in places if place in replace]
 
 
 def test_runs_that_did_the_same_do_not_differ(store):
     for run in ("a", "b"):
         durable.run(store, trip, "Rome", id=run)
-    assert durable.compare(store, "a", "b") == []
-    assert durable.compare(store, "a", "a") == []
+    assert durable.compare_runs(store, "a", "b") == []
+    assert durable.compare_runs(store, "a", "a") == []
 
 
 def test_the_first_difference_of_a_fork_is_the_replaced_call(store, forked):
     forked(at="0", replace={"0": "walk"})
-    found = durable.compare(store, "a", "b")
+    found = durable.compare_runs(store, "a", "b")
     assert [(each.place, each.what) for each in found] == [
         ("0", "outcome"),
         ("1", "arguments"),
@@ -419,7 +431,7 @@ def test_the_first_difference_of_a_fork_is_the_replaced_call(store, forked):
 
 def test_other_arguments_are_the_first_difference(store, forked):
     forked(at="0", args=["Oslo"], replace={"0": "plan Rome"})
-    first, second, *_others = durable.compare(store, "a", "b")
+    first, second, *_others = durable.compare_runs(store, "a", "b")
     assert first == RunDifference(None, "arguments")
     assert (second.place, second.what) == ("0", "arguments")
 
@@ -427,35 +439,35 @@ def test_other_arguments_are_the_first_difference(store, forked):
 def test_calls_of_one_run_alone_are_missing_in_their_order(store):
     def body(run, count, name):
         run.map(note, list(range(count)))
-        return run.step(note, count, name=name)
+        return run.step_with(durable.StepOptions(name=name), note, count)
 
     execute(store, body, 2, "x", id="a")
     execute(store, body, 3, "y", id="b")
-    there = [(each.place, each.what) for each in durable.compare(store, "a", "b")]
+    there = [(each.place, each.what) for each in durable.compare_runs(store, "a", "b")]
     assert there == [(None, "arguments"), ("0.2", "missing"), ("1", "call"), (None, "outcome")]
-    back = durable.compare(store, "b", "a")
+    back = durable.compare_runs(store, "b", "a")
     assert [(each.place, each.what) for each in back] == there
     assert (back[1].left.result, back[1].right) == (2, None)
 
 
 def test_values_that_are_equal_but_not_the_same_differ(store):
     def body(run, value):
-        return run.step(lambda: value, name="get") is None
+        return run.step_with(durable.StepOptions(name="get"), lambda: value) is None
 
     execute(store, body, 1, id="a")
     for value, run in ((True, "b"), (1.0, "c")):
         durable.fork(store, "a", at="0", id=run, replace={"0": value})
         execute(store, body, 1, id=run)
-        assert [each.place for each in durable.compare(store, "a", run)] == ["0"]
+        assert [each.place for each in durable.compare_runs(store, "a", run)] == ["0"]
     durable.fork(store, "a", at="0", id="nan", replace={"0": float("nan")})
     durable.fork(store, "a", at="0", id="nan-2", replace={"0": float("nan")})
     for run in ("nan", "nan-2"):
         execute(store, body, 1, id=run)
-    assert durable.compare(store, "nan", "nan-2") == []
+    assert durable.compare_runs(store, "nan", "nan-2") == []
 
 
 def test_a_missing_run_cannot_be_compared(store):
     execute(store, gated, id="a")
     for pair in (("a", "none"), ("none", "a")):
         with pytest.raises(RunNotFoundError, match="no run 'none'"):
-            durable.compare(store, *pair)
+            durable.compare_runs(store, *pair)

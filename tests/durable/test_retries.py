@@ -113,7 +113,9 @@ def aborted(run):
 
 
 def mapped(run):
-    return run.map(lambda number: note(number) if number % 2 else fail(number), [1, 2, 3, 4], name="each")
+    return run.map_with(
+        durable.StepOptions(name="each"), lambda number: note(number) if number % 2 else fail(number), [1, 2, 3, 4]
+    )
 
 
 def gathered(run):
@@ -126,7 +128,7 @@ def branched(run):
 
 def timed_out(run):
     run.step(note, 1)
-    return run.step(fail, 2, retry=durable.Retry(attempts=2, first_delay_s=0))
+    return run.step_with(durable.StepOptions(retry=durable.Retry(attempts=2, first_delay_s=0)), fail, 2)
 
 
 BODIES = {
@@ -185,7 +187,7 @@ def test_what_was_undone_is_called_again_with_another_key_and_what_came_before_i
     @durable.workflow
     def go(run):
         run.step(keyed, 0)
-        run.step(keyed, 1, compensate=lambda _result, _value: CALLS.append("undone"))
+        run.step_with(durable.StepOptions(compensate=lambda _result, _value: CALLS.append("undone")), keyed, 1)
         run.step(keyed, 2)
         return run.step(fail, 3)
 
@@ -297,7 +299,7 @@ def test_a_run_whose_record_is_not_kept_any_more_is_refused(store):
     store.delete_thread("a")
     with pytest.raises(ConflictError, match="not kept"):
         durable.retry(store, "a")
-    assert durable.get(store, "a").status == "failed"
+    assert durable.get_run(store, "a").status == "failed"
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ def test_what_others_commit_to_the_thread_of_a_run_stays_beside_what_it_commits(
     def flow(run):
         for number in range(3):
             store.thread("evt-1").commit({f"other{number}": number})
-            run.step(note, number, commit=lambda number: {f"mine{number}": number})
+            run.step_with(durable.StepOptions(commit=lambda number: {f"mine{number}": number}), note, number)
             store.thread("evt-1").commit({f"more{number}": number})
             run.emit("told", number)
 

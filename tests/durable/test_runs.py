@@ -75,7 +75,7 @@ def test_the_id_is_that_of_the_thread_and_the_other_way_round(store):
 @pytest.mark.parametrize("id", ["a/b", "*", ".", "..", "a\u0308", "\u00e4", "50%", "[x]", "\\", "a b", "x" * 200])
 def test_ids_may_be_any_text(store, id):
     assert durable.run(store, three, "a", id=id).status == "completed"
-    assert durable.get(store, id).id == id
+    assert durable.get_run(store, id).id == id
 
 
 def test_a_long_id_is_refused(store):
@@ -181,7 +181,7 @@ def test_a_run_whose_time_is_up_fails(store):
 
 def test_a_worker_drives_what_was_started(store):
     handles = [durable.start(store, three, number, id=f"evt-{number}") for number in range(5)]
-    assert durable.work(store, [three, chat], until_idle=True) == 5
+    assert durable.run_worker(store, [three, chat], until_idle=True) == 5
     assert [handle.result(timeout_s=5)[0] for handle in handles] == [(number, 0) for number in range(5)]
 
 
@@ -189,18 +189,18 @@ def test_priority_and_delay_say_which_run_begins(store):
     durable.start(store, three, "low", id="evt-1", queue="trips")
     durable.start(store, three, "high", id="evt-2", queue="trips", priority=5)
     durable.start(store, three, "late", id="evt-3", queue="trips", delay_s=3600)
-    durable.work(store, [three], queues=["trips"], until_idle=True, concurrency=1)
+    durable.run_worker(store, [three], queues=["trips"], until_idle=True, concurrency=1)
     assert [call[0] for call in CALLS] == ["high"] * 3 + ["low"] * 3
-    assert durable.get(store, "evt-3").status == "queued"
+    assert durable.get_run(store, "evt-3").status == "queued"
 
 
 def test_mail_does_not_begin_a_run_before_its_time_and_a_cancellation_does(store):
     handle = durable.start(store, chat, "a", id="evt-1", delay_s=3600)
     durable.send(store, "evt-1", "hello", topic="chat")
-    assert durable.work(store, [chat], until_idle=True) == 0
+    assert durable.run_worker(store, [chat], until_idle=True) == 0
     assert handle.info.status == "queued"
     handle.cancel()
-    durable.work(store, [chat], until_idle=True)
+    durable.run_worker(store, [chat], until_idle=True)
     assert handle.info.status == "cancelled"
 
 
@@ -226,7 +226,7 @@ def test_children_are_runs_of_their_own(store):
 
     info = durable.run(store, parent, id="evt-1")
     assert info.value == [("child", 0), ("child", 1), ("child", 2)]
-    assert durable.get(store, "evt-1.0").parent == "evt-1"
+    assert durable.get_run(store, "evt-1.0").parent == "evt-1"
 
 
 @pytest.mark.slow
@@ -239,10 +239,10 @@ def test_a_parent_waits_for_a_child_that_waits_and_is_cancelled_with_it(store):
     durable.send(store, "kid", "hello", topic="chat")
     durable.resume_all(store, [parent, chat])
     assert durable.run(store, parent, id="evt-1").value == "hello"
-    durable.run(store, parent, id="evt-2") if durable.purge(store, "kid") is None else None
+    durable.run(store, parent, id="evt-2") if durable.purge_run(store, "kid") is None else None
     durable.cancel(store, "evt-2")
     durable.resume_all(store, [parent, chat])
-    assert {durable.get(store, each).status for each in ("evt-2", "kid")} == {"cancelled"}
+    assert {durable.get_run(store, each).status for each in ("evt-2", "kid")} == {"cancelled"}
 
 
 def test_a_parent_that_fails_cancels_the_child_it_waits_for(store):
@@ -277,14 +277,14 @@ def test_other_code_stops_a_run_and_undoes_nothing(store):
     def workflow(step_name):
         @durable.workflow(name="w")
         def made(run):
-            run.step(note, 1, compensate=lambda *_args: undone.append(1), name=step_name)
+            run.step_with(durable.StepOptions(compensate=lambda *_args: undone.append(1), name=step_name), note, 1)
             return run.recv()
 
         return made
 
     durable.run(store, workflow("old"), id="evt-1")
-    assert list(durable.check(store, [workflow("new")])) == ["evt-1"]
-    assert durable.check(store, [workflow("old")]) == {}
+    assert list(durable.check_replay(store, [workflow("new")])) == ["evt-1"]
+    assert durable.check_replay(store, [workflow("old")]) == {}
     durable.send(store, "evt-1", "hello")
     with pytest.raises(NondeterminismError) as caught:
         durable.run(store, workflow("new"), id="evt-1")
@@ -360,12 +360,12 @@ def test_arguments_that_cannot_be_stored_are_refused_before_anything_begins(stor
     with pytest.raises(ValueTypeError, match="arguments of workflow"):
         durable.run(store, three, object(), id="evt-1")
     with pytest.raises(RunNotFoundError):
-        durable.get(store, "evt-1")
+        durable.get_run(store, "evt-1")
 
 
 def test_unknown_things_are_refused(store):
     for act in (
-        lambda: durable.get(store, "nobody"),
+        lambda: durable.get_run(store, "nobody"),
         lambda: durable.cancel(store, "nobody"),
         lambda: durable.send(store, "nobody", 1),
         lambda: durable.steps(store, "nobody"),
@@ -387,22 +387,22 @@ def test_a_run_that_took_its_worker_down_is_parked_until_a_person_resumes_it(sto
         claim = own_board(store).claim("durable/tasks/**", lease_s=0.001)
         assert claim is not None
         time.sleep(0.002)
-    durable.work(store, [three], until_idle=True)
-    assert durable.get(store, "evt-1").status == "parked"
-    assert "20 times" in durable.get(store, "evt-1").error
+    durable.run_worker(store, [three], until_idle=True)
+    assert durable.get_run(store, "evt-1").status == "parked"
+    assert "20 times" in durable.get_run(store, "evt-1").error
     durable.resume(store, "evt-1")
-    durable.work(store, [three], until_idle=True)
-    assert durable.get(store, "evt-1").status == "completed"
+    durable.run_worker(store, [three], until_idle=True)
+    assert durable.get_run(store, "evt-1").status == "completed"
     assert store.board().list("**") == []
 
 
 def test_purge_lets_an_id_begin_anew(store):
     durable.run(store, three, "a", id="evt-1")
-    durable.purge(store, "evt-1")
+    durable.purge_run(store, "evt-1")
     assert durable.run(store, three, "b", id="evt-1").value[0] == ("b", 0)
     durable.run(store, chat, "a", id="evt-2")
     with pytest.raises(UsageError, match="not ended"):
-        durable.purge(store, "evt-2")
+        durable.purge_run(store, "evt-2")
 
 
 def test_a_run_of_an_async_workflow_names_the_other_room(store):
@@ -420,7 +420,7 @@ def test_a_store_with_runs_verifies_and_rebuilds(path):
         durable.run(store, chat, "a", id="evt-2")
         store.rebuild_index()
         assert store.verify().problems == []
-        assert durable.get(store, "evt-2").status == "suspended"
+        assert durable.get_run(store, "evt-2").status == "suspended"
 
 
 @durable.workflow
@@ -448,5 +448,5 @@ def test_the_end_of_a_child_that_was_there_before_wakes_its_parents(store):
     assert durable.run(store, asks, id="above").waiting_for == ("run below",)
     assert durable.run(store, asks, id="beside").waiting_for == ("run below",)
     durable.send(store, "below", "hello", topic="chat")
-    durable.work(store, [talks, asks], until_idle=True)
-    assert [durable.get(store, id).value for id in ("below", "above", "beside")] == ["hello"] * 3
+    durable.run_worker(store, [talks, asks], until_idle=True)
+    assert [durable.get_run(store, id).value for id in ("below", "above", "beside")] == ["hello"] * 3

@@ -53,15 +53,15 @@ def begun(store):
 def test_a_time_that_has_come_begins_a_run_with_its_arguments(store):
     durable.schedule(store, "nightly", note, "hello", cron=DAILY, queue="reports")
     sleep_through(store, "nightly", days=1)
-    assert durable.work(store, [note], until_idle=True) == 1
-    info = durable.get(store, f"nightly:{days(1)[0]}")
+    assert durable.run_worker(store, [note], until_idle=True) == 1
+    info = durable.get_run(store, f"nightly:{days(1)[0]}")
     assert (info.status, info.value, info.queue, info.args) == ("completed", "hello", "reports", ("hello",))
-    assert durable.work(store, [note], until_idle=True) == 0
+    assert durable.run_worker(store, [note], until_idle=True) == 0
 
 
 def test_nothing_begins_before_the_time(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
-    assert durable.work(store, [note], until_idle=True) == 0
+    assert durable.run_worker(store, [note], until_idle=True) == 0
     assert begun(store) == []
 
 
@@ -69,7 +69,7 @@ def test_nothing_begins_before_the_time(store):
 def test_times_that_passed_are_caught_up_as_is_said(store, catch_up, count):
     durable.schedule(store, "nightly", note, cron=DAILY, catch_up=catch_up)
     sleep_through(store, "nightly", days=3)
-    durable.work(store, [note], until_idle=True)
+    durable.run_worker(store, [note], until_idle=True)
     assert begun(store) == [f"nightly:{each}" for each in days(count)]
 
 
@@ -87,7 +87,7 @@ def test_many_times_begin_in_several_commits_each_once(store):
 def test_a_time_in_another_zone_is_named_in_utc(store):
     durable.schedule(store, "nightly", note, cron="30 12 * * *", timezone="Asia/Kolkata")
     sleep_through(store, "nightly", days=1)
-    durable.work(store, [note], until_idle=True)
+    durable.run_worker(store, [note], until_idle=True)
     assert [each.endswith("T07:00Z") for each in begun(store)] == [True]
 
 
@@ -95,7 +95,7 @@ def test_several_workers_begin_one_run(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     sleep_through(store, "nightly", days=1)
     workers = [
-        threading.Thread(target=durable.work, args=(store, [note]), kwargs={"until_idle": True}) for _ in range(4)
+        threading.Thread(target=durable.run_worker, args=(store, [note]), kwargs={"until_idle": True}) for _ in range(4)
     ]
     for each in workers:
         each.start()
@@ -122,15 +122,15 @@ def test_what_a_killed_worker_had_claimed_is_begun_by_another(store):
     sleep_through(store, "nightly", days=1)
     assert own_board(store).claim("durable/schedules/*", lease_s=0.01) is not None
     time.sleep(0.02)
-    assert durable.work(store, [note], until_idle=True) == 1
+    assert durable.run_worker(store, [note], until_idle=True) == 1
 
 
 def test_a_run_that_is_there_is_not_begun_again(store):
     durable.run(store, note, id=f"nightly:{days(1)[0]}")
     durable.schedule(store, "nightly", note, "other", cron=DAILY)
     sleep_through(store, "nightly", days=1)
-    assert durable.work(store, [note], until_idle=True) == 0
-    assert durable.get(store, f"nightly:{days(1)[0]}").value == "nothing"
+    assert durable.run_worker(store, [note], until_idle=True) == 0
+    assert durable.get_run(store, f"nightly:{days(1)[0]}").value == "nothing"
 
 
 def test_the_same_call_again_changes_nothing(store):
@@ -140,15 +140,15 @@ def test_the_same_call_again_changes_nothing(store):
     durable.schedule(store, "nightly", note, "a", cron=DAILY)
     assert store.last_lsn == before
     durable.schedule(store, "nightly", note, "b", cron=DAILY)
-    durable.work(store, [note], until_idle=True)
-    assert durable.get(store, f"nightly:{days(1)[0]}").value == "b"
+    durable.run_worker(store, [note], until_idle=True)
+    assert durable.get_run(store, f"nightly:{days(1)[0]}").value == "b"
 
 
 def test_another_time_counts_from_now(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     sleep_through(store, "nightly", days=1)
     durable.schedule(store, "nightly", note, cron=f"1 {HOUR} * * *")
-    durable.work(store, [note], until_idle=True)
+    durable.run_worker(store, [note], until_idle=True)
     assert begun(store) == []
 
 
@@ -177,7 +177,7 @@ def test_a_schedule_that_a_worker_cannot_read_is_left_and_others_go_on(store):
     entry = board.get("durable/schedules/nightly")
     board.set(entry.key, {**entry.value, "cron": "61 * * * *"})  # as of another release
     durable.start(store, note, id="evt-1")
-    assert durable.work(store, [note], until_idle=True) == 1
+    assert durable.run_worker(store, [note], until_idle=True) == 1
     assert "61 * * * *" in board.get(entry.key).error
     assert durable.next_due(store) > NOW
 
@@ -266,13 +266,13 @@ def test_a_schedule_follows_a_clock_that_was_set_back(store, is_declared_again):
     if is_declared_again:
         made = durable.schedule(store, "often", note, cron="* * * * *")
         assert made.due - datetime.now(UTC) <= timedelta(minutes=1)
-    durable.work(store, [note], until_idle=True)
+    durable.run_worker(store, [note], until_idle=True)
     entry = own_board(store).get("durable/schedules/often")
     assert entry.ready - datetime.now(UTC) <= timedelta(minutes=1)
     assert entry.value["last"] <= time.time() * 1e6
     sleep_through(store, "often", minutes=5)
     own_board(store).set(entry.key, own_board(store).get(entry.key).value)
-    durable.work(store, [note], until_idle=True)
+    durable.run_worker(store, [note], until_idle=True)
     assert len(begun(store)) > len(before)
 
 
@@ -280,11 +280,11 @@ def test_a_run_that_began_before_the_clock_was_set_back_does_not_begin_again(sto
     durable.schedule(store, "often", note, cron="* * * * *", catch_up="all")
     sleep_through(store, "often", minutes=3)
     own_board(store).set("durable/schedules/often", own_board(store).get("durable/schedules/often").value)
-    durable.work(store, [note], until_idle=True)
+    durable.run_worker(store, [note], until_idle=True)
     first = begun(store)
     ahead(store, "often", minutes=2)
     between = begun(store)
-    durable.work(store, [note], until_idle=True)
+    durable.run_worker(store, [note], until_idle=True)
     assert set(first) <= set(between) <= set(begun(store))
     assert len(begun(store)) - len(between) <= 1  # a minute may have passed
 
@@ -297,7 +297,7 @@ def test_a_schedule_that_cannot_follow_the_clock_leaves_the_others(store):
         entry = own_board(store).get(f"durable/schedules/{name}")
         cron = "61 * * * *" if name == "broken" else DAILY
         own_board(store).set(entry.key, {**entry.value, "cron": cron, "last": far}, delay_s=400 * 86_400)
-    durable.work(store, [note], until_idle=True)
+    durable.run_worker(store, [note], until_idle=True)
     assert own_board(store).get("durable/schedules/often").value["last"] <= time.time() * 1e6
 
 
@@ -310,10 +310,10 @@ def test_a_paused_schedule_begins_nothing_and_goes_on_from_the_time_it_is_resume
     assert (paused.is_paused, paused.due, paused.args) == (True, None, ("another",))
     assert durable.next_due(store) is None
     sleep_through(store, "nightly", days=3)
-    assert durable.work(store, [note], until_idle=True) == 0
+    assert durable.run_worker(store, [note], until_idle=True) == 0
     assert durable.resume_schedule(store, "nightly")
     assert not durable.resume_schedule(store, "nightly")
-    assert durable.work(store, [note], until_idle=True) == 0
+    assert durable.run_worker(store, [note], until_idle=True) == 0
     (resumed,) = durable.schedules(store)
     assert not resumed.is_paused
     assert resumed.due > NOW
@@ -328,7 +328,7 @@ def test_a_schedule_that_is_paused_while_a_worker_looks_begins_nothing(store):
     begin_due(store, claim)
     assert begun(store) == []
     claim.release()
-    assert durable.work(store, [note], until_idle=True) == 0
+    assert durable.run_worker(store, [note], until_idle=True) == 0
 
 
 def test_what_is_no_schedule_is_not_paused(store):

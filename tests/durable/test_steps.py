@@ -46,7 +46,7 @@ def test_a_step_has_its_failed_attempts_with_their_errors_and_times(store):
             raise DeclinedError(durable.current_step().attempt)
         return "done"
 
-    execute(store, lambda run: [run.step(fail_twice, retry=FAST), run.step(abs, -1)])
+    execute(store, lambda run: [run.step_with(durable.StepOptions(retry=FAST), fail_twice), run.step(abs, -1)])
     step, other = durable.steps(store, "evt-1")
     assert [(each.number, each.error) for each in step.failed_attempts] == [
         (1, "DeclinedError: 1"),
@@ -99,7 +99,7 @@ def test_exceptions_come_back_as_themselves_if_they_are_builtin_or_declared(stor
                 raise error
 
             try:
-                run.step(fail, name="fail")
+                run.step_with(durable.StepOptions(name="fail"), fail)
             except Exception as raised:  # noqa: BLE001
                 caught.append(raised)
         return run.recv()
@@ -120,7 +120,7 @@ def test_what_cannot_be_stored_is_refused_before_the_call_or_recorded_after_it(s
         with pytest.raises(ValueTypeError, match="arguments of step"):
             run.step(called.append, object())
         with pytest.raises(ValueTypeError, match="result of step"):
-            run.step(object, name="thing")
+            run.step_with(durable.StepOptions(name="thing"), object)
         return called
 
     assert execute(store, body).value == []
@@ -143,7 +143,7 @@ def test_a_step_inside_a_step_is_refused(store):
     """D23."""
 
     def body(run):
-        return run.step(lambda: run.step(len, "a"), name="outer")
+        return run.step_with(durable.StepOptions(name="outer"), lambda: run.step(len, "a"))
 
     assert "inside a step" in execute(store, body).error
 
@@ -154,12 +154,14 @@ def test_a_step_may_drive_another_run_which_is_driven_once(store):
 
     @durable.workflow
     def inner(run):
-        return run.step(lambda: counted.append(1) or len(counted), name="count")
+        return run.step_with(durable.StepOptions(name="count"), lambda: counted.append(1) or len(counted))
 
     def drive_inner():
         return durable.run(store, inner, id="inner").result()
 
-    assert execute(store, lambda run: [run.step(drive_inner, name=name) for name in "ab"]).value == [1, 1]
+    assert execute(
+        store, lambda run: [run.step_with(durable.StepOptions(name=name), drive_inner) for name in "ab"]
+    ).value == [1, 1]
     assert [step.name for step in durable.steps(store, "inner")] == ["count"]
 
 
@@ -170,10 +172,53 @@ def test_a_run_that_a_step_drives_calls_no_operation_of_the_run_around_it(store)
         def inner(_inner):
             return run.step(len, "a")
 
-        return run.step(lambda: durable.run(store, durable.workflow(name="inner")(inner), id="i").result(), name="o")
+        return run.step_with(
+            durable.StepOptions(name="o"),
+            lambda: durable.run(store, durable.workflow(name="inner")(inner), id="i").result(),
+        )
 
     assert "inside a step" in execute(store, body).error
     assert durable.steps(store, "i") == []
+
+
+@durable.step(name="charged", retry=durable.Retry(attempts=2, first_delay_s=0), timeout_s=60)
+def charge(amount: int) -> tuple[int, str]:
+    if durable.current_step().attempt < 3:
+        raise ConnectionError("busy")
+    return amount, "EUR"
+
+
+def test_options_of_a_call_come_before_those_of_the_step_and_are_for_that_call(store):
+    often = charge.options(retry=durable.Retry(attempts=3, first_delay_s=0)).options(semantics="at_most_once")
+    once = durable.StepOptions(retry=durable.Retry(attempts=1), name="direct")
+
+    def body(run):
+        found = [run.step(often, 840)]
+        for call in (lambda: run.step(charge, 1), lambda: run.step_with(once, often, 2)):
+            with pytest.raises(ConnectionError):
+                call()
+        found += run.map(often, [3])
+        return [*found, run.start(often, 4).result()]
+
+    info = execute(store, body)
+    assert info.value == [(840, "EUR"), (3, "EUR"), (4, "EUR")]
+    steps = [each for each in durable.steps(store, info.id) if each.kind == "step"]
+    assert [(each.name, each.attempts) for each in steps] == [
+        ("charged", 3),
+        ("charged", 2),
+        ("direct", 1),
+        ("charged", 3),
+        ("charged", 3),
+    ]
+    assert charge.options(timeout_s=1).__name__ == "charge"
+
+
+def test_a_step_with_options_is_called_as_the_function_in_a_test():
+    @durable.step
+    def double(number):
+        return 2 * number
+
+    assert double.options(timeout_s=5)(4) == double(4) == 8
 
 
 @pytest.mark.parametrize(
@@ -182,7 +227,7 @@ def test_a_run_that_a_step_drives_calls_no_operation_of_the_run_around_it(store)
 )
 def test_bad_options_are_refused_before_the_call(store, options):
     called = []
-    info = execute(store, lambda run: run.step(called.append, 1, **options))
+    info = execute(store, lambda run: run.step_with(durable.StepOptions(**options), called.append, 1))
     assert info.error.startswith("UsageError")
     assert called == []
 
@@ -200,7 +245,7 @@ def test_a_step_is_tried_again_with_the_same_idempotency_key(store):
             raise OSError("again")
         return "done"
 
-    assert execute(store, lambda run: run.step(flaky, retry=FAST)).value == "done"
+    assert execute(store, lambda run: run.step_with(durable.StepOptions(retry=FAST), flaky)).value == "done"
     assert seen == [(number, "evt-1/0") for number in (1, 2, 3)]
     assert durable.steps(store, "evt-1")[0].attempts == 3
 
@@ -210,13 +255,15 @@ def test_a_long_wait_suspends_and_give_up_on_ends_the_attempts(store):
         raise OSError("again")
 
     slow = durable.Retry(attempts=2, first_delay_s=60)
-    info = execute(store, lambda run: run.step(fail, retry=slow))
+    info = execute(store, lambda run: run.step_with(durable.StepOptions(retry=slow), fail))
     assert (info.status, info.waiting_for) == (
         "suspended",
         ("retry of step test_a_long_wait_suspends_and_give_up_on_ends_the_attempts.fail",),
     )
     never = durable.Retry(attempts=9, first_delay_s=60, give_up_on=OSError)
-    assert execute(store, lambda run: run.step(fail, retry=never), id="evt-2").status == "failed"
+    assert (
+        execute(store, lambda run: run.step_with(durable.StepOptions(retry=never), fail), id="evt-2").status == "failed"
+    )
 
 
 def test_a_step_that_takes_too_long_has_failed(store):
@@ -226,7 +273,7 @@ def test_a_step_that_takes_too_long_has_failed(store):
 
     def body(run):
         with pytest.raises(StepTimeoutError):
-            run.step(slow, timeout_s=0.01)
+            run.step_with(durable.StepOptions(timeout_s=0.01), slow)
         return "late"
 
     assert execute(store, body).value == "late"
@@ -262,7 +309,7 @@ def test_what_was_in_flight_is_not_called_again_at_most_once(store):
 
     def body(run):
         try:
-            return run.step(effect, semantics="at_most_once")
+            return run.step_with(durable.StepOptions(semantics="at_most_once"), effect)
         except StepInterruptedError as error:
             return error.message
 
@@ -279,7 +326,7 @@ def test_a_result_and_what_follows_from_it_are_one_checkpoint(store):
     """D4."""
 
     def body(run):
-        return run.step(lambda: "Ritz", commit=lambda result: {"hotel": result}, name="book")
+        return run.step_with(durable.StepOptions(commit=lambda result: {"hotel": result}, name="book"), lambda: "Ritz")
 
     execute(store, body, thread="t")
     thread = store.thread("t")
@@ -294,7 +341,7 @@ def test_a_write_that_is_refused_is_recorded_as_the_failure_of_its_step(store):
     store.thread("t", schema={"n": int}).commit({"n": 1})
 
     def body(run):
-        run.step(lambda: 1, commit=lambda result: {"other": result}, name="book")
+        run.step_with(durable.StepOptions(commit=lambda result: {"other": result}, name="book"), lambda: 1)
 
     info = execute(store, body, thread="t")
     assert info.error.startswith("ChannelError")
@@ -319,7 +366,11 @@ def test_a_transaction_happens_exactly_once_and_all_of_it(store):
 
 def test_a_channel_of_the_library_is_not_the_workflow_s(store):
     assert "library's own" in execute(store, lambda run: run.commit({"statelog:steps": []})).error
-    info = execute(store, lambda run: run.step(int, commit=lambda _result: {"statelog:steps": []}), id="evt-2")
+    info = execute(
+        store,
+        lambda run: run.step_with(durable.StepOptions(commit=lambda _result: {"statelog:steps": []}), int),
+        id="evt-2",
+    )
     assert "library's own" in info.error
 
 
@@ -350,8 +401,8 @@ def test_wait_any_records_the_winner(store):
 
     def body(run):
         gate = threading.Event()
-        slow = run.start(lambda: gate.wait(60), name="slow")
-        fast = run.start(lambda: "fast", name="fast")
+        slow = run.start_with(durable.StepOptions(name="slow"), lambda: gate.wait(60))
+        fast = run.start_with(durable.StepOptions(name="fast"), lambda: "fast")
         winner = run.wait_any(slow, fast)
         gate.set()
         order.append(winner.place)

@@ -74,7 +74,7 @@ def test_a_worker_delivers_while_it_works_and_what_is_left_when_it_is_idle(store
     emitted(store, 2, id="evt-0")
     for number in range(1, 4):
         durable.start(store, telling, 2, id=f"evt-{number}")
-    durable.work(store, [telling], outbox=[take], until_idle=True)
+    durable.run_worker(store, [telling], outbox=[take], until_idle=True)
     assert len(GOT) == 8
     assert durable.outbox(store) == []
 
@@ -82,7 +82,9 @@ def test_a_worker_delivers_while_it_works_and_what_is_left_when_it_is_idle(store
 def test_a_worker_without_runs_delivers_what_comes(store):
     stop, came = threading.Event(), threading.Event()
     worker = threading.Thread(
-        target=durable.work, args=(store, [asking]), kwargs={"outbox": [lambda _message: came.set()], "stop": stop}
+        target=durable.run_worker,
+        args=(store, [asking]),
+        kwargs={"outbox": [lambda _message: came.set()], "stop": stop},
     )
     worker.start()
     emitted(store)
@@ -101,7 +103,7 @@ def test_what_is_no_subscriber_is_refused_before_anything(store, outbox):
     for call in (
         lambda: durable.run(store, telling, 1, id="evt-1", outbox=outbox),
         lambda: durable.resume_all(store, [telling], outbox=outbox),
-        lambda: durable.work(store, [telling], outbox=outbox, until_idle=True),
+        lambda: durable.run_worker(store, [telling], outbox=outbox, until_idle=True),
         lambda: durable.deliver(store, outbox),
     ):
         with pytest.raises(UsageError) as raised:

@@ -22,7 +22,7 @@ def undo(_result, _question):
 
 @durable.workflow
 def asking(run, question):
-    return run.step(ask_model, question, retry=SLOW)
+    return run.step_with(durable.StepOptions(retry=SLOW), ask_model, question)
 
 
 @durable.workflow
@@ -61,8 +61,8 @@ def test_gates_and_mail_time_out_when_the_clock_is_advanced(store, skipping):
     skipping.advance(3600)
     assert durable.run(store, waiting, id="evt-1").waiting_for == ("mail chat",)
     skipping.advance(7200)
-    durable.work(store, [waiting], until_idle=True)
-    assert durable.get(store, "evt-1").value == (26, True, None)
+    durable.run_worker(store, [waiting], until_idle=True)
+    assert durable.get_run(store, "evt-1").value == (26, True, None)
 
 
 def test_runs_are_suspended_for_sleeps_if_the_test_says_so(store):
@@ -74,11 +74,11 @@ def test_runs_are_suspended_for_sleeps_if_the_test_says_so(store):
 
 def test_delays_and_time_limits_go_by_the_clock(store, skipping):
     durable.start(store, waiting, id="evt-1", delay_s=3600, timeout_s=7200)
-    durable.work(store, [waiting], until_idle=True)
-    assert durable.get(store, "evt-1").status == "queued"
+    durable.run_worker(store, [waiting], until_idle=True)
+    assert durable.get_run(store, "evt-1").status == "queued"
     skipping.advance(7200)
-    durable.work(store, [waiting], until_idle=True)
-    assert durable.get(store, "evt-1").error == "TimeoutError: the run took longer than 7200 s"
+    durable.run_worker(store, [waiting], until_idle=True)
+    assert durable.get_run(store, "evt-1").error == "TimeoutError: the run took longer than 7200 s"
 
 
 def test_a_clock_that_stands_moves_by_what_is_skipped_alone(store):
@@ -97,8 +97,8 @@ def test_a_stub_is_called_as_the_step_and_its_calls_are_kept(store):
 
     with stub_steps({ask_model: answer}) as stubs:
         durable.start(store, asking, "why?", id="evt-1")
-        durable.work(store, [asking], until_idle=True)
-        assert durable.get(store, "evt-1").value == "a stub"
+        durable.run_worker(store, [asking], until_idle=True)
+        assert durable.get_run(store, "evt-1").value == "a stub"
         assert stubs.calls("ask_model") == [(("why?",), {})]
         assert seen == ["evt-1/0"]
     assert durable.run(store, asking, "why?", id="evt-2").waiting_for == ("retry of step ask_model",)
@@ -107,7 +107,7 @@ def test_a_stub_is_called_as_the_step_and_its_calls_are_kept(store):
 def test_a_step_is_found_by_its_function_whatever_its_name_and_a_compensation_too(store):
     @durable.workflow(name="w")
     def saga(run):
-        run.step(ask_model, 1, name="other", compensate=undo)
+        run.step_with(durable.StepOptions(name="other", compensate=undo), ask_model, 1)
         raise durable.Abort
 
     with stub_steps({ask_model: str, undo: lambda result, _question: result}) as stubs:

@@ -34,12 +34,12 @@ def test_it_is_logged_once_and_each_run_tells_it(tmp_path, caplog, is_async):
             durable.start(store, unknown, id=f"a{number}")
         durable.start(store, known, id="b")
         if not is_async:
-            assert durable.work(store, [known], until_idle=True) == 1
+            assert durable.run_worker(store, [known], until_idle=True) == 1
     if is_async:
 
         async def main():
             async with await aio.open(path) as store:
-                return await aio_durable.work(store, [known], until_idle=True)
+                return await aio_durable.run_worker(store, [known], until_idle=True)
 
         assert asyncio.run(main()) == 1
     (told,) = warnings(caplog)
@@ -48,10 +48,10 @@ def test_it_is_logged_once_and_each_run_tells_it(tmp_path, caplog, is_async):
     assert "known" in told
     with statelog.open(path) as store:
         for number in range(3):
-            info = durable.get(store, f"a{number}")
+            info = durable.get_run(store, f"a{number}")
             assert info.status == "queued"
             assert "does not know workflow 'fürs/ei'" in info.error
-        assert durable.work(store, [known, unknown], until_idle=True) == 3
+        assert durable.run_worker(store, [known, unknown], until_idle=True) == 3
         assert [(info.status, info.error) for info in durable.runs(store)] == [("completed", None)] * 4
 
 
@@ -59,13 +59,13 @@ def test_runs_of_other_queues_or_that_are_not_due_are_not_told(store, caplog):
     durable.start(store, unknown, id="other", queue="other")
     durable.start(store, unknown, id="later", queue="mail", delay_s=3600)
     before = store.last_lsn
-    durable.work(store, [known], queues=["mail", "default"], until_idle=True)
+    durable.run_worker(store, [known], queues=["mail", "default"], until_idle=True)
     assert warnings(caplog) == []
     assert store.last_lsn == before
     durable.start(store, unknown, id="now", queue="mail", partition="p")
-    durable.work(store, [known], queues=["mail"], until_idle=True)
+    durable.run_worker(store, [known], queues=["mail"], until_idle=True)
     assert len(warnings(caplog)) == 1
-    assert durable.get(store, "other").error is None
+    assert durable.get_run(store, "other").error is None
 
 
 def test_a_worker_that_goes_on_tells_of_runs_that_come_later(store, caplog, monkeypatch):
@@ -74,5 +74,5 @@ def test_a_worker_that_goes_on_tells_of_runs_that_come_later(store, caplog, monk
     for number in range(2):
         durable.start(store, unknown, id=f"a{number}")
         taker._look_around()
-        assert durable.get(store, f"a{number}").error is not None
+        assert durable.get_run(store, f"a{number}").error is not None
     assert len(warnings(caplog)) == 1

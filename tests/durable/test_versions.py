@@ -26,7 +26,7 @@ def priced(version=1, upcast=None, result=None):
 def booking(step, *, name="booking", aliases=(), seen=None, undo=None):
     @durable.workflow(name=name, aliases=aliases)
     def book(run):
-        found = run.step(step, compensate=undo)
+        found = run.step_with(durable.StepOptions(compensate=undo), step)
         if seen is not None:
             seen.append(found)
         answer = run.gate("go")
@@ -93,12 +93,12 @@ def test_a_result_that_cannot_be_read_stops_the_run_and_right_code_goes_on(store
     elif drive == "resume_all":
         durable.resume_all(store, [booking(code)])
     else:
-        durable.work(store, [booking(code)], until_idle=True)
-    info = durable.get(store, "a")
+        durable.run_worker(store, [booking(code)], until_idle=True)
+    info = durable.get_run(store, "a")
     assert not info.has_ended
     assert "StepVersionError" in info.error
-    assert isinstance(durable.check(store, [booking(code)])["a"], StepVersionError)
-    assert durable.check(store, [booking(recorded)]) == {}
+    assert isinstance(durable.check_replay(store, [booking(code)])["a"], StepVersionError)
+    assert durable.check_replay(store, [booking(recorded)]) == {}
     assert durable.run(store, booking(recorded), id="a").value == [1, "yes"]
 
 
@@ -119,7 +119,7 @@ def test_a_compensation_gets_the_result_of_this_version(store):
 
     @durable.workflow(name="booking")
     def failing(run):
-        run.step(priced(version=2, upcast={1: cents}), compensate=undone.append)
+        run.step_with(durable.StepOptions(compensate=undone.append), priced(version=2, upcast={1: cents}))
         run.gate("go")
         raise durable.Abort("no")
 
@@ -211,8 +211,8 @@ def test_a_renamed_workflow_takes_up_the_runs_of_its_former_name(store, drive):
     elif drive == "resume_all":
         durable.resume_all(store, [renamed()])
     else:
-        durable.work(store, [renamed()], until_idle=True)
-    info = durable.get(store, "a")
+        durable.run_worker(store, [renamed()], until_idle=True)
+    info = durable.get_run(store, "a")
     assert (info.value, info.workflow) == ([1, "yes"], "booking")
     with pytest.raises(ConflictError):  # without the alias it is another workflow
         durable.run(store, booking(priced(), name="reserve"), id="a")
@@ -232,8 +232,8 @@ def test_asyncio_takes_them_up_too(tmp_path):
         async with await aio.open(tmp_path / "a.state") as store:
             await aio_durable.run(store, flow("old"), id="a")
             await aio_durable.answer(store, (await aio_durable.gates(store))[0].id, approved=True)
-            await aio_durable.work(store, [flow("new", ["old"])], until_idle=True)
-            return (await aio_durable.get(store, "a")).value
+            await aio_durable.run_worker(store, [flow("new", ["old"])], until_idle=True)
+            return (await aio_durable.get_run(store, "a")).value
 
     assert asyncio.run(main()) == "done"
 
@@ -268,7 +268,7 @@ def test_what_are_no_aliases_is_refused(aliases):
 
 def test_a_former_name_is_taken_once(store):
     with pytest.raises(UsageError, match="two workflows have the name 'booking'"):
-        durable.work(store, [renamed(), booking(priced())], until_idle=True)
+        durable.run_worker(store, [renamed(), booking(priced())], until_idle=True)
 
 
 # --- workflows that nobody knows ----------------------------------------------------------
@@ -290,38 +290,38 @@ def other():
 def test_a_suspended_run_of_a_gone_workflow_is_named_with_its_gate(store, caplog, other):
     durable.run(store, booking(priced(result=1)), id="a")
     (gate,) = durable.gates(store)
-    durable.work(store, [other], until_idle=True)
+    durable.run_worker(store, [other], until_idle=True)
     (message,) = told(caplog)
     assert f"gate {gate.id}" in message
     assert "booking" in message
-    assert durable.get(store, "a").waiting_for == (f"gate {gate.id}", "code booking")
-    assert durable.get(store, "a").status == "suspended"
+    assert durable.get_run(store, "a").waiting_for == (f"gate {gate.id}", "code booking")
+    assert durable.get_run(store, "a").status == "suspended"
     caplog.clear()
-    durable.work(store, [other], until_idle=True)
+    durable.run_worker(store, [other], until_idle=True)
     assert len(told(caplog)) == 1  # each worker names it
     answer_all(store)
-    durable.work(store, [renamed(), other], until_idle=True)
-    assert durable.get(store, "a").value == [1, "yes"]
+    durable.run_worker(store, [renamed(), other], until_idle=True)
+    assert durable.get_run(store, "a").value == [1, "yes"]
 
 
 def test_a_worker_that_knows_it_clears_the_mark(store, other):
     durable.run(store, booking(priced(result=1)), id="a")
-    durable.work(store, [other], until_idle=True)
-    assert "code booking" in durable.get(store, "a").waiting_for
+    durable.run_worker(store, [other], until_idle=True)
+    assert "code booking" in durable.get_run(store, "a").waiting_for
     before = store.last_lsn
-    durable.work(store, [renamed()], until_idle=True)
-    assert is_waiting(durable.get(store, "a"))
-    assert len(durable.get(store, "a").waiting_for) == 1
+    durable.run_worker(store, [renamed()], until_idle=True)
+    assert is_waiting(durable.get_run(store, "a"))
+    assert len(durable.get_run(store, "a").waiting_for) == 1
     assert store.last_lsn == before + 1
-    durable.work(store, [renamed()], until_idle=True)
+    durable.run_worker(store, [renamed()], until_idle=True)
     assert store.last_lsn == before + 1
 
 
 def test_a_run_that_was_driven_since_is_not_marked(store, other):
     durable.run(store, booking(priced(result=1)), id="a")
-    durable.work(store, [other], until_idle=True)
+    durable.run_worker(store, [other], until_idle=True)
     durable.run(store, booking(priced(result=1)), id="b")
-    assert len(durable.get(store, "b").waiting_for) == 1
+    assert len(durable.get_run(store, "b").waiting_for) == 1
 
 
 def test_workers_of_both_kinds_do_not_write_by_turns(store, other):
@@ -342,9 +342,9 @@ def test_a_mark_follows_runs_that_come_later(store, other):
     for run in "ab":
         durable.run(store, booking(priced(result=1)), id=run)
         worker._unknown.tell()
-        assert "code booking" in durable.get(store, run).waiting_for
+        assert "code booking" in durable.get_run(store, run).waiting_for
 
 
 def test_an_unknown_workflow_is_reported_by_check(store, other):
     durable.run(store, booking(priced(result=1)), id="a")
-    assert isinstance(durable.check(store, [other])["a"], NotFoundError)
+    assert isinstance(durable.check_replay(store, [other])["a"], NotFoundError)

@@ -31,7 +31,7 @@ def saga(undone, fail):
 
     def body(run):
         for what in ("flight", "hotel", "car"):
-            run.step(book, what, compensate=undo)
+            run.step_with(durable.StepOptions(compensate=undo), book, what)
         raise durable.Abort("enough")
 
     return body
@@ -60,8 +60,8 @@ def test_a_compensation_that_fails_for_good_is_parked_and_the_others_run(store):
         raise OSError("stuck")
 
     def body(run):
-        run.step(lambda: 1, compensate=undone.append, name="one")
-        run.step(lambda: 2, compensate=broken, name="two")
+        run.step_with(durable.StepOptions(compensate=undone.append, name="one"), lambda: 1)
+        run.step_with(durable.StepOptions(compensate=broken, name="two"), lambda: 2)
         raise durable.Abort
 
     info = execute(store, body)
@@ -80,7 +80,7 @@ def test_a_saga_goes_on_after_a_crash_in_a_compensation(store):
 
     def body(run):
         for what in ("flight", "hotel"):
-            run.step(str.upper, what, compensate=undo)
+            run.step_with(durable.StepOptions(compensate=undo), str.upper, what)
         raise durable.Abort
 
     with pytest.raises(Crash):
@@ -93,7 +93,7 @@ def test_a_cancelled_run_is_undone(store):
     undone = []
 
     def body(run):
-        run.step(str.upper, "a", compensate=lambda result, _what: undone.append(result))
+        run.step_with(durable.StepOptions(compensate=lambda result, _what: undone.append(result)), str.upper, "a")
         return run.gate("ok")
 
     execute(store, body)
@@ -131,7 +131,7 @@ def test_an_answer_wakes_a_worker(store):
     """D14."""
     stop = threading.Event()
     flow = durable.workflow(name="w")(lambda run: run.gate("pay").approved)
-    worker = threading.Thread(target=durable.work, args=(store, [flow]), kwargs={"stop": stop})
+    worker = threading.Thread(target=durable.run_worker, args=(store, [flow]), kwargs={"stop": stop})
     worker.start()
     try:
         handle = durable.start(store, flow, id="evt-1")
@@ -203,7 +203,9 @@ def test_a_gate_that_was_answered_is_told_to_nobody_any_more(store):
 
 def test_a_compensation_that_could_not_be_called_is_refused_before_its_step(store):
     called = []
-    info = execute(store, lambda run: run.step(called.append, 5, compensate=lambda _result: None))
+    info = execute(
+        store, lambda run: run.step_with(durable.StepOptions(compensate=lambda _result: None), called.append, 5)
+    )
     assert "does not take a result and the arguments" in info.error
     assert called == []
 
@@ -316,7 +318,7 @@ def test_a_check_lets_no_time_of_a_gate_pass(store):
     durable.run(store, asks, id="evt-1")
     time.sleep(0.02)
     lsn = store.last_lsn
-    assert durable.check(store, [asks]) == {}
+    assert durable.check_replay(store, [asks]) == {}
     assert store.last_lsn == lsn
     assert durable.run(store, asks, id="evt-1", wait_s=5).value is True
 
@@ -325,7 +327,9 @@ def test_a_compensation_of_a_cancelled_run_is_not_told_to_return(store):
     told = []
 
     def body(run):
-        run.step(abs, -1, compensate=lambda *_: told.append(durable.current_step().is_cancelled))
+        run.step_with(
+            durable.StepOptions(compensate=lambda *_: told.append(durable.current_step().is_cancelled)), abs, -1
+        )
         run.gate("approve")
 
     execute(store, body)
@@ -351,7 +355,7 @@ def test_what_failed_first_while_another_call_waited_is_raised_again_when_that_h
     def body(run):
         try:
             if is_map:
-                run.map(fail, [0, 1], retry=retry)
+                run.map_with(durable.StepOptions(retry=retry), fail, [0, 1])
             else:
                 run.gather(run.branch(ask), run.start(fail, 1))
         except (ValueError, OSError) as error:

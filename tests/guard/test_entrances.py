@@ -221,9 +221,13 @@ def durable_run(store):
 
     @durable.workflow(name="canaries")
     def flow(run, given):
-        run.step(returns, canary(), commit=lambda result: {"x": result}, emit=lambda result: ("topic", result))
+        run.step_with(
+            durable.StepOptions(commit=lambda result: {"x": result}, emit=lambda result: ("topic", result)),
+            returns,
+            canary(),
+        )
         with contextlib.suppress(ValueError):
-            run.step(raises, canary(), retry=durable.Retry(attempts=2, first_delay_s=0.001))
+            run.step_with(durable.StepOptions(retry=durable.Retry(attempts=2, first_delay_s=0.001)), raises, canary())
         run.transact(transacts, canary())
         run.commit({"y": canary()}, metadata=canary())
         run.emit("topic", canary())
@@ -299,7 +303,7 @@ def adapters(store):
 
 def durable_block(store):
     with durable.entered(store, id="block") as run:
-        run.step(lambda given: given, canary(), name="step")
+        run.step_with(durable.StepOptions(name="step"), lambda given: given, canary())
 
 
 def many_threads(store):

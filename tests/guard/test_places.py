@@ -214,7 +214,7 @@ def test_a_secret_that_was_assigned_to_a_field_of_handles_is_refused(tmp_path, n
 
         @durable.workflow(name="assigns")
         def flow(run):
-            run.step(lambda: outer, name="step")
+            run.step_with(durable.StepOptions(name="step"), lambda: outer)
 
         assert durable.run(store, flow, id="run").status == "failed"
         assert thread.state["config"] == Outer()
@@ -243,8 +243,8 @@ def test_fields_leave_records_of_runs_as_they_are(tmp_path, field):
     @durable.workflow(name="flow")
     def flow(run, _given):
         with pytest.raises(ValueError, match="no"):
-            run.step(fails, name="fails")
-        return run.step(lambda: 7, name="step")
+            run.step_with(durable.StepOptions(name="fails"), fails)
+        return run.step_with(durable.StepOptions(name="step"), lambda: 7)
 
     def fails():
         message = "no"
@@ -259,7 +259,7 @@ def test_fields_leave_records_of_runs_as_they_are(tmp_path, field):
 def test_fields_match_users_values_in_records_of_runs(tmp_path):
     @durable.workflow(name="flow")
     def flow(run, given):
-        return run.step(lambda each: [each, {"password": FIELD}], given, name="step")
+        return run.step_with(durable.StepOptions(name="step"), lambda each: [each, {"password": FIELD}], given)
 
     with opened(tmp_path, "password") as store:
         durable.run(store, flow, {"password": FIELD}, id="run", wait_s=5)
@@ -274,8 +274,8 @@ NAME = f"ok {RULE}"
 @pytest.mark.parametrize(
     "call",
     [
-        lambda run: run.step(lambda: 1, name=NAME),
-        lambda run: run.step(lambda: 1, name="GET https://u:pw1234@h/"),
+        lambda run: run.step_with(durable.StepOptions(name=NAME), lambda: 1),
+        lambda run: run.step_with(durable.StepOptions(name="GET https://u:pw1234@h/"), lambda: 1),
         lambda run: run.gate(NAME),
         lambda run: run.recv(NAME),
         lambda run: run.set_event(NAME, 1),

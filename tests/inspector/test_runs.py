@@ -49,7 +49,7 @@ def test_a_list_that_was_read_before_knows_new_and_purged_runs(inspect, worked_p
     client = inspect(worked_path, read_only=False)
     assert ids(ask(client, "runs")) == NEWEST_FIRST
     durable.start(client.store, leaf, 1, id="fresh")
-    durable.purge(client.store, "shop-2")
+    durable.purge_run(client.store, "shop-2")
     assert ids(ask(client, "runs")) == ["fresh", *(id for id in NEWEST_FIRST if id != "shop-2")]
     durable.start(client.store, leaf, 1, id="shop-2")
     assert ids(ask(client, "runs"))[0] == "shop-2"
@@ -211,7 +211,7 @@ def test_an_answered_gate_lets_a_worker_finish_the_run(inspect, worked_path):
     client = inspect(worked_path, read_only=False)
     answer = client.post("/api/run/answer", json={"gate": "pay-1/1", "approved": True, "by": "ann", "payload": "[1]"})
     assert answer.status_code == 200
-    assert answer.json()["worker"] == "durable.work(store, [approval])"
+    assert answer.json()["worker"] == "durable.run_worker(store, [approval])"
     assert durable.gates(client.store, run="pay-1")[0].by == "ann"
     assert durable.run(client.store, approval, 840, id="pay-1").value is True
     again = client.post("/api/run/answer", json={"gate": "pay-1/1", "approved": False})
@@ -229,7 +229,7 @@ def test_a_cancelled_run_ends_and_is_not_cancelled_twice(inspect, worked_path):
 def test_a_retried_run_waits_for_a_worker(inspect, worked_path):
     client = inspect(worked_path, read_only=False)
     answer = client.post("/api/run/retry", json={"run": "saga-1"}).json()
-    assert (answer["run"]["status"], answer["worker"]) == ("queued", "durable.work(store, [saga])")
+    assert (answer["run"]["status"], answer["worker"]) == ("queued", "durable.run_worker(store, [saga])")
     assert client.post("/api/run/retry", json={"run": "shop-1"}).json()["error"] == "RunEndedError"
 
 
@@ -240,7 +240,7 @@ def test_a_run_begins_again_with_another_result_and_shows_the_difference(inspect
     assert answer.status_code == 200
     assert answer.json()["run"]["status"] == "queued"
     durable.resume_all(client.store, WORKFLOWS)
-    assert durable.get(client.store, "shop-3").value == "buy"
+    assert durable.get_run(client.store, "shop-3").value == "buy"
     compared = ask(client, "runs/compare", left="shop-1", right="shop-3")
     assert compared["rows"][compared["first"]]["place"] == "3"
 
@@ -250,7 +250,7 @@ def test_a_run_begins_again_with_other_arguments(inspect, worked_path):
     body = {"run": "shop-1", "at": "1", "id": "shop-4", "args": '["boat"]', "kwargs": '{"limit": 1000}'}
     assert client.post("/api/run/fork", json=body).status_code == 200
     durable.resume_all(client.store, [shopping, leaf])
-    info = durable.get(client.store, "shop-4")
+    info = durable.get_run(client.store, "shop-4")
     assert (info.args, info.kwargs, info.value) == (("boat",), {"limit": 1000}, "buy")
 
 

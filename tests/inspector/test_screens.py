@@ -145,16 +145,16 @@ def test_a_gate_is_answered_and_the_page_says_that_a_worker_is_needed(worked_pat
     page.get_by_label("Your name").fill("ann")
     shoot(page, "gate-1280")
     page.get_by_role("button", name="Approve", exact=True).click()
-    expect(page.locator("#notice")).to_contain_text("durable.work(store, [approval])")
+    expect(page.locator("#notice")).to_contain_text("durable.run_worker(store, [approval])")
     expect(page.locator("#detail .facts").last).to_contain_text("ann")
     with statelog.open(worked_path, read_only=True) as store:
         assert [(each.approved, each.by) for each in durable.gates(store, run="pay-1")] == [(True, "ann")]
-        assert not durable.get(store, "pay-1").has_ended
+        assert not durable.get_run(store, "pay-1").has_ended
 
 
 def test_a_run_that_a_worker_completes_shows_its_result_while_it_is_looked_at(worked_path, go):
     page = go(worked_path, "#/run/leaf-queued", ".call-row")
-    expect(page.locator("#detail")).to_contain_text("durable.work(store, [leaf])")
+    expect(page.locator("#detail")).to_contain_text("durable.run_worker(store, [leaf])")
     page.wait_for_selector(".is-live")
     with statelog.open(worked_path) as store:
         durable.resume_all(store, WORKFLOWS)
@@ -176,7 +176,7 @@ def test_a_run_begins_again_with_another_result_and_the_difference_is_marked(wor
     page.get_by_label("Id of the new run").fill("shop-3")
     shoot(page, "fork-1280")
     page.get_by_role("button", name="Begin the run").click()
-    expect(page.locator("#detail pre")).to_contain_text("durable.work(store, [shopping])")
+    expect(page.locator("#detail pre")).to_contain_text("durable.run_worker(store, [shopping])")
     with statelog.open(worked_path) as store:
         durable.resume_all(store, WORKFLOWS)
     page.get_by_text("Compare the two runs").click()

@@ -18,7 +18,7 @@ from statelog import durable
 @durable.workflow
 def killed(run):
     run.step(abs, -1)
-    run.step(os._exit, 9, semantics="at_most_once")
+    run.step_with(durable.StepOptions(semantics="at_most_once"), os._exit, 9)
 
 with statelog.open(sys.argv[1]) as store:
     durable.run(store, killed, id="killed-1")
@@ -48,8 +48,8 @@ def flaky(question):
 
 @durable.workflow
 def saga(run, _city):
-    run.step(book, "flight", compensate=undo)
-    run.step(book, "hotel", compensate=undo_badly)
+    run.step_with(durable.StepOptions(compensate=undo), book, "flight")
+    run.step_with(durable.StepOptions(compensate=undo_badly), book, "hotel")
     raise ValueError(f"the traveller is ill {OVERRIDE}")
 
 
@@ -68,7 +68,7 @@ def leaf(run, number):
 @durable.workflow
 def shopping(run, item, limit=500):
     run.set_event("progress", 0.5)
-    word = run.step(flaky, item, retry=RETRY)
+    word = run.step_with(durable.StepOptions(retry=RETRY), flaky, item)
     run.child(leaf, -3, id="leaf-1")
     price = run.step(price_of, word)
     return run.step(advise, price, limit)

@@ -32,9 +32,9 @@ def failing(value):
 
 @durable.workflow
 def trip(run, to):
-    plan = run.step(note, to, name="plan")
+    plan = run.step_with(durable.StepOptions(name="plan"), note, to)
     answer = run.gate("approve", timeout_s=3600)
-    return run.step(note, [plan, answer.approved], name="end")
+    return run.step_with(durable.StepOptions(name="end"), note, [plan, answer.approved])
 
 
 def run_trip(store):
@@ -104,7 +104,7 @@ def hasty(run):
 
 def test_an_expired_pause_is_told_from_a_refused_one(traced, kept):
     durable.run(traced, hasty, id="evt-1")
-    while not durable.get(traced, "evt-1").has_ended:
+    while not durable.get_run(traced, "evt-1").has_ended:
         time.sleep(0.02)
         durable.run(traced, hasty, id="evt-1")
     [resolved] = kept.event_named("statelog.pause.resolved")
@@ -207,7 +207,7 @@ def test_a_run_of_asyncio_has_the_same_spans(tmp_path, kept):
         return await run.gate("approve")
 
     async def step(run, name):
-        return await run.step(note, name, name=name)
+        return await run.step_with(durable.StepOptions(name=name), note, name)
 
     async def main():
         async with await aio.open(tmp_path / "a") as store:

@@ -159,7 +159,7 @@ def test_generic_classes_within_a_schema_come_back_as_they_are(store):
 
 @durable.workflow(name="generic")
 def generic(run, box: Box[Point]) -> Box[Point]:
-    return run.step(lambda given: given, box, name="same")
+    return run.step_with(durable.StepOptions(name="same"), lambda given: given, box)
 
 
 def test_a_run_takes_and_gives_generic_classes(store):

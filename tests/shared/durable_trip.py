@@ -48,18 +48,20 @@ def count_up(tx):
 @durable.workflow
 def trip(run, approved):
     """Twelve steps, parallel ones, two compensations, a gate."""
-    done = [run.step(effect, "plan"), run.step(effect, "flight", compensate=undo)]
-    done.append(run.step(effect, "hotel", compensate=undo, commit=lambda hotel: {"hotel": hotel}))
+    done = [run.step(effect, "plan"), run.step_with(durable.StepOptions(compensate=undo), effect, "flight")]
+    done.append(
+        run.step_with(durable.StepOptions(compensate=undo, commit=lambda hotel: {"hotel": hotel}), effect, "hotel")
+    )
     done += run.map(effect, ["a", "b", "c"])
     done += run.gather(run.start(effect, "x"), run.start(effect, "y"))
-    done.append(run.step(flaky, "taxi", retry=FAST))
+    done.append(run.step_with(durable.StepOptions(retry=FAST), flaky, "taxi"))
     run.transact(count_up)
     if not (run.gate("pay").approved and approved):
         raise durable.Abort("declined")
     run.commit({"done": done})
     run.emit("trip/booked", done)
     try:
-        done.append(run.step(effect, "charge", semantics="at_most_once"))
+        done.append(run.step_with(durable.StepOptions(semantics="at_most_once"), effect, "charge"))
     except StepInterruptedError:
         done.append("charge")
     return [*done, run.step(effect, "mail"), run.step(effect, "thanks")]

@@ -157,7 +157,7 @@ def result_of(_run, kind):
 
 @durable.workflow(name="depth-step")
 def step_of(run, kind):
-    return run.step(lambda: cycles()[kind], name="give")
+    return run.step_with(durable.StepOptions(name="give"), lambda: cycles()[kind])
 
 
 @durable.workflow(name="depth-argument")

@@ -13,7 +13,8 @@ from typing import Annotated, Any, TypedDict, assert_type
 import pydantic
 
 import statelog
-from statelog import aio, reducers
+from statelog import aio, durable, reducers
+from statelog.aio import durable as aio_durable
 from statelog.store.mount import Mount
 from statelog.store.views import MapView
 
@@ -184,3 +185,82 @@ async def use_asyncio(path: str) -> None:
             await transaction.thread("t", schema=Draft).commit({"stpe": 1})  # error
         assert_type(await store.thread("t").state, dict[str, Any])
         assert_type(await store.thread("m", schema=Model).state, dict[str, Any])
+
+
+def charge(amount: int, *, currency: str = "EUR") -> str:
+    return f"{amount} {currency}"
+
+
+async def ask(question: str) -> list[str]:
+    return [question]
+
+
+@durable.step(retry=durable.Retry(attempts=3))
+def book(city: str) -> int:
+    return len(city)
+
+
+class Hotel:
+    @durable.step
+    def book(self, city: str) -> int:
+        return len(city)
+
+
+@durable.workflow
+def trip(run: durable.Run, city: str, nights: int = 1) -> list[str]:
+    assert_type(run.step(charge, 840), str)
+    assert_type(run.step(charge, 840, currency="CHF"), str)
+    run.step(charge, "840")  # error
+    run.step(charge, 840, "CHF")  # error
+    run.step(charge, 840, timeout_s=5)  # error
+    run.step(charge)  # error
+    assert_type(run.step(book, city), int)
+    assert_type(run.step(book.options(timeout_s=5, compensate=print), city), int)
+    run.step(book.options(timeout_s=5), 5)  # error
+    book.options(timeout=5)  # error
+    assert_type(run.step(Hotel().book, city), int)
+    run.step(Hotel().book, 5)  # error
+    assert_type(run.step_with(durable.StepOptions(timeout_s=5), charge, 840), str)
+    run.step_with(durable.StepOptions(timeout_s=5), charge, "840")  # error
+    durable.StepOptions(semantics="once")  # error
+    assert_type(run.map(charge, [1, 2]), list[str])
+    run.map(charge, ["one"])  # error
+    branch = run.start(charge, 840)
+    assert_type(branch.result(), str)
+    run.start(charge)  # error
+    assert_type(run.gate("approve").approved, bool)
+    assert_type(run.child(trip, city), list[str])
+    return [run.step(charge, nights)]
+
+
+@aio_durable.workflow
+async def asking(run: aio_durable.Run, question: str) -> int:
+    assert_type(await run.step(ask, question), list[str])
+    assert_type(await run.step(charge, 840), str)
+    await run.step(ask, 5)  # error
+    assert_type(await run.step_with(durable.StepOptions(timeout_s=5), ask, question), list[str])
+    assert_type(await run.map(ask, ["a"]), list[list[str]])
+    assert_type(await run.start(ask, "a"), list[str])
+    assert_type(await run.child(trip, question), list[str])
+    return len(question)
+
+
+def test_a_workflow(run: durable.Run) -> None:
+    trip(run, "Rome", nights=2)
+    trip(run, 5)  # error
+    trip(run)  # error
+
+
+def run_workflows(store: statelog.Store) -> None:
+    info = durable.run(store, trip, "Rome", id="evt-1")
+    assert_type(info, durable.RunInfo[list[str]])
+    assert_type(info.value, list[str] | None)
+    assert_type(durable.start(store, trip, "Rome").result(), list[str])
+    durable.start(store, charge)  # error
+    anything: durable.RunInfo = durable.get_run(store, "evt-1")
+    anything.result().whatever()
+
+
+async def run_workflows_on_the_loop(store: aio.Store) -> None:
+    assert_type((await aio_durable.run(store, asking, "why?")).result(), int)
+    assert_type(await (await aio_durable.start(store, asking, "why?")).result(), int)

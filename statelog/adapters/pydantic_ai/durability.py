@@ -113,7 +113,7 @@ class _Steps(JournalCallableOperationBackend[None]):
         async def call(call_id: str | None) -> Json:  # noqa: ARG001 - replay compares the arguments
             return Json.of(await body())
 
-        kept: Json = await entered.step(call, call_id, name=name)
+        kept: Json = await entered.step_with(durable.StepOptions(name=name), call, call_id)
         return kept.value
 
 

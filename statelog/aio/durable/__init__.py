@@ -2,7 +2,7 @@
 
     @durable.workflow
     async def trip(run: durable.Run, request):
-        plan = await run.step(ask_model, request, timeout_s=60)
+        plan = await run.step_with(durable.StepOptions(timeout_s=60), ask_model, request)
         async with asyncio.TaskGroup() as group:  # tasks count their calls for themselves
             flight = group.create_task(book(run, "flight", plan))
             hotel = group.create_task(book(run, "hotel", plan))
@@ -16,18 +16,20 @@ and tasks that await only these. Anything else might not be the same on replay. 
 long, the run is suspended, and its tasks are cancelled.
 """
 
+from typing import TYPE_CHECKING
+
 from statelog.aio.durable.control import (
     StepContext,
     answer,
     cancel,
-    check,
-    compare,
+    check_replay,
+    compare_runs,
     current_step,
     fork,
     gates,
-    get,
     get_event,
-    purge,
+    get_run,
+    purge_run,
     resume,
     retry,
     send,
@@ -49,7 +51,8 @@ from statelog.aio.durable.queues import (
 )
 from statelog.aio.durable.queues import list_schedules as schedules
 from statelog.aio.durable.starting import Handle, resume_all, run, start
-from statelog.aio.durable.workers import work
+from statelog.aio.durable.workers import run_worker
+from statelog.deprecated import DURABLE_NAMES, old_names
 from statelog.durable import (
     UNKNOWN,
     Abort,
@@ -64,11 +67,12 @@ from statelog.durable import (
     Queue,
     QueueInfo,
     Retry,
-    Run,
     RunDifference,
     RunInfo,
     Schedule,
+    Step,
     StepInfo,
+    StepOptions,
     Webhook,
     Workflow,
     step,
@@ -76,6 +80,11 @@ from statelog.durable import (
     workflow,
 )
 from statelog.late import listing
+
+if TYPE_CHECKING:
+    from statelog.aio.durable.operations import Run
+else:
+    from statelog.durable import Run
 
 __all__ = [
     "UNKNOWN",
@@ -97,25 +106,27 @@ __all__ = [
     "RunDifference",
     "RunInfo",
     "Schedule",
+    "Step",
     "StepContext",
     "StepInfo",
+    "StepOptions",
     "Webhook",
     "Workflow",
     "answer",
     "cancel",
-    "check",
-    "compare",
+    "check_replay",
+    "compare_runs",
     "current_step",
     "deliver",
     "entered",
     "fork",
     "gates",
-    "get",
     "get_event",
+    "get_run",
     "next_due",
     "outbox",
     "pause_schedule",
-    "purge",
+    "purge_run",
     "queues",
     "redeliver",
     "resume",
@@ -123,6 +134,7 @@ __all__ = [
     "resume_schedule",
     "retry",
     "run",
+    "run_worker",
     "runs",
     "schedule",
     "schedules",
@@ -133,8 +145,7 @@ __all__ = [
     "stream",
     "subscription",
     "unschedule",
-    "work",
     "workflow",
 ]
 
-__dir__ = listing(__name__)
+__getattr__, __dir__ = old_names(__name__, DURABLE_NAMES), listing(__name__)

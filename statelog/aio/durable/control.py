@@ -12,7 +12,7 @@ from statelog.aio.running import in_thread
 from statelog.aio.waiting import FOREVER_S
 from statelog.durable import comparison, control, forking, retries, streams
 from statelog.durable.driving import rehearse, rehearse_here
-from statelog.durable.infos import get as found_run
+from statelog.durable.infos import get_run as found_run
 from statelog.durable.infos import runs as found_runs
 from statelog.durable.naming import event_key, run_key
 from statelog.durable.steps import StepContext as ThreadStepContext
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from statelog.store.store import Store as SyncStore
 
 
-async def get(store: Store, run: str) -> RunInfo:
-    """See `statelog.durable.get`."""
+async def get_run(store: Store, run: str) -> RunInfo:
+    """See `statelog.durable.get_run`."""
     found: RunInfo = await on_pool(store, found_run, run)
     return found
 
@@ -106,7 +106,7 @@ async def stream(
     heard_s = loop.time()
     while True:
         lsn = await store.last_lsn()
-        is_over = (await get(store, run)).has_ended
+        is_over = (await get_run(store, run)).has_ended
         for chunk in await on_pool(store, _chunks, run, after):
             after = chunk.cursor
             yield chunk
@@ -142,19 +142,19 @@ async def fork(
     return Handle(store, made.id)
 
 
-async def compare(store: Store, run: str, other: str) -> list[RunDifference]:
-    """See `statelog.durable.compare`."""
-    found: list[RunDifference] = await on_pool(store, comparison.compare, run, other)
+async def compare_runs(store: Store, run: str, other: str) -> list[RunDifference]:
+    """See `statelog.durable.compare_runs`."""
+    found: list[RunDifference] = await on_pool(store, comparison.compare_runs, run, other)
     return found
 
 
-async def purge(store: Store, run: str) -> None:
-    """See `statelog.durable.purge`."""
-    await on_pool(store, forking.purge, run)
+async def purge_run(store: Store, run: str) -> None:
+    """See `statelog.durable.purge_run`."""
+    await on_pool(store, forking.purge_run, run)
 
 
-async def check(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
-    """Replay all open runs with this code, async ones on this loop. See `statelog.durable.check`."""
+async def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
+    """Replay all open runs with this code, async ones on this loop. See `statelog.durable.check_replay`."""
     found: dict[str, NondeterminismError | NotFoundError]
     open_runs, found = await on_pool(store, forking.to_check, workflows)
     for value, workflow in open_runs:

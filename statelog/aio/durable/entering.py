@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starting import claimed, drive_claimed, on_pool
 from statelog.aio.running import ended
+from statelog.deprecated import step_options
 from statelog.durable import starting
 from statelog.durable.driving import replay
 from statelog.durable.entering import (
@@ -32,14 +33,14 @@ from statelog.durable.holding import LEASE_S
 from statelog.durable.naming import check_part
 from statelog.durable.recorded import recorded_items
 from statelog.durable.runs import ENDED, create, find, hurry, task_key_of
-from statelog.durable.workflows import Cancelled, check_number, workflow
+from statelog.durable.workflows import NO_OPTIONS, Cancelled, P, R, StepOptions, check_number, workflow
 from statelog.errors import UsageError, not_hiding
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 
+    from statelog.aio.durable.operations import Run
     from statelog.aio.store import Store
-    from statelog.durable.run import Run
     from statelog.durable.workflows import Workflow
 
 
@@ -61,7 +62,11 @@ class EnteredRun:
     def _end(self) -> None:
         self._has_ended = True
 
-    async def step(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
+    @overload
+    async def step(self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def step(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def step(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function with effects, once. See `statelog.durable.Run.step`.
 
         The step gets its place when this method is called. Each task that the block starts numbers its own steps. The
@@ -70,9 +75,27 @@ class EnteredRun:
         Raises:
             UsageError: the block has ended.
         """
+        options, given = step_options(function, kwargs, stacklevel=3)
+        return await self.step_with(StepOptions(**options) if options else NO_OPTIONS, function, *args, **given)
+
+    @overload
+    async def step_with(
+        self,
+        options: StepOptions,
+        function: Callable[P, Coroutine[Any, Any, R]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R: ...
+    @overload
+    async def step_with(
+        self, options: StepOptions, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    async def step_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call a step with options, as `statelog.durable.Run.step_with` does. See `step`."""
         if self._has_ended:
             raise block_has_ended(self.id)
-        operation = asyncio.create_task(self._run.step(function, *args, **options))
+        operation = asyncio.create_task(self._run.step_with(options, function, *args, **kwargs))
         try:
             return await operation
         except asyncio.CancelledError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.running import ended, in_thread
@@ -15,12 +15,12 @@ from statelog.durable.deadlines import end_overdue
 from statelog.durable.delivering import deliver_here
 from statelog.durable.driving import drive
 from statelog.durable.holding import LEASE_S
-from statelog.durable.infos import get, info_of
+from statelog.durable.infos import get_run, info_of
 from statelog.durable.naming import run_key
 from statelog.durable.owners import claim_one, me
 from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, hurry, task_key_of, wake_if_it_can_go_on
 from statelog.durable.subscribing import check_subscribers
-from statelog.durable.workflows import by_name, check_number
+from statelog.durable.workflows import R, by_name, check_number
 from statelog.errors import LeaseLostError, StatelogError
 from statelog.store.board import attempt_claim
 from statelog.store.session import session_of
@@ -38,32 +38,33 @@ if TYPE_CHECKING:
 _SLICE_S = 0.5
 
 
-class Handle:
+class Handle(Generic[R]):
     """A run that was begun. See `statelog.durable.Handle`: the same names, awaited.
 
     Attributes:
         id: of the run.
     """
 
-    def __init__(self, store: Store, id: str, workflow: Workflow | None = None) -> None:
+    def __init__(self, store: Store, id: str, workflow: Workflow[..., R] | None = None) -> None:
         self._store, self._workflow = store, workflow
         self.id = id
 
     def __repr__(self) -> str:
         return f"<Handle of {self.id!r}>"
 
-    async def info(self) -> RunInfo:
+    async def info(self) -> RunInfo[R]:
         """Return the run as it is now."""
-        info: RunInfo = await on_pool(self._store, get, self.id)
+        info: RunInfo[R] = await on_pool(self._store, get_run, self.id)
         return info
 
-    async def result(self, timeout_s: float | None = None) -> Any:
+    async def result(self, timeout_s: float | None = None) -> R:
         """Wait for the result of the workflow. See `statelog.durable.Handle.result`."""
         if timeout_s is not None:
             check_number("timeout_s", timeout_s, least=0)
         check = partial(has_ended, self._store.sync, self.id)
         await changed(self._store, check, run_key(self.id), timeout_s=timeout_s)
-        return starting.result_of(await self.info(), self._workflow, timeout_s)
+        found: R = starting.result_of(await self.info(), self._workflow, timeout_s)
+        return found
 
     async def cancel(self) -> bool:
         """Cancel the run and its children, and undo its steps. See `statelog.durable.cancel`."""
@@ -90,7 +91,7 @@ def has_ended(store: SyncStore, run: str) -> bool:
 
 async def run(
     store: Store,
-    workflow: Workflow,
+    workflow: Workflow[..., R],
     /,
     *args: Any,
     id: str | None = None,
@@ -100,7 +101,7 @@ async def run(
     outbox: Iterable[Any] = (),
     lease_s: float = LEASE_S,
     **kwargs: Any,
-) -> RunInfo:
+) -> RunInfo[R]:
     """Begin or continue a run here, until it ends or waits. See `statelog.durable.run`.
 
     An async workflow runs on this loop, another one in an OS thread. If the task that awaits this is cancelled, the run
@@ -217,7 +218,7 @@ async def drive_claimed(
 
 async def start(
     store: Store,
-    workflow: Workflow,
+    workflow: Workflow[..., R],
     /,
     *args: Any,
     id: str | None = None,
@@ -230,7 +231,7 @@ async def start(
     dedup_key: str | None = None,
     debounce_s: float | None = None,
     **kwargs: Any,
-) -> Handle:
+) -> Handle[R]:
     """Start a run, which any worker may execute, and return at once. See `statelog.durable.start`."""
     how: dict[str, Any] = {"queue": queue, "priority": priority, "delay_s": delay_s, "timeout_s": timeout_s}
     how |= {"partition": partition, "dedup_key": dedup_key, "debounce_s": debounce_s}

@@ -28,7 +28,7 @@ _LOOK_S = 2.0
 """How often a waiting worker looks for runs of dead processes."""
 
 
-async def work(
+async def run_worker(
     store: Store,
     workflows: Iterable[Workflow],
     *,
@@ -39,7 +39,7 @@ async def work(
     until_idle: bool = False,
     lease_s: float = LEASE_S,
 ) -> int:
-    """Drive runs until stopped. Return the number of claims. See `statelog.durable.work`.
+    """Drive runs until stopped. Return the number of claims. See `statelog.durable.run_worker`.
 
     Async workflows run on this loop, others in OS threads.
 

@@ -33,7 +33,7 @@ def steps(directory: Path, *, size: int, repeats: int) -> dict[str, Samples]:
             for kind in ("alone", "commit", "event", "board"):
                 info = durable.run(store, timed, {"kind": kind, "steps": size}, id=f"{kind} {repeat}")
                 if repeat >= 0:
-                    taken.setdefault(kind, _unmeasured()).durations_ns += info.value
+                    taken.setdefault(kind, _unmeasured()).durations_ns += info.result()
     return taken
 
 

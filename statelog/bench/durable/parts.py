@@ -140,7 +140,7 @@ def _replay(job: Job) -> None:
     began_ns = time.monotonic_ns()
     with statelog.open(job.path) as store:
         opened_ns = time.monotonic_ns()
-        ended_ns = durable.run(store, long, job.size, id=ID).value
+        ended_ns = durable.run(store, long, job.size, id=ID).result()
     _say(json.dumps({"recovery": ended_ns - began_ns, "replay": ended_ns - opened_ns}))
 
 
@@ -153,7 +153,7 @@ def _wait(job: Job) -> None:
 @contextmanager
 def _working(store: Store, workflows: Sequence[Any], **options: Any) -> Iterator[None]:
     """Start an OS thread that works until the process ends."""
-    work = threading.Thread(target=durable.work, args=(store, workflows), kwargs=options, daemon=True)
+    work = threading.Thread(target=durable.run_worker, args=(store, workflows), kwargs=options, daemon=True)
     work.start()
     yield
 

@@ -13,7 +13,7 @@ export async function show(root, params) {
   const left = params.id;
   const right = params.with ?? "";
   if (!left || !right) {
-    root.append(nothing("Two runs are compared here.", "Open a run, and name the other one under Facts.", 'durable.compare(store, "run-1", "run-2")'));
+    root.append(nothing("Two runs are compared here.", "Open a run, and name the other one under Facts.", 'durable.compare_runs(store, "run-1", "run-2")'));
     return;
   }
   const summary = h("div", {});

@@ -279,12 +279,12 @@ function compareWith(run) {
 }
 
 function python(run) {
-  return `info = durable.get(store, ${JSON.stringify(run.id)})\nsteps = durable.steps(store, ${JSON.stringify(run.id)})`;
+  return `info = durable.get_run(store, ${JSON.stringify(run.id)})\nsteps = durable.steps(store, ${JSON.stringify(run.id)})`;
 }
 
 function workerNote(run) {
   if (run.status === "parked") return h("p", { class: "quiet" }, "A compensation failed for good. The run goes on when somebody calls durable.resume.");
-  return [h("p", { class: "quiet" }, "This page does not run workflows. A process that has the code takes the run up:"), h("pre", {}, `durable.work(store, [${run.workflow}])`)];
+  return [h("p", { class: "quiet" }, "This page does not run workflows. A process that has the code takes the run up:"), h("pre", {}, `durable.run_worker(store, [${run.workflow}])`)];
 }
 
 function stepDetail(run, step, allowWrites, reload) {

@@ -66,7 +66,7 @@ def _caught(run: Any, number: int) -> str:
 
 def _once(run: Any, number: int) -> int:
     try:
-        return int(run.step(_plus_one, number, semantics="at_most_once"))
+        return int(run.step_with(durable.StepOptions(semantics="at_most_once"), _plus_one, number))
     except StepInterruptedError:
         return number + 1
 
@@ -86,9 +86,9 @@ def _begin_anew(run: Any, number: int) -> Any:
 _OPERATIONS: dict[str, Any] = {
     "step": lambda run, number: run.step(_plus_one, number),
     "caught": _caught,
-    "retry": lambda run, number: run.step(_fail_at_first, number, retry=_RETRY),
-    "saga": lambda run, number: run.step(_plus_one, number, compensate=_undo),
-    "failing saga": lambda run, number: run.step(_fail, number, compensate=_undo),
+    "retry": lambda run, number: run.step_with(durable.StepOptions(retry=_RETRY), _fail_at_first, number),
+    "saga": lambda run, number: run.step_with(durable.StepOptions(compensate=_undo), _plus_one, number),
+    "failing saga": lambda run, number: run.step_with(durable.StepOptions(compensate=_undo), _fail, number),
     "map": lambda run, number: run.map(_plus_one, [number, number + 1]),
     "branch": lambda run, number: run.gather(run.branch(_two_steps, number), run.start(_plus_one, number)),
     "gate": lambda run, number: run.gate(_GATES[number % 2], payload=number, timeout_s=3600).approved,
@@ -96,7 +96,9 @@ _OPERATIONS: dict[str, Any] = {
     "sleep": lambda run, number: run.sleep(number * 30),
     "transact": lambda run, number: run.transact(_write_board, number),
     "commit": lambda run, number: run.commit({"said": [number]}),
-    "step with its commit": lambda run, number: run.step(_plus_one, number, commit=lambda n: {"said": [n]}),
+    "step with its commit": lambda run, number: run.step_with(
+        durable.StepOptions(commit=lambda n: {"said": [n]}), _plus_one, number
+    ),
     "emit": lambda run, number: run.emit("told/all", number),
     "event": lambda run, number: run.set_event("progress", number),
     "stream": lambda run, number: run.step(_give_out, number),
@@ -118,7 +120,7 @@ def _ticked(run: Any) -> Any:
     return run.step(_plus_one, 1)
 
 
-_WORKFLOWS = [_played, _ticked]
+_WORKFLOWS: list[durable.Workflow] = [_played, _ticked]
 
 
 def _program(rng: Random) -> list[list[Any]]:
@@ -180,7 +182,7 @@ def work(actor: Actor, rng: Random) -> None:
     """Work as a worker until there is nothing to do."""
     queues = rng.choice((None, {"default": durable.Queue(concurrency=1), "slow": durable.Queue(per_partition=1)}))
     outbox = _subscribers(rng) if is_likely(rng, 0.4) else ()
-    durable.work(actor.store, _WORKFLOWS, queues=queues, outbox=outbox, until_idle=True, concurrency=2)
+    durable.run_worker(actor.store, _WORKFLOWS, queues=queues, outbox=outbox, until_idle=True, concurrency=2)
 
 
 @FAMILY.act(5)
@@ -225,7 +227,7 @@ def fork(actor: Actor, rng: Random) -> None:
 @FAMILY.act(2)
 def purge(actor: Actor, rng: Random) -> None:
     """Purge a run that has ended."""
-    durable.purge(actor.store, _some_run(actor, rng))
+    durable.purge_run(actor.store, _some_run(actor, rng))
 
 
 @FAMILY.act(2)

@@ -125,7 +125,7 @@ def _cancel(plan: Plan, number: int, _expected: Outcome, _counts: Mapping[Place,
         effects = story.effects
         for run, place in sorted(effects.compensable):
             is_undone = effects.counts[run, f"undo.{place}"] > 0
-            if not is_undone and durable.get(story.store, run).status in ("failed", "cancelled"):
+            if not is_undone and durable.get_run(story.store, run).status in ("failed", "cancelled"):
                 message = f"step {effects.names[run, place]!r} of run {run!r} was called, but not compensated"
                 raise AssertionError(message)
 

@@ -94,7 +94,7 @@ class Story:
                 workflow = self.plan.workflows.get(info.workflow)
                 if workflow is not None and not info.has_ended:
                     self._drive(workflow, info.id)
-            info = durable.get(self.store, RUN)
+            info = durable.get_run(self.store, RUN)
             if info.has_ended or info.status == "parked":
                 return
             has_answered = self._answer()
@@ -103,7 +103,7 @@ class Story:
                 self._wait(found)
                 found = []
             seen = found
-        raise AssertionError(f"run {RUN!r} has not ended: it is {durable.get(self.store, RUN)}")
+        raise AssertionError(f"run {RUN!r} has not ended: it is {durable.get_run(self.store, RUN)}")
 
     def _drive(self, workflow: Workflow, run: str) -> None:
         if workflow.is_async:
@@ -143,7 +143,7 @@ class Story:
 
     def outcome(self) -> Outcome:
         """Return the outcome of the run."""
-        info = durable.get(self.store, RUN)
+        info = durable.get_run(self.store, RUN)
         board = board_of(self.store)
         threads = {
             each.id: {"versions": each.versions, "state": self.store.thread(each.id).state.to_python()}

@@ -56,7 +56,7 @@ def find_payment(key, amount):
 def pay_once(run, amount):
     while True:
         try:
-            return run.step(pay, run.id, amount, semantics="at_most_once")
+            return run.step_with(durable.StepOptions(semantics="at_most_once"), pay, run.id, amount)
         except StepInterruptedError:
             found = run.step(find_payment, run.id, amount)
             if found is not None:
@@ -128,7 +128,7 @@ def test_a_killed_tool_has_paid_once_and_its_answer_is_in_the_conversation(tmp_p
     with StatelogSaver.open(tmp_path / "agent.state") as saver:
         found = saver.get_tuple({"configurable": {"thread_id": "t"}}).checkpoint["channel_values"]["messages"]
         assert [message.content for message in found] == ["refund", "", "paid 7", "Done."]
-        assert durable.get(saver.store, "t/call-0").status == "completed"
+        assert durable.get_run(saver.store, "t/call-0").status == "completed"
         assert saver.store.verify().ok
 
 

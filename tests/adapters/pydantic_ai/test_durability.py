@@ -69,7 +69,7 @@ def test_a_run_that_has_ended_is_replayed_without_a_call(held):
         )
 
     asyncio.run(work())
-    info = durable.get(held, "evt-991")
+    info = durable.get_run(held, "evt-991")
     assert (info.status, info.workflow) == ("completed", "pydantic-ai")
     assert sum("model.request" in step.name for step in durable.steps(held, "evt-991")) == 5
 
@@ -173,7 +173,7 @@ def test_a_tool_result_that_holds_itself_fails_the_run(held):
                     await agent.run("go")
 
     asyncio.run(work())
-    assert durable.get(held, "r").status == "failed"
+    assert durable.get_run(held, "r").status == "failed"
 
 
 def test_an_ended_run_refuses_another_agent_run(held):

@@ -50,7 +50,7 @@ def test_a_result_for_which_there_is_no_room_ends_the_run_and_what_was_before_is
     with statelog.open(tmp_path / "s") as store:
         assert asyncio.run(run(*agent_of(store, calls))) == "done"
         assert calls == ["model", "tool", "tool", "model"]
-        assert durable.get(store, "evt-1").status == "completed"
+        assert durable.get_run(store, "evt-1").status == "completed"
 
 
 def test_a_run_on_a_closed_or_read_only_store_calls_nothing(tmp_path):

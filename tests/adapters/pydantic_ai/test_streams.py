@@ -97,7 +97,7 @@ def test_a_streamed_run_is_replayed_without_a_call(held, way):
         assert calls == ["model0", "tool0", "model1", "tool1", "model2"]
 
     asyncio.run(work())
-    assert durable.get(held, "r").status == "completed"
+    assert durable.get_run(held, "r").status == "completed"
 
 
 def test_in_a_run_a_response_is_handed_out_once_it_is_recorded(held):
@@ -131,7 +131,7 @@ def test_iteration_that_was_left_is_left_again(held):
         assert calls == ["model0"]
 
     asyncio.run(work())
-    assert durable.get(held, "r").status == "completed"
+    assert durable.get_run(held, "r").status == "completed"
 
 
 KILLED = """
