@@ -297,6 +297,23 @@ def test_a_short_secret_of_a_field_is_redacted_in_its_field_alone(store):
     assert (state["animal"], state["number"]) == ("tiger", 1234)
 
 
+def test_a_number_of_a_field_stays_in_siblings_and_in_other_entries_of_the_board(store):
+    given = Guard(secrets=guard.Secrets(fields=["**.pin", "id"]))
+    rest = {"count": 1, "list": [1, 2, 1], "pages": {"id": 1, "text": "x" * 80, "list": [1] * 90}}
+    store.thread("t").commit({"pin": 1, **rest})
+    board = store.board()
+    board.set("retries", 1)
+    board.set("pin", 1)
+    board.set("seats", 1)
+    assert purge_all(store, guard=given).redactions == 2
+    state = store.thread("t").state.to_python()
+    assert is_redacted(state.pop("pin"), "field")
+    assert state == rest
+    assert [board.get(key).value for key in ("retries", "seats")] == [1, 1]
+    assert is_redacted(board.get("pin").value, "field")
+    check_whole(store)
+
+
 def test_only_found_secrets_are_purged(store):
     store.thread("t").commit({"a": TOKEN, "b": OTHER})
     store.purge([each for each in store.find_secrets() if each.path == "a"])

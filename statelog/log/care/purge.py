@@ -40,6 +40,7 @@ from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX, METADATA_SIZE_BYTES_MAX
 from statelog.log.care.purge_nodes import NodeRewriter
 from statelog.log.care.purge_places import Places, checked_records
 from statelog.log.care.rebuild import DerivedIndex
+from statelog.log.care.secret_scan import IN_ERROR
 from statelog.log.care.secret_search import sightings_in
 from statelog.log.chain import read_chained
 from statelog.log.events import NOTHING_BORROWED, LoanEvent, decode_checkpoint
@@ -189,7 +190,8 @@ class _Purge:
         self._alive: dict[int, bool] = {}
         self._borrowers: dict[bytes, set[int]] = {}
         """The owners that borrow a changed node, by the former digest of the node."""
-        self._nodes = NodeRewriter(old, new, purger, self._places.edits, self._places.blanks)
+        places = self._places
+        self._nodes = NodeRewriter(old, new, purger, places.edits, places.paths, places.blanks)
         self._redactions = 0
 
     @property
@@ -260,7 +262,7 @@ class _Purge:
         count = 0
         for key, payload in self._old.scan_index(b""):
             at = _DIGEST_AT.get(key[:1])
-            renewed = None if at is None else self._nodes.renewed.get(key[at : at + DIGEST_SIZE_BYTES])
+            renewed = None if at is None else self._nodes.renewed_digests.get(key[at : at + DIGEST_SIZE_BYTES])
             if at is not None and renewed is not None:
                 key = key[:at] + renewed.digest + key[at + DIGEST_SIZE_BYTES :]
             rows[key] = payload
@@ -291,7 +293,8 @@ class _Purge:
 
     def _is_touched(self, owner: int, record: Record, event: Any) -> bool:
         """Return True if a record may refer to a changed node."""
-        return self._is_of_changed(owner) or any(digest in self._nodes.renewed for digest in _borrowed(record, event))
+        renewed = self._nodes.renewed_digests
+        return self._is_of_changed(owner) or any(digest in renewed for digest in _borrowed(record, event))
 
     def _is_of_changed(self, owner: int) -> bool:
         """Return True if an owner has changed nodes, or may borrow nodes from an owner that has."""
@@ -316,9 +319,9 @@ class _Purge:
         kind = kind_of(record)
         is_version = kind.is_version
         changed: dict[str | int | None, bytes] = {}
-        root = None if kind.root_field is None else event[kind.root_field]
-        if root is not None and root in self._nodes.renewed:
-            changed[kind.root_field] = cbor.encode(self._nodes.renewed[root].digest)
+        root = next((self._nodes.renewed.get((lsn, digest)) for _type, digest, lsn, _number in kind.roots(event)), None)
+        if root is not None:
+            changed[kind.root_field] = cbor.encode(root.digest)
         if borrowed and kind.borrowed_field is not None:
             changed[kind.borrowed_field] = cbor.encode(borrowed)
         if is_version and event.parent_digest in self._checkpoints:
@@ -340,7 +343,7 @@ class _Purge:
 
     def _renewed(self, digest: bytes, borrower: int) -> bytes:
         """Return the new digest of a borrowed node, and note its borrower if the digest has changed."""
-        made = self._nodes.renewed.get(digest)
+        made = self._nodes.renewed_digests.get(digest)
         if made is None:
             return digest
         self._borrowers.setdefault(digest, set()).add(borrower)
@@ -348,7 +351,7 @@ class _Purge:
 
     def _redacted_field(self, lsn: int, field: str, part: bytes, event: Any) -> bytes:
         """Return metadata, or the error of a claim, without the secrets."""
-        path = (METADATA,) if field == METADATA else (event.key,)
+        path = (METADATA,) if field == METADATA else (event.key, IN_ERROR)
         made = self.purger.redacted(part, path)
         self._redactions += made != part
         if field == METADATA and len(made) > METADATA_SIZE_BYTES_MAX:

@@ -20,7 +20,7 @@ from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
 from statelog.guard.items import packed_body, packed_item
 from statelog.kernels.msgpack import split_array
-from statelog.log.care.secret_scan import SETS, is_cut, pieces_of
+from statelog.log.care.secret_scan import SETS, Edit, is_cut, pieces_of
 from statelog.log.nodes import NodeCache, read_node
 from statelog.tree.builder import Builder, assemble_root
 from statelog.tree.node import (
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from statelog.guard.search import Purger
+    from statelog.log.care.secret_scan import Home
     from statelog.log.transaction import Log
 
     Path = tuple[str, ...]
@@ -56,8 +57,9 @@ if TYPE_CHECKING:
 _NULL = b"\xf6"
 _UNREADABLE = (ExpiredError, CorruptionError)
 """The errors of reading an unused tree, of which retention may have removed some nodes."""
-_VALUE = "value"
 _CACHE_SIZE_BYTES = 16 * 1024 * 1024
+_ANY_PATH = ("langgraph:",)
+"""A path that no field has. On it, only texts are replaced that count as secrets everywhere."""
 _GONE = NodeRow(0, b"", b"", 0)
 
 
@@ -75,7 +77,9 @@ class NodeRewriter:
         old: reads the old log.
         new: reads the records that were rewritten already.
         purger: cuts the secrets out.
-        edits: the paths of the secrets in a node, by the digest of the node.
+        edits: the places of the secrets in a node, by the LSN and the digest of the node. Equal nodes of two records
+            may differ in their secrets: a number may be a secret in one entry of the board, and not in another one.
+        paths: the paths of the secrets in a node, by the digest alone.
         blanks: the digests of pieces and chunks that become a leaf `null`: their strings and sets are rebuilt, so
             nothing refers to them any more. If they stayed, they would refer to nodes that retention may remove.
     """
@@ -85,14 +89,20 @@ class NodeRewriter:
         old: Log,
         new: Log,
         purger: Purger,
-        edits: Mapping[bytes, Iterable[Path]],
+        edits: Mapping[Home, Iterable[Edit]],
+        paths: Mapping[bytes, Iterable[Path]],
         blanks: set[bytes],
     ) -> None:
         self._purger = purger
         self._edits = edits
         self._blanks = blanks
-        self.renewed: dict[bytes, Renewed] = {}
+        self._paths = paths
+        self.renewed: dict[Home, Renewed] = {}
+        """The changed nodes, by their records and their former digests."""
+        self.renewed_digests: dict[bytes, Renewed] = {}
         """The changed nodes, by their former digests."""
+        self._large: dict[bytes, bytes] = {}
+        """The new digests of the nodes whose digests are in the index, by their former digests."""
         self.has_renewed_large = False
         """Whether a node has changed whose digest is in the index. Any thread may have borrowed such a node."""
         self.is_reshaped = False
@@ -148,32 +158,38 @@ class NodeRewriter:
         type_, digest, at, content_size, total_size = self._rows[number]
         node = Node(self._data[at : at + total_size], content_size, self._lsn)
         row = self._made(type_, digest, node)
+        was_large = is_shared_widely(type_, content_size, node.data[0])
+        if was_large:
+            new = digest if row is None else row.digest
+            if self._large.setdefault(digest, new) != new:
+                self.is_reshaped = True  # Two nodes that were equal are different now.
         if row is None:
             self._workspace.rows[number] = NodeRow(type_, digest, node.data, content_size)
             return
         self._is_changed = True
         self._workspace.rows[number] = row
-        was_large = is_shared_widely(type_, content_size, node.data[0])
         self.has_renewed_large = self.has_renewed_large or was_large
         if was_large != is_shared_widely(row.type, row.content_size, row.data[0]):
             self.is_reshaped = True
-        self.renewed[digest] = Renewed(row.type, row.digest)
+        self.renewed[self._lsn, digest] = self.renewed_digests[digest] = Renewed(row.type, row.digest)
 
     def _child(self, digest: bytes, lsn: int, number: int) -> Renewed | None:
         """Return the new type and digest of the node that a ref names, or None if the node has not changed."""
         if not lsn:
             self._place(number)
-        return self.renewed.get(digest)
+        return self.renewed.get((lsn or self._lsn, digest))
 
     def _made(self, type_: int, digest: bytes, node: Node) -> NodeRow | None:
         """Return the rewritten node, or None if the node does not change."""
-        paths = self._edits.get(digest, ())
+        edits = self._edits_of(self._lsn, digest)
         if digest in self._blanks:
             return _row(LEAF, _NULL)
         if type_ == PIECE:
             return None
         if type_ == LEAF:
-            made = self._redacted(node.content, paths) if paths or is_cut(node.content) else node.content
+            if not edits and not is_cut(node.content):
+                return None
+            made = self._redacted(node.content, {edit.path for edit in edits})
             if made == node.content:
                 return None
             self.redactions += 1
@@ -182,32 +198,39 @@ class NodeRewriter:
             return _row(LEAF, made)
         kind = node.data[0]
         if kind in STRINGS and type_ == ROOT:
-            return self._string(node, paths)
+            return self._string(node, {edit.path for edit in edits})
         if kind in SETS:
-            return self._set(type_, node, paths)
-        return self._tree(type_, node, paths)
+            return self._set(type_, node, {edit.path for edit in edits})
+        return self._tree(type_, node, edits)
+
+    def _edits_of(self, lsn: int, digest: bytes) -> Iterable[Edit]:
+        """Return the places of the secrets in a node. If an equal node has a secret, its text is replaced here, too."""
+        if digest not in self._paths:
+            return ()
+        home = lsn, digest
+        return {Edit(home, _ANY_PATH, None), *self._edits.get(home, ())}
 
     def _redacted(self, item: bytes, paths: Iterable[Path]) -> bytes:
         if is_cut(item):
             return self._headers.get(item, item)
-        for path in ((), *paths):
+        for path in (_ANY_PATH, *paths):
             item = self._purger.redacted(item, path)
         return item
 
     # --- lists, dicts, and all chunks ---------------------------------------------------------
 
-    def _tree(self, type_: int, node: Node, paths: Iterable[Path]) -> NodeRow | None:
+    def _tree(self, type_: int, node: Node, edits: Iterable[Edit]) -> NodeRow | None:
         kind = node.data[0]
         level = node.data[1] if type_ == CHUNK else 0
         spine, is_changed = self._spine(type_, node)
         table = kernels.entries_table(node.data, node.content_size, 0, is_root=type_ == ROOT, kind=kind)
-        if not paths and not self._headers and kind != kernels.KIND_KEYED:
+        if not edits and not self._headers and kind != kernels.KIND_KEYED:
             return self._with_new_digests(type_, node, table, spine, level)
         parts: list[bytes] = []
         locators: list[bytes] = []
         for index in range(0, len(table), STRIDE):
             numbers = table[index : index + STRIDE]
-            entry, locator = self._upper(node, numbers, level) if level else self._entry(node, numbers, paths)
+            entry, locator = self._upper(node, numbers, level) if level else self._entry(node, numbers, edits)
             is_changed = is_changed or entry != node.data[numbers[0] : numbers[2]]
             parts.append(entry)
             locators.append(locator)
@@ -277,7 +300,7 @@ class NodeRewriter:
                 entry = kernels.chunk_summary(child.data, child.content_size, kernels.KIND_KEYED, made.digest)
         return entry, varint(lsn) + varint(number)
 
-    def _entry(self, node: Node, numbers: list[int], paths: Iterable[Path]) -> tuple[bytes, bytes]:
+    def _entry(self, node: Node, numbers: list[int], edits: Iterable[Edit]) -> tuple[bytes, bytes]:
         """Return an entry of level 0, and its locator, which is empty if the value is inline."""
         at, slot_at, end, _covered, lsn, number = numbers
         before, old = node.data[at:slot_at], Slot(node.data[slot_at:end], lsn, number)
@@ -286,22 +309,17 @@ class NodeRewriter:
             made = self._child(old.data[1:], lsn, number)
             if made is not None:
                 slot = old._replace(data=(REF_LEAF if made.type == LEAF else REF_ROOT) + made.digest)
-        elif paths or is_cut(old.data):
+        elif edits or is_cut(old.data):
             is_dict = node.data[0] == kernels.KIND_DICT
-            below = self._of_entry(before, paths) if is_dict else paths
-            item = self._redacted(old.data, below)
+            key = cbor.decode(before) if is_dict else None
+            paths = {edit.path for edit in edits if edit.key is None or edit.key == key}
+            item = self._redacted(old.data, paths)
             if item != old.data:
                 self.redactions += 1
-                slot = encode_slot(self._workspace, item, top=is_dict and any(len(path) == 1 for path in below))
+                slot = encode_slot(self._workspace, item, top=is_dict and any(len(path) == 1 for path in paths))
         if slot is not old and node.data[0] == kernels.KIND_KEYED:
             before = self._fingerprint(before, old, slot)
         return before + slot.data, slot.locators
-
-    def _of_entry(self, key_item: bytes, paths: Iterable[Path]) -> list[Path]:
-        """Return the paths of an entry of a dict, and the paths of fields whose value is the whole dict."""
-        key = cbor.decode(key_item)
-        names_field = self._purger.names_field
-        return [path for path in paths if path[-1:] == (key,) or key == _VALUE or (path and names_field(path))]
 
     def _fingerprint(self, before: bytes, old: Slot, new: Slot) -> bytes:
         """Return the fingerprint of a changed item's identity.
@@ -341,7 +359,7 @@ class NodeRewriter:
             raise SecretError(message, path="a value that was cut into the items of a list", lsn=self._lsn)
 
     def _paths_of(self, item: bytes) -> Iterable[Path]:
-        return self._edits.get(node_digest(LEAF, item), ())
+        return self._paths.get(node_digest(LEAF, item), ())
 
     # --- sets and long strings, which are rebuilt -----------------------------------------------
 
@@ -366,7 +384,8 @@ class NodeRewriter:
         """Return the paths of the secrets in the root and in the chunks of a set."""
         found = set(paths)
         for run in tree.runs(0, tree.count):
-            found |= {*self._edits.get(node_digest(CHUNK, run.node.content), ())}
+            edits = self._edits_of(run.node.lsn or self._lsn, node_digest(CHUNK, run.node.content))
+            found |= {edit.path for edit in edits}
         return found
 
     def _string(self, node: Node, paths: Iterable[Path]) -> NodeRow | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.guard.search import Purger
+    from statelog.log.care.secret_scan import Edit, Home
     from statelog.storage.mapped_pages import MappedPages
     from statelog.storage.read_transaction import ReadTransaction
 
@@ -45,7 +46,8 @@ class Places:
 
     Attributes:
         hit: the LSNs of records with nodes that have to change, whatever their owner.
-        edits: the paths of the secrets in a node, by the digest of the node.
+        edits: the places of the secrets in a node, by the LSN and the digest of the node.
+        paths: the paths of the secrets in a node, by the digest alone.
         blanks: the digests of nodes that are replaced by a leaf `null`, because nothing refers to them any more.
     """
 
@@ -55,7 +57,8 @@ class Places:
         self._pages = pages
         self._view = View(old)
         self.hit: set[int] = set()
-        self.edits: dict[bytes, set[Path]] = {}
+        self.edits: dict[Home, set[Edit]] = {}
+        self.paths: dict[bytes, set[Path]] = {}
         self.blanks: set[bytes] = set()
         self._is_spreading = False
         """Whether a long string or a set has to be rebuilt."""
@@ -101,8 +104,9 @@ class Places:
     def _note(self, lsn: int, scanned: Scanned) -> None:
         """Note what a scan of a record has found."""
         self.hit.add(lsn)
-        for digest, path in scanned.edits:
-            self.edits.setdefault(digest, set()).add(path)
+        for edit in scanned.edits:
+            self.edits.setdefault(edit.home, set()).add(edit)
+            self.paths.setdefault(edit.home[1], set()).add(edit.path)
         self.blanks.update(scanned.blanks)
         for tree, path in scanned.strings:
             self._take_apart(tree, path)
@@ -110,10 +114,7 @@ class Places:
 
     def _take_apart(self, tree: Tree, path: Path) -> None:
         """Add to `blanks` the pieces of a long string that it does not have without its secrets."""
-        item = tree_item(tree)
-        for each in ((), path):
-            item = self._purger.redacted(item, each)
-        data = bytes(string_body(item))
+        data = bytes(string_body(self._purger.redacted(tree_item(tree), path)))
         kept = set()
         at = 0
         for end in kernels.blob_cuts(data):
@@ -143,7 +144,7 @@ class Places:
         while is_found:
             is_found = False
             for digest, (lsns, parts) in list(roots.items()):
-                if digest in self.edits or not self.blanks.isdisjoint(part for part, _lsn, _number, _level in parts):
+                if digest in self.paths or not self.blanks.isdisjoint(part for part, _lsn, _number, _level in parts):
                     is_found = True
                     del roots[digest]
                     self.hit |= lsns

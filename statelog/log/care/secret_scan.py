@@ -39,11 +39,16 @@ if TYPE_CHECKING:
     from statelog.storage.read_transaction import ReadTransaction
 
     Path = tuple[str, ...]
+    Home = tuple[int, bytes]
+    """The LSN and the digest of a node."""
     Rows = dict[int, tuple[int, bytes, int, int, int]]
     """The nodes of a record, as `kernels.record_rows` returns them."""
 
 REMOVED = "(removed)"
 """The path of secrets in nodes that no event refers to, such as the nodes of an expired version."""
+
+IN_ERROR = "(error)"
+"""The last part of the path of a secret in the error of a claim."""
 
 _NAMES = {
     "thread_id": "(id)",
@@ -99,6 +104,17 @@ class Piece(NamedTuple):
     number: int
 
 
+class Edit(NamedTuple):
+    """The place of a secret in the content of a node."""
+
+    home: Home
+    """The node. A long string has its root."""
+    path: Path
+    """The names on the way to the value that has the secret."""
+    key: str | None
+    """The key of the value in the node, or None if every value of the node counts."""
+
+
 class Scanned(NamedTuple):
     """The secrets of a record that was walked."""
 
@@ -106,9 +122,8 @@ class Scanned(NamedTuple):
     event: Any
     """None if the record is redacted."""
     owner: int
-    edits: list[tuple[bytes, Path]]
-    """The digest of each node with a secret in its own content, and the path of the secret. A long string has the
-    digest of its root."""
+    edits: list[Edit]
+    """The places of the secrets."""
     strings: list[tuple[Tree, Path]]
     """The long strings with a secret."""
     blanks: list[bytes]
@@ -240,7 +255,7 @@ class Scanner:
             if field == "metadata":
                 looker.look(part, ("metadata",))
             elif field == "error":
-                looker.look(part, (event.key, "(error)"))
+                looker.look(part, (event.key, IN_ERROR))
             elif field in _NAMES:
                 looker.look_at_name(part, (_NAMES[field],))
 
@@ -257,7 +272,7 @@ class _Walk:
         self._written: set[str] | None = None
         self._key: str | None = None
         self.visited: set[int] = set()
-        self.edits: list[tuple[bytes, Path]] = []
+        self.edits: list[Edit] = []
         self.strings: list[tuple[Tree, Path]] = []
         self.blanks: list[bytes] = []
         self.rebuilds = False
@@ -285,9 +300,10 @@ class _Walk:
                 self._chunk(tree, child, (child_lsn, child_number), level, path)
             level -= 1
         table = tree.table(node, 0)
-        self._entries(tree, node, table, digest, path)
+        home = node.lsn, digest
+        self._entries(tree, node, table, home, path)
         if path and tree.count == _PAIR and not tree.head.levels and self._is_own(lsn):
-            self._pair(tree, node, table, digest, path)
+            self._pair(tree, node, table, home, path)
 
     def _chunk(self, tree: Tree, digest: bytes, place: tuple[int, int], level: int, path: Path) -> None:
         lsn, number = place
@@ -297,14 +313,14 @@ class _Walk:
         node = self._read(CHUNK, digest, lsn, number)
         table = tree.table(node, level)
         if not level:
-            self._entries(tree, node, table, digest, path)
+            self._entries(tree, node, table, (node.lsn, digest), path)
             return
         for index in range(len(table) // STRIDE):
             _at, digest_at, _end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
             child = node.data[digest_at : digest_at + DIGEST_SIZE_BYTES]
             self._chunk(tree, child, (lsn, number), level - 1, path)
 
-    def _entries(self, tree: Tree, node: Node, table: list[int], home: bytes, path: Path) -> None:
+    def _entries(self, tree: Tree, node: Node, table: list[int], home: Home, path: Path) -> None:
         is_dict = tree.kind == kernels.KIND_DICT
         is_field = is_dict and path != () and self._looker.names_field(path)
         may_hold_any = self._looker.may_hold(node.content)
@@ -314,7 +330,7 @@ class _Walk:
             if is_skipped and (lsn != self._lsn if lsn else not may_hold_any):
                 continue  # The node is of another record, or the value is in a node without a secret.
             may_hold = may_hold_any and self._looker.may_hold(node.data[at:end])
-            below = path
+            below, named = path, None
             if is_dict:
                 key = cbor.decode(tree.key(node, table, index))
                 if may_hold:
@@ -323,21 +339,23 @@ class _Walk:
                     continue
                 if not is_field:  # In a field, every value below is a part of the same secret.
                     below = (*path, self._key if not path and self._key is not None and key == _VALUE else key)
+                    named = key
             in_set, is_chunk = tree.kind in SETS, node is not tree.node
             slot = tree.slot(node, table, index)
-            self._slot(slot, home, below, may_hold=may_hold, in_set=in_set, is_chunk=is_chunk)
+            self._slot(slot, Edit(home, below, named), may_hold=may_hold, in_set=in_set, is_chunk=is_chunk)
 
-    def _slot(self, slot: Slot, home: bytes, path: Path, *, may_hold: bool, in_set: bool, is_chunk: bool) -> None:
-        looker = self._looker
+    def _slot(self, slot: Slot, edit: Edit, *, may_hold: bool, in_set: bool, is_chunk: bool) -> None:
+        """Scan the value of an entry. `edit` is noted if a secret is in the entry itself."""
+        looker, path = self._looker, edit.path
         is_sensitive = looker.is_sensitive(path)
         if not slot.is_ref:
             if is_cut(slot.data):
-                self._cut(slot.data, home, path)
+                self._cut(slot.data, edit)
             elif (is_sensitive or may_hold) and looker.look(slot.data, path):
-                self.edits.append((home, path))
+                self.edits.append(edit)
                 self.rebuilds = self.rebuilds or in_set
                 if in_set and is_chunk:
-                    self.blanks.append(home)
+                    self.blanks.append(edit.home[1])
             return
         if not self._is_own(slot.lsn) and not is_sensitive:
             return
@@ -347,30 +365,31 @@ class _Walk:
                 self.root(digest, slot.lsn, slot.number, path)
                 return
             self._visit(slot.lsn, slot.number)
-            self._leaf(self._read(LEAF, digest, slot.lsn, slot.number).content, digest, path, is_sensitive=is_sensitive)
+            leaf = self._read(LEAF, digest, slot.lsn, slot.number)
+            self._leaf(leaf.content, Edit((leaf.lsn, digest), path, None), is_sensitive=is_sensitive)
 
-    def _leaf(self, content: bytes, digest: bytes, path: Path, *, is_sensitive: bool) -> None:
+    def _leaf(self, content: bytes, edit: Edit, *, is_sensitive: bool) -> None:
         if is_cut(content):
-            self._cut(content, digest, path)
-        elif (is_sensitive or self._looker.may_hold(content)) and self._looker.look(content, path):
-            self.edits.append((digest, path))
+            self._cut(content, edit)
+        elif (is_sensitive or self._looker.may_hold(content)) and self._looker.look(content, edit.path):
+            self.edits.append(edit)
 
-    def _cut(self, item: bytes, home: bytes, path: Path) -> None:
+    def _cut(self, item: bytes, edit: Edit) -> None:
         """Scan the header of a value that was cut into items. It has the bytes around the items."""
         body = packed_body(item)
         if body is not None and self._looker.may_hold(body):
             text = b"".join(bytes((each,)) if 0x20 <= each < 0x7F else b"\n" for each in body)
-            if self._looker.look(cbor.encode(text.decode()), path):
-                self.edits.append((home, path))
+            if self._looker.look(cbor.encode(text.decode()), edit.path):
+                self.edits.append(edit)
 
-    def _pair(self, tree: Tree, node: Node, table: list[int], digest: bytes, path: Path) -> None:
+    def _pair(self, tree: Tree, node: Node, table: list[int], home: Home, path: Path) -> None:
         """Scan a pair as a whole, because one of its items may be the name of the other."""
         is_list = tree.kind in (*LISTS, kernels.KIND_TUPLE)
         keys = [] if is_list else [tree.key(node, table, index)[1:] for index in range(_PAIR)]
         if is_list or (tree.kind == kernels.KIND_DICT and b"value" in keys):
             item = tree_item(tree)
             if self._looker.may_hold(item) and self._looker.look(item, path):
-                self.edits.append((digest, path))
+                self.edits.append(Edit(home, path, None))
 
     def _string(self, tree: Tree, digest: bytes, path: Path) -> None:
         """Scan the new pieces of a long string, each with its neighbours, and the end of the string."""
@@ -389,7 +408,7 @@ class _Walk:
         for piece in pieces:
             self._visit(piece.lsn, piece.number)
         if is_found and self._looker.look(tree_item(tree), path):
-            self.edits.append((digest, path))
+            self.edits.append(Edit((tree.node.lsn, digest), path, None))
             self.strings.append((tree, path))
             self.rebuilds = True
 
@@ -415,14 +434,15 @@ class _Walk:
             if number < 0 or not looker.may_hold(data[at : at + content_size]):
                 continue
             node = Node(data[at : at + total_size], content_size, self._lsn)
+            edit = Edit((self._lsn, digest), path, None)
             if type_ == LEAF:
-                self._leaf(node.content, digest, path, is_sensitive=False)
+                self._leaf(node.content, edit, is_sensitive=False)
             elif node.data[0] not in STRINGS:
-                self._look_at_loose(type_, node, digest, path)
+                self._look_at_loose(type_, node, edit)
             elif looker.look(cbor.encode(node.content.decode("utf-8", "replace")), path):
-                self.edits.append((digest, path))
+                self.edits.append(edit)
 
-    def _look_at_loose(self, type_: int, node: Node, digest: bytes, path: Path) -> None:
+    def _look_at_loose(self, type_: int, node: Node, edit: Edit) -> None:
         looker = self._looker
         kind, level = node.data[0], node.data[1] if type_ == CHUNK else 0
         if level:
@@ -430,11 +450,13 @@ class _Walk:
         table = kernels.entries_table(*node, is_root=type_ == ROOT, kind=kind)
         for index in range(0, len(table), STRIDE):
             at, slot_at, end, _covered, lsn, number = table[index : index + STRIDE]
-            below = (*path, cbor.decode(node.data[at:slot_at])) if kind == kernels.KIND_DICT else path
+            if kind == kernels.KIND_DICT:
+                key = cbor.decode(node.data[at:slot_at])
+                edit = Edit(edit.home, (REMOVED, key), key)
             slot = Slot(node.data[slot_at if slot_at < end else at : end], lsn, number)
             if not slot.is_ref:
                 may_hold = looker.may_hold(node.data[at:end])
-                self._slot(slot, digest, below, may_hold=may_hold, in_set=kind in SETS, is_chunk=type_ == CHUNK)
+                self._slot(slot, edit, may_hold=may_hold, in_set=kind in SETS, is_chunk=type_ == CHUNK)
 
     def _read(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
         row = self._rows.get(number) if lsn == self._lsn else None
