@@ -398,6 +398,16 @@ def test_a_purged_store_is_exported_imported_compacted_and_thinned_as_any_other(
     assert holding(tmp_path, TOKEN) == []
 
 
+def test_a_copy_is_read_after_a_purge_if_its_source_was_deleted_and_compacted(store):
+    store.thread("t").commit({"page": {"text": f"{TOKEN} {'x' * 90}"}})
+    store.copy_thread("t", "copy").commit({"a": 1})
+    store.delete_thread("t")
+    store.compact()
+    purge_all(store)
+    assert "REDACTED github-token" in store.thread("copy").state["page"]["text"]
+    check_whole(store)
+
+
 def test_remains_of_retention_are_purged_too(store):
     thread = store.thread("t", schema={"items": reducers.append})
     for number in range(30):

@@ -186,6 +186,8 @@ class _Purge:
         """Threads with a version whose digest has changed. The digests of all later versions change as well."""
         self._dirty: set[int] = set()
         """Owners of at least one changed node."""
+        self._is_dirty_of_nobody = False
+        """Whether a node of a deleted thread has changed. Any thread may have borrowed it before the deletion."""
         self._lenders = _lenders(old)
         self._alive: dict[int, bool] = {}
         self._borrowers: dict[bytes, set[int]] = {}
@@ -288,6 +290,7 @@ class _Purge:
         rows = self._nodes.rewrite(lsn, owner, data, kernels.record_rows(data))
         if rows is not None:
             self._dirty.add(owner)
+            self._is_dirty_of_nobody = self._is_dirty_of_nobody or not owner or not self._is_alive(owner)
             self._hit.add(lsn)
         return rows
 
@@ -298,7 +301,7 @@ class _Purge:
 
     def _is_of_changed(self, owner: int) -> bool:
         """Return True if an owner has changed nodes, or may borrow nodes from an owner that has."""
-        if not owner or owner in self._dirty or not self._is_alive(owner):
+        if self._is_dirty_of_nobody or not owner or owner in self._dirty or not self._is_alive(owner):
             return True
         return not self._dirty.isdisjoint(self._lenders.get(owner, ()))
 
