@@ -9,6 +9,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from statelog.errors import ClosedError, StoreFullError, UsageError
+from statelog.format.guard_key import read_guard_key, unguarded_error
 from statelog.log.batch import Head
 from statelog.log.commit import committer_of
 from statelog.log.commit_queue import Request
@@ -88,6 +89,8 @@ class Engine:
         """The clean-up functions of adapters, by the adapter's name."""
         self.guard: Redactor | None = None
         """Keeps secrets out of the file, if the store was opened with a guard."""
+        self.is_for_records = False
+        """Whether the store was opened to move records, and needs no guard."""
         self.limits: Limits | None = None
         """Limits on the sizes of channels, if the program has set some."""
         self.remote: Remote | None = None
@@ -241,6 +244,15 @@ class Engine:
         if getpid() != self.store_file.lmdb_file.process_id:
             raise self.store_file.lmdb_file.forked_error()
         self.store_file.fence_off(error)
+
+    def check_guarded(self, transaction: WriteTransaction) -> None:
+        """Raise GuardError before an import if somebody has opened the store with a guard, and this engine has none.
+
+        A log that many hosts share has these records already.
+        """
+        is_exempt = self.guard is not None or self.is_for_records or self.is_shared
+        if not is_exempt and read_guard_key(transaction) is not None:
+            raise unguarded_error(self.store_file.path)
 
     def append(self, work: Callable[[WriteTransaction], T]) -> T:
         """Run `work`, which appends existing records with their index changes (L4), and commit it like `commit`."""

@@ -234,6 +234,7 @@ class LogImporter:
             if read_log_end(transaction) != self._end:
                 message = "another writer committed to the store during the import"
                 raise ConflictError(message, lsn=self._end.lsn)
+            self._engine.check_guarded(transaction)
             # A replica of a shared log may import these records: the log has them already.
             overlay = Overlay(transaction, None if self._engine.is_shared else self._engine.guard)
             for checked in batch:

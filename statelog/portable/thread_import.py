@@ -252,6 +252,7 @@ class ThreadImporter:
             return
 
         def work(transaction: WriteTransaction) -> Writing:
+            self._engine.check_guarded(transaction)
             writing = Writing(transaction, self._remembered, self._engine.guard)
             self._check_heads(writing, groups)
             for group in groups:

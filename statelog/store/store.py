@@ -750,6 +750,7 @@ class Store(Threads, OldStoreNames):
             UsageError: `source` does not return bytes, `upto` is not an LSN, or the export is of threads.
             FormatError, CorruptionError: `source` is not an export or is damaged. Data verified before stays imported.
             ConflictError: the store has other data under the same LSNs or names.
+            GuardError: another process has opened the store with a guard meanwhile. SecretError: a record has a secret.
         """
         from statelog.portable import streams
 
@@ -890,4 +891,6 @@ def open_for_records(path: str | os.PathLike[str], **options: Any) -> Store:
 
     A guard is not needed, because nothing new is committed: in a store that has a guard, each commit raises GuardError.
     """
-    return Store(open_engine(path, **options))
+    engine = open_engine(path, **options)
+    engine.is_for_records = True
+    return Store(engine)

@@ -866,6 +866,19 @@ def test_a_writer_that_has_the_store_open_is_stopped_by_the_first_guard(tmp_path
             assert store.thread("t").state["a"] == 2
 
 
+@pytest.mark.parametrize("threads", [None, ["t"]])
+def test_an_import_of_a_writer_that_has_the_store_open_is_stopped_by_the_first_guard(tmp_path, threads):
+    stream = io.BytesIO()
+    with statelog.open(tmp_path / "source.state") as source:
+        source.thread("t").commit({"a": RULE})
+        source.export(stream, threads=threads)
+    with statelog.open(tmp_path / "agent.state") as before:
+        opened(tmp_path / "agent.state").close()
+        with pytest.raises(GuardError, match="was opened with a guard before"):
+            before.import_(io.BytesIO(stream.getvalue()))
+        assert list(before.threads()) == []
+
+
 def test_the_mark_stays_when_the_store_is_compacted_and_rebuilt(tmp_path):
     with opened(tmp_path / "agent.state") as store:
         store.thread("t").commit({"a": RULE})
