@@ -13,7 +13,7 @@ from statelog.errors import ValidationError
 from statelog.format.cbor import is_storable
 from statelog.limits import DEPTH_MAX
 from statelog.reducers import Overwrite, Remove
-from statelog.schema.annotations import classes_named
+from statelog.schema.annotations import classes_named, is_typed_dict
 from statelog.schema.shapes import BUILTIN
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
 
 def _base_of(cls: type) -> Callable[[Any], Any] | None:
     """Return the builtin base of a class that cannot be stored itself."""
-    if issubclass(cls, Enum) or is_storable(cls):
+    if issubclass(cls, Enum) or is_storable(cls) or is_typed_dict(cls):  # No value is an instance of a TypedDict.
         return None
     return next((base for base in BUILTIN if issubclass(cls, base)), None)
 

@@ -13,6 +13,7 @@ from typing import (
 import pydantic
 import pydantic.dataclasses
 import pytest
+import typing_extensions
 from declared import (
     MOMENT,
     Agent,
@@ -385,3 +386,14 @@ def test_bug_in_a_users_validator_is_raised_as_it_is() -> None:
 
     with pytest.raises(KeyError):
         Schema.of(Outer).validate_write("a", 1)
+
+
+def test_a_model_with_a_typed_dict_is_committed(store) -> None:
+    class Options(typing_extensions.TypedDict):
+        key: str
+
+    class Holder(BaseModel):
+        options: Options | None = None
+
+    store.thread("t", schema={"v": Holder}).commit({"v": Holder(options={"key": "a"})})
+    assert store.thread("t").state["v"] == {"options": {"key": "a"}}
