@@ -219,7 +219,7 @@ async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | 
     args, kwargs = typed_arguments(workflow.function, value["args"], value["kwargs"], skip=1)
     try:
         result = await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
-        result = execution.recorded_value(result, f"result of workflow {workflow.name!r}")
+        result = execution.recorded_value(result, f"result of workflow {workflow.name!r}", workflow.function)
     except BaseException as raised:  # noqa: BLE001 - told apart by the caller
         error = bare(raised)
     await _settle(execution, error)

@@ -77,7 +77,7 @@ async def take_transaction(
 ) -> Any:
     """Return what a function of a transaction returns, whose writes happen with the record of it."""
     name = name_of(function)
-    digest = execution.digest_of(arguments_item(f"transaction {name!r}", function, args, kwargs, ()))
+    digest = execution.digest_of(arguments_item(f"transaction {name!r}", function, args, kwargs, (), skip=1))
     done = execution.begin(place, "transact", name, digest)
     if done is None:
         await execution.check_signals(place)
@@ -106,7 +106,7 @@ def _transact(
                 result = function(tx, *args, **kwargs)
             finally:
                 in_step.reset(inside)
-            item["r"] = execution.recorded_value(result, f"result of transaction {name!r}")
+            item["r"] = execution.recorded_value(result, f"result of transaction {name!r}", function)
             has_returned = True
 
         try:

@@ -26,7 +26,7 @@ from statelog.durable.outbox import stage_message, stage_withdrawal
 from statelog.durable.probes import tell
 from statelog.durable.record import BEGUN, DONE, Item, Record
 from statelog.durable.runs import board_of, task_key_of, thread_of
-from statelog.durable.values import check_names, decode, digest_of, encode, guarded, typed
+from statelog.durable.values import check_names, decode, digest_of, encode, guarded, refuse_plain_result, typed
 from statelog.durable.workflows import Cancelled, versions_of
 from statelog.errors import (
     ClosedError,
@@ -559,8 +559,9 @@ class Execution:
         with self._lock:
             self.stopped(LeaseLostError(f"run {self.id!r} goes on elsewhere", run=self.id))
 
-    def recorded_value(self, value: Any, what: str) -> Any:
-        """Return a value as a replay will read it. Raises ValueTypeError, LimitError."""
+    def recorded_value(self, value: Any, what: str, function: Callable[..., Any]) -> Any:
+        """Return the result of a function as a replay will read it. Raises ValueTypeError, LimitError."""
+        refuse_plain_result(function, value, what)
         return decode(guarded(self.store, encode(value, what), RECORDED))
 
     def recorded_error(self, record: dict[str, Any], *names: str) -> dict[str, Any]:

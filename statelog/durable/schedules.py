@@ -96,7 +96,9 @@ def schedule(
         message = f"catch_up is one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
         raise UsageError(message, argument="catch_up", value=catch_up)
     check_arguments(made, args, kwargs)
-    item = guarded(store, arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, ()), "arguments")
+    item = guarded(
+        store, arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, (), skip=1), "arguments"
+    )
     stored_args, stored_kwargs = decode(item)
     says = {
         "name": name,

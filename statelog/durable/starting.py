@@ -140,7 +140,7 @@ def prepare(
     if thread is not None:
         check_text("thread", thread)
     check_arguments(made, args, kwargs)
-    item = arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, ())
+    item = arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, (), skip=1)
     timeout_s = how.get("timeout_s")
     if timeout_s is not None:
         check_number("timeout_s", timeout_s, least=0, is_least_allowed=False)

@@ -289,7 +289,7 @@ def _note_result(execution: Execution, place: str, call: StepCall, attempt: int,
     If the result cannot be recorded, the step fails. It is not tried again, because it has already had its effect.
     """
     try:
-        stored = execution.recorded_value(result, f"result of step {call.name!r}")
+        stored = execution.recorded_value(result, f"result of step {call.name!r}", call.function)
         item = execution.done(
             place, "step", call.name, call.digest, i=attempt, r=stored, **versions_of(call.function).recorded()
         )

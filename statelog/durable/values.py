@@ -17,11 +17,12 @@ from statelog.errors import LimitError, StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.limits import DEPTH_MAX
 from statelog.schema import reading_of
+from statelog.schema.handle_fields import has_handle_fields, refuse_plain
 from statelog.schema.shapes import MisfitError
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from statelog.schema.shapes import Shape
 
@@ -32,7 +33,8 @@ def storable(value: Any, depth: int = 0) -> Any:
     Values that are nested deeper than the maximum depth stay unchanged, and `encode` refuses them.
 
     Raises:
-        ValueTypeError: a set contains a dataclass or a model, or a dict has one as a key. Facts: type.
+        ValueTypeError: a set contains a dataclass or a model, or a dict has one as a key; a field of `guard.Secret` has
+            a text that is not a handle. Facts: type.
     """
     kind, below = type(value), depth + 1
     if kind in (str, int, float, bool, bytes, type(None)) or depth > DEPTH_MAX:
@@ -45,8 +47,12 @@ def storable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Enum):
         return value if cbor.is_storable(kind) else storable(value.value, below)
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
+        if has_handle_fields(kind):
+            refuse_plain(value, kind, kind.__name__)
         return value if cbor.is_storable(kind) else tuple([storable(item, below) for item in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if has_handle_fields(kind):
+            refuse_plain(value, kind, kind.__name__)
         return {field.name: storable(getattr(value, field.name), below) for field in dataclasses.fields(value)}
     pydantic = sys.modules.get("pydantic")
     if pydantic is not None and isinstance(value, pydantic.BaseModel):
@@ -75,7 +81,7 @@ def _dumped(model: Any) -> Any:
         message = f"{name}: nested deeper than {DEPTH_MAX} levels, or a cycle"
         raise LimitError(message, path=name, limit=DEPTH_MAX) from error
     if names_secret(model.__class__):
-        refuse_secrets(model, type(model).__name__)
+        refuse_secrets(model, type(model).__name__, type(model))
         dumped = with_handles(dumped)
     return dumped
 
@@ -136,16 +142,16 @@ def decode(item: bytes) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
+def _annotations(function: Callable[..., Any], *, include_extras: bool = False) -> Mapping[str, Any]:
     """Return the annotations of a function or class, except those with names that only a type checker knows."""
     with suppress(Exception):
-        return typing.get_type_hints(function)
+        return typing.get_type_hints(function, include_extras=include_extras)
     found: dict[str, Any] = {}
     bare = inspect.unwrap(function)
     for name, annotation in getattr(bare, "__annotations__", {}).items():
         holder = types.SimpleNamespace(__annotations__={name: annotation}, __globals__=getattr(bare, "__globals__", {}))
         with suppress(Exception):
-            found |= typing.get_type_hints(holder)
+            found |= typing.get_type_hints(holder, include_extras=include_extras)
     return found
 
 
@@ -168,15 +174,48 @@ def typed_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, skip: int
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return recorded arguments as the annotations of a function say. The first `skip` parameters are not recorded."""
+    names, others = _parameters_of(function, len(args), kwargs, skip)
+    given = [typed(function, name, value) for name, value in zip(names, args, strict=True)]
+    return given, {name: typed(function, others[name], value) for name, value in kwargs.items()}
+
+
+def _parameters_of(
+    function: Callable[..., Any], count: int, kwargs: Iterable[str], skip: int
+) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the parameters that take `count` arguments after the first `skip`, and those of `kwargs`."""
     parameters = list(inspect.signature(function).parameters.values())
     by_place = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)][skip:]
     by_name = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
     rest = next((each.name for each in parameters if each.kind is each.VAR_POSITIONAL), "")
     others = next((each.name for each in parameters if each.kind is each.VAR_KEYWORD), "")
-    names = [each.name for each in by_place[: len(args)]]
-    names += [rest] * (len(args) - len(names))
-    given = [typed(function, name, value) for name, value in zip(names, args, strict=True)]
-    return given, {name: typed(function, name if name in by_name else others, kwargs[name]) for name in kwargs}
+    names = [each.name for each in by_place[:count]]
+    names += [rest] * (count - len(names))
+    return names, {name: name if name in by_name else others for name in kwargs}
+
+
+@functools.lru_cache(maxsize=1024)
+def _handle_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the annotations of a function that have `guard.Secret`."""
+    found = _annotations(function, include_extras=True)
+    return {name: annotation for name, annotation in found.items() if has_handle_fields(annotation)}
+
+
+def refuse_plain_result(function: Callable[..., Any], result: Any, path: str) -> None:
+    """Raise ValueTypeError if the annotation of a function's result accepts handles only, and the result has a text."""
+    annotation = _handle_annotations(function).get("return")
+    if annotation is not None:
+        refuse_plain(result, annotation, path)
+
+
+def _refuse_plain_arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], skip: int, path: str
+) -> None:
+    declared = _handle_annotations(function)
+    if not declared:
+        return
+    names, others = _parameters_of(function, len(args), kwargs, skip)
+    for name, value in [*zip(names, args, strict=True), *((others[name], value) for name, value in kwargs.items())]:
+        refuse_plain(value, declared.get(name, Any), f"{path}: {name}")
 
 
 def digest_of(item: bytes) -> bytes:
@@ -185,13 +224,22 @@ def digest_of(item: bytes) -> bytes:
 
 
 def arguments_item(
-    what: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], ignore: Sequence[str]
+    what: str,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    ignore: Sequence[str],
+    *,
+    skip: int = 0,
 ) -> bytes:
-    """Return the item of the arguments of a call, but for those to be ignored.
+    """Return the item of the arguments of a call, except those to be ignored.
+
+    `args` does not have the first `skip` parameters of the function, such as the run.
 
     Raises:
-        ValueTypeError, LimitError: one of them cannot be stored. Facts: path.
+        ValueTypeError, LimitError: an argument cannot be stored. Facts: path.
     """
+    _refuse_plain_arguments(function, args, kwargs, skip, f"arguments of {what}")
     if ignore:
         try:
             bound = inspect.signature(function).bind(*args, **kwargs)

@@ -244,7 +244,7 @@ async def take_child(
 ) -> Any:
     """Return what a run within this run returns, or raise what it failed with."""
     run = naming.child_id(execution.id, naming.visit_of(place, execution.visit)) if id is None else id
-    item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, ())
+    item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, (), skip=1)
     item = guarded(execution.store, item, RECORDED)
     digest = digest_of(item)
     name = execution.name_at(place, "child", workflow.names)

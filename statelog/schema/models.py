@@ -116,7 +116,17 @@ class ModelCheck:
     The validator of pydantic is built at the first write.
     """
 
-    __slots__ = ("_adapter", "_channel", "_enum_check", "_field", "_in_dicts", "_model", "_names_secret", "_reducer")
+    __slots__ = (
+        "_adapter",
+        "_annotation",
+        "_channel",
+        "_enum_check",
+        "_field",
+        "_in_dicts",
+        "_model",
+        "_names_secret",
+        "_reducer",
+    )
 
     def __init__(self, model: type, channel: Channel, *, field: str = "") -> None:
         """Create the check of one channel of a model. `field` is the name of the field if it differs."""
@@ -127,6 +137,7 @@ class ModelCheck:
         self._adapter: pydantic.TypeAdapter[list[Any]] | None = None
         self._enum_check = EnumCheck.of(channel.annotation)
         self._names_secret = names_secret(channel.annotation)
+        self._annotation = channel.annotation
         self._in_dicts = names_lossy_dicts(channel.annotation)
 
     def check_write(self, _channel: str, value: object) -> object:
@@ -182,7 +193,7 @@ class ModelCheck:
             raise self._error([(path, reason)])
         dumped = self._dump(self._adapter, accepted, is_partial=is_partial)
         if self._names_secret:
-            refuse_secrets(accepted[0], self._channel)
+            refuse_secrets(accepted[0], self._channel, self._annotation)
             dumped = with_handles(dumped)
         return dumped if self._enum_check is None else self._enum_check(self._channel, dumped)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_origin
 
 import pydantic
 
 from statelog.errors import ValueTypeError
 from statelog.format import cbor
 from statelog.format.everyday import full_name
-from statelog.guard.annotations import WANTED, is_handle
-from statelog.schema.annotations import accepts_handles_only, parts_of, peel
+from statelog.guard.annotations import is_handle
+from statelog.schema.annotations import accepts_handles_only
+from statelog.schema.handle_fields import parts_with_fields, refuse_plain
 from statelog.schema.losses import fields_of
 
 if TYPE_CHECKING:
@@ -26,72 +26,30 @@ _SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret)
 def names_secret(annotation: Hashable) -> bool:
     """Return True if an annotation, or a field of a class in it, names a class of secrets or `guard.Secret`."""
     return any(
-        issubclass(each, _SECRETS) if isinstance(each, type) else accepts_handles_only((each,))
-        for each in parts_of(annotation)
+        (isinstance(bare, type) and issubclass(get_origin(bare) or bare, _SECRETS)) or accepts_handles_only(metadata)
+        for bare, metadata in parts_with_fields(annotation)
     )
 
 
-def refuse_secrets(value: object, path: str) -> None:
+def refuse_secrets(value: object, path: str, annotation: Any = Any) -> None:
     """Raise ValueTypeError if a value contains a secret, except in excluded fields.
 
     A secret is allowed if the user has registered a codec for its class, or if it is a handle.
     """
+    refuse_plain(value, annotation, path)
+    _refuse_classes(value, path)
+
+
+def _refuse_classes(value: object, path: str) -> None:
+    """Raise ValueTypeError if a value contains an instance of a class of secrets."""
     if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)) and not is_handle(value.get_secret_value()):
         name = full_name(type(value))
         message = (
             f"{path}: cannot store {name}: the file would hold the secret (exclude the field, or register_codec it)"
         )
         raise ValueTypeError(message, path=path, type=name)
-    kind: Any = type(value)
-    for name, annotation in _marked_fields(kind):
-        _check_handles(annotation, getattr(value, name, None), f"{path}.{name}")
     for name, part in _parts(value):
-        refuse_secrets(part, f"{path}{name}")
-
-
-@functools.lru_cache(maxsize=1024)
-def _marked_fields(model: Any) -> list[tuple[str, Any]]:
-    """Return the fields of a model whose annotations have `guard.Secret`, outside of other classes."""
-    if not (issubclass(model, pydantic.BaseModel) or hasattr(model, "__pydantic_fields__")):
-        return []
-    found = {
-        name: Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
-        for name, field in fields_of(model).items()
-        if field.exclude is not True
-    }
-    return [(name, annotation) for name, annotation in found.items() if _is_marked(annotation)]
-
-
-def _is_marked(annotation: Any) -> bool:
-    bare, metadata = peel(annotation)
-    return accepts_handles_only(metadata) or any(map(_is_marked, get_args(bare)))
-
-
-def _check_handles(annotation: Any, value: Any, path: str) -> None:
-    """Refuse a text where an annotation accepts handles only. A model validates its fields, unless they are assigned.
-
-    Raises:
-        ValueTypeError: it is not a handle. Facts: path, type.
-    """
-    bare, metadata = peel(annotation)
-    if accepts_handles_only(metadata):
-        if value is not None and not is_handle(value):
-            message = f"{path}: {WANTED}, is wanted, not the secret itself"
-            raise ValueTypeError(message, path=path, type=type(value).__name__)
-        return
-    arguments = get_args(bare)
-    if get_origin(bare) in (Union, UnionType):
-        is_text = isinstance(value, str | bytes)
-        for each in arguments:
-            if is_text or not accepts_handles_only(peel(each)[1]):
-                _check_handles(each, value, path)
-    elif isinstance(value, dict) and arguments:
-        for key, member in value.items():
-            _check_handles(arguments[-1], member, f"{path}.{key}")
-    elif isinstance(value, list | tuple | set | frozenset) and arguments:
-        is_fixed = isinstance(value, tuple) and len(arguments) == len(value) and arguments[-1] is not ...
-        for place, member in enumerate(value):
-            _check_handles(arguments[place if is_fixed else 0], member, f"{path}[{place}]")
+        _refuse_classes(part, f"{path}{name}")
 
 
 def with_handles(value: Any) -> Any:
