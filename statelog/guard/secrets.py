@@ -43,6 +43,8 @@ _RULES_OFF = "rule:"
 _NAMES = frozenset([*(rule.name for rule in RULES), ASSIGNED])
 _ESCAPE_SIZE_MAX = 6
 _BACKSLASH: Final = 0x5C
+_WILDCARDS = {"*": rb"[^\"'\\]{0,64}", "?": rb"[^\"'\\]"}
+"""The patterns of the wildcards of `fields` in JSON."""
 
 
 def check_rules(names: Iterable[str]) -> None:
@@ -107,11 +109,11 @@ class _Members:
     """Finds values of members with some names in JSON within a text. JSON within JSON has quotes with backslashes.
 
     Args:
-        names: the names.
+        names: the names, with wildcards. JSON may have their characters beyond ASCII as escapes.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        any_name = b"|".join([re.escape(name.encode()) for name in sorted(names, key=len, reverse=True)])
+        any_name = b"|".join([_in_json(name) for name in sorted(names, key=len, reverse=True)])
         self._pattern = re.compile(
             rb"(?:" + any_name + rb")(?P<close>\\{0,31}[\"'])\s{0,9}:\s{0,9}"
             rb"(?:(?P<open>\\{0,31}[\"'])|(?P<number>-?[0-9][0-9.eE+-]{0,40}))"
@@ -142,6 +144,33 @@ class _Members:
         return found
 
 
+def _in_json(name: str) -> bytes:
+    """Return the pattern of a name in JSON."""
+    return b"".join([_WILDCARDS.get(each) or _character_in_json(each) for each in name])
+
+
+def _character_in_json(character: str) -> bytes:
+    if character.isascii():
+        return re.escape(character.encode())
+    escaped = b"".join([rb"\\{1,31}(?i:" + unit.encode() + b")" for unit in _escapes_of(character)])
+    return b"(?:" + re.escape(character.encode("utf-8", "surrogatepass")) + b"|" + escaped + b")"
+
+
+def _escapes_of(character: str) -> list[str]:
+    """Return the escapes of a character in JSON, such as `u00f1`, without their backslashes."""
+    units = character.encode("utf-16-be", "surrogatepass")
+    return [f"u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)]
+
+
+def _hints_of(name: str) -> set[str]:
+    """Return texts of which JSON with a name has at least one."""
+    first = next((each for each in name if not each.isascii()), None)
+    if first is None:
+        return {name}
+    digits = _escapes_of(first)[0][1:]
+    return {name, f"u{digits}", f"u{digits.upper()}"}
+
+
 _STANDS_FOR_SECRET = re.compile(rb"\[REDACTED [a-z0-9-]{1,%d} [0-9a-f]{8}\]|\$CRED\{[^{}]*\}" % RULE_SIZE_MAX)
 
 
@@ -170,8 +199,10 @@ class Secrets:
     Args:
         on_found: "redact" replaces a secret by `[REDACTED rule fingerprint]`; "refuse" raises SecretError.
         fields: paths whose values are secrets whatever they look like, such as `config.db.password` or `**.password`.
-            The first name is the channel, or the key of an entry; `*` is one name, `**` any number. Positions in lists
-            do not count. `**.password` also stands for a member `password` of JSON within a text.
+            The first name is the channel, or the key of an entry; `*` is one name, `**` any number. Within a name, `*`
+            is any text and `?` one character. Upper and lower case differ. Positions in lists do not count:
+            `users.password` is the password of each user. `**.password` also stands for a member `password` of JSON
+            within a text.
         allow: texts that are not secrets, and `rule:NAME` for each rule that is not applied.
 
     Raises:
@@ -196,10 +227,10 @@ class Secrets:
         check_rules(self._off)
         self._allowed = frozenset(each.encode() for each in allowed if not each.startswith(_RULES_OFF))
         last = tuple(sorted({path[-1] for path in self.fields}))
-        self._scans_all = any(set(name) & set("*?[") for name in last)
-        names = [path[-1] for path in self.fields if path[0] == "**" and not set(path[-1]) & set("*?[")]
+        self._scans_all = any(set(name) & set("*?") for name in last)
+        names = [path[-1] for path in self.fields if path[0] == "**" and set(path[-1]) - set("*?")]
         self._in_json = _Members(names) if names else None
-        self._last = () if self._scans_all else last
+        self._last = () if self._scans_all else tuple(sorted({hint for name in last for hint in _hints_of(name)}))
         self._scan = _scan_of(self._last)
         _patterns()
         _assignment()
@@ -310,7 +341,11 @@ def _path(text: str) -> tuple[str, ...]:
     """Return the names of a path of `fields`."""
     path = tuple(text.split("."))
     for name in path:
-        if not name or name.count("[") != name.count("]") or ("**" in name and name != "**"):
+        if set(name) & set("[]"):
+            plain = re.sub(r"\[[^\]]*\]?|\]", "", text)
+            message = f"fields has no brackets, because positions in lists do not count: write {plain!r}, not {text!r}"
+            raise UsageError(message, argument="fields", value=text)
+        if not name or ("**" in name and name != "**"):
             message = f"fields has paths such as config.db.password or **.password, not {text!r}"
             raise UsageError(message, argument="fields", value=text)
     return path

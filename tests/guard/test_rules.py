@@ -212,7 +212,8 @@ def test_a_secret_in_an_everyday_value_does_not_stay(value):
         (UsageError, {"fields": [""]}, "one is ''"),
         (UsageError, {"fields": ["."]}, "fields has paths"),
         (UsageError, {"fields": ["a..b"]}, "fields has paths"),
-        (UsageError, {"fields": ["[*"]}, "fields has paths"),
+        (UsageError, {"fields": ["users[0].password"]}, "write 'users.password'"),
+        (UsageError, {"fields": ["a**b"]}, "fields has paths"),
         (UsageError, {"allow": 5}, "allow is a list of texts, not int"),
         (UsageError, {"allow": [1]}, "allow"),
         (GuardError, {"allow": ["rule:unknown"]}, "no rule has the name 'unknown'"),
@@ -419,6 +420,16 @@ def test_a_member_is_cut_out_of_json_of_any_depth(depth, secret):
         made = json.loads(made)
     assert made.pop("password").startswith("[REDACTED field ")
     assert made == {"user": "bob", "x": {"password": [], "y": 1}, "z": ["password", "password: b"]}
+
+
+@pytest.mark.parametrize("name", ["contraseña", "密码", "p😀"])
+@pytest.mark.parametrize("pattern", ["**.{}", "**.{}*"])
+@pytest.mark.parametrize("is_ascii", [True, False])
+def test_a_member_is_found_by_its_escaped_name(name, pattern, is_ascii):
+    text = json.dumps(json.dumps({name: "hola-1234"}, ensure_ascii=is_ascii), ensure_ascii=is_ascii)
+    given = Guard(secrets=Secrets(fields=[pattern.format(name)]))
+    assert "hola-1234" not in redacted(text, given)
+    assert "hola-1234" not in redacted(text.replace("\\u00f1", "\\u00F1"), given)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
