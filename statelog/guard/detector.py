@@ -5,6 +5,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from statelog.guard.secrets import replaced
+
 if TYPE_CHECKING:
     from statelog.guard.handles import Handles
     from statelog.guard.secrets import Secrets
@@ -82,7 +84,6 @@ class Detector:
     def shown(self, text: str) -> str:
         """Return a text for a message, without secrets."""
         data = text.encode("utf-8", "replace")
-        for found in reversed(self.secrets.find(data)):
-            data = data[: found.start] + b"[REDACTED]" + data[found.end :]
+        data = replaced(data, self.secrets.find(data), lambda _found, _secret: b"[REDACTED]")
         text = data.decode("utf-8", "replace")
         return text if self.handles is None else self.handles.hide(text)

@@ -21,7 +21,7 @@ from statelog import redaction
 from statelog.errors import GuardError, UsageError
 from statelog.guard.annotations import HANDLE
 from statelog.guard.pattern import Pattern, literal
-from statelog.guard.secrets import Found, apart
+from statelog.guard.secrets import Found, apart, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -291,12 +291,8 @@ class Handles(Forms):
     def hide(self, text: str) -> str:
         """Return a text with handles in place of their values."""
         data = text.encode("utf-8", "surrogatepass")
-        parts: list[bytes] = []
-        at = 0
-        for each in self.find(data):
-            parts += (data[at : each.start], each.rule.encode())
-            at = each.end
-        return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass") if at else text
+        made = replaced(data, self.find(data), lambda each, _value: each.rule.encode())
+        return text if made is data else made.decode("utf-8", "surrogatepass")
 
 
 def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:

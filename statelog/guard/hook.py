@@ -10,7 +10,7 @@ from statelog.errors import SecretError
 from statelog.guard.annotations import is_handle
 from statelog.guard.detector import OWN_NAMES
 from statelog.guard.items import NotMsgpackError, is_packed, redact_bytes, redact_item, redact_packed
-from statelog.guard.secrets import ASSIGNED, FIELD
+from statelog.guard.secrets import ASSIGNED, FIELD, replaced
 from statelog.guard.verdicts import Where
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from statelog.guard.checks import Checks
     from statelog.guard.detector import Detector
+    from statelog.guard.secrets import Found
 
 _MSGPACK = "msgpack"
 _BYTES = frozenset(("bytes", "bytearray"))
@@ -220,15 +221,14 @@ class Redactor:
         """Return a text without secrets: the same object if it has none."""
         handles = self._handles
         if handles is not None and handles.are_in(data):
-            for each in reversed(handles.find(data)):
-                data = data[: each.start] + each.rule.encode() + data[each.end :]
+            data = replaced(data, handles.find(data), lambda each, _secret: each.rule.encode())
         if not self._secrets.may_be_in(data):
             return data
-        for found in reversed(self._secrets.find(data)):
-            secret = data[found.start : found.end]
-            made = found.quote + self._replacement(secret, found.rule, path) + found.quote
-            data = data[: found.start] + made + data[found.end :]
-        return data
+
+        def made(found: Found, secret: bytes) -> bytes:
+            return found.quote + self._replacement(secret, found.rule, path) + found.quote
+
+        return replaced(data, self._secrets.find(data), made)
 
     def check_key(self, key: bytes, path: tuple[str, ...]) -> None:
         """Refuse a key of a dict that has a secret: it is a name, by which the value is found. Raises SecretError."""

@@ -12,7 +12,7 @@ from statelog.guard.checks import TIMEOUT_DEFAULT_S, Checks, checked_list, check
 from statelog.guard.detector import Detector
 from statelog.guard.handles import Handles
 from statelog.guard.hook import Redactor
-from statelog.guard.secrets import Secrets
+from statelog.guard.secrets import Secrets, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,7 @@ def _hidden(text: str) -> str:
     """Return a message of an error without the secrets that the rules of a guard find."""
     data = text.encode("utf-8", "surrogatepass")
     for secrets in list(_rules):
-        for found in reversed(secrets.find(data)):
-            data = data[: found.start] + f"[REDACTED {found.rule}]".encode() + data[found.end :]
+        data = replaced(data, secrets.find(data), lambda found, _secret: f"[REDACTED {found.rule}]".encode())
     return data.decode("utf-8", "surrogatepass")
 
 

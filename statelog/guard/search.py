@@ -9,7 +9,7 @@ from statelog.errors import SecretError
 from statelog.guard.handles import VALUE_SIZE_MIN, Forms
 from statelog.guard.hook import redaction_of, rule_of_whole
 from statelog.guard.items import redact_item
-from statelog.guard.secrets import ASSIGNED
+from statelog.guard.secrets import ASSIGNED, replaced
 from statelog.guard.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from statelog.guard.detector import Detector
     from statelog.guard.items import Path
+    from statelog.guard.secrets import Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,11 @@ class Finder:
                 self._note(each.rule, data[each.start : each.end], path)
         if not self._secrets.may_be_in(data):
             return data
-        for found in reversed(self._secrets.find(data)):
-            secret = data[found.start : found.end]
-            made = self._replacement(secret, found.rule, path, is_literal=not found.quote)
-            data = data[: found.start] + made + data[found.end :]
-        return data
+
+        def made(found: Found, secret: bytes) -> bytes:
+            return self._replacement(secret, found.rule, path, is_literal=not found.quote)
+
+        return replaced(data, self._secrets.find(data), made)
 
     def check_key(self, key: bytes, path: Path) -> None:
         """Note the secrets in the key of a dict."""
@@ -233,17 +234,22 @@ class Purger:
     def redact(self, data: bytes, path: Path) -> bytes:
         """Return a text without the secrets. It is the same object if the text has none."""
         before = data
-        for each in reversed(self._forms.find(data)):
-            data = data[: each.start] + each.rule.encode() + data[each.end :]
+        data = replaced(data, self._forms.find(data), lambda each, _secret: each.rule.encode())
         if self._short and self._secrets.may_be_in(data):
-            for found in reversed(self._secrets.find(data)):
-                mark = self._detector.fingerprint(data[found.start : found.end])
-                if (found.rule, mark) in self._short:
-                    made = found.quote + _written(found.rule, mark) + found.quote
-                    data = data[: found.start] + made + data[found.end :]
+            data = replaced(data, self._short_in(data), self._written_short)
         if data is not before:
             self.changed.add(path)
         return data
+
+    def _short_in(self, data: bytes) -> list[Found]:
+        """Return the secrets in a text that are purged where a rule or a field finds them."""
+        mark = self._detector.fingerprint
+        return [
+            each for each in self._secrets.find(data) if (each.rule, mark(data[each.start : each.end])) in self._short
+        ]
+
+    def _written_short(self, found: Found, secret: bytes) -> bytes:
+        return found.quote + _written(found.rule, self._detector.fingerprint(secret)) + found.quote
 
     def check_key(self, key: bytes, path: Path) -> None:
         """Raise SecretError if the key of a dict has one of the secrets."""

@@ -28,7 +28,7 @@ from statelog.guard.rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 FIELD: Final = "field"
 """The rule of a value that `fields=` names, or that a type declares as secret."""
@@ -391,6 +391,25 @@ def _is_free_before(text: bytes, at: int) -> bool:
         return not rest
     size = {b"\\u": 4, b"\\x": 2}.get(kind, 1 if kind[:1] == b"%" else -1)
     return len(rest) == size and all(byte in b"0123456789abcdefABCDEF" for byte in rest)
+
+
+def replaced(data: bytes, found: Iterable[Found], replacement: Callable[[Found, bytes], bytes]) -> bytes:
+    """Return a text in which each secret is replaced. It is the same object if there is none.
+
+    Args:
+        data: the text.
+        found: the secrets in order. No two overlap.
+        replacement: called with each secret and its text, in order.
+    """
+    parts: list[bytes] = []
+    at = 0
+    for each in found:
+        parts += (data[at : each.start], replacement(each, data[each.start : each.end]))
+        at = each.end
+    if not parts:
+        return data
+    parts.append(data[at:])
+    return b"".join(parts)
 
 
 def apart(found: list[Found]) -> list[Found]:
