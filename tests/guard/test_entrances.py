@@ -756,7 +756,17 @@ HOOKS = {
 }
 """The functions of the hook that see what is written."""
 
-WRITES = {"Prepared", "_MadeInPython", "Removal", "_PutOnce", "_Edit", "_SetChannel", "_RemoveChannel", "_Put"}
+WRITES = {
+    "Prepared",
+    "_MadeInPython",
+    "Removal",
+    "_PutOnce",
+    "_Edit",
+    "_SetChannel",
+    "_RemoveChannel",
+    "_Put",
+    "_UpgradingWrite",
+}
 """Classes of writes: each says what is redacted of it."""
 
 
