@@ -239,8 +239,11 @@ def entry_of(
     """
     guard, schemas = session.owner.guard, session.owner.entry_schemas
     checks = None if guard is None or not with_value else guard.on_read
-    event = found.event
-    if item is not None and event.claim is None and event.error is None and event.schema is None:
+    event, value = found.event, None
+    if with_value:
+        value = reading.read_value(session.workspace(), event) if item is None else cbor.decode(item)
+        value = value if schemas is None else schemas.shown_of(event, value)
+    if event.claim is None and event.error is None:
         rank, ready_us, attempts = event.order or (RANK, 0, 0)
         entry = _new_entry(Entry)
         times_us = (found.time_us, event.created_us, event.expires_us)
@@ -248,14 +251,12 @@ def entry_of(
         _set_key(entry, event.key)
         _set_version(entry, found.lsn)
         _set_agent(entry, event.agent)
-        _set_value(entry, cbor.decode(item))
+        _set_value(entry, value)
+        if event.schema is not None:
+            object.__setattr__(entry, "schema_version", event.schema[1])
         return entry if checks is None else _check(checks, entry, raises=raises)
     claim = found.claim
     rank = event.order[0] if event.order else RANK
-    value = None
-    if with_value:
-        value = reading.read_value(session.workspace(), event) if item is None else cbor.decode(item)
-        value = value if schemas is None else schemas.shown_of(event, value)
     info = None if claim is None else ClaimInfo(claim.token, _claimer(session, found), to_datetime(claim.until_us))
     entry = Entry(
         event.key,
