@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 
 import pytest
 
 import statelog
-from statelog import reducers, versioned
+from statelog import aio, reducers, versioned
 from statelog.board import reading
 from statelog.errors import (
     AccessError,
@@ -429,6 +430,26 @@ def test_steps_run_again_for_an_entry_that_was_written_meanwhile(store):
     assert board.migrate("tasks/1").migrated == 1
     assert seen == [["tea"], ["meanwhile"]]
     assert stored(store.path) == ({"memories": ["meanwhile"], "preferences": {}}, 3)
+
+
+def test_a_board_on_the_loop_reads_refuses_and_migrates_likewise(old):
+    async def main():
+        async with await aio.open(old, durability="interval") as store:
+            board = store.board()
+            begin = (await board.get("tasks/1")).version
+            await board.schema("tasks/**", research())
+            assert (await board.get("tasks/1")).value == NEW
+            assert (await board.migrate("tasks/1")).migrated == 1
+            events = [event async for event in board.watch("tasks/*", after=begin, follow=True, timeout_s=0.2)]
+            assert [(event.key, event.new) for event in events] == [("tasks/2", NEW), ("tasks/1", NEW)]
+            await board.schema("tasks/**", research(2))
+            with pytest.raises(SchemaVersionError):
+                await board.claim("tasks/*")
+            with pytest.raises(SchemaVersionError):
+                async for _event in board.watch("tasks/*", after=begin, timeout_s=0.2):
+                    pass
+
+    asyncio.run(main())
 
 
 # --- the record -------------------------------------------------------------------
