@@ -1,4 +1,4 @@
-"""Review three drafts, and wait for a person before the last one: killed and started again, it goes on.
+"""Review three drafts, and wait for a person before the last one. A new process continues a killed one.
 
     python -m statelog.examples.agent_framework_review agent.state          # up to the question
     python -m statelog.examples.agent_framework_review agent.state yes      # another process answers it
@@ -24,7 +24,7 @@ NAME = "review"
 
 @dataclass
 class Question:
-    """What a person is asked."""
+    """A question to a person."""
 
     text: str
 
@@ -37,7 +37,7 @@ class Reviewer(Executor):
 
     @handler(input=int, output=int, workflow_output=str)
     async def read(self, number: Any, context: WorkflowContext[Any, Any]) -> None:
-        """Read a draft; ask about the last one."""
+        """Read a draft, and ask about the last one."""
         context.set_state("read", [*(context.get_state("read") or []), number])
         if number == LAST:
             await context.request_info(Question(f"publish draft {number}?"), str)
@@ -46,12 +46,12 @@ class Reviewer(Executor):
 
     @response_handler(request=Question, response=str, workflow_output=str)
     async def decide(self, original_request: Any, response: Any, context: WorkflowContext[Any, Any]) -> None:  # noqa: ARG002 - by position
-        """End with what the person said."""
+        """End with the answer of the person."""
         await context.yield_output(f"read {context.get_state('read')}, publish: {response}")
 
 
 async def drive(store: statelog.Store, answer: str | None) -> str:
-    """Begin, or go on where the last process ended; return the question or the output."""
+    """Begin, or continue where the last process ended. Return the question or the output."""
     storage = StatelogCheckpointStorage(store, [f"{Question.__module__}:{Question.__qualname__}"])
     reviewer = Reviewer()
     builder = WorkflowBuilder(start_executor=reviewer, checkpoint_storage=storage, name=NAME)

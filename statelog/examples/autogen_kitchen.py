@@ -1,9 +1,9 @@
-"""Let a team talk a turn a process: killed and started again, it goes on from the last turn that was saved.
+"""Let a team talk, one turn in each process. A new process continues after the last saved turn.
 
     python -m statelog.examples.autogen_kitchen agent.state "dinner?"
     python -m statelog.examples.autogen_kitchen agent.state "and with it?"
 
-The model is scripted: it says how many messages it was given.
+The model is scripted: it says how many messages it has got.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TEAM = "kitchen"
 
 
 class Cook(BaseChatAgent):
-    """Counts what it was told."""
+    """Counts the messages it gets."""
 
     def __init__(self) -> None:
         super().__init__("cook", "Cooks.")
@@ -37,7 +37,7 @@ class Cook(BaseChatAgent):
 
     @property
     def produced_message_types(self) -> Any:
-        """What it says."""
+        """The types of its messages."""
         return (TextMessage,)
 
     async def on_messages(self, messages: Any, cancellation_token: Any) -> Response:  # noqa: ARG002 - the framework's
@@ -50,16 +50,16 @@ class Cook(BaseChatAgent):
         self.heard = []
 
     async def save_state(self) -> Mapping[str, Any]:
-        """Return what it heard."""
+        """Return the state."""
         return {"heard": self.heard}
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the state."""
         self.heard = list(state["heard"])
 
 
 async def turn(store: statelog.Store, task: str) -> str:
-    """Go on from the last turn, or begin; return the answer once the turn is saved."""
+    """Continue after the last turn, or begin. Return the answer when the turn is saved."""
     team = RoundRobinGroupChat([Cook()], max_turns=1)
     with suppress(NotFoundError):
         await load_team(store, TEAM, team)

@@ -1,8 +1,8 @@
-"""Two processes read 5, and both count one more: 7, because `update` adds in the commit.
+"""Two processes read 5, and both add one. The result is 7, because `update` adds in the commit.
 
     python -m statelog.examples.board_counter [FILE]
 
-Beside it the same with `set`: each writes what it has read and 1, and one of the two is lost.
+The same with `set` loses one of the two, because each process writes 6.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ WAIT_S: Final = 60.0
 
 
 def count(path: str, name: str, both_have_read: Barrier) -> None:
-    """Read both counters, wait until the other process has read them, too, and count one more."""
+    """Read both counters, wait until the other process has read them too, and add one."""
     with statelog.open(path) as store:
         board = store.board(agent=name)
         read = [board.get(key) for key in ("counts/set", "counts/update")]
         values = [0 if entry is None else entry.value for entry in read]
-        sys.stdout.write(f"{name} reads {values[0]} and {values[1]}\n")  # a line in one piece: two processes write
+        sys.stdout.write(
+            f"{name} reads {values[0]} and {values[1]}\n"
+        )  # one write for each line, because two processes write
         sys.stdout.flush()
         both_have_read.wait(WAIT_S)
-        board.set("counts/set", values[0] + 1)  # loses what came since
-        board.update("counts/update", reducers.add, 1)  # adds to what is there now
+        board.set("counts/set", values[0] + 1)  # overwrites what came since
+        board.update("counts/update", reducers.add, 1)  # adds to the present value
 
 
 def main(path: str) -> None:

@@ -1,12 +1,12 @@
-"""Three agents research questions, one of them is killed in the middle, and no question is left out.
+"""Three agents research questions. One of them is killed while it works, and every question gets an answer.
 
     python -m statelog.examples.board_research [FILE]
 
-Each agent is a process. It claims a question below ``tasks/open/``, works on it, and completes the claim. In one commit
-the question goes, and its finding is set below ``findings/``. Each finding wakes a summariser, a process as well.
+Each agent is a process. It claims a question below ``tasks/open/``, works on it, and completes the claim. One commit
+deletes the question and sets its finding below ``findings/``. Each finding wakes a summariser in its own process.
 
-``bob`` meets a model that does not answer, and is killed. Nobody cleans up behind it: when the time of its claim is up,
-the next agent that looks for work gets the question. Had bob only been slow, its late finding would be refused.
+The model of ``bob`` does not answer, and bob is killed. Nobody cleans up: after the deadline of its claim, the next
+agent that looks for work gets the question. If bob were only slow, its late finding would be refused.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 QUESTIONS: Final = ("what is it", "who made it", "why", "since when", "where", "and then")
 VICTIM: Final = "bob"
 LEASE_S: Final = 2.0
-"""How long others wait for an agent that was killed. One that works longer calls `claim.renew`."""
+"""How long others wait for a killed agent. An agent that works longer calls `claim.renew`."""
 
 WAIT_S: Final = 60.0
 
 
 def ask_model(name: str, question: str) -> str:
-    """Stand for a call of a model; that of one agent hangs."""
+    """Stand in for a call of a model. For one agent, it never returns."""
     time.sleep(WAIT_S if name == VICTIM else 0.2)
     return f"{question}: {name} knows"
 
 
 def research(path: str, name: str) -> None:
-    """Be an agent: take questions until none is open."""
+    """Run an agent: answer questions until none is open."""
     with statelog.open(path) as store:
         board = store.board(agent=name)
-        while board.children("tasks/open/"):  # those that others work on, too: they may die
+        while board.children("tasks/open/"):  # also those that others work on, because they may be killed
             claim = board.claim("tasks/open/*", lease_s=LEASE_S, wait_s=0.5)
             if claim is None:
                 continue
@@ -58,7 +58,7 @@ def research(path: str, name: str) -> None:
 
 
 def summarise(path: str, after: int) -> None:
-    """Be the summariser: add each finding to the summary when it is there."""
+    """Run the summariser: add each new finding to the summary."""
     with statelog.open(path) as store:
         board = store.board(agent="summariser")
         with board.watch("findings/**", after=after) as findings:
@@ -69,7 +69,7 @@ def summarise(path: str, after: int) -> None:
 
 
 def follow(board: Board, after: int, agents: dict[str, SpawnProcess]) -> None:
-    """Print what happens until the summary is whole. The other agents join bob; then bob is killed."""
+    """Print what happens until the summary is complete. The other agents start after bob. Then bob is killed."""
     parts = 0
     with board.watch("**", after=after) as events:
         for event in events:
@@ -89,7 +89,7 @@ def follow(board: Board, after: int, agents: dict[str, SpawnProcess]) -> None:
 
 
 def main(path: str) -> None:
-    """Plan the questions, start everybody, and look at what has become of it."""
+    """Set the questions, start all processes, and check the result."""
     context = multiprocessing.get_context("spawn")
     with statelog.open(path) as store:
         board = store.board(agent="planner")
@@ -113,7 +113,7 @@ def main(path: str) -> None:
 
 
 def check(board: Board, exit_codes: dict[str, int | None], begin: int) -> None:
-    """Assert that each question has one finding, and that what bob began was finished by another."""
+    """Assert that each question has one finding, and that another agent has answered the question of bob."""
     assert exit_codes == {"ann": 0, VICTIM: -signal.SIGKILL, "eve": 0}
     assert board.list("tasks/**") == []
     findings = board.list("findings/*")

@@ -1,6 +1,6 @@
-"""A transcript of the Claude Agent SDK whose process is killed, and that another one reads and goes on with.
+"""A transcript of the Claude Agent SDK. Its process is killed, and another one reads and continues it.
 
-`python -m statelog.examples.claude_agent_sdk_resume` needs no key: no model is asked.
+`python -m statelog.examples.claude_agent_sdk_resume` needs no key, because no model is called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def said(number: int, text: str) -> Any:
 
 
 async def begin(path: Path) -> None:
-    """Append a batch; then this process is killed before it has heard of the second one."""
+    """Append a batch. Then this process is killed."""
     sessions = StatelogSessionStore.open(path)
     await sessions.append(KEY, [said(1, "Refund order 7"), said(2, "quickly")])
     print("two entries", flush=True)
@@ -33,7 +33,7 @@ async def begin(path: Path) -> None:
 
 
 async def go_on(path: Path) -> None:
-    """Append that batch again, as a sender does that was not answered, and another entry."""
+    """Append that batch again, as a sender without an answer does, and another entry."""
     sessions = StatelogSessionStore.open(path)
     await sessions.append(KEY, [said(1, "Refund order 7"), said(2, "quickly")])
     await sessions.append(KEY, [said(3, "please")])
@@ -43,7 +43,7 @@ async def go_on(path: Path) -> None:
 
 
 def main() -> None:
-    """Begin in a process that is killed, and go on in this one."""
+    """Begin in a process that is killed, and continue in this one."""
     if len(sys.argv) > 1:
         asyncio.run(begin(Path(sys.argv[1])))
         return

@@ -1,6 +1,6 @@
-"""A CrewAI flow asks a person; its process is killed, and another one answers and goes on.
+"""A CrewAI flow asks a person. Its process is killed, and another one passes on the answer and continues.
 
-`python -m statelog.examples.crewai_feedback` needs no key: no model is asked.
+`python -m statelog.examples.crewai_feedback` needs no key, because no model is called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statelog.adapters.crewai import StatelogFlowPersistence
 
 
 def ask(path: Path) -> None:
-    """Save what a flow waits on; then this process is killed."""
+    """Save a waiting flow. Then this process is killed."""
     persistence = StatelogFlowPersistence(path)
     state = {"id": "flow-7", "draft": "Dear Ann, ..."}
     persistence.save_state("flow-7", "write", state)
@@ -35,7 +35,7 @@ def ask(path: Path) -> None:
 
 
 def answer(path: Path) -> None:
-    """Find what waits, in another process, and go on."""
+    """Find the waiting flow in another process, and continue it."""
     persistence = StatelogFlowPersistence(path)
     waiting = persistence.load_pending_feedback("flow-7")
     assert waiting is not None, "nothing waits"

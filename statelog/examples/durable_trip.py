@@ -1,10 +1,10 @@
-"""A trip is booked while its worker is killed again and again: each service is called once, but for the one in flight.
+"""Books trips while workers are killed. Each service is called once, except one that was being called at the kill.
 
     python -m statelog.examples.durable_trip [FILE]
 
-The services are stubs on the loopback. They count calls, and kill who calls them: a worker, by SIGKILL, in a step,
+The services are stubs on the loopback. They count calls, and kill their caller, a worker, by SIGKILL: in a step,
 between two steps, in a payment that is made at most once, and in a compensation. One worker is killed at the gate,
-where the trip waits for a person, who answers while no worker is there. After each kill another worker goes on.
+where the trip waits for a person, who answers while no worker runs. After each kill another worker continues.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 LEASE_S: Final = 1.5
-"""So long the next worker waits for one that was killed. The default of 30 seconds forgives a process that stalls."""
+"""How long the next worker waits for a killed one. The default, 30 seconds, tolerates processes that stall."""
 
 WAIT_S: Final = 60.0
 ADDRESS: Final = "TRIP_SERVICES"
@@ -47,7 +47,7 @@ class Scenario(NamedTuple):
 
     title: str
     kill_in: str | None
-    """The service that kills who calls it, once."""
+    """The service that kills its first caller."""
     is_approved: bool = True
     is_killed_at_gate: bool = False
 
@@ -65,7 +65,7 @@ SCENARIOS: Final = (
 
 
 def call(service: str, run: str, key: str, **payload: Any) -> Any:
-    """Call a service. Raises OSError: it was not reached."""
+    """Call a service. Raises OSError if it was not reached."""
     headers = {"Idempotency-Key": key, "Run": run, "Pid": str(os.getpid())}
     body = json.dumps(payload).encode()
     request = urllib.request.Request(f"{os.environ[ADDRESS]}/{service}", body, headers)  # noqa: S310 - a stub of ours
@@ -74,7 +74,7 @@ def call(service: str, run: str, key: str, **payload: Any) -> Any:
 
 
 def call_in_step(service: str, **payload: Any) -> Any:
-    """Call a service from a step, with the key by which the service knows a call that it had."""
+    """Call a service from a step, with the key by which the service recognises a repeated call."""
     step = durable.current_step()
     return call(service, step.run, step.idempotency_key, **payload)
 
@@ -90,7 +90,7 @@ def book_flight(plan: Any) -> Any:
 
 
 def cancel_flight(flight: Any, _plan: Any) -> Any:
-    """Give a flight back. It is `durable.UNKNOWN` if nobody knows whether it was booked."""
+    """Cancel a flight. It is `durable.UNKNOWN` if nobody knows whether it was booked."""
     return call_in_step("cancel-flight", flight=flight or "unknown")
 
 
@@ -100,7 +100,7 @@ def book_hotel(plan: Any) -> Any:
 
 
 def cancel_hotel(hotel: Any, _plan: Any) -> Any:
-    """Give a hotel back."""
+    """Cancel a hotel."""
     return call_in_step("cancel-hotel", hotel=hotel or "unknown")
 
 
@@ -110,7 +110,7 @@ def search(query: str) -> Any:
 
 
 def charge(flight: Any, hotel: Any) -> Any:
-    """Take the money: at most once."""
+    """Take the money, at most once."""
     return call_in_step("charge", flight=flight, hotel=hotel)
 
 
@@ -120,7 +120,7 @@ def find_charge(flight: Any) -> Any:
 
 
 def reserve(tx: Transaction, run: str, flight: Any) -> None:
-    """Count a seat in the store: exactly once."""
+    """Count a seat in the store, exactly once."""
     tx.board().create(f"seats/{run}", flight)
 
 
@@ -129,7 +129,7 @@ def trip(run: durable.Run, request: str) -> Any:
     """Book a trip."""
     plan = run.step_with(durable.StepOptions(retry=durable.Retry(attempts=5), timeout_s=60), ask_model, request)
     flight = run.step_with(durable.StepOptions(compensate=cancel_flight), book_flight, plan)
-    call("between", run.id, "")  # for the kill alone: a workflow of yours calls services in steps
+    call("between", run.id, "")  # only for the kill: your workflow calls services in steps
     hotel = run.step_with(
         durable.StepOptions(compensate=cancel_hotel, commit=lambda result: {"hotel": result}), book_hotel, plan
     )
@@ -142,7 +142,7 @@ def trip(run: durable.Run, request: str) -> Any:
     run.emit("trip/booked", {"flight": flight})
     try:
         return run.step_with(durable.StepOptions(semantics="at_most_once"), charge, flight, hotel)
-    except StepInterruptedError:  # nobody knows whether it was taken: look
+    except StepInterruptedError:  # nobody knows whether it was taken, so ask
         return run.step(find_charge, flight)
 
 
@@ -156,7 +156,7 @@ def work(path: str) -> None:
 
 
 class Services(ThreadingHTTPServer):
-    """Stubs that count their calls, by run and service, and kill whom they are told to."""
+    """Stubs that count their calls by run and service, and kill chosen callers."""
 
     daemon_threads = True
 
@@ -168,7 +168,7 @@ class Services(ThreadingHTTPServer):
         self.to_kill: set[tuple[str, str]] = set()
 
     def take(self, run: str, service: str, key: str) -> bool:
-        """Count a call; tell whether its caller is to be killed."""
+        """Count a call. Return whether its caller must be killed."""
         with self.lock:
             self.calls[run, service] += 1
             self.keys.setdefault((run, service), set()).add(key)
@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Services
 
     def do_POST(self) -> None:
-        """Answer, or kill who asks: the service has done its part by then."""
+        """Answer, or kill the caller after the work of the service."""
         payload = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         service = self.path.strip("/")
         if self.server.take(self.headers["Run"], service, self.headers["Idempotency-Key"]):
@@ -196,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_arguments: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -214,18 +214,18 @@ def serving() -> Iterator[Services]:
         services.server_close()
 
 
-# --- workers, and who is killed -------------------------------------------------------------------
+# --- workers, and their kills -------------------------------------------------------------------
 
 
 class Workers:
-    """One worker at a time: where one was killed, another is started."""
+    """One worker at a time. A killed one is replaced."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._worker: SpawnProcess | None = None
 
     def keep_one(self) -> None:
-        """Start a worker if there is none."""
+        """Start a worker if none is running."""
         if self._worker is None or not self._worker.is_alive():
             self.kill()
             self._worker = multiprocessing.get_context("spawn").Process(target=work, args=(self._path,))
@@ -241,7 +241,7 @@ class Workers:
 
 
 def see_through(store: statelog.Store, workers: Workers, scenario: Scenario, run: str) -> durable.RunInfo:
-    """See a trip to its end: keep a worker at it, and answer its gate."""
+    """Wait for the end of a trip. Keep a worker running, and answer the gate."""
     while True:
         lsn = store.last_lsn
         info = durable.get_run(store, run)
@@ -258,7 +258,7 @@ def see_through(store: statelog.Store, workers: Workers, scenario: Scenario, run
 
 
 def row(services: Services, scenario: Scenario, info: durable.RunInfo) -> str:
-    """Return a line of the table of calls; see that none was called too often."""
+    """Return a line of the table of calls. Assert that no service was called too often."""
     counts = [services.calls[info.id, service] for service in SERVICES]
     for service, count in zip(SERVICES, counts, strict=True):
         once = len({"museum", "soup", "rain"}) if service == "search" else 1

@@ -1,6 +1,6 @@
-"""An ADK conversation whose process is killed, and that another one goes on with, also from an earlier event.
+"""An ADK conversation. Its process is killed, and another one continues it, also from an earlier event.
 
-`python -m statelog.examples.google_adk_resume` needs no key: no model is asked.
+`python -m statelog.examples.google_adk_resume` needs no key, because no model is called.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def said(text: str, **state: str) -> Event:
 
 
 async def begin(path: Path) -> None:
-    """Talk for a while; then this process is killed."""
+    """Add events. Then this process is killed."""
     service = StatelogSessionService.open(path)
     session = await service.create_session(**HERE, session_id="trip", state={"city": ""})
     await service.append_event(session, said("to Rome", city="Rome"))
@@ -39,7 +39,7 @@ async def begin(path: Path) -> None:
 
 
 async def go_on(path: Path) -> None:
-    """Go on with what the other process has left, and with what was before its last event."""
+    """Continue the conversation, and also a copy from before its last event."""
     service = StatelogSessionService.open(path)
     session = await service.get_session(**HERE, session_id="trip")
     assert session is not None, "nothing was left"
@@ -50,7 +50,7 @@ async def go_on(path: Path) -> None:
 
 
 def main() -> None:
-    """Begin in a process that is killed, and go on in this one."""
+    """Begin in a process that is killed, and continue in this one."""
     if len(sys.argv) > 1:
         asyncio.run(begin(Path(sys.argv[1])))
         return

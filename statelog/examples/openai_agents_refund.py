@@ -31,7 +31,7 @@ def refund(order: int) -> str:
 
 
 async def ask(path: Path) -> None:
-    """Run until the tool waits for its approval; then this process is killed."""
+    """Run until the tool waits for its approval. Then this process is killed."""
     session = StatelogSession.open("ticket-42", path)
     result = await session.run(Agent(name="a", model=ScriptedModel(steps=[[CALL]]), tools=[refund]), "Refund order 7")
     print(f"waits for {len(result.interruptions)} approval", flush=True)
@@ -39,7 +39,7 @@ async def ask(path: Path) -> None:
 
 
 async def answer(path: Path) -> str:
-    """Approve what waits, in another process, and go on."""
+    """Approve the waiting call in another process, and continue."""
     session = StatelogSession.open("ticket-42", path)
     agent = Agent(name="a", model=ScriptedModel(steps=[[ANSWER]]), tools=[refund])
     state = await session.pending(agent)

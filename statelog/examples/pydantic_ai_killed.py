@@ -1,8 +1,8 @@
-"""An agent of pydantic-ai is killed in a tool, and goes on: no model request is made twice.
+"""An agent of pydantic-ai is killed in a tool and continued. No model request is made twice.
 
     python -m statelog.examples.pydantic_ai_killed
 
-It needs pydantic-ai, and no network: the model is a function.
+It needs pydantic-ai, but no network, because the model is a function.
 """
 
 from __future__ import annotations

@@ -1,27 +1,27 @@
-"""Answer one Slack message and exit: a process per event, the conversation in a file.
+"""Answer one Slack message and exit. Each event has a process, and the conversation is in a file.
 
     STATELOG_FILE=agent.state REPLY_URL=https://... python -m statelog.examples.slack_resume < event.json
 
-With ``STATELOG_FLEET=s3://bucket/slack`` instead of a file, workers share no disk: each conversation is a store of its
-own in a fleet, which the worker that answers owns. ``STATELOG_CACHE`` is where this machine keeps its copies.
+With ``STATELOG_FLEET=s3://bucket/slack`` instead of a file, workers need no shared disk: each conversation is a store
+in a fleet, owned by the worker that answers. ``STATELOG_CACHE`` is the directory for copies on this machine.
 
-stdin is a CloudEvents envelope (structured JSON) whose ``data`` is a message event of Slack's, or holds it as
-``event``. The message's thread (``thread_ts``, or ``ts`` of one that begins a thread) is LangGraph's thread. The
-graph adds the message, asks the model, and posts the reply to REPLY_URL as JSON (``channel, thread_ts, text``).
+stdin is a CloudEvents envelope (structured JSON). Its ``data`` is a message event of Slack, or has it as ``event``. The
+thread of the message (``thread_ts``, or ``ts`` of the first message) is LangGraph's thread. The graph adds the message,
+asks the model, and posts the reply to REPLY_URL as JSON (``channel, thread_ts, text``).
 
-What holds, if whoever delivers events delivers again what did not exit with 0:
+If events whose exit code is not 0 are delivered again, these guarantees hold:
 
-- An event is answered once, however often it is delivered: its id is that of its message.
-- Runs of one thread follow each other, whichever processes they are in: one waits until the other has ended, or
-  was killed. Each message is followed by its reply, and none is lost.
-- A run that was killed is finished by the next process on that thread, for this event or a later one, before
-  anything new is added. The reply was stored before it is posted: no second attempt asks the model again.
-- A reply is posted at least once, always with the same ``Idempotency-Key``: exactly once where the endpoint
-  honours that. (Killed after the endpoint has accepted it and before the checkpoint says so, it is posted again:
-  no client can do better alone.)
+- An event is answered once, however often it is delivered, because its message has the id of the event.
+- Runs of one thread never overlap, even in several processes: one waits until the other has ended or was killed. Each
+  message is followed by its reply, and none is lost.
+- The next process on a thread finishes a killed run before it adds anything, for the same event or a later one. The
+  reply is stored before it is posted, so no second attempt asks the model again.
+- A reply is posted at least once, always with the same ``Idempotency-Key``, and so exactly once if the endpoint honours
+  that key. (A reply is posted again after a kill between the endpoint's answer and the checkpoint. No client alone can
+  prevent that.)
 
-Exit codes: 0 answered, now or before; 2 the envelope or the environment is wrong, and delivering it again cannot
-help; 75 the reply could not be posted, or the file be written: deliver the event again.
+Exit codes: 0 means answered, now or before. 2 means that the envelope or the environment is wrong, so another delivery
+cannot help. 75 means that the reply could not be posted or the file not be written: deliver the event again.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ TRY_AGAIN: Final = 75
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 EVENT_SIZE_BYTES_MAX: Final = 1 << 20
 POST_TIMEOUT_S: Final = 10.0
-"""For the whole of it."""
+"""The maximum time of a whole request."""
 
 
 class EventError(ValueError):
-    """An envelope that is none, or of something else."""
+    """The envelope is not valid, or is not for a Slack message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A message of Slack's, as one delivery brought it."""
+    """One delivery of a message of Slack."""
 
     id: str
-    """The same in each delivery: CloudEvents' source and id."""
+    """The source and id of CloudEvents, which are the same in each delivery."""
     channel: str
     thread_ts: str
     text: str
@@ -91,7 +91,7 @@ def read_event(stream: IO[bytes]) -> Event:
     """Read one envelope.
 
     Raises:
-        EventError: it is not one, or lacks what is needed.
+        EventError: it is not valid, or lacks a needed field.
     """
     raw = stream.read(EVENT_SIZE_BYTES_MAX + 1)
     if len(raw) > EVENT_SIZE_BYTES_MAX:
@@ -100,19 +100,19 @@ def read_event(stream: IO[bytes]) -> Event:
     try:
         envelope = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        message = f"stdin is no JSON: {error}"
+        message = f"stdin is not JSON: {error}"
         raise EventError(message) from None
     if not isinstance(envelope, dict) or envelope.get("specversion") != "1.0":
-        message = "stdin is no CloudEvents 1.0 envelope"
+        message = "stdin is not a CloudEvents 1.0 envelope"
         raise EventError(message)
     data = envelope.get("data")
     slack = data.get("event", data) if isinstance(data, dict) else data
     if not isinstance(slack, dict):
-        message = "the envelope's data is no event of Slack's"
+        message = "the envelope's data is not an event of Slack"
         raise EventError(message)
     for name in ("channel", "thread_ts", "ts"):
         if slack.get(name) and not _PLAIN.fullmatch(_text(slack, name)):
-            message = f"the event's {name} is none of Slack's: {slack[name]!r}"
+            message = f"the event's {name} is not from Slack: {slack[name]!r}"
             raise EventError(message)
     return Event(
         id=f"{_text(envelope, 'source').replace('%', '%25').replace('#', '%23')}#{_text(envelope, 'id')}",
@@ -128,7 +128,7 @@ def _text(fields: dict[str, Any], name: str) -> str:
         message = f"the event has no {name}"
         raise EventError(message)
     if not value.isascii() and value.encode("utf-8", "ignore").decode() != value:
-        message = f"the event's {name} holds half a character: {value!r}"
+        message = f"the event's {name} has a lone surrogate: {value!r}"
         raise EventError(message)
     return value
 
@@ -141,32 +141,32 @@ class State(TypedDict):
 
     messages: Annotated[list[AnyMessage], add_messages]
     posted: str
-    """Id of the reply that was posted last."""
+    """The id of the reply that was posted last."""
 
 
 def ask_model(messages: list[AnyMessage]) -> str:
-    """Answer a conversation: the stub where a chat model goes."""
+    """Answer a conversation. A stub for a chat model."""
     return f"{len(messages)}: you said {messages[-1].text!r}"
 
 
 def reply(state: State) -> dict[str, Any]:
-    """Ask the model. The id makes a reply that is given again the same one."""
+    """Ask the model. The id shows that a repeated reply is the same one."""
     asked = state["messages"][-1]
     return {"messages": [AIMessage(ask_model(state["messages"]), id=f"reply to {asked.id}")]}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Leaves a redirection the error that it is: followed, it would be a GET without the reply."""
+    """Makes a redirection an error, because following it would be a GET without the reply."""
 
     def redirect_request(self, *_arguments: Any) -> None:
-        """Follow none."""
+        """Refuse a redirection."""
 
 
 def post(state: State, config: RunnableConfig) -> dict[str, Any]:
     """Post the last reply.
 
     Raises:
-        OSError: the endpoint was not reached, or refused. HTTPException: what it answered is no HTTP.
+        OSError: the endpoint was not reached, or refused. HTTPException: the answer is not HTTP.
     """
     answer = state["messages"][-1]
     _, channel, thread_ts = config["configurable"]["thread_id"].split(":")
@@ -179,17 +179,17 @@ def post(state: State, config: RunnableConfig) -> dict[str, Any]:
 
 
 def _send(request: urllib.request.Request) -> None:
-    """Send a request and see that it was accepted, in `POST_TIMEOUT_S` altogether.
+    """Send a request and check that it was accepted, within `POST_TIMEOUT_S`.
 
-    The time that a socket is given is for each call of it: a server that answers byte by byte would take for ever. So a
-    thread does it, which goes with the process.
+    The timeout of a socket is for each of its calls, so a server that answers byte by byte could take for ever. So a
+    daemon thread sends the request.
     """
     outcome: list[Exception | None] = []
 
     def send() -> None:
         try:
             urllib.request.build_opener(_NoRedirect).open(request, timeout=POST_TIMEOUT_S).close()
-        except Exception as error:  # noqa: BLE001 - raised below, where it is waited for
+        except Exception as error:  # noqa: BLE001 - raised below
             outcome.append(error)
         else:
             outcome.append(None)
@@ -203,7 +203,7 @@ def _send(request: urllib.request.Request) -> None:
 
 
 def build(saver: StatelogSaver) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """Return the graph. The reply has a checkpoint of its own, before it is posted."""
+    """Return the graph. The reply is in a checkpoint before it is posted."""
     builder = StateGraph(State)
     builder.add_node("reply", reply)
     builder.add_node("post", post)
@@ -217,12 +217,12 @@ def build(saver: StatelogSaver) -> CompiledStateGraph[Any, Any, Any, Any]:
 
 
 def answer(event: Event, file: Path, fleet: str = "") -> None:
-    """Finish what a killed process left of the thread, then answer the event unless that was done before."""
+    """Finish a killed run of the thread, and then answer the event unless it was answered before."""
     config: RunnableConfig = {"configurable": {"thread_id": event.thread_id}}
     with alone(file, event.thread_id) if not fleet else owned(fleet, event.thread_id) as saver:
         graph = build(saver)
         state = graph.get_state(config)
-        if state.tasks:  # also those whose writes are stored and not applied yet, which `next` leaves out
+        if state.tasks:  # also tasks whose writes are stored but not applied, which `next` leaves out
             graph.invoke(None, config, durability="sync")
             state = graph.get_state(config)
         if all(message.id != event.id for message in state.values.get("messages", ())):
@@ -232,7 +232,7 @@ def answer(event: Event, file: Path, fleet: str = "") -> None:
 
 @contextmanager
 def owned(fleet: str, thread_id: str) -> Iterator[StatelogSaver]:
-    """Own a conversation's store in a fleet, waiting for whoever has it; what is committed survives this machine."""
+    """Own the store of a conversation in a fleet, after its present owner. Commits survive the loss of this machine."""
     from statelog.fleet import connect
 
     cache = os.environ.get("STATELOG_CACHE", ".statelog-fleet")
@@ -243,10 +243,10 @@ def owned(fleet: str, thread_id: str) -> Iterator[StatelogSaver]:
 
 @contextmanager
 def alone(file: Path, thread_id: str) -> Iterator[StatelogSaver]:
-    """Open a file, and hold a thread's lock, waiting for it: a byte of a file beside it. It ends with the process.
+    """Open a file with the lock of a thread, which is a byte of another file. The lock ends with the process.
 
-    LangGraph reads where a thread stands and writes what follows from it: two runs at once would each go on from the
-    same place. (Threads whose byte is the same wait for each other in vain, one in 2**31.)
+    LangGraph reads the state of a thread and then writes the next one, so two runs at once would continue the same
+    state. (One in 2**31 pairs of threads has the same byte, and its threads wait for each other needlessly.)
     """
     byte = int.from_bytes(hashlib.sha256(thread_id.encode()).digest()[:4], "big") >> 1
     with Path(f"{file}-runs").open("ab") as lock:
@@ -256,11 +256,11 @@ def alone(file: Path, thread_id: str) -> Iterator[StatelogSaver]:
 
 
 _NO_PLACE: Final = (PermissionError, NotADirectoryError, FileNotFoundError, IsADirectoryError)
-"""What opening a file raises where none can be."""
+"""Errors of opening a file at a path that cannot have one."""
 
 
 def _is_url(text: str) -> bool:
-    """Whether a text can be posted to: with a host, any port a number, nothing in it that no URL holds."""
+    """Return whether a text is an http or https URL with a host, and has only characters of URLs."""
     try:
         parts = urllib.parse.urlsplit(text)
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -270,9 +270,9 @@ def _is_url(text: str) -> bool:
 
 
 def main() -> int:
-    """Answer the event on stdin; return the exit code."""
+    """Answer the event on stdin. Return the exit code."""
     if not _is_url(os.environ.get("REPLY_URL", "")):
-        print("slack_resume: REPLY_URL is to be the http(s) URL that replies are posted to", file=sys.stderr)
+        print("slack_resume: REPLY_URL must be the http or https URL for replies", file=sys.stderr)
         return WRONG
     try:
         event = read_event(sys.stdin.buffer)

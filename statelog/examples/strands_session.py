@@ -1,6 +1,6 @@
-"""A session of Strands Agents whose process is killed as it writes, and that another one reads.
+"""A session of Strands Agents. Its process is killed while it writes, and another one reads it.
 
-`python -m statelog.examples.strands_session` needs no key: no model is asked.
+`python -m statelog.examples.strands_session` needs no key, because no model is called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LATEST = "session/ticket-42/scopes/agent/a/snapshots/snapshot_latest.json"
 
 
 async def begin(path: Path) -> None:
-    """Write two snapshots; then this process is killed."""
+    """Write two snapshots. Then this process is killed."""
     storage = StatelogStorage.open(path)
     messages = []
     for text in ("Refund order 7", "quickly"):
@@ -31,7 +31,7 @@ async def begin(path: Path) -> None:
 
 
 async def go_on(path: Path) -> None:
-    """Read what the other process has left."""
+    """Read the snapshots of the other process."""
     storage = StatelogStorage.open(path)
     data = await storage.read(LATEST)
     assert data is not None, "nothing was left"
@@ -40,7 +40,7 @@ async def go_on(path: Path) -> None:
 
 
 def main() -> None:
-    """Begin in a process that is killed, and go on in this one."""
+    """Begin in a process that is killed, and continue in this one."""
     if len(sys.argv) > 1:
         asyncio.run(begin(Path(sys.argv[1])))
         return

@@ -296,13 +296,16 @@ def test_a_reply_that_is_refused_is_posted_when_the_event_comes_again(run, path,
 @pytest.mark.parametrize(
     ("raw", "says"),
     [
-        (b"no json", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[]", "no CloudEvents"),
-        (b'{"specversion": "1.0", "id": "1", "source": "/s"}', "no event of Slack's"),
+        (b"no json", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not a CloudEvents"),
+        (b'{"specversion": "1.0", "id": "1", "source": "/s"}', "not an event of Slack"),
         (b'{"specversion": "1.0", "id": "1", "source": "/s", "data": {"channel": "C", "ts": "1"}}', "no text"),
         (b'{"specversion": "1.0", "id": 1, "source": "/s", "data": {}}', "no id"),
-        (b'{"specversion": "1.0", "id": "\\ud800", "source": "/s", "data": {"channel": "C", "ts": "1"}}', "half a"),
+        (
+            b'{"specversion": "1.0", "id": "\\ud800", "source": "/s", "data": {"channel": "C", "ts": "1"}}',
+            "lone surrogate",
+        ),
         (b" " * 1_100_000, "at most"),
     ],
 )
