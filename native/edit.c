@@ -15,7 +15,7 @@ static place place_of(const sl_entries *it)
     return (place){it->in.at, it->locators.at};
 }
 
-/* SL_OK if the chunk closes at its end (with `is_closed`) or nowhere (without). */
+/* Returns SL_OK if the chunk closes only at its end (with `is_closed`), or nowhere (without it). */
 static int boundaries_keep(const sl_writer *out, int kind, unsigned level, size_t body_at, size_t body_end,
                            uint64_t count, bool is_closed)
 {

@@ -21,7 +21,7 @@ def _whole(value: Any) -> Any:
 class State(Typed[S]):
     """A state to read with `await`: `await state["x"]`, `await state.get("x")`, `await state.to_python()`.
 
-    Lists and dicts come whole and plain. For a part of a long list: `await state.items_of("x", -20, None)`.
+    Values are plain lists and dicts. `await state.items_of("x", -20, None)` reads only a part of a long list.
     """
 
     def __init__(self, runner: Runner, view: Callable[[], MapView]) -> None:
@@ -53,7 +53,7 @@ class State(Typed[S]):
 
 
 class StateOf:
-    """The attribute `state` of a thread: for type checkers a TypedDict to be awaited where that is the schema."""
+    """The attribute `state` of a thread. With a TypedDict as schema, type checkers see an awaitable of it."""
 
     @overload
     def __get__(self, instance: Typed[Untyped], owner: type | None = None) -> State[dict[str, Any]]: ...

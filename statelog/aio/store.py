@@ -428,7 +428,7 @@ class Opening:
             runner.path = str(opened.path)
             self._store = Store(runner, opened)
         except BaseException:
-            # Where the task was cancelled, the store may be open by now, or be so soon.
+            # If the task was cancelled, the store may be open now or soon.
             runner.close(lambda: opening.result().close())
             raise
         return self._store

@@ -26,7 +26,7 @@ class Opened(Store):
 
 @contextmanager
 def opened(path: Path, *, durability: Durability = "commit", flush: bool = True) -> Iterator[Opened]:
-    """Open a store like `statelog.open`. Without `flush`, nothing is flushed, to measure or to fill a store fast."""
+    """Open a store like `statelog.open`. Without `flush`, nothing is flushed, which is faster."""
     store = Opened(open_engine(path, durability=durability, flush=flush))
     with store:
         yield store

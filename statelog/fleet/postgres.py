@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HEADS, OBJECTS = sql.Identifier("statelog_fleet_heads"), sql.Identifier("statelog_fleet_objects")
 
 _IDLE_MAX = 16
-"""The most idle connections that are kept."""
+"""The maximum number of idle connections."""
 
 _TRIES_MAX = 4
 _PAUSE_S = 0.1

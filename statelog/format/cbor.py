@@ -102,7 +102,7 @@ def _encode_int(value: int, _depth: int) -> bytes:
 
 
 def encode_unsigned(number: int) -> bytes:
-    """Return the item of an int from 0 to 2**64 - 1."""
+    """Return the item of an unsigned 64-bit number."""
     return _SMALL_INTS[number] if number < 1024 else head(0, number)
 
 

@@ -107,11 +107,11 @@ class Redactor:
         """
         item = self.item(item, where.path)
         if self.on_write is None or where.is_own or where.thread == _CACHE or is_packed(item):
-            return item  # What LangGraph's serialiser has made was checked before that.
+            return item  # A value from LangGraph's serialiser was checked before.
         return self.on_write.item(item, where, before)
 
     def metadata(self, item: bytes, path: str, thread: str) -> bytes:
-        """Return encoded metadata without secrets, as the checks let it be stored. It stays a dict."""
+        """Return encoded metadata without secrets, after the checks of writes. It is still a dict."""
         if item == _NO_METADATA:
             return item
         item = self.item(item, path)

@@ -59,7 +59,7 @@ def _is_jwt(token: bytes) -> bool:
 
 
 _SAMPLES: Final = (
-    b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1",  # the key of Azure's emulator of storage
+    b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1",  # the key of Azure's storage emulator
     b"SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",  # the signatures of the token that jwt.io shows
     b"TJVA95OrM7E2cBab30RMHrHDcEfxjoYZgeFONFh7HgQ",
 )

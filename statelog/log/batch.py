@@ -616,7 +616,7 @@ class Batch:
             transaction.calls += self.calls
 
     def _check_bodies(self, guard: Redactor) -> None:
-        """Have the guard check the staged bodies, which have all names. It has checked the values already."""
+        """Have the guard check the names in the staged bodies. It has checked the values already."""
         for each in self.staged:
             made = each.made
             guard.check_body(each.body if made is None else made[0][REST_SIZE_BYTES : made[2]])

@@ -92,7 +92,7 @@ class CommitQueue:
         """The mean time of recent groups with several members."""
 
     def is_in_commit(self) -> bool:
-        """Return True if the calling OS thread leads or waits: a signal handler or a finalizer has interrupted it."""
+        """Return True if a signal handler or a finalizer has interrupted this OS thread while it leads or waits."""
         return is_owned(self.turn) or get_ident() in self.waiting
 
     def wait(self, request: Request) -> None:

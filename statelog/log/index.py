@@ -1,4 +1,4 @@
-"""Index changes by records of any kind, which are those of nodes and redacted records, and by checkpoints (L4)."""
+"""Index changes: those of nodes and redacted records, which any kind of record makes, and those of checkpoints (L4)."""
 
 from __future__ import annotations
 

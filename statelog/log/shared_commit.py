@@ -90,7 +90,7 @@ class SharedCommitter(Committer):
                 request.settled = True
 
     def append_elsewhere(self, transaction: WriteTransaction) -> BaseException | None:
-        """Append the pending commit to the log, unless it comes from the log."""
+        """Append the pending commit to the log, unless it was read from the log."""
         if not (self._has_turn and transaction.appended):
             return None
         self._sent, self._is_logged = transaction, False

@@ -31,7 +31,7 @@ class Reading:
     include_quarantined: bool
 
     def seen(self, value: Any, where: Where) -> Any:
-        """Return a value as the checks let it be seen. Raises CheckError."""
+        """Return a value after the checks of reads. Raises CheckError."""
         if self.include_quarantined:
             value = revealed(value)
         if self.checks is None or where.is_own:
@@ -105,13 +105,13 @@ class _ChannelReader:
         return typed_value(self._channel, shape, self.seen(plain))
 
     def seen(self, value: Any) -> Any:
-        """Return a value as the checks let it be seen. Raises CheckError."""
+        """Return a value after the checks of reads. Raises CheckError."""
         if isinstance(value, ListView | MapView):
             value = value.to_python()
         return self._reading.seen(value, Where("read", "thread", self._channel, self._thread))
 
     def item(self, value: Any, shape: Shape | None) -> Any:
-        """Return an item of the channel's list or dict as the checks let it be seen."""
+        """Return an item of the channel's list or dict after the checks of reads."""
         return typed_value(self._channel, shape, self.seen(value))
 
 

@@ -58,7 +58,7 @@ class SizeLimits:
         self._sizes: dict[bytes, int] = {}
         """Sizes of roots and chunks, by digest: equal nodes have equal sizes."""
         self._pending: dict[str, dict[_Passed, str]] = {}
-        """By thread, the warnings that are given once the commit is made."""
+        """By thread, the warnings to give after the commit."""
         self._warned: dict[str, set[_Passed]] = {}
         """By thread, the limits that are exceeded and for which a warning was given."""
 

@@ -140,7 +140,7 @@ class StatelogStorage(Storage):
                 return
 
     def _delete_at(self, head: Checkpoint[Any], key: str) -> None:
-        """Delete a key if `head` is the index's head. With a folder's last snapshot, delete the folder's thread."""
+        """Delete a key if `head` is the head of the index. A folder without snapshots loses its thread."""
         found = _SNAPSHOT.match(key)
         take_out, left = partial(_take_out, key), set[str]()
 

@@ -1,20 +1,19 @@
-/* A library to preload (LD_PRELOAD): it logs, in order and with data, what a process does to the files of one
- * directory, and makes chosen calls fail. From such a log `disk.py` tells what a disk may hold after a power cut.
+/* A library for LD_PRELOAD. It logs all changes of a process to the files of one directory, in order and with their
+ * data, and makes chosen calls fail. From the log, `disk.py` computes what a disk may contain after a power cut.
  *
- * Trust: test code, run against our own processes. It is never linked into the package's extension.
+ * Trust: test code for our own processes. It is never linked into the package's extension.
  *
  * Invariants:
- *   - Calls that change a file or a name are made one at a time, under the mutex of the log, so that the order of
- *     the log is the order of the calls. A flush is logged where it begins and where it ends and is made without the
- *     mutex: it covers what was logged before its beginning.
- *   - A change is logged before the call, as unfinished, and its result filled in after it: a process killed between
- *     the two leaves a change that may have happened, never one that happened and is not in the log.
- *   - Files are known by inode, at the time of each call: descriptors may be copied and inherited, names may change.
- *   - System calls are made directly, so that nothing here depends on what libc calls what.
+ *   - Calls that change a file or a name are made one at a time, under the mutex of the log, so the log has the order
+ *     of the calls. A flush is made without the mutex. Its beginning and its end are logged, and it covers what was
+ *     logged before its beginning.
+ *   - A change is logged as unfinished before the call, and its result is added after the call. So a kill between the
+ *     two leaves a change that may have happened, but never a change that is missing in the log.
+ *   - Files are identified by inode at each call, because descriptors are copied and inherited, and names change.
+ *   - System calls are made directly, so nothing depends on which functions of libc call others.
  *
- * The log is a file that whoever records has made, as large as it may become (sparse), and is shared by all processes
- * recorded; the layout of its head and of its records is that of `struct head` and `struct record`, and `shim.py`
- * repeats it.
+ * The log is a sparse file of the maximum size, created by the recording process and shared by all recorded processes.
+ * `struct head` and `struct record` are its layout, which `shim.py` repeats.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -46,31 +45,31 @@
 enum kind {
     KIND_WRITE = 1,            /* offset; data */
     KIND_FLUSH_BEGIN = 2,      /* fsync, fdatasync of a file; name */
-    KIND_FLUSH_END = 3,        /* offset: where in the log the beginning stands */
-    KIND_WRITE_FLUSHED = 4,    /* the O_DSYNC write whose record stands at offset is on the disk */
+    KIND_FLUSH_END = 3,        /* offset: the position of the beginning in the log */
+    KIND_WRITE_FLUSHED = 4,    /* an O_DSYNC write is on the disk; offset: of its record */
     KIND_TRUNCATE = 5,         /* offset: new size */
     KIND_CREATE = 6,           /* name */
     KIND_LINK = 7,             /* old name, NUL, new name */
-    KIND_RENAME = 8,           /* the same */
+    KIND_RENAME = 8,           /* old name, NUL, new name */
     KIND_UNLINK = 9,           /* name */
     KIND_DIRECTORY_BEGIN = 10, /* fsync of a directory; name */
     KIND_DIRECTORY_END = 11,   /* as KIND_FLUSH_END */
-    KIND_MARK = 12,            /* data, from whoever is recorded */
-    KIND_MAPPED = 13,          /* a shared, writable mapping, whose writes are not seen; name */
+    KIND_MARK = 12,            /* data, from the recorded process */
+    KIND_MAPPED = 13,          /* a shared, writable mapping, whose writes are not logged; name */
     KIND_MSYNC = 14,
     KIND_OPEN = 15,            /* name */
-    KIND_UNSEEN = 16,          /* a call that changes a file in a way not logged; name of the call */
+    KIND_UNSEEN = 16,          /* a change that is not logged; name of the call */
 };
 
-/* Bits of `fault.kinds`: calls that can be made to fail. */
+/* Bits of `fault.kinds`: the calls that can fail. */
 enum call {
     CALL_WRITE = 1 << 0,
     CALL_FLUSH = 1 << 1,
     CALL_TRUNCATE = 1 << 2,
     CALL_OPEN = 1 << 3,
-    CALL_RENAME = 1 << 4, /* rename and link: what publishes a file */
+    CALL_RENAME = 1 << 4, /* rename and link, which publish a file */
     CALL_UNLINK = 1 << 5,
-    CALL_GROW = 1 << 6, /* a write or truncation beyond the end of the file: what a full disk refuses */
+    CALL_GROW = 1 << 6, /* a write or truncation beyond the end, which a full disk refuses */
 };
 #define CALLS 7
 
@@ -78,7 +77,7 @@ enum action {
     ACTION_NONE = 0,
     ACTION_FAIL = 1,         /* fail without effect */
     ACTION_FAIL_AFTER = 2,   /* take effect, and report a failure */
-    ACTION_SHORT = 3,        /* of a write: take half of it; other calls fail without effect */
+    ACTION_SHORT = 3,        /* write only half of the data; other calls fail without effect */
     ACTION_IGNORE = 4,       /* report success without effect */
     ACTION_KILL = 5,         /* SIGKILL before the call */
     ACTION_KILL_AFTER = 6,   /* SIGKILL after it */
@@ -86,13 +85,13 @@ enum action {
 
 /* Flags of a write. */
 #define SYNCHRONOUS 1 /* O_DSYNC or O_SYNC */
-#define REFUSED 2     /* it took effect, and a failure was reported */
+#define REFUSED 2     /* it had an effect, but a failure was reported */
 
 struct fault {
     uint32_t kinds;
     uint32_t action;
     int32_t error;
-    uint32_t persistent; /* strike at every call from the first one struck on */
+    uint32_t persistent; /* strike again at every later call */
     int64_t countdown;   /* strikes when it gets to 0 */
     uint64_t strikes;
 };
@@ -102,11 +101,11 @@ struct head {
     uint64_t capacity;
     uint64_t length; /* of the records, which begin at HEAD_SIZE */
     uint32_t state;  /* 0 new, 1 being made ready, 2 ready */
-    uint32_t paused; /* nothing is logged or fails */
+    uint32_t paused; /* if set, nothing is logged and no call fails */
     uint32_t overflow;
     uint32_t reserved;
     struct fault fault;
-    uint64_t calls[CALLS]; /* made so far, by bit number of `enum call` */
+    uint64_t calls[CALLS]; /* the number of calls so far, by bit number of `enum call` */
     pthread_mutex_t mutex;
 };
 
@@ -141,7 +140,7 @@ static void die(const char *what)
 static void lock(void)
 {
     if (pthread_mutex_lock(&log_head->mutex) == EOWNERDEAD) {
-        pthread_mutex_consistent(&log_head->mutex); /* its last record stays unfinished, and is whole */
+        pthread_mutex_consistent(&log_head->mutex); /* its last record is complete, and stays unfinished */
     }
 }
 
@@ -210,7 +209,7 @@ static uint64_t size_of(const struct iovec *parts, int count)
     return size;
 }
 
-/* Append a record and return where it stands, or UINT64_MAX if the log is full. The mutex is held. */
+/* Append a record and return its position, or UINT64_MAX if the log is full. The mutex is held. */
 static uint64_t append(enum kind kind, uint16_t flags, uint64_t inode, uint64_t offset, int64_t result,
                        const struct iovec *parts, int count)
 {
@@ -246,7 +245,7 @@ static uint64_t append_name(enum kind kind, uint64_t inode, int64_t result, cons
     return append(kind, 0, inode, 0, result, &part, 1);
 }
 
-/* Fill in what a call logged as unfinished came to. */
+/* Add the result of a call that was logged as unfinished. */
 static void finish(uint64_t at, int64_t result)
 {
     if (at != UINT64_MAX) {
@@ -285,7 +284,7 @@ static const char *name_of_descriptor(int descriptor, char buffer[PATH_MAX])
     return below(buffer);
 }
 
-/* Return the name of a watched file or directory that is open, and its status; NULL for all others. */
+/* Return the name and status of an open file or directory that is watched, or NULL. */
 static const char *watched_descriptor(int descriptor, struct stat *status, char buffer[PATH_MAX])
 {
     if (!is_on() || descriptor < 0) {
@@ -300,7 +299,7 @@ static const char *watched_descriptor(int descriptor, struct stat *status, char 
     return name;
 }
 
-/* Return the name of what is, or would be, at `path`; NULL if that is not below the watched directory. */
+/* Return the name of an existing or future file at `path`, or NULL if it is not below the watched directory. */
 static const char *watched_path(int at, const char *path, char buffer[PATH_MAX])
 {
     if (!is_on() || path == NULL || *path == '\0' || strlen(path) >= PATH_MAX / 2) {
@@ -341,7 +340,7 @@ static const char *watched_path(int at, const char *path, char buffer[PATH_MAX])
 
 /* --- faults ------------------------------------------------------------------------------------------------- */
 
-/* Count a call, of one kind or of two at once, and return what shall happen to it. The mutex is held. */
+/* Count a call of one or two kinds, and return the action for it. The mutex is held. */
 static enum action strike(uint32_t kinds)
 {
     for (int i = 0; i < CALLS; i++) {
@@ -375,7 +374,7 @@ static int64_t refuse(void)
     return -1;
 }
 
-/* What a call that took effect returns, given its fault. */
+/* Apply the fault of a call that had an effect, and return the result of the call. */
 static int64_t outcome(enum action action, int64_t result)
 {
     if (action == ACTION_KILL_AFTER) {
@@ -396,7 +395,7 @@ static int64_t raw_write(int descriptor, const struct iovec *parts, int count, i
     return syscall(SYS_pwritev2, descriptor, parts, count, (unsigned long)offset, 0ul, rwf);
 }
 
-/* Halve what is to be written and return how many parts are left; at least one byte stays. */
+/* Halve the data to write, but keep at least one byte, and return the number of parts left. */
 static int halve(struct iovec *parts, int count)
 {
     uint64_t left = (size_of(parts, count) + 1) / 2;
@@ -550,7 +549,7 @@ EXPORT int truncate64(const char *path, off64_t size)
     return truncate(path, size);
 }
 
-/* Preallocation changes no byte that is there, and may make the file longer: zeros, as far as a reader can tell. */
+/* Preallocation changes no existing byte. It may extend the file, and readers see zeros there. */
 EXPORT int fallocate(int descriptor, int mode, off_t offset, off_t size)
 {
     struct stat status;
@@ -712,7 +711,7 @@ EXPORT int creat(const char *path, mode_t mode)
     return logged_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
 
-/* What compilers with _FORTIFY_SOURCE call instead. */
+/* The functions that compilers with _FORTIFY_SOURCE call instead. */
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int at, const char *path, int flags);
@@ -738,7 +737,7 @@ EXPORT int __openat64_2(int at, const char *path, int flags)
     return logged_open(at, path, flags, 0);
 }
 
-/* Two names; "" for one that is not watched. */
+/* Two names, "" for one that is not watched. */
 static uint64_t append_names(enum kind kind, uint64_t inode, const char *old, const char *new)
 {
     struct iovec parts[2] = {
@@ -852,7 +851,7 @@ EXPORT int remove(const char *path)
     return logged_unlink(AT_FDCWD, path, is_directory ? AT_REMOVEDIR : 0);
 }
 
-/* --- what cannot be logged, but must not go unnoticed ------------------------------------------------------------ */
+/* --- calls that cannot be logged, but must be noticed ----------------------------------------------------------- */
 
 static void note(enum kind kind, int descriptor, const char *what)
 {
@@ -908,11 +907,11 @@ EXPORT ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t *to_a
     return syscall(SYS_copy_file_range, from, from_at, to, to_at, size, flags);
 }
 
-/* --- for whoever is recorded --------------------------------------------------------------------------------------- */
+/* --- calls by the recorded process ------------------------------------------------------------------------------ */
 
 int statelog_shim_mark(const void *data, size_t size);
 
-/* Put a mark into the log: what was begun, what was acknowledged. */
+/* Log a mark, for example that an operation has begun or was acknowledged. */
 EXPORT int statelog_shim_mark(const void *data, size_t size)
 {
     if (log_head == NULL) {

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _SIZE = struct.Struct("<Q")
 _WORDS_BYTES = 4000
 
-# -P and the order of sys.path: neither the working directory nor a neighbour of statelog
-# gets to stand in for a module of the library. What the parent can import comes behind: schemas of users' tests.
+# With -P and this order of sys.path, no module of the working directory or beside statelog replaces a module of the
+# library. The path of the parent comes last, for schemas in users' tests.
 _BOOT = """
 import sys
 sys.path += [entry for entry in sys.argv[1:] if entry not in sys.path]
