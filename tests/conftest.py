@@ -31,10 +31,10 @@ def pytest_xdist_auto_num_workers():
 
 
 def _put_stores_into_memory():
-    """Put temporary stores into memory where there is room for that.
+    """Put temporary stores into a file system in memory, if it has enough space.
 
-    What the tests here ask of the disk a file system in memory gives too: a killed process loses
-    nothing of either. STATELOG_TEST_DISK=1 keeps them on disk; what a power cut leaves is tested on images.
+    That is enough for the tests, because a killed process loses no written data there either. Power cuts are tested on
+    images. STATELOG_TEST_DISK=1 keeps the stores on disk.
     """
     is_usable = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and not os.environ.get("STATELOG_TEST_DISK")
     if is_usable and shutil.disk_usage(_MEMORY).free > 2 << 30:
@@ -42,10 +42,10 @@ def _put_stores_into_memory():
 
 
 def _keep_bytecode(config):
-    """Have the library compiled once, and not by every one of a thousand processes, each half a second.
+    """Compile the library once, instead of in each of a thousand processes, for half a second.
 
-    Where Python is not to write bytecode (PYTHONDONTWRITEBYTECODE, as in containers) it goes to a directory that
-    is removed at the end. Workers of xdist find that done.
+    If Python must not write bytecode (PYTHONDONTWRITEBYTECODE, as in containers), it goes to a directory that is
+    removed at the end. Workers of xdist use that directory.
     """
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         kept = tempfile.mkdtemp(prefix="statelog-bytecode-")
@@ -67,7 +67,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 @pytest.fixture
 def soak_scale():
-    """How much of its work a soak test does: STATELOG_SOAK_SCALE, 1 being what the tests say."""
+    """The factor for the work of soak tests, from STATELOG_SOAK_SCALE. The default is 1."""
     return float(os.environ.get("STATELOG_SOAK_SCALE", "1"))
 
 
@@ -79,7 +79,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def store(path):
-    """An empty store; what the test made of it must verify clean."""
+    """An empty store. After the test, `verify` must find no problem in it."""
     with statelog.open(path) as opened:
         yield opened
         if not opened.closed:
@@ -88,7 +88,7 @@ def store(path):
 
 @pytest.fixture(scope="module")
 def shared_store(tmp_path_factory):
-    """One store for all examples of a module's properties, each on threads of its own; verified at the end."""
+    """One store for all examples of the properties of a module, each with other threads. It is verified at the end."""
     with statelog.open(tmp_path_factory.mktemp("shared") / "agent.state", durability="interval") as opened:
         yield opened
         assert opened.verify().problems == []
@@ -129,7 +129,7 @@ def kinds():
 
 @pytest.fixture(params=["nobody's", "a thread's"])
 def owner(request, store):
-    """Who has the notes: nobody, or a thread."""
+    """The owner of the notes: nobody, or a thread."""
     from notes import thread_lsn
 
     from statelog.log.care.vacuum import NOBODY

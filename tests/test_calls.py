@@ -45,7 +45,7 @@ with statelog.open(sys.argv[1], durability="interval") as store:
 
 
 def counted(operation):
-    """Return how many functions of ours an operation calls, and in how many files. Comprehensions are not counted."""
+    """Return how many functions of statelog an operation calls, and in how many files, without comprehensions."""
     calls = []
 
     def note(frame, event, _argument):
@@ -62,7 +62,7 @@ def counted(operation):
 
 
 def least(operation, before=lambda: None):
-    """Return the least counts of several runs: now and then one does what is due, as an advance."""
+    """Return the least counts of several runs, because some runs do extra work, such as an advance."""
     found = []
     for _ in range(24):
         before()
@@ -71,7 +71,7 @@ def least(operation, before=lambda: None):
 
 
 def usual(counts):
-    """Return the count that a quarter is below: the others do what is due by the clock, too."""
+    """Return the lower quartile of the counts, because some calls also do timed work."""
     return sorted(counts)[len(counts) // 4]
 
 
@@ -198,7 +198,7 @@ def test_the_calls_of_a_small_chat(chat, tmp_path):
             rounds.append([counted(partial(getattr(saver, name), *arguments)) for name, arguments in chat])
     found = {"get_tuple": [], "put": [], "put_writes": []}
     for (name, _), counts in zip(chat, zip(*rounds, strict=True), strict=True):
-        found[name].append(min(counts))  # On a busy machine, one round in a few does what is due by the clock.
+        found[name].append(min(counts))  # On a busy machine, one round in a few also does timed work.
     for name, counts in found.items():
         check(f"StatelogSaver.{name}", usual(counts[1:]))
 

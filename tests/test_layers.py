@@ -1,7 +1,7 @@
-"""The house: a file imports only from floors below its own, and two doors have one key each (DESIGN.md).
+"""A file imports only from layers below its own (the floors of DESIGN.md), and two modules have one importer each.
 
-Nor do files import each other in a circle, also not for their types alone: who reads one file of a circle has to read
-all of them. What a file imports is what its statements name, wherever in it they stand; not the packages around those.
+Files also do not import each other in a cycle, not even for their types: a reader of one file of a cycle has to read
+all of them. The imports of a file are the modules that its statements name anywhere, without their packages.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ STAIRS = [
     ],
     ["adapters.kit.ordered", "adapters.kit.lives", "adapters.kit.directory"],
 ]
-"""Files and rooms within a floor, the lowest first: what is in none of them may import, and be imported, as it likes.
-A file belongs to the innermost of them that it is in."""
+"""Files and packages within a layer, the lowest first. Those that are not listed have no restrictions here. A file
+belongs to the innermost entry that has it."""
 
 CLIMBING = {
     # Care by its subject, but part of the log: policies are rows of its index, loans are records.
     "log.care.policies": "log.kinds.policies log.kinds.threads log.operations log.view",
     "log.care.loans": "log.operations",
 }
-"""Imports that go up the stairs still: by the file imported, who imports it."""
+"""Remaining imports in the wrong direction: the imported file, and its importers."""
 
 
 def room_of(module):
@@ -104,7 +104,7 @@ def name_of(path, package=PACKAGE):
 
 
 def imports_in(package):
-    """Return the files of a package that each of its files imports, by names without that of the package."""
+    """Return the imports between the files of a package, with names relative to the package."""
     paths = {name_of(path, package).removesuffix(".__init__"): path for path in package.rglob("*.py")}
     found = {}
     for name, path in paths.items():
@@ -141,7 +141,7 @@ def circles_in(imports):
 
 
 def step_of(name, stairs):
-    """Return how high a file stands on some stairs, None if it does not."""
+    """Return the position of a file in a list of STAIRS, or None."""
     around = [place for place in stairs if name == place or name.startswith(f"{place}.")]
     return stairs.index(max(around, key=len)) if around else None
 

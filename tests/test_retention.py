@@ -1,4 +1,4 @@
-"""Retention and deletion: what is kept is whole, what is let go is gone."""
+"""Retention and deletion: what is kept is complete, and what is removed is gone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[statelog.Store]:
         yield opened
         report = opened.verify()
         assert report.ok, report.problems[:3]
-        # L4: nothing of the index depends on what is gone
+        # L4: the index does not depend on removed data
         opened.rebuild_index()
         report = opened.verify()
         assert report.ok, report.problems[:3]
@@ -88,7 +88,7 @@ def test_view_of_an_expired_version_says_so(store: statelog.Store) -> None:
     thread.commit({"files": reducers.Overwrite({})})
     thread.commit({"value": 1})
     store.prune(keep_last=1)
-    store._engine.cache.clear()  # what was read just now may still be in memory
+    store._engine.cache.clear()  # it may still have what was read just now
     with pytest.raises(ExpiredError):
         old.state["files"].to_python()
 
@@ -193,7 +193,7 @@ def test_policy_is_applied_whatever_makes_the_versions(store: statelog.Store, ki
 
 @pytest.mark.slow
 def test_policy_needs_no_process_that_stays(tmp_path: Path) -> None:
-    """A store opened anew for every turn is kept as small as one that stays open."""
+    """A store that is reopened for every turn stays as small as one that is kept open."""
     sizes = []
     for is_kept_open in (False, True):
         path = tmp_path / f"{is_kept_open}.state"
@@ -279,7 +279,7 @@ def test_retention_beside_commits_takes_nothing_of_theirs(store: statelog.Store)
 def test_versions_committed_while_retention_decides_are_whole_though_the_policy_lets_go_of_them(
     store: statelog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """V1: neither is the head of the moment one of those to go, nor what came after it; and both are soon let go."""
+    """V1: neither the head at that time nor later versions are removed. Later runs remove both."""
     thread = store.thread("t", schema={"notes": reducers.merge})
     start, let_go, late = retention.Collector.start, retention.let_go, []
 
@@ -317,9 +317,9 @@ def test_versions_committed_while_retention_decides_are_whole_though_the_policy_
 @pytest.mark.parametrize("cut_before", [0, 2])
 @pytest.mark.parametrize("cut_at", range(8))
 def test_retention_that_is_cut_short_leaves_whole_versions(store: statelog.Store, cut_at: int, cut_before: int) -> None:
-    """A value of the first version is that of all: it must not go before the last of them has.
+    """All versions share a value of the first one, which must not be removed before the last of them.
 
-    Nor before what an earlier retention, cut short as well, has left of later ones, and nothing reaches any more.
+    It must also stay while an earlier, interrupted retention has left later ones that are unreachable.
     """
 
     def retain_until(step: int) -> None:
@@ -366,7 +366,7 @@ def test_versions_that_become_kept_while_a_policy_lags_are_whole(store: statelog
 
 @pytest.mark.slow
 def test_transactions_of_retention_are_bounded(store: statelog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In records, and in bytes of them where they are large."""
+    """They are bounded in records, and in bytes for large records."""
     small, large = store.thread("small", schema=SCHEMA), store.thread("large", schema=SCHEMA)
     fill(small, 300)
     for number in range(12):
@@ -392,7 +392,7 @@ def test_transactions_of_retention_are_bounded(store: statelog.Store, monkeypatc
 def test_others_commit_between_the_transactions_of_a_retention(
     store: statelog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None waits for all of it: as often as retention lets the lock go, a commit may come."""
+    """No commit waits for the whole retention, because it releases the lock between transactions."""
     fill(store.thread("t", schema=SCHEMA), 640)
     other = store.thread("other", schema=SCHEMA)
     care = store._engine.care
@@ -451,7 +451,7 @@ def test_kept_versions_are_unchanged(data: st.DataObject, tmp_path_factory: pyte
 
 
 def test_vacuum_without_marks_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control: were kept nodes not marked, verify would say so."""
+    """Negative control: `verify` reports kept nodes that are not marked."""
     monkeypatch.setattr(Marks, "mark", lambda _self, _refs: None)
     with statelog.open(tmp_path / "a.state", durability="interval") as store:
         fill(store.thread("t", schema=SCHEMA), 10)

@@ -1,4 +1,4 @@
-"""What is deleted or expired is gone from the raw file after a compaction, whoever borrowed it; what is not, stays."""
+"""After a compaction, the raw file has no deleted or expired data, even if it was borrowed. Other data stays."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> Iterator[statelog.Store]:
     with statelog.open(tmp_path / "a.state", durability="interval") as opened:
         yield opened
         assert opened.verify().problems == []
-        opened.rebuild_index()  # L4: nothing of the index depends on what is gone
+        opened.rebuild_index()  # L4: the index does not depend on removed data
         assert opened.verify().problems == []
 
 
@@ -67,7 +67,7 @@ def put(store: statelog.Store, name: str, value: object) -> statelog.Thread:
 
 @pytest.mark.parametrize("kind", SECRETS)
 def test_secret_of_a_living_thread_is_found(store: statelog.Store, kind: str) -> None:
-    """Negative control: the search finds what is there."""
+    """Negative control: the search finds existing data."""
     put(store, "a", SECRETS[kind])
     store.compact()
     assert found(store.path, SECRETS[kind]) == len(samples(SECRETS[kind]))
@@ -143,7 +143,7 @@ def test_a_fork_keeps_text_until_its_thread_is_deleted(store: statelog.Store) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("owner_goes", [True, False])
 def test_pieces_that_the_borrower_went_on_from_are_nobodys(store: statelog.Store, *, owner_goes: bool) -> None:
-    """The long text that was borrowed is gone; a longer one, that shares its pieces, is another thread's state."""
+    """The borrowed long text is gone. A longer text that shares its pieces is the state of another thread."""
     begin = text(6, 80_000)
     threads = {name: store.thread(name, schema=SCHEMA) for name in "ab"}
     for thread in threads.values():
@@ -155,7 +155,7 @@ def test_pieces_that_the_borrower_went_on_from_are_nobodys(store: statelog.Store
         store.delete_thread("a")
     store.prune(keep_last=1)
     assert store.compact().vacuumed_nodes > 0
-    for number in range(3):  # now that the note of the borrowing is gone
+    for number in range(3):  # the record of the borrowing is gone now
         borrower.commit({"log": [number]})
         if not owner_goes:
             owner.commit({"log": [number]})

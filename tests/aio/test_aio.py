@@ -38,7 +38,7 @@ SESSION = {
     "finish",
     "abandon",
 }
-"""What threads ask of a store or transaction; nobody else."""
+"""Names of stores and transactions that only threads use."""
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
@@ -98,7 +98,7 @@ def test_the_async_surface_returns_the_same_as_the_sync_one(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["Store", "Thread", "Transaction"])
 def test_surface_is_that_of_the_sync_one(name: str) -> None:
-    """Every public name of a class is there; what is for this package's own use says so."""
+    """The async class has every public name of the sync class, except those for internal use."""
     ours = getattr(aio, name)
     theirs = {"Store": statelog.Store, "Thread": statelog.Thread, "Transaction": Transaction}[name]
     public = {attribute for attribute in dir(theirs) if not attribute.startswith("_")}
@@ -232,7 +232,7 @@ def test_commits_of_many_tasks_all_arrive(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_loop_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Negative control in the same test: the sync face, called on the loop, does hold it up."""
+    """Includes a negative control: the sync API blocks the loop."""
 
     async def longest_gap(work: Coroutine[Any, Any, Any]) -> float:
         task = asyncio.ensure_future(work)

@@ -126,7 +126,7 @@ def test_an_exception_of_any_type_ends_the_await(way, kind):
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_cancelled_task_releases_its_claim_before_it_ends(count):
-    """Cancelled once, and again while it is given back."""
+    """It is cancelled once, and again while the claim is released."""
     runner, begun, back = Runner(), threading.Event(), []
 
     def take():

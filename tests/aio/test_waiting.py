@@ -42,7 +42,7 @@ def run(tmp_path):
 
 
 async def asleep(store, count):
-    """Wait until so many tasks sleep, and the thread has looked for each of them."""
+    """Wait until `count` tasks sleep and the OS thread has checked for each of them."""
     thread = waiter_thread_of(session_of(store.sync))
     while True:
         sleepers = [each for line in tuple(thread._lines.values()) for each in tuple(line.sleepers)]
@@ -142,7 +142,7 @@ def test_the_task_that_came_first_is_served_first(run):
 
 @pytest.mark.slow
 def test_a_lease_goes_to_tasks_and_threads_in_the_order_they_came(run):
-    """A task, a thread, a task, a thread: those of the same process do not go before others."""
+    """Tasks and OS threads wait in turn. Those of one process do not overtake the others."""
 
     async def main(store):
         board, order, held = store.board(agent="w"), [], store.sync.board().lease("x", auto_renew=False)
@@ -196,7 +196,7 @@ def test_a_lease_without_waiting_is_refused_while_a_task_waits(run):
 
 
 def test_nobody_stands_behind_a_line_that_is_empty(run):
-    """The slot of a line goes with its last task, before that task ends."""
+    """The slot of a line is freed before its last task ends."""
 
     async def main(store):
         board = store.board(agent="w")
@@ -264,7 +264,7 @@ PLACES = ["asleep", "woken", "before the look", "before the claim", "behind the 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("is_held_up_again", [False, True])
 def test_a_claim_of_a_cancelled_task_counts_for_nothing(run, monkeypatch, place, is_held_up_again):
-    """Wherever the task is cancelled, the next in line gets the entry, as if nobody had tried."""
+    """The next in line gets the entry, wherever the task is cancelled."""
 
     async def main(store):
         board = store.board(agent="w")
@@ -282,7 +282,7 @@ def test_a_claim_of_a_cancelled_task_counts_for_nothing(run, monkeypatch, place,
 
                 def settle(future, result):
                     wake(future, result)
-                    first.cancel()  # the task cannot go on before this
+                    first.cancel()  # before the task can continue
 
                 patch.setattr(waiting, "_settle", settle)
             gate = None
@@ -513,7 +513,7 @@ def test_a_hundred_tasks_hear_that_the_store_is_closed(run, is_sync):
 
 
 def test_an_error_of_the_look_ends_the_wait(run, monkeypatch):
-    """The task meets it by itself: as what it raises, whatever type it is."""
+    """The task raises that error, whatever its type."""
 
     async def main(store):
         board = store.board(agent="w")

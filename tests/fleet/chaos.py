@@ -1,4 +1,4 @@
-"""Hosts that own one store in turn while its storage misbehaves; and what must be true of the log in the end."""
+"""Hosts that own one store in turn while its storage fails, and the conditions for the final log."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TRIES_S_MAX = 60
 
 @dataclass
 class Ledger:
-    """What was promised.
+    """The promises of the hosts.
 
     Attributes:
-        tried: all tokens that somebody tried to commit.
-        acknowledged: those that survive their machine, in their order.
-        served: what somebody was shown who had taken the store over, or follows it.
+        tried: all tokens that a host tried to commit.
+        acknowledged: tokens that must survive their machine, in order.
+        served: tokens that a new owner or a follower has seen.
     """
 
     tried: list[str] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Ledger:
     served: list[list[str]] = field(default_factory=list)
 
     def faults(self, final):
-        """Return what is wrong with a log, as words; none if all is right."""
+        """Return descriptions of the faults of a log."""
         found = []
         positions = {token: number for number, token in enumerate(final)}
         if len(positions) < len(final):
@@ -50,7 +50,7 @@ def said(store):
 
 
 def persist(attempt, until_s=_TRIES_S_MAX):
-    """Try again for as long as the storage is away, or says that it is."""
+    """Try again while the storage is unavailable."""
     deadline = time.monotonic() + until_s
     while True:
         try:
@@ -65,13 +65,13 @@ def _followed(fleet, name):
 
 
 class Hosts:
-    """Some hosts, each with its own disk, of which one at a time owns the store.
+    """Hosts with one disk each. One at a time owns the store.
 
     Args:
         fleets: one for each host.
-        name: of the store.
-        ledger: is written to.
-        seed: of what they do.
+        name: the name of the store.
+        ledger: the ledger to fill.
+        seed: the seed of the acts.
     """
 
     def __init__(self, fleets, name, ledger, seed):
@@ -81,7 +81,7 @@ class Hosts:
         self._chosen = random.Random(seed)
         self._count = 0
         self._left = []
-        """Stores whose host was taken for dead, with what they had committed and not acknowledged."""
+        """Stores of hosts that seemed dead, with their commits that were not acknowledged."""
 
     def turn(self):
         """Have a host own the store, commit, and end in some way."""
@@ -124,12 +124,12 @@ class Hosts:
             pending.clear()
 
     def _end(self, store):
-        """Close a store. If the storage does not take the rest, it lies on the host's disk."""
+        """Close a store. If the storage does not take the rest, it stays on the disk of the host."""
         with suppress(RemoteError):
             store.close()
 
     def _come_back(self, at):
-        """Have an owner go on which was taken for dead."""
+        """Let an owner continue that seemed dead."""
         [store] = [store for host, store in self._left if host == at]
         self._left = [(host, store) for host, store in self._left if host != at]
         self._count += 1
@@ -157,6 +157,6 @@ class Hosts:
         raise AssertionError("an owner that was taken over goes on")
 
     def end(self):
-        """Have all go on that are left."""
+        """Let all remaining owners continue."""
         for at in sorted({host for host, _store in self._left}):
             self._come_back(at)

@@ -14,7 +14,7 @@ from statelog.fleet.opening import open_archive
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """Have nobody wait long before the next try."""
+    """Shorten all waits before another try."""
     monkeypatch.setattr("statelog.fleet.performing._PAUSE_S", 0.005)
     monkeypatch.setattr("statelog.fleet.owning._BACKOFF_S_MAX", 0.1)
 
@@ -30,7 +30,7 @@ def few_tries(monkeypatch):
 
 @pytest.fixture(scope="session")
 def buckets():
-    """Options of `open_archive` for buckets on loopback: `bucket_server.py` says which there are."""
+    """Options of `open_archive` for the buckets of `bucket_server.py`."""
     pytest.importorskip("moto")
     pytest.importorskip("obstore")
     with serving_buckets() as options:
@@ -96,7 +96,7 @@ def memory():
 
 @pytest.fixture
 def machine(tmp_path, memory):
-    """Make machines of one fleet, each with a disk of its own."""
+    """Make machines of one fleet, each with its own disk."""
 
     def make(name, archive=memory):
         folder = tmp_path / name

@@ -1,14 +1,14 @@
-"""Every order in which the requests of some writers reach one storage, also late, repeated, or without an answer.
+"""Explores every order in which requests of writers reach a storage, also late, repeated, or without an answer.
 
-A writer is a generator of `protocol.Request`s, and of what it tells or asks the explorer itself: those take no time.
+A writer is a generator of `protocol.Request`s, and of messages to the explorer, which take no time.
 
-- Faults, of requests that change something: the answer is UNKNOWN and the request arrives at any later moment, which is
-  at once (its answer was lost) or never (it was lost itself); it is answered, and arrives once more at any later
-  moment; it is done, and answered as REFUSED (a client library has sent it twice).
-- A clone of a writer is made at any moment, as when the snapshot of a machine is resumed twice.
-- Generators cannot be copied: one is made anew, and sent what the other was answered. Writers are equal if their
-  frames are: so no program may have an iterator on its stack while it yields.
-- A token is a digest of an object's bytes, as an ETag is: nothing weaker is a token.
+- Requests that change something have faults. The answer is UNKNOWN and the request arrives at any later time: at once
+  if the answer was lost, or never if the request was lost. Or it is answered, and arrives again at any later time. Or
+  it is done, but answered as REFUSED, because a client library has sent it twice.
+- A writer is cloned at any time, as if the snapshot of a machine was resumed twice.
+- Generators cannot be copied. So a copy is a new generator that gets the same answers. Writers are equal if their
+  frames are equal, so no program may have an iterator on its stack while it yields.
+- A token is a digest of the bytes of an object, as an ETag is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from statelog.format import cbor
 
 
 class Put(NamedTuple):
-    """Asks to put an object over what is there: no protocol of ours does."""
+    """Asks to overwrite an object, which no real protocol does."""
 
     name: str
     data: bytes
@@ -40,7 +40,7 @@ class Remove(NamedTuple):
 
 
 class Myself(NamedTuple):
-    """Asks which of the clones it is: a commit of one has other data than a commit of another."""
+    """Asks for the number of the clone, because each clone commits other data."""
 
 
 class Acknowledged(NamedTuple):
@@ -59,14 +59,14 @@ class Owning(NamedTuple):
 
 
 class Served(NamedTuple):
-    """Tells that somebody was shown what is in segments behind a base. Answered with the data, None if it is gone."""
+    """Tells that somebody has read the segments after a base. The answer is the data, or None if it is gone."""
 
     base: Base | None
     segments: tuple[str, ...]
 
 
 class LostError(AssertionError):
-    """A promise was broken; says after which events."""
+    """A promise was broken. The message has the events."""
 
 
 CHANGES = (Create, Swap, Put, Remove)
@@ -74,7 +74,7 @@ _TOLD = (Myself, Acknowledged, Owning, Served)
 
 
 class Storage:
-    """Objects at one moment. Equal ones that come of one are one object."""
+    """The objects at one time. Equal storages with one origin are one object."""
 
     def __init__(self, objects, known):
         self.objects = objects
@@ -149,7 +149,7 @@ class Writer:
 
 
 def _frames(running):
-    """Return what tells one point of a generator from another."""
+    """Return an identity of the point that a generator has reached."""
     found = []
     while running is not None and running.gi_frame is not None:
         frame = running.gi_frame
@@ -166,7 +166,7 @@ def _frozen(value: Any):
 
 
 class World(NamedTuple):
-    """Where everything is at one moment, and what was promised until then."""
+    """The state of everything at one time, and the promises until then."""
 
     storage: Storage
     writers: tuple[tuple[Writer, str], ...]
@@ -179,13 +179,13 @@ class World(NamedTuple):
 
 
 class Explorer:
-    """Goes through all worlds that some programs lead to.
+    """Explores all worlds that programs can reach.
 
     Args:
-        programs: by their names.
-        faults: how many there may be on the way to a world.
-        clones: the same, of clones.
-        cloned: names of those that are cloned; all if there is none.
+        programs: the programs by name.
+        faults: the maximum number of faults on the way to a world.
+        clones: the maximum number of clones.
+        cloned: the names of the programs to clone. Empty means all.
     """
 
     def __init__(self, programs, *, faults=0, clones=0, cloned=()):
@@ -195,7 +195,7 @@ class Explorer:
         self._came_from = {}
 
     def explore(self):
-        """Return how many worlds there are, and how many of them are ends. Raises LostError."""
+        """Return the number of worlds, and of those without a successor. Raises LostError."""
         first = self._told(self._first)
         self._came_from = {first: None}
         todo, ends = deque([first]), 0
@@ -223,7 +223,7 @@ class Explorer:
         return found[::-1]
 
     def _steps(self, world):
-        """Yield what may happen next, and the world after it."""
+        """Yield each possible next event with the world after it."""
         for at, (writer, name) in enumerate(world.writers):
             request = writer.request
             if request is None:
@@ -243,7 +243,7 @@ class Explorer:
                     yield f"{name}: done, but refused: {shown(request)}", _answered(refused, at, Outcome.REFUSED)
         for request in world.late:
             storage, _ = world.storage.ask(request)
-            if storage is not world.storage:  # else it may as well arrive never
+            if storage is not world.storage:  # otherwise it has no effect, as if it never arrived
                 yield f"arrives: {shown(request)}", world._replace(storage=storage, late=world.late - {request})
 
     def _told(self, world):
@@ -309,7 +309,7 @@ def _broken(storage, acknowledged, served):
 
 @cache
 def restored(storage):
-    """Return what anyone restores at this moment; None if something is gone."""
+    """Return the data that can be restored now. None if a part is gone."""
     if names.HEAD not in storage.objects:
         return ()
     head = _head_in(storage.objects[names.HEAD])
@@ -318,7 +318,7 @@ def restored(storage):
 
 
 def leads_to(head, listed):
-    """Return the names of the segments of a head; of what goes on, those that are listed."""
+    """Return the names of the segments of a head. Those of an open tail are in `listed`."""
     found = []
     for stretch in head.tail:
         number = stretch.first
@@ -337,7 +337,7 @@ def _data_in(storage, base, segments):
 
 
 def _head_in(data):
-    """Return a head also if it is none that the protocol reads: controls put such ones."""
+    """Return a head, even one that the protocol cannot read, because negative controls put such heads."""
     fields = cbor.decode(data)
     tail = tuple(Stretch(*each[:3], each[3] and Cut(*each[3])) for each in fields["tail"])
     return Head(

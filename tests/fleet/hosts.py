@@ -1,6 +1,6 @@
-"""A host in a process of its own, which does what it is told, and kills or stops itself at one of its requests.
+"""A host in a process, which executes commands, and kills or stops itself at one of its requests.
 
-Processes are forked from one that has imported what they need, and has used none of it: a start takes milliseconds.
+Processes are forked from one that has imported everything, so a start takes milliseconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Strike(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """What is told of a host that was killed, or is stopped."""
+    """The answer for a host that was killed or stopped."""
 
     how: str
 
@@ -46,19 +46,19 @@ DIED, STOPPED = Ended("died"), Ended("stopped")
 
 
 class Refused(NamedTuple):
-    """What is told of a request that raised."""
+    """The answer for a command that raised an error."""
 
     error: str
 
 
 class Host:
-    """A process with a disk of its own; a context manager.
+    """A process with its own disk. A context manager.
 
     Args:
-        storage: URL and options.
-        cache: its folder.
-        strike: where it strikes itself.
-        is_wrong: whether it does not look whether it still owns the store (against F2).
+        storage: the URL and options of the storage.
+        cache: the folder of the host.
+        strike: the request at which it kills or stops itself.
+        is_wrong: whether it fails to check that it still owns the store (against F2).
     """
 
     def __init__(self, storage, cache, strike=None, *, is_wrong=False):
@@ -94,7 +94,7 @@ class Host:
             return DIED
 
     def do(self, *command):
-        """Return what came of a command; see `hear`."""
+        """Return the answer to a command. See `hear`."""
         self.send(*command)
         return self.hear()
 
@@ -125,7 +125,7 @@ class Host:
 
 
 class _Striking(Archive):
-    """A storage that counts requests, and strikes its process at one of them."""
+    """A storage that counts requests, and kills or stops its process at one of them."""
 
     def __init__(self, archive, strike):
         self._archive, self._strike = archive, strike
@@ -173,7 +173,7 @@ class _Striking(Archive):
 
 
 class _Served:
-    """What a host may be told to do."""
+    """The commands of a host."""
 
     def __init__(self, pipe, storage, cache, strike):
         url, options = storage
@@ -192,7 +192,7 @@ class _Served:
         return token
 
     def go_on(self, name):
-        """Commit for ever; tell each token when it is outside."""
+        """Commit for ever. Report each token when the storage has it."""
         number = 0
         while True:
             number += 1
@@ -212,7 +212,7 @@ class _Served:
         return self.archive.count
 
     def owned(self):
-        """Return what a twin needs to be the owner as well."""
+        """Return what a twin needs to be an owner, too."""
         owner = self.store.remote
         kept = ("_owned", "_next", "_sent", "_shipped", "_is_parked", "_tail_bytes")
         return pickle.dumps({name: getattr(owner, name) for name in kept})

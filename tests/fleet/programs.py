@@ -21,19 +21,19 @@ class Rules:
 
     @staticmethod
     def rebase(owned, base, number):
-        """Have the head name a base that was put; then remove what it names no more (F4)."""
+        """Make the head name a stored base, and then remove what it no longer names (F4)."""
         owned = yield from protocol.rebase(owned, base, number)
         yield from collect_by(owned.head)
         return owned
 
     @staticmethod
     def imaged(data, _epoch):
-        """Return what a base holds: all that was shipped, and no more."""
+        """Return the content of a base: all shipped data, and nothing else."""
         return data
 
     @staticmethod
     def may_read(head):
-        """Whether a reader may list the tail: under an opening head nobody knows its cut (F3)."""
+        """Return whether a reader may list the tail. While a head opens, its cut is unknown (F3)."""
         return head.state != "opening"
 
     @staticmethod
@@ -52,7 +52,7 @@ class Rules:
 
     @staticmethod
     def is_known_after(token):
-        """Whether what a reader has listed counts: the head is still the one that it has read (F2)."""
+        """Return whether the listing of a reader is valid, because the head has not changed (F2)."""
         return (yield Look(names.HEAD)) == token
 
 
@@ -105,7 +105,7 @@ def _never(_held):
 
 
 def _served(owned):
-    """Read what an owner begins with; None if somebody else owns it by now, and has collected it."""
+    """Read the data with which an owner begins. None if a later owner has removed it."""
     return (yield Served(owned.head.base, leads_to(owned.head, ())))
 
 
@@ -137,7 +137,7 @@ def _done(step, owned, data, number, rules):
 
 
 def collect_by(head, rules=Rules):
-    """Remove what a head names no more. What its owner, or a later one, may yet have a head name stays (F4, F5)."""
+    """Remove what a head no longer names. What an owner may still name later stays (F4, F5)."""
     listed = yield List("")
     named = {names.HEAD, *leads_to(head, listed), *([list_name(head.base)] if head.base else [])}
     gone = tuple(name for name in listed if name not in named and not rules.is_to_come(name, head))
@@ -146,7 +146,7 @@ def collect_by(head, rules=Rules):
 
 
 def collector(rules=Rules):
-    """Return a program that owns nothing, and removes what the head names no more."""
+    """Return a program that owns nothing, and removes what the head no longer names."""
 
     def program():
         found = yield Read(names.HEAD)

@@ -1,7 +1,7 @@
-"""Proxies between a fleet and its storage, of HTTP and of Postgres' messages: they fail some requests, as a plan says.
+"""Proxies between a fleet and its storage, for HTTP and for Postgres. They make requests fail by a plan.
 
-A plan is asked for the fault of each request: `plan(number, what)`, counted from 1; None lets it through. What a client
-cannot tell apart are different faults here: a request that was lost, one whose answer was lost, one that is to come.
+`plan(number, what)` returns the fault of each request, counted from 1. None passes it on. Faults that look alike to a
+client are different here: a lost request, a lost answer, and a late request.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Fault(Enum):
     ERROR_503 = auto()
     ERROR_429 = auto()
     DONE_500 = auto()
-    """It is done, and said to have failed."""
+    """It is done, but reported as failed."""
     UNDONE_200 = auto()
-    """It is not done, and said to be: no storage may do so. Controls do."""
+    """It is not done, but reported as done. No storage may do so, except in negative controls."""
 
 
 OF_HTTP = tuple(fault for fault in Fault if fault is not Fault.UNDONE_200)
@@ -45,7 +45,7 @@ OF_MESSAGES = (Fault.LOST, Fault.UNHEARD, Fault.LATE, Fault.SLOW)
 _LATE_S = 0.15
 _SLOW_S = 0.05
 _DONE_S = 0.03
-"""Within which a server does what it was asked."""
+"""The time within which a server handles a request."""
 
 _STATUS = {Fault.ERROR_500: 500, Fault.ERROR_503: 503, Fault.ERROR_429: 429}
 
@@ -66,12 +66,12 @@ def no_fault(_number, _what):
 
 
 class Proxy:
-    """What both proxies are: a port, a plan, and what was done by it.
+    """The base of both proxies: a port, a plan, and counts.
 
     Attributes:
-        plan: may be changed at any time.
-        count: of requests.
-        done: how often each fault was.
+        plan: the plan, which may be replaced at any time.
+        count: the number of requests.
+        done: the number of occurrences of each fault.
     """
 
     def __init__(self):
@@ -267,7 +267,7 @@ class MessageProxy(Proxy):
 
 
 class _Answering:
-    """Passes a server's bytes on to a client, as long as they are to be heard."""
+    """Passes the bytes of a server on to a client, until they must be lost."""
 
     def __init__(self, server, client):
         self.is_begun = False

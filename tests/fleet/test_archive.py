@@ -16,7 +16,7 @@ from statelog.fleet.opening import open_archive, probe
 
 RACERS = 8
 NAMES = ["s/head", "s/log/000000000001/000000000001"]
-"""Of an object that changes, and of one that does not: Postgres keeps them apart."""
+"""The names of an object that changes and of one that does not, which Postgres stores apart."""
 
 ODD_NAMES = [
     f"{names.folder(name)}head"

@@ -1,4 +1,4 @@
-"""What a fleet cannot do as it is asked: each has an error of its own, whose message says what to do."""
+"""Requests that a fleet refuses. Each has its own error, whose message says what to do."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_copy_of_one_fleet_is_refused_by_another(machine):
     assert other.stores() == []
     with machine("a").open("t") as store:
         assert heard(store) == 1
-    path = machine("b").path("mine")  # a store that was none of a fleet's becomes one
+    path = machine("b").path("mine")  # a store outside of fleets joins one
     with statelog.open(path) as store:
         say(store, 2)
     with machine("b").open("mine") as store:

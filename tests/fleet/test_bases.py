@@ -1,4 +1,4 @@
-"""What a base is made of: an image, and the segments since as one each time there are many."""
+"""The parts of a base: an image, and the later segments, which are merged when there are many."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pieces_of(memory):
 
 
 def say_until_based(store, memory, start):
-    """Make one segment after the other until there is another base; return what is to be said next."""
+    """Make segments until there is another base. Return the next text to commit."""
     before = head_of(memory).base
     for n in range(start, start + MANY):
         store.thread("chat").commit({"n": n}, durable="remote")

@@ -1,4 +1,4 @@
-"""Buckets: what is refused, what is not known, and what messages say."""
+"""Buckets: refusals, unknown outcomes, and messages."""
 
 from __future__ import annotations
 

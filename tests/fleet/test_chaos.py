@@ -47,12 +47,12 @@ def database(postgres_url):
 
 @pytest.fixture(params=["bucket", pytest.param("database", marks=pytest.mark.soak)])
 def behind(request):
-    """A proxy, what opens the storage behind it, and the faults that there are of it."""
+    """A proxy, a function that opens the storage behind it, and its faults."""
     return *request.getfixturevalue(request.param), OF_HTTP if request.param == "bucket" else OF_MESSAGES
 
 
 def run(proxy, open_storage, plan, folder, *, turns, seed):
-    """Have three hosts own a store in turn; return what is wrong in the end."""
+    """Let three hosts own a store in turn. Return the faults at the end."""
     ledger = Ledger()
     archives = [open_storage() for _host in range(4)]
     fleets = []
@@ -96,9 +96,9 @@ def test_nothing_promised_is_lost_in_the_long_run(behind, tmp_path, soak_scale, 
 
 
 def relay(open_storage, folder):
-    """Have a store go through three hosts, with a base, a hand-over, and an owner taken for dead; return what is wrong.
+    """Pass a store through three hosts, with a base, a hand-over, and an owner that seems dead. Return the faults.
 
-    What each does is the same each time, so that a plan can name a request.
+    The requests are the same each time, so that a plan can name one.
     """
     name, ledger, archive = folder.name, Ledger(), open_storage()
     (folder / "a").mkdir(parents=True)
@@ -139,7 +139,7 @@ def relay(open_storage, folder):
 
 
 def is_given_up(store):
-    """Close a store. If the storage was away just then, its head is as it was."""
+    """Close a store. If the storage was unavailable, the head has not changed."""
     try:
         store.close()
     except RemoteError:
@@ -148,7 +148,7 @@ def is_given_up(store):
 
 
 def every(behind, folder, *, step):
-    """Relay a store with one fault at one request, for each or some of them."""
+    """Relay a store with one fault at one request, for each fault and each or some of the requests."""
     proxy, open_storage, kinds = behind
     assert relay(open_storage, folder / "whole") == ""
     requests = proxy.count

@@ -1,4 +1,4 @@
-"""Stores that machines own in turn: what is acknowledged is there for whoever comes next."""
+"""Stores that machines own in turn: the next owner has what was acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bit flipped anywhere in what was shipped is damage by name, or changes nothing; and takes no memory."""
+"""A flipped bit in shipped data is reported as damage or changes nothing, and does not use much memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = "".join(chr(97 + number * number % 26) for number in range(3000))
 
 
 class Shipped:
-    """A store in a folder: its objects, and what is restored of them."""
+    """A store in a folder: its objects, and the data restored from them."""
 
     def __init__(self, folder):
         self.folder, self.url = folder, (folder / "bucket").as_uri()
@@ -50,7 +50,7 @@ class Shipped:
             return store.last_lsn, states, [(entry.key, entry.value) for entry in store.board().list()]
 
     def check(self, path, at, bit):
-        """Flip a bit, and see that nothing else comes of it than an error that names the object."""
+        """Flip a bit, and check that it has no effect or raises an error that names the object."""
         data = path.read_bytes()
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
         try:
@@ -60,7 +60,7 @@ class Shipped:
             path.write_bytes(data)
 
     def outcome(self, moment):
-        """Return what is restored, or how the name of the damaged object begins."""
+        """Return the restored data, or the beginning of the name of the damaged object."""
         try:
             return self.restored(moment)
         except CorruptionError as error:

@@ -1,4 +1,4 @@
-"""A folder as a storage: what is not there, names that leave it, and processes that are killed."""
+"""A folder as a storage: missing objects, names that leave the folder, and killed processes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_folder_that_went_away_is_not_an_empty_one(archive, folder):
         with pytest.raises(NotFoundError, match="create it first"):
             request()
     assert not folder.exists()
-    folder.mkdir()  # where a disk was mounted
+    folder.mkdir()  # the mount point of a disk
     for request in requests:
         with pytest.raises(NotFoundError):
             request()

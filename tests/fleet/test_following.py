@@ -107,7 +107,7 @@ def test_a_copy_whose_store_was_deleted_says_so_also_when_it_was_begun_anew(mach
 
 
 def test_a_missing_segment_is_named_to_followers_and_new_owners(machine, memory):
-    """The tail goes on, so no head says how many segments there are."""
+    """The tail is open, so no head has the number of segments."""
     store = machine("a").open("t")
     say(store, 0, durable="remote")
     with machine("b").follow("t", poll_s=60) as copy:

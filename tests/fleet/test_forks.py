@@ -17,7 +17,7 @@ _CHILD_S_MAX = 30
 
 
 def fork(work):
-    """Run some work in a child; return what it told, its pid, and what ends it."""
+    """Run work in a child. Return its report, its pid, and a function that ends it."""
     read_end, write_end = os.pipe()
     wait_end, end = os.pipe()
     child = os.fork()
@@ -75,7 +75,7 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on(archive, machine, tmp_
             "wait for all": copy.remote.wait,
         }
         closing = {"close the copy": copy.close, "close": store.close}
-        holds, may_end = threading.Event(), threading.Event()  # its own thread may hold its lock at that moment
+        holds, may_end = threading.Event(), threading.Event()  # its thread may have the lock at that time
         holder = threading.Thread(target=hold, args=(store.remote._changed, holds, may_end))
         holder.start()
         holds.wait()

@@ -1,4 +1,4 @@
-"""What a head's bytes say, and what "exists already" means (F6)."""
+"""The bytes of a head, and the meaning of "exists already" (F6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ID = b"i" * 16
 
 
 def run(asking, *answers):
-    """Return what a generator asks for, given these answers; or what it returns."""
+    """Return the last request of a generator after these answers, or its result."""
     request = next(asking)
     for answer in answers:
         try:

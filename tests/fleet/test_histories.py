@@ -1,4 +1,4 @@
-"""Each LSN, and each time, restored from the storage is what the model says: over bases, takeovers and kills."""
+"""Each LSN and each time restored from the storage equals the model, across bases, takeovers and kills."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def end(store, *, is_killed):
 
 
 def work(machine, chosen, count):
-    """Do operations to a store of two machines and to its model; return the models by the LSNs where they hold."""
+    """Run operations on a store of two machines and on its model. Return the models by their LSNs."""
     model = StoreModel()
     models = {0: model.copy()}
     machines = [machine("a"), machine("b")]

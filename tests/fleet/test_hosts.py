@@ -1,4 +1,4 @@
-"""Owners in processes that are killed, or stopped and go on later, at each of their requests and at any time."""
+"""Owners in processes that are killed, or stopped and continued later, at each request and at any time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOCAL = ("commit", "open")
 
 @pytest.fixture(params=[pytest.param("bucket", marks=pytest.mark.soak), "postgres"])
 def empty(request, buckets, postgres_url):
-    """Return what makes an empty storage, as often as it is called: its URL and options."""
+    """Return a function that creates an empty storage, and returns its URL and options."""
     import psycopg
 
     def make():
@@ -49,11 +49,11 @@ def empty(request, buckets, postgres_url):
 
 
 class Struck:
-    """A host that strikes itself on its way, another that takes over, and what is wrong then.
+    """A host that kills or stops itself, another that takes over, and the faults then.
 
     Attributes:
-        faults: as words.
-        is_struck: whether the host came to the request that was meant.
+        faults: descriptions of the faults.
+        is_struck: whether the host reached the chosen request.
     """
 
     def __init__(self, storage, folder, strike, *, is_wrong=False):
@@ -92,7 +92,7 @@ class Struck:
         return None
 
     def _go_on(self, host, step):
-        """Have a host go on that was stopped: what it had not acknowledged by then, it never does."""
+        """Continue a stopped host. It must never acknowledge what it had not acknowledged before."""
         host.signal(signal.SIGCONT)
         told = host.hear()
         is_over = step[0] == "close"  # the store is closed after it, whatever it raises
@@ -109,7 +109,7 @@ class Struck:
             self.faults.append(f"it ends well: {told}")
 
     def _open_late(self, host):
-        """Have a host go on that was stopped as it opened the store: it owns it after the other, or is told so."""
+        """Continue a host that was stopped while it opened the store. It owns the store next, or gets an error."""
         host.signal(signal.SIGCONT)
         served = host.hear()
         self._ledger.served.append(served)
@@ -121,7 +121,7 @@ class Struck:
             self.faults.append(f"it opens with {served}, and is told {told}")
 
     def _look(self, again):
-        """See what is there where the host was, and whether its file was kept that had more."""
+        """Check what is on the machine of the host, and whether its file with further commits was kept."""
         with again.open(NAME, takeover="now") as store:
             final = said(store)
             self.faults += [problem.message for problem in store.verify().problems]
@@ -146,7 +146,7 @@ def numbers_of(storage, folder, *, is_wrong=False):
 
 
 def strike_all(empty, folder, *, step):
-    """Strike hosts at each of their requests, or at some of them."""
+    """Kill or stop hosts at each of their requests, or at some of them."""
     requests = numbers_of(empty(), folder / "whole")[-1]
     assert requests > 8
     kinds = [(when, number) for number in (signal.SIGSTOP, signal.SIGKILL) for when in (BEFORE, AFTER)]
@@ -184,7 +184,7 @@ def test_an_owner_that_does_not_look_is_found(empty, tmp_path):
 
 
 def strike_at_random(empty, folder, *, rounds, seed):
-    """Have two hosts commit in turn, each until it is killed or stopped; return what is wrong in the end."""
+    """Let two hosts commit in turn until each is killed or stopped. Return the faults at the end."""
     chosen, storage, ledger = random.Random(seed), empty(), Ledger()
     url, options = storage
     stopped, faults = None, []
@@ -219,7 +219,7 @@ def strike_at_random(empty, folder, *, rounds, seed):
 
 
 def late(host, served):
-    """Have a host go on when another owns the store; return what is wrong with what it tells then."""
+    """Continue a host when another owns the store. Return the faults in its reports."""
     with host:
         host.signal(signal.SIGCONT)
         told = []
@@ -247,7 +247,7 @@ def test_hosts_that_end_or_stop_all_the_time_lose_nothing(empty, tmp_path, soak_
 
 
 def twins(empty, folder, *before, is_wrong=False):
-    """Have the machine of an owner be copied, and both go on; return what each acknowledges, and what is there then.
+    """Copy the machine of an owner and continue both. Return what each acknowledges, and the final content.
 
     The file is copied while its process is stopped, as in a snapshot of a machine.
     """
@@ -291,7 +291,7 @@ def is_decided(told):
 
 
 def are_one(told, final):
-    """Whether one of two goes on, the other has acknowledged nothing, and all that was is there, in order."""
+    """Return whether one of two hosts has acknowledged nothing, and all commits of the other are stored in order."""
     loser, winner = sorted(told.values(), key=len)
     return loser == [FENCED] and FENCED not in winner and len(winner) > 5 and final[1 : len(winner) + 1] == winner
 

@@ -1,4 +1,4 @@
-"""A fleet with a key: what others put into its storage is refused."""
+"""A fleet with a key refuses what others put into its storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error raised as a block is left does not hide the one that ended it; and who was taken over is told by whom."""
+"""An error at the end of a block does not hide the one that ended it. A former owner learns who has taken over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets that do not hold to their conditions: a fleet is not connected to them."""
+"""Buckets that do not keep their conditions. A fleet refuses to connect to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statelog.errors import UnsafeStorageError
 from statelog.fleet import connect
 
 _GAP_S = 0.02
-"""Between the look at what is there, and the put: so long the others have in a race."""
+"""The time between the check and the put, in which others can win a race."""
 
 
 def without(headers, *gone):
@@ -22,21 +22,21 @@ def without(headers, *gone):
 
 
 class IgnoresAll(HttpProxy):
-    """Knows no conditions, and does not say so."""
+    """Ignores all conditions without an error."""
 
     def forward(self, method, path, headers, body):
         return super().forward(method, path, without(headers, "if-match", "if-none-match"), body)
 
 
 class IgnoresOfUpdates(HttpProxy):
-    """Knows "if there is none", and no "if it is this one"."""
+    """Checks that an object is missing, but not that it is a given one."""
 
     def forward(self, method, path, headers, body):
         return super().forward(method, path, without(headers, "if-match"), body)
 
 
 class LosesRaces(HttpProxy):
-    """Looks whether a condition holds, and then puts: another may have put meanwhile."""
+    """Checks a condition and then puts, so that another can put in between."""
 
     kinds = ("if-match", "if-none-match")
 
@@ -55,7 +55,7 @@ class LosesRaces(HttpProxy):
 
 
 class LosesRacesOfUpdates(LosesRaces):
-    """Is sound where there is none, and looks and puts where there is one."""
+    """Is correct for new objects, but has that race for updates."""
 
     kinds = ("if-match",)
 

@@ -1,4 +1,4 @@
-"""What is shipped to a folder may be read by those who may read the store's file, and by nobody else."""
+"""Shipped files in a folder can be read by those who can read the store's file, and by nobody else."""
 
 from __future__ import annotations
 

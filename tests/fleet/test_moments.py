@@ -1,4 +1,4 @@
-"""Files made of what is outside: as it is now, or as it was."""
+"""Files restored from the storage, for the present or an earlier time."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_moment_that_never_was_is_refused(machine, tmp_path):
 
 @pytest.mark.slow
 def test_any_moment_is_restored_across_bases_and_owners(machine, tmp_path):
-    """Also what owners had shipped before others took over; what they had not is in no moment."""
+    """Commits that owners had shipped before a takeover are restored, and others never are."""
     moments, late = [], []
     for turn in range(4):
         fleet = machine(f"m{turn}")

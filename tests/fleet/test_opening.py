@@ -1,4 +1,4 @@
-"""Storages by their URL; and the probe, which finds those that lie."""
+"""Storages by their URL, and the probe that finds incorrect ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from statelog.fleet.archive import Archive, Found, Outcome
 from statelog.fleet.opening import open_archive, probe
 
 _GAP_S = 0.01
-"""Between the check of a condition and the change: so long the others have in a race."""
+"""The time between the check of a condition and the change, in which others can win a race."""
 
 
 class Memory(Archive):
-    """A sound storage; each of its steps may be made to lie."""
+    """A correct storage, each step of which can be made incorrect."""
 
     has_create = has_swap = is_atomic = True
 

@@ -1,4 +1,4 @@
-"""An owner in trouble: answers that are lost, a storage that takes no writes, what is left of a failure."""
+"""Failures of an owner: lost answers, a storage that takes no writes, and what they leave."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_base_is_made_once_for_64_segments(machine, memory):
 def test_what_is_shipped_lags_by_nothing_whenever_it_is_told(machine):
     with machine("a").open("t", acknowledge="remote") as store:
         say(store, 1)
-        store.remote.committed()  # a commit that was shipped before it could say so
+        store.remote.committed()  # a commit that was shipped, but not reported
         assert store.remote.status().lag_s == store.remote.status().lag_bytes == 0
 
 
@@ -155,7 +155,7 @@ def test_a_collector_that_saw_an_opening_head_keeps_its_owners_objects(machine, 
 
 def test_copies_that_a_killed_process_left_beside_its_store_go_when_it_is_opened(machine, tmp_path):
     fleet = machine("a")
-    for other in ("t.state.base", ".t"):  # stores, whose files begin alike
+    for other in ("t.state.base", ".t"):  # stores whose file names begin alike
         fleet.open(other).close()
     kept = {path.name for path in (tmp_path / "a").iterdir()}
     left = [f".t.state.{what}{ending}" for what in ("base", "restored", "unfenced") for ending in ("", "-lock")]
@@ -168,7 +168,7 @@ def test_copies_that_a_killed_process_left_beside_its_store_go_when_it_is_opened
 
 
 def end_at_once(store):
-    """Have an owner end as if its process was killed: its file is not locked any more, and its head is as it was."""
+    """End an owner as if its process was killed: its file is unlocked, and its head has not changed."""
     store.remote._error = RemoteError("killed")
     store.remote._thread.join()
     with pytest.raises(RemoteError):

@@ -20,7 +20,7 @@ HEADS, OBJECTS = "statelog_fleet_heads", "statelog_fleet_objects"
 
 @pytest.fixture
 def opened(postgres_url):
-    """A storage with a head of its own; the head's name and token."""
+    """A storage with a new head, and the name and token of the head."""
     archive = open_archive(postgres_url)
     head = f"{secrets.token_hex(8)}/head"
     yield archive, head, archive.create(head, b"first")
@@ -29,7 +29,7 @@ def opened(postgres_url):
 
 @pytest.fixture
 def by_hand(postgres_url):
-    """A connection for what others do."""
+    """A connection for the acts of others."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         yield connection
 

@@ -22,7 +22,7 @@ def explored(plans, *, rules=Rules, others=(), faults=0, clones=0, cloned=()):
 
 TWO_OWNERS = {"a": "baa", "b": "ta"}
 THREE_OWNERS = {"a": "baa", "b": "ta", "c": "ta"}
-"""Of three epochs; each goes on as if it still owned the store."""
+"""Plans with three epochs. Each owner continues as if it still owned the store."""
 
 SCENES = {
     "three writers, three epochs": (THREE_OWNERS, {}),

@@ -1,4 +1,4 @@
-"""After a purge, and a deletion, no byte of what was deleted is in the storage: raw, or in what is compressed."""
+"""After a purge or a deletion, the storage has no byte of the deleted data, neither raw nor compressed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def is_in(archive, text):
-    """Tell whether a text is in an object, or in what is compressed there."""
+    """Return whether a text is in an object, raw or compressed."""
     return any(text.encode() in found.data + expanded(found.data) for found in archive.read_all(archive.names("")))
 
 
@@ -25,7 +25,7 @@ def expanded(data):
 
 @pytest.fixture
 def kept(archive, machine):
-    """A store whose secret lies in a segment, in a base, and behind it; then it is deleted."""
+    """A store whose secret is in a segment, in a base and after it. Then it is deleted."""
     filler = random.Random(1).randbytes(1_500_000)  # so that an image is of several pieces
     with machine("a", archive).open("t") as store:
         store.thread("filler").commit({"data": filler})

@@ -1,4 +1,4 @@
-"""What is missing or damaged in the storage: it is named, and what was before it can be had."""
+"""Missing or damaged objects in the storage are named, and earlier data can be restored."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_damaged_base_is_named_and_earlier_states_are_restored(machine, memory
     with pytest.raises(CorruptionError) as caught:
         fleet.open("t", takeover="now")
     assert name == caught.value.facts["object"]
-    if kind == "list":  # which leads to what was before
+    if kind == "list":  # which has the references to earlier data
         return
     for at in (0, 1):
         fleet.restore("t", tmp_path / f"{at}.state", at=shipped[at])

@@ -1,4 +1,4 @@
-"""Schema versions of threads, entries and items are shipped, restored, and taken over with what they belong to."""
+"""Schema versions of threads, entries and items are shipped, restored and taken over with their data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bases of a store that many hosts write, made while they go on."""
+"""Bases of a store that many hosts write meanwhile."""
 
 from __future__ import annotations
 

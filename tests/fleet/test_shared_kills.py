@@ -1,4 +1,4 @@
-"""Hosts that are killed, or sleep, at every point of a turn: what was acknowledged is in the log, once."""
+"""Hosts that are killed or sleep at every point of a turn. The log has each acknowledged commit once."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ with share(url, name, cache) as store:
 
 
 class Host:
-    """A process that says what it has acknowledged."""
+    """A process that reports what it has acknowledged."""
 
     def __init__(self, url, name, cache, who, how="", number=0, many=20):
         arguments = [url, name, str(cache), who, how, str(number), str(many)]
@@ -104,7 +104,7 @@ def test_a_host_killed_at_a_request_loses_nothing_it_has_acknowledged(postgres_u
     assert killed.process.returncode == -signal.SIGKILL
     assert len(others) == 5
     check(said(postgres_url, name, tmp_path / "c"), [mine, others], "ab")
-    check(said(postgres_url, name, tmp_path / "a"), [mine, others], "ab")  # its own copy goes on
+    check(said(postgres_url, name, tmp_path / "a"), [mine, others], "ab")  # its own copy is up to date
 
 
 @pytest.mark.slow

@@ -171,7 +171,7 @@ def test_a_commit_that_is_on_its_way_still_is_waited_for(host, monkeypatch):
 
     def late(self, statements, values):
         monkeypatch.setattr(turns.Turns, "_commit", real)
-        connection, self._turn = self._turn, None  # it holds the turn, and is carried out later
+        connection, self._turn = self._turn, None  # it has the turn, and its commit is made later
         late.thread = threading.Timer(0.3, lambda: (connection.execute(statements, values), connection.close()))
         late.thread.start()
         raise RemoteError("no answer as yet")

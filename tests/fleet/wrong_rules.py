@@ -1,4 +1,4 @@
-"""Rules that are wrong, one each: the explorer has to tell what is lost by them."""
+"""Wrong rules. For each of them, the explorer must find what is lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoLook(Rules):
 
 
 class LookBefore(Rules):
-    """The look goes before the put (against F2)."""
+    """The check comes before the put (against F2)."""
 
     @staticmethod
     def append(owned, number, data):
@@ -30,7 +30,7 @@ class LookBefore(Rules):
 
 
 class PlainPut(Rules):
-    """A segment is put over what is there (against F6)."""
+    """A segment overwrites an existing one (against F6)."""
 
     @staticmethod
     def append(owned, number, data):
@@ -39,7 +39,7 @@ class PlainPut(Rules):
 
 
 class AnyIsMine(Rules):
-    """What exists already is taken for one's own, whatever it is (against F6)."""
+    """Any existing segment is taken for the writer's own (against F6)."""
 
     @staticmethod
     def append(owned, number, data):
@@ -48,11 +48,11 @@ class AnyIsMine(Rules):
 
 
 class UnknownIsDone(AnyIsMine):
-    """A put without an answer is taken for done (against F6)."""
+    """A put without an answer counts as done (against F6)."""
 
 
 class NoSwap(Rules):
-    """What a base holds is removed before the head names the base (against F4)."""
+    """The content of a base is removed before the head names the base (against F4)."""
 
     @staticmethod
     def rebase(owned, base, number):
@@ -89,7 +89,7 @@ class ListedBefore(Rules):
 
 
 class NoCut(Rules):
-    """The cut is not written down: who restores lists the old tail anew (against F3)."""
+    """The cut is not stored, so a reader lists the old tail again (against F3)."""
 
     @staticmethod
     def take(owner, cut_of, *, may_take):
@@ -116,7 +116,7 @@ class NoEnd(Rules):
 
 
 class AheadOfTheTail(Rules):
-    """A base holds a commit that its owner has not shipped: a clone has shipped another in its place."""
+    """A base has a commit that its owner has not shipped, while a clone has shipped another one."""
 
     @staticmethod
     def imaged(data, epoch):
@@ -132,7 +132,7 @@ class OpeningRead(Rules):
 
 
 class NoLookAfterListing(Rules):
-    """A reader takes what it has listed for what counts (against F2)."""
+    """A reader trusts its listing without a check (against F2)."""
 
     @staticmethod
     def is_known_after(_token):

@@ -1,4 +1,4 @@
-"""A random history of everything that retention can remove, and what of the index users see."""
+"""A random history of everything that retention can remove, and the part of the index that users see."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def check_whole(store):
 
 
 def ignore_removals_in_imports(monkeypatch):
-    """Have imports take removals in without removing anything: what a harness must notice."""
+    """Make imports accept removals without removing anything, which a harness must notice."""
     whole_records = removals._whole_records
 
     def none_in_imports(view, event):

@@ -20,7 +20,7 @@ from statelog.testing.powerloss import examine_recordings, openings, record
 from statelog.testing.powerloss.controls import named_workload, renamed
 
 _FLUSH_S = 0.003
-"""So long a flush takes where it is to be seen that somebody did not wait for it."""
+"""The duration of a flush, long enough to notice a caller that does not wait for it."""
 
 _TIMES = {"no pin": 3, "flushed-up-to ahead of the flush": 8}
 """How often the lanes of some are repeated."""
@@ -36,7 +36,7 @@ def open_without_flush(path, **options):
 
 class _NoPin:
     def abort(self):
-        """Do nothing: what this stands for is gone."""
+        """Do nothing, because the transaction is gone."""
 
 
 def open_without_pin(path, **options):
@@ -109,7 +109,7 @@ def open_acknowledged_first(path, **options):
 
 
 def open_flushed_first(path, **options):
-    """Open a store that says how far the journal is flushed as it begins to: other processes believe it."""
+    """Open a store that reports a flush of the journal as done when it begins, so that other processes believe it."""
     sync = Wal.sync
 
     def sync_late(self):
@@ -124,7 +124,7 @@ def open_flushed_first(path, **options):
 
 
 def open_checking_readers(path, **options):
-    """Open a store that has LMDB forget dead processes before each commit, whoever holds the pin."""
+    """Open a store that makes LMDB forget dead processes before each commit, whoever holds the pin."""
     prepare = Checkpointer.prepare
 
     def prepare_and_check(self):
@@ -136,7 +136,7 @@ def open_checking_readers(path, **options):
 
 
 def open_extent_first(path, **options):
-    """Open a store that says in the data file how far its journal is before that is on the disk."""
+    """Open a store that writes the end of its journal into the data file before the journal is on the disk."""
     openings.be_small()
     begin = Checkpointer._begin
 

@@ -1,9 +1,8 @@
-"""A program: S3 on loopback, by moto, one request at a time, as conditions of moto's are no more than checks.
+"""A program that serves S3 on loopback with moto, one request at a time, because moto's conditions are not atomic.
 
-It prints its port, and ends when its standard input does. Buckets come into being when they are first used, but for
-`no-bucket`. What is asked of `refused` it forbids, and of `busy` it refuses for the moment. Of `lost-answer` it does
-everything, and says each first time that it failed. `no-conditions` says that it knows none, `ignores-conditions` does
-not say so.
+It prints its port, and ends with its standard input. Buckets are created on first use, except `no-bucket`. Requests to
+`refused` are forbidden, and those to `busy` are refused for the moment. `lost-answer` does everything, but reports a
+failure the first time. `no-conditions` reports that it has no conditions, and `ignores-conditions` ignores them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A command in this process, answered as one in a process of its own would be: which may take a second to begin."""
+"""Runs a command in this process as if in a new process, which may take a second to start."""
 
 import subprocess
 
@@ -8,7 +8,7 @@ from statelog.cli import main
 
 
 def run_here(*arguments):
-    """Return how a command ended, and what it said."""
+    """Return the exit code and the output of a command."""
     arguments = [str(argument) for argument in arguments]
     result = CliRunner().invoke(main, arguments, env={"COLUMNS": "1000"})
     return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)

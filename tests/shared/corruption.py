@@ -1,8 +1,8 @@
-"""Damage a store file in every way, and measure who notices: opening, `verify`, reads.
+"""Damages a store file in every way, and measures what notices it: opening, `verify` or reads.
 
-What is promised: damage that changes what a user reads is found by opening or `verify`; a read of damaged content
-raises CorruptionError, and never returns something else; a reader in a child process that dies is found damage, too.
-Damage that changes nothing is explained by where it fell (`HARMLESS`).
+The promise: opening or `verify` finds damage that changes what a user reads. A read of damaged content raises
+CorruptionError, and never returns anything else. A reader that dies in a child process also counts as found damage.
+Damage that changes nothing is explained by its place (`HARMLESS`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BATCH = 25
 _TIMEOUT_S = 300.0
 _BAD_MAX = 100
 _USED_OF = 8
-"""One damage in so many that nobody noticed is committed to and looked at again."""
+"""One in this number of unnoticed damages is checked again after commits."""
 
 HARMLESS: dict[str, str] = {
     "free page": "holds nothing: LMDB writes it before it reads it",
@@ -58,11 +58,11 @@ HARMLESS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What was done to a file, and where.
+    """A damage to a file, and its place.
 
     Attributes:
         kind: "flip", "byte", "zero", "cut", "swap", "copy".
-        place: for flips and bytes, what the byte was for; else the kind.
+        place: for flips and bytes, the purpose of the byte, else the kind.
         patches: the bytes.
     """
 
@@ -73,16 +73,16 @@ class Damage:
 
 @dataclass(slots=True)
 class DamageCounts:
-    """What came of one kind of damage, or damage in one kind of place.
+    """The results for one kind of damage or of place.
 
     Attributes:
-        done: how often it was done.
-        refused: the file did not open.
-        named: `verify` named it.
-        killed: it ended the process that verified.
-        harmless: nothing changed for any reader.
-        missed: something changed for a reader, and neither opening nor `verify` noticed.
-        spread: it was harmless until the store was committed to.
+        done: the number of damages.
+        refused: those with which the file did not open.
+        named: those that `verify` found.
+        killed: those that killed the process of `verify`.
+        harmless: those that changed nothing for any reader.
+        missed: those that changed something for a reader, but that neither opening nor `verify` noticed.
+        spread: those that were harmless until a commit.
     """
 
     done: int = 0
@@ -126,25 +126,25 @@ def _has_spread(result: DamageResult) -> bool:
 
 @dataclass(slots=True)
 class CorruptionReport:
-    """What damage came to.
+    """The results of all damage.
 
     Attributes:
         by_kind: counts by kind of damage.
         by_place: counts of flips by place.
-        damaged_reads: reads that raised CorruptionError; of those that named where: `placed_reads`.
-        placed_reads: see there.
-        absent_reads: reads that said that something is not there.
-        killed_readers: processes that died reading.
+        damaged_reads: reads that raised CorruptionError.
+        placed_reads: those of them that named the place.
+        absent_reads: reads that found something missing.
+        killed_readers: processes that died while reading.
         wrong: reads that returned something else than what was written.
-        misnamed: opening, `verify` and reads that raised another error of statelog's than CorruptionError.
-        leaked: those that raised something else.
+        misnamed: opening, `verify` and reads that raised another error of statelog than CorruptionError.
+        leaked: those that raised an error of another library.
         hung: processes that did not end.
-        missed: damage a reader sees, and opening and `verify` do not.
-        undecidable: of that, flips that make byte for byte what a refused commit leaves (`is_undecidable`).
-        spread: damage that nobody saw, until the store was committed to.
+        missed: damage that a reader sees, but opening and `verify` do not.
+        undecidable: flips among those that equal the bytes of a refused commit (`is_undecidable`).
+        spread: damage that nobody noticed before a commit.
         unexplained: places of harmless flips that `HARMLESS` does not explain.
-        bad: some of all that.
-        duration_s: of it all.
+        bad: examples of the bad cases.
+        duration_s: the duration of the whole campaign.
     """
 
     by_kind: dict[str, DamageCounts] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class CorruptionReport:
         return not (bad or self.unexplained)
 
     def take(self, damage: Damage, result: DamageResult) -> None:
-        """Add what came of one damage."""
+        """Add the result of one damage."""
         self.by_kind.setdefault(damage.kind, DamageCounts()).take(result)
         if damage.kind == "flip":
             self.by_place.setdefault(damage.place, DamageCounts()).take(result)
@@ -224,7 +224,7 @@ def is_undecidable(damage: Damage) -> bool:
 
 
 def describe(damage: Damage, result: DamageResult) -> str:
-    """Return a damage and what came of it, in one line."""
+    """Return a damage and its result in one line."""
     where = ", ".join(f"{patch.offset}: {'cut' if patch.cut else patch.data[:8].hex()}" for patch in damage.patches[:2])
     reading = result.reading
     found = result.verifying.refused or result.verifying.first or result.verifying.end
@@ -237,7 +237,7 @@ def describe(damage: Damage, result: DamageResult) -> str:
 
 
 def is_explained(place: str) -> bool:
-    """Tell whether `HARMLESS` says why a flip at a place may change nothing for a reader."""
+    """Return whether `HARMLESS` explains why a flip at a place may change nothing for a reader."""
     page, _, part = place.partition(": ")
     return any(name in HARMLESS for name in (place, page, part))
 
@@ -246,9 +246,9 @@ def is_explained(place: str) -> bool:
 
 
 def sample_steps() -> tuple[Step, ...]:
-    """Return what makes a small store with everything in it: trees, long strings, branches, tags, free pages.
+    """Return the steps for a small store with trees, long strings, branches, tags and free pages.
 
-    With so many threads that the index has branch pages.
+    It has so many threads that the index has branch pages.
     """
 
     def commit(thread: str, number: int, size: int) -> Commit:
@@ -285,9 +285,9 @@ def flips(data: bytes, count: int, generator: random.Random, *, even: bool) -> I
 
     Args:
         data: the file.
-        count: how many.
-        generator: picks them.
-        even: every kind of place as often as any other, however few bytes it has; else every byte.
+        count: the number of flips.
+        generator: chooses the bits.
+        even: whether all kinds of places are equally likely. Otherwise all bytes are.
     """
     pages = PageMap(data)
     places = list(pages.offsets().values())
@@ -353,12 +353,12 @@ def check_corruption(
     """Damage a store file again and again.
 
     Args:
-        flip_count: single bits flipped; one half anywhere, the other evenly over all kinds of places.
-        larger_count: other damage.
-        seed: of what is chosen.
-        directory: for the files; in memory if left out.
-        workers: processes; as many as there are processors if left out.
-        progress: called with damage done and in all.
+        flip_count: the number of flipped bits: one half anywhere, the other evenly over all kinds of places.
+        larger_count: the number of other damages.
+        seed: the seed of all choices.
+        directory: the directory of the files. The default is in memory.
+        workers: the number of processes. The default is the number of processors.
+        progress: called with the numbers of damages done and of all.
     """
     started = time.monotonic()
     report = CorruptionReport()

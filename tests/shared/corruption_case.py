@@ -1,6 +1,6 @@
-"""One damaged file: what opening, `verify` and reads make of it. Each look is in a process of its own, for it may die.
+"""Opens, verifies and reads one damaged file. Each check runs in its own process, because the process may die.
 
-Truth is what a sound copy of the file holds, read beforehand.
+The truth is the content of a sound copy of the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _COMMITS_AFTER = 12
 """Enough for every free page there is to be taken once."""
 
 Truth = dict[str, Any]
-"""What can be read, by name: exact forms."""
+"""Everything that can be read, by name, in exact form."""
 
 _Function = Callable[[Path, Truth], "Look"]
 
@@ -52,20 +52,20 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one process found.
+    """The findings of one process.
 
     Attributes:
-        end: "done", or what the process died of.
+        end: "done", or the cause of death.
         refused: the exception with which opening refused the file.
-        problems: how many `verify` named; the first of them.
+        problems: the number of problems that `verify` found.
         first: the first problem.
-        same: reads that gave what is true.
+        same: reads that returned the truth.
         damaged: reads that raised CorruptionError.
-        placed: of those, how many named record and node, or key, or file.
-        absent: reads that said there is no such thing.
-        wrong: reads that gave something else.
-        misnamed: reads that raised another error of statelog's.
-        leaked: reads that raised anything else.
+        placed: those of them that named a record and node, a key, or a file.
+        absent: reads that found something missing.
+        wrong: reads that returned something else.
+        misnamed: reads that raised another error of statelog.
+        leaked: reads that raised any other error.
     """
 
     end: str = "done"
@@ -83,12 +83,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class DamageResult:
-    """What came of one damage.
+    """The result of one damage.
 
     Attributes:
         verifying: opening and `verify`.
         reading: opening and reading everything.
-        later: of damage that neither noticed: `verify` and reads after some commits; None if it was noticed.
+        later: `verify` and reads after some commits, for damage that neither has noticed; else None.
     """
 
     verifying: Look
@@ -97,7 +97,7 @@ class DamageResult:
 
     @property
     def is_found(self) -> bool:
-        """Whether opening or `verify` said so, or died, which `statelog verify` reports as damage."""
+        """Whether opening or `verify` found the damage or died, which `statelog verify` reports as damage."""
         look = self.verifying
         return bool(look.refused or look.problems or look.end != "done")
 
@@ -131,8 +131,8 @@ def _reads(store: Store, truth: Truth | None) -> Iterator[tuple[str, Callable[[]
     """Yield a name and a function for everything that can be read.
 
     Args:
-        store: to read.
-        truth: of a damaged store, what is true of it: by that the reads go. None: what they go by is yielded, too.
+        store: the store to read.
+        truth: the truth about a damaged store, which names what to read. None yields those names, too.
     """
     known = truth if truth is not None else {_OUTLINE: _outline(store)}
     if truth is None:
@@ -237,7 +237,7 @@ def _truth(data: bytes) -> Truth:
 
 
 def _contained(functions: tuple[_Function, ...], path: Path, truth: Truth) -> list[Look]:
-    """Call functions in a forked child, and return what they found; of the one in which it died, how."""
+    """Call functions in a forked child, and return their findings. For the one that killed it, return the cause."""
     readable, writable = os.pipe()
     child = os.fork()
     if child == 0:
@@ -362,7 +362,7 @@ def _read_all(store: Store, truth: Truth, *, skipped: Collection[str] = ()) -> L
 
 
 def _is_part(found: Any, true: Any) -> bool:
-    """Tell whether a listing lacks some of what is there, and shows nothing that is not."""
+    """Return whether a listing is a part of the truth."""
     return (
         isinstance(found, tuple)
         and found[0] in {"list", "dict"}
@@ -373,7 +373,7 @@ def _is_part(found: Any, true: Any) -> bool:
 
 
 def _use(path: Path, truth: Truth) -> Look:
-    """Commit some times, and look again: damage that nobody has seen may spread."""
+    """Commit some times and check again, because unnoticed damage may spread."""
     store = _open(path, read_only=False)
     if isinstance(store, Look):
         return store

@@ -1,6 +1,6 @@
-"""What each byte of a store file is for: LMDB's pages, as `storage.pages` walks over them.
+"""The purpose of each byte of a store file, from LMDB's pages as `storage.pages` reads them.
 
-So a flip that does no harm can be explained by where it fell. The layout is that of LMDB 0.9 on 64-bit machines
+It explains why a flip does no harm. The layout is that of LMDB 0.9 on 64-bit machines
 (`lmdb.h`, `mdb.c`: MDB_page, MDB_node, MDB_meta, MDB_db).
 """
 
@@ -45,7 +45,7 @@ _DATABASE_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a byte stands: in a page of what, and in which part of it."""
+    """The place of a byte: the kind of page, and the part of it."""
 
     page: str
     part: str
@@ -88,7 +88,7 @@ class PageMap:
         self.tables = list(walk.trees)[2:]
 
     def place(self, offset: int) -> Place:
-        """Return where a byte stands."""
+        """Return the place of a byte."""
         return self._places[self._map[offset]]
 
     def offsets(self) -> dict[Place, list[int]]:

@@ -10,7 +10,7 @@ class CutError(Exception):
 
 @contextlib.contextmanager
 def care_cut_at(store, step):
-    """Raise CutError in the place of a transaction of a store's care, the first one being 0, if it comes to that."""
+    """Raise CutError instead of transaction number `step` of a store's care, counted from 0."""
     engine, count = store._engine, itertools.count()
     care = engine.care
 

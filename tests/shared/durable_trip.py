@@ -1,4 +1,4 @@
-"""A trip whose effects are lines of a file: a process that is killed leaves them."""
+"""A trip whose effects are lines of a file, which a killed process leaves."""
 
 from __future__ import annotations
 

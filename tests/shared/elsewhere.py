@@ -1,9 +1,9 @@
-"""What somebody else does meanwhile."""
+"""Calls functions in another OS thread."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 
 def elsewhere(act, *args, **kwargs):
-    """Return what a call returns in an OS thread of its own."""
+    """Return the result of a call in another OS thread."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(act, *args, **kwargs).result()

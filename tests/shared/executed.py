@@ -9,13 +9,13 @@ CALLS = []
 
 
 def note(value):
-    """Be a step that tells how often it is called."""
+    """A step that records its calls."""
     CALLS.append(value)
     return value
 
 
 class Crash(BaseException):
-    """Ends a process, as far as a run can tell."""
+    """Looks like the end of the process to a run."""
 
 
 def execute(store, body, *args, id="evt-1", raises=(), **how):

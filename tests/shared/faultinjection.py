@@ -1,7 +1,7 @@
-"""Fail every call of a workload, one after the other, and look at what the store says and what it holds.
+"""Makes each call of a workload fail in turn, and checks the answers and the content of the store.
 
-The calls that write, flush, cut off, open, name and remove files are failed by the preloaded library of the
-power-loss harness: with EIO and ENOSPC, without effect or after it, once and from there on.
+The preloaded library of the power-loss harness makes calls fail that write, flush, truncate, open, rename and remove
+files: with EIO and ENOSPC, without or after their effect, once or from then on.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _ACTIONS: dict[Call, tuple[Action, ...]] = {
     Call.UNLINK: (Action.FAIL,),
     Call.GROW: (Action.FAIL, Action.SHORT),
 }
-"""GROW are the writes beyond the end of a file: the first that fails, and all after it, are what a full disk does."""
+"""GROW are writes beyond the end of a file. On a full disk, these fail from one of them on."""
 
 _ERRORS = (errno.EIO, errno.ENOSPC)
 
 
 @dataclass(frozen=True, slots=True)
 class BadCase:
-    """A fault that ended as none should."""
+    """A fault with a bad result."""
 
     workload: str
     fault: str
@@ -64,21 +64,21 @@ class BadCase:
 
 @dataclass(slots=True)
 class FaultReport:
-    """What failing calls came to.
+    """The results of failing calls.
 
     Attributes:
-        cases: done, of which there are `cases_all`.
-        cases_all: see there.
-        faults: cases in which a call did fail.
-        missed: cases in which it was not reached.
-        endings: of steps, by what the store said of them.
+        cases: the number of cases done.
+        cases_all: the number of all cases.
+        faults: cases in which a call failed.
+        missed: cases in which the call was not reached.
+        endings: the number of steps by their outcome.
         unreadable: reads refused while calls were failing.
         closed: cases after which the store had to be opened again.
-        images: looked at after power cuts after failures.
+        images: images checked after failures and power cuts.
         lost: cases in which something acknowledged was lost.
         wrong: cases in which something else was wrong: a hang, a dead process, another exception.
-        bad: some of those.
-        duration_s: of it all.
+        bad: examples of bad cases.
+        duration_s: the duration of the whole campaign.
     """
 
     cases: int = 0
@@ -100,7 +100,7 @@ class FaultReport:
         return not (self.lost or self.wrong)
 
     def take(self, case: Case, result: CaseResult | Died) -> None:
-        """Add what came of a case."""
+        """Add the result of a case."""
         assert case.fault is not None
         if isinstance(result, Died):
             result = CaseResult(strikes=1, problem=result.reason)
@@ -120,7 +120,7 @@ class FaultReport:
 
 
 def standard_workloads() -> tuple[Workload, ...]:
-    """Return workloads for every way in which a store writes, short, for each call of them is failed."""
+    """Return workloads for every way in which a store writes. They are short, because each of their calls must fail."""
 
     def commit(thread: str, number: int, size: int = 100) -> Commit:
         return Commit(thread, ({"findings": [f"{number}" * size], "total": number},), metadata={"step": number})
@@ -167,15 +167,15 @@ def check_faults(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> FaultReport:
-    """Do workloads again and again, each time with another failing call.
+    """Run workloads repeatedly, each time with another failing call.
 
     Args:
-        workloads: the standard ones if left out.
-        directory: on the disk to be tried; in memory if left out.
-        rounds: random images looked at for each point at which the power is cut after a failure.
-        every: do one case in so many.
-        workers: processes; as many as there are processors if left out.
-        progress: called with cases done and in all.
+        workloads: the workloads. The default is `standard_workloads`.
+        directory: a directory on the disk to test. The default is in memory.
+        rounds: the number of random images for each power cut after a failure.
+        every: run one case in this number.
+        workers: the number of processes. The default is the number of processors.
+        progress: called with the numbers of cases done and of all.
 
     Raises:
         UsageError: this machine cannot make calls fail.

@@ -1,7 +1,7 @@
-"""One workload with one failing call, in a process whose calls can fail: what was said, and what is there.
+"""Runs one workload with one failing call, and checks the answers and the content of the store.
 
-After every step one of three things holds: it was done and is there; it was refused and is not there; its outcome was
-said to be unknown, and opening the store again tells. And a power cut after that changes nothing of it.
+After every step one of these holds: it was done and is stored; it was refused and is not stored; or its outcome was
+reported as unknown, and opening the store again shows it. A later power cut does not change that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MINE = frozenset({AFTER})
 
 
 class Ending(Enum):
-    """What a store said of a step."""
+    """The outcome of a step."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -70,16 +70,16 @@ class Case:
 
 @dataclass(slots=True)
 class CaseResult:
-    """What came of a case.
+    """The result of a case.
 
     Attributes:
-        calls: made, by kind, when there was no fault.
-        strikes: how often the fault struck.
-        endings: of the steps.
+        calls: the number of calls by kind without a fault.
+        strikes: the number of failed calls.
+        endings: the outcomes of the steps.
         unreadable: reads refused while calls were failing.
-        closed: the store refused to go on when they no longer were, and had to be opened again.
-        images: looked at after power cuts.
-        lost: something acknowledged was not there.
+        closed: whether the store had to be opened again after the fault.
+        images: the number of images checked after power cuts.
+        lost: whether something acknowledged was missing.
         problem: what was wrong; empty if nothing was.
     """
 
@@ -139,7 +139,7 @@ class _LaneRun:
 
 
 class _Run:
-    """The store of a case, and what was learned of it."""
+    """The store of a case, and its findings."""
 
     def __init__(self, case: Case, directory: Path, result: CaseResult) -> None:
         self._case = case
@@ -148,7 +148,7 @@ class _Run:
         self._lanes = [_LaneRun() for _ in case.workload.lanes]
         self._session: Session | None = None
         self._contents: list[Contents | None] = []
-        """Of a case with one lane: after opening, and after each step; None where it could not be read."""
+        """For a case with one lane, the content after opening and after each step. None if it could not be read."""
         self._failed: set[int] = set()
         """Of a case with one lane: numbers of the steps that were refused, or of unknown outcome."""
         self._lock = threading.Lock()
@@ -224,7 +224,7 @@ class _Run:
         return ending
 
     def _note(self, session: Session, position: int) -> None:
-        """Read everything, though calls may still fail: reads go on, or say that they cannot."""
+        """Read everything while calls may still fail. A read works or raises an error."""
         try:
             self._contents.append(read_contents(session.store))
         except StatelogError:
@@ -234,7 +234,7 @@ class _Run:
             self._struck_at = position
 
     def _clone(self, session: Session, step: Step) -> Contents | None:
-        """Return what a step of maintenance comes to on a copy of the store, undisturbed; None for other steps."""
+        """Return the result of a maintenance step on a copy of the store without faults. None for other steps."""
         if not isinstance(step, MAINTENANCE):
             return None
         with own_log().paused(), tempfile.TemporaryDirectory(dir=log_directory()) as temporary:
@@ -269,7 +269,7 @@ class _Run:
     # --- when they no longer fail ---------------------------------------------------
 
     def look(self) -> None:
-        """Go on with the store, close it, open it again: everything done is there, and nothing else."""
+        """Use the store, close it and open it again. It must have everything that was done, and nothing else."""
         if self._session is not None:
             try:
                 self._session.store.thread(AFTER).commit({"works": 1})
@@ -296,7 +296,7 @@ class _Run:
                 mark(f"done 0 {len(self._contents)}".encode())
                 self._contents.append(found)
             if any(isinstance(step, MAINTENANCE) for step in self._case.workload.lanes[0]):
-                return  # what has expired or is deleted, the model does not know of
+                return  # the model has no expired or deleted versions
         for lane, steps in zip(self._lanes, self._case.workload.lanes, strict=True):
             self._compare_lane(store, lane, thread_ids(steps))
 
@@ -347,7 +347,7 @@ class _Run:
 
 
 def _differs(store: Store, model: StoreModel, threads: set[str]) -> str:
-    """Return how some threads of a store are not those of a model; empty if they are."""
+    """Return how some threads of a store differ from those of a model. Empty if they are equal."""
     try:
         for thread in sorted(threads):
             branches = model.thread(thread).branches() if thread in model.thread_ids() else []

@@ -1,7 +1,6 @@
-"""A store that has no room left: by its quota, or because the disk is full.
+"""A full store, because of its quota or a full disk.
 
-Reads go on, writes are refused with StoreFullError, deleting and retention still work, and the space they free can be
-used again.
+Reads still work, and writes raise StoreFullError. Deleting and retention work, too, and free space for new writes.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class _Scenario:
         self.check_sound()
 
     def commit(self, count: int, thread: str = "full") -> None:
-        """Commit some kilobytes, so often."""
+        """Commit some kilobytes, `count` times."""
         for _ in range(count):
             text = self._random.randbytes(2000).hex()
             self.store.thread(thread).commit({"text": text})

@@ -1,4 +1,4 @@
-"""An attacker who can write the files of a store, and knows the format. He has no key, and redoes every checksum."""
+"""An attacker who can write the files of a store and knows the format. He has no key, but corrects all checksums."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Forger:
         return [(bytes(key), bytes(value)) for key, value in self._transaction.cursor(self._tables[table])]
 
     def record(self, lsn):
-        """Return a record as it is stored."""
+        """Return a stored record."""
         return self.get(b"log", lsn.to_bytes(8))
 
     def put_record(self, lsn, stored):
@@ -60,12 +60,12 @@ def with_checksum(record):
 
 
 def with_fields(header, **fields):
-    """Return a header with other fields, sealed anew."""
+    """Return a header with other fields and a new checksum."""
     return seal(HEADER_KEY, cbor.encode({**cbor.decode(unseal(HEADER_KEY, header)), **fields}))
 
 
 def make_unkeyed(path):
-    """Turn a store that has a key into one that has none, with the same contents."""
+    """Turn a store with a key into one without, with the same contents."""
     with forging(path) as forger:
         fields = cbor.decode(unseal(HEADER_KEY, forger.get(b"meta", HEADER_KEY)))
         header = encode_header(store_id=fields["store_id"], created_us=fields["created_us"])

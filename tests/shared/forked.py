@@ -25,17 +25,17 @@ BEFORE, AFTER = "before", "after"
 _NEVER = 1 << 30
 _MEETING_S_MAX = 120.0
 _TIMES_MAX = 4
-"""More passes of a point than this are not all tried: an even choice of them is, the last one included."""
+"""The maximum number of passes of a point to test. Of more, an even choice with the last one is tested."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """What a killed process left.
+    """The remains of a killed process.
 
     Attributes:
-        where: the fault point, and at which of its passes.
-        path: of the store that the process had open.
-        is_acknowledged: whether the work was done and told before.
+        where: the fault point, and the number of its pass.
+        path: the path of the store of the process.
+        is_acknowledged: whether the work was acknowledged before.
     """
 
     where: str
@@ -63,10 +63,10 @@ class Nursery:
         self._process.stdout.close()
 
     def together(self, *calls):
-        """Call functions by name, each in a process of its own, all at once. Return how each ended, and what it told.
+        """Call functions by name at once, each in a process. Return the end and the report of each.
 
         Args:
-            calls: of each the function's name and its arguments, which JSON has.
+            calls: for each call the name of the function and its arguments, which JSON can represent.
         """
         print(json.dumps(calls), file=self._process.stdin, flush=True)
         told = self._process.stdout.readline()
@@ -74,20 +74,20 @@ class Nursery:
         return json.loads(told)
 
     def call(self, *call):
-        """Call one function; return what it told."""
+        """Call one function, and return its report."""
         [[code, told]] = self.together(call)
         assert code == 0, told
         return told
 
     def deaths(self, work, folder, *, before=None, arguments=()):
-        """Yield what work leaves that is killed at each fault point it passes, each time on a store of its own.
+        """Yield the remains of work that is killed at each fault point it passes, each time on a new store.
 
         Args:
-            work: the name of a function of a path, of `arguments` and of two functions: it calls the first one where
-                the kill may strike from, and the second one when the work is done.
-            folder: where to make the stores.
-            before: the name of one that makes the store.
-            arguments: of the function.
+            work: the name of a function of a path, `arguments` and two functions. It calls the first function when the
+                kill may begin, and the second one when the work is done.
+            folder: the folder of the stores.
+            before: the name of a function that creates the store.
+            arguments: the arguments of the function.
         """
         made = Path(folder) / BEFORE
         made.mkdir()
@@ -100,17 +100,17 @@ class Nursery:
             yield Death(where, Path(call[1]), _told_at(call[1]).exists())
 
     def check_whole(self, work, folder, look, *, before, arguments=()):
-        """Check that each death leaves what was there before the work, or what there is after it.
+        """Check that each death leaves the state before the work or the state after it.
 
         Args:
-            work: as of `deaths`.
-            folder: likewise.
-            look: returns what an open store holds. Threads and their versions are looked at here.
-            before: as of `deaths`.
-            arguments: likewise.
+            work: as for `deaths`.
+            folder: as for `deaths`.
+            look: returns the content of an open store. Threads and their versions are always compared.
+            before: as for `deaths`.
+            arguments: as for `deaths`.
 
         Returns:
-            How many deaths left what was before, and how many what is after.
+            The numbers of deaths that left the state before and the state after.
         """
         lost = kept = 0
         was = done = None
@@ -143,12 +143,12 @@ def _begin(where):
 
 
 def meet(path, mine, others):
-    """Wait until others have come here, too: each names a meeting once.
+    """Wait until other processes have reached this meeting. Each meeting has its own names.
 
     Args:
-        path: of the store; the files that tell stand beside it.
-        mine: a name of this process and this meeting.
-        others: the names that the others give.
+        path: the path of the store. The files of the meeting are beside it.
+        mine: the name of this process in this meeting.
+        others: the names of the others.
     """
     _met_at(path, mine).touch()
     until = time.monotonic() + _MEETING_S_MAX

@@ -1,8 +1,8 @@
 """Python processes forked from one that has imported statelog. They start in a tenth of the time that Python takes.
 
 `Popen` and `run` take what those of `subprocess` take. The command is `[sys.executable, ...]`, with `-W`, `-c`, `-m` or
-the path of a script, or it begins with the path of `statelog`. Each command runs in a process of its own, which is a
-child of the caller: `kill`, `wait` and `returncode` mean what they mean for every child. `commands` puts a `python` and
+the path of a script, or it begins with the path of `statelog`. Each command runs in a process that is a child
+of the caller, so `kill`, `wait` and `returncode` work as for every child. `commands` puts a `python` and
 a `statelog` for shells into a folder.
 
 A forked process has imported `PRELOADED` before its first line runs. A test of what an import does starts a real one.
@@ -75,7 +75,7 @@ class _Server:
         return _NUMBER.unpack(answer)[0]
 
     def _adopt(self, *, is_adopting):
-        """Become the parent of processes whose parent ends, or leave them to init again."""
+        """Become the parent of orphaned processes, or leave them to init again."""
         assert self._control(_SET_CHILD_SUBREAPER, int(is_adopting), 0, 0, 0) == 0
 
     def end(self):
@@ -95,7 +95,7 @@ class _Popen(subprocess.Popen):
 
     def _execute_child(self, *arguments):
         given = signature(subprocess.Popen._execute_child).bind(self, *arguments).arguments
-        if given["preexec_fn"]:  # what it does to a process is done before a Python starts there
+        if given["preexec_fn"]:  # a started Python would run it before its first line
             super()._execute_child(*arguments)
             return
         assert not any(given[name] for name in ("pass_fds", "shell"))
@@ -210,7 +210,7 @@ def _serve_parent(calls):
 
 
 def _serve_shells(listening):
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those between have ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes in between
     while True:
         calls, _address = listening.accept()
         if os.fork() == 0:

@@ -6,15 +6,15 @@ NEEDS, SERVES = "statelog:needs", "statelog:serves"
 
 
 class Kept:
-    """The versions that are kept, as (branch, version), of those that are there.
+    """The versions that are kept, as (branch, version).
 
     Args:
         data: a thread of `StoreModel.threads`.
-        there: its versions that have not expired, by (branch, version), in the order of their commits.
-        keep_last: so many of each branch's last ones.
+        there: its existing versions, by (branch, version), in the order of their commits.
+        keep_last: the number of the last versions of each branch.
         keep_tags: whether a tag keeps its version.
-        pinned: versions to keep besides.
-        only: if given, all others are kept.
+        pinned: further versions to keep.
+        only: the versions that may be removed. The default is all.
     """
 
     def __init__(self, data, there, *, keep_last=None, keep_tags=True, pinned=(), only=None):

@@ -8,7 +8,7 @@ from statelog import kernels
 
 
 class Way:
-    """Stands before the kernel: counts what it makes, and does something around its next call."""
+    """A wrapper of the kernel, which counts its results and runs code around its next call."""
 
     def __init__(self, kernel):
         self.kernel = getattr(kernels, kernel)

@@ -1,4 +1,4 @@
-"""A storage in memory, which fails where a test wants it to."""
+"""A storage in memory that fails when a test wants it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statelog.fleet.archive import Archive, Found, Outcome
 
 
 class MemoryArchive(Archive):
-    """Keeps objects in a dict. `fail(request, name)` may raise, or return an Outcome in place of what was asked."""
+    """Keeps objects in a dict. `fail(request, name)` may raise, or return an Outcome instead of the result."""
 
     def __init__(self):
         self.objects = {}

@@ -1,8 +1,8 @@
-"""Power cuts under a store of a fleet that does everything at once: what it has said until then must be on the disk.
+"""Power cuts of a busy store of a fleet: what it has acknowledged must be on the disk.
 
 The child program writes a random history of threads, entries, leases, durable runs, retention and compaction into a
-store of a fleet, whose storage is a folder on the same disk. After each act it says where its log ends, and a digest of
-what the store shows there. After some acts it waits for the storage, and says up to where that has the log.
+store of a fleet, whose storage is a folder on the same disk. After each act it prints the end of its log, and a
+digest of the content. After some acts it waits for the storage, and prints how much of the log that has.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def shown(store):
 
 
 class Found(NamedTuple):
-    """What images of one recording came to."""
+    """The results for the images of one recording."""
 
     images: int
     lost: list[str]
@@ -83,12 +83,12 @@ class Found(NamedTuple):
 
 
 def record(folder, seed, turns):
-    """Return what the child asked of the disk."""
+    """Return the disk operations of the child."""
     return traced(folder, CHILD, str(Path(__file__).parent), str(seed), str(turns))
 
 
 def without_flushes(trace, ending):
-    """Return the trace of a disk that forgets the flushes of files whose first names end so."""
+    """Return the trace of a disk that ignores flushes of files whose first name has this ending."""
     files = {event.file for event in trace.events if isinstance(event, Create) and event.name.endswith(ending)}
     flushes = (FlushEnd, WriteFlushed)
     kept = (event for event in trace.events if not (isinstance(event, flushes) and event.file in files))
@@ -159,7 +159,7 @@ def examine_seed(seed, turns, images_max):
 
 
 def campaign(wanted, workers, *, first=0, turns=40, images_max=1500, progress=None):
-    """Look at so many images, of one history after another; return what they came to, all together."""
+    """Check `wanted` images of one history after another. Return the combined results."""
     total, lost, wrong = 0, [], []
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         each = min(images_max, -(-wanted // workers))

@@ -1,4 +1,4 @@
-"""Names of parameters: the same in every process, or a run shared by several cannot tell its tests apart."""
+"""Names of parameters. They must be the same in every process, so that a parallel run can identify its tests."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A kind of event of its own, as board entries will be.
+"""A further kind of event, similar to board entries.
 
-A note has a key, an owner (a thread, or nobody), a small value that stands in its body, and a large one in nodes. The
-index leads from owner and key to the last one, so that an earlier one is of no use any more.
+A note has a key, an owner (a thread or nobody), a small value in its body, and a large value in nodes. The index maps
+owner and key to the last note, so earlier ones are not needed any more.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def registered():
 
 
 def large(seed):
-    """Return a value that is in nodes, some of them shared widely."""
+    """Return a value in nodes, some of which are shared widely."""
     return {"list": [f"item {seed} {number} " * 20 for number in range(300)], "text": f"text {seed} " * 700}
 
 
@@ -158,7 +158,7 @@ def index_of(store):
 
 
 def check_whole(store):
-    """The index is what the log says, and all nodes are there that anything refers to."""
+    """Check that the index matches the log, and that all referenced nodes exist."""
     assert store.verify().problems == []
     held = index_of(store)
     with store._engine.read() as view:

@@ -1,4 +1,4 @@
-"""A receiver of OTLP over HTTP on loopback, and exporters that keep what they get in memory."""
+"""A receiver of OTLP over HTTP on loopback, and exporters that keep their data in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUESTS = {
 
 
 class Received:
-    """What a receiver has got."""
+    """The data that a receiver has got."""
 
     def __init__(self, url):
         self.url, self.requests = url, []

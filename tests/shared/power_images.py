@@ -1,4 +1,4 @@
-"""What a power cut may leave of what a program did, with what the program had said until then."""
+"""The images that a power cut may leave of the work of a program, with its output until then."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from statelog.testing.powerloss.shim import ShimLog
 from statelog.testing.powerloss.trace import Mark, read_trace
 
 CUTS = 1 / 8
-"""Of the points of a recording so many are cut, by chance: of all, many times as many images come as are opened."""
+"""The share of points of a recording at which the power is cut, at random. All points would make too many images."""
 
 
 def traced(directory, program, *arguments):
-    """Run a program on the store `a.state`, and return what it asked of the disk."""
+    """Run a program on the store `a.state`, and return its disk operations."""
     with (
         tempfile.TemporaryDirectory(dir=log_directory()) as temporary,
         ShimLog.create(Path(temporary) / "log") as log,

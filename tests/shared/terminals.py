@@ -29,5 +29,5 @@ def on_terminal(*arguments, **environment):
 def _read(descriptor):
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # Linux says so when the other side has closed
+    except OSError:  # Linux raises it when the other side has closed
         return b""

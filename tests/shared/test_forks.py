@@ -1,4 +1,4 @@
-"""A forked Python is what a Python that was started is, to the test that starts it."""
+"""A forked Python behaves like a started one for the test that starts it."""
 
 import os
 import signal

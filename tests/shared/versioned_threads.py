@@ -8,7 +8,7 @@ from statelog.store import entry_migrations, migrations
 
 THREADS = ENTRIES = 9
 _GROUP_THREADS = 4
-"""Threads or entries that one transaction migrates: there are three of them."""
+"""The number of threads or entries that one transaction migrates. There are three transactions."""
 
 
 def schema_of_version_3():

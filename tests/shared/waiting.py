@@ -15,9 +15,9 @@ def until(is_so, within_s=60):
 
 @contextmanager
 def beating(pause_s):
-    """Yield a list to which a thread appends the time after every pause: the baseline of a bound of time.
+    """Yield a list to which an OS thread appends the time after every pause, as a baseline for time limits.
 
-    A tested thread that sleeps for `pause_s` wakes as late as this one, whatever else the machine does.
+    A tested thread that sleeps for `pause_s` wakes as late as this one on a busy machine.
     """
     beats, ended = [time.monotonic()], threading.Event()
 

@@ -5,7 +5,7 @@ import time
 
 
 class Holder:
-    """Holds the writer from a thread of its own, so that others queue behind it."""
+    """Holds the writer lock in another thread, so that others queue up."""
 
     def __init__(self, committer):
         self._go_on = threading.Event()
@@ -24,7 +24,7 @@ class Holder:
 
 
 class Caller(threading.Thread):
-    """Submits one work in a thread; keeps what came of it."""
+    """Submits one work in a thread, and keeps its outcome."""
 
     def __init__(self, committer, work):
         super().__init__()

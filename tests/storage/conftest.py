@@ -19,7 +19,7 @@ QUOTA_BYTES = 64 * 1024 * 1024
 
 
 def replay(transaction, lsn, records):
-    """Put back what the tests' `append` puts."""
+    """Replay what the tests' `append` puts."""
     if lsn != transaction.last_lsn() + 1:
         return False
     for number, record in enumerate(records, lsn):
@@ -120,7 +120,7 @@ def start_child(path):
 
 @pytest.fixture
 def run_child(start_child):
-    """Run a script to its end and return its exit status and the lines it said."""
+    """Run a script to its end, and return its exit status and its output lines."""
 
     def run(script, *arguments, fault=None):
         child = start_child(script, *arguments, fault=fault)
@@ -146,7 +146,7 @@ def append():
 
 @pytest.fixture
 def check_whole():
-    """Check that log and index hold commits 1..n of `append` and nothing else; return n."""
+    """Check that log and index have commits 1..n of `append` and nothing else, and return n."""
 
     def check(store_file):
         with store_file.read() as transaction:

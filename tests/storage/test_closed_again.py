@@ -1,4 +1,4 @@
-"""A close, or anything else that shuts others out, that is refused or interrupted: nobody stays shut out by it."""
+"""A refused or interrupted close, or another exclusive operation, locks nobody out."""
 
 import os
 import signal

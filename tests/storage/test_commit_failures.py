@@ -102,7 +102,7 @@ def break_descriptor(store_file):
     def break_it(*, by):
         found = descriptors_of(store_file.path)
         other = os.open(by, os.O_RDONLY if by == os.devnull else os.O_RDWR)
-        for descriptor in found[False] - {store_file.lmdb_file.locks.descriptor}:  # LMDB's, and that of a mapped page
+        for descriptor in found[False] - {store_file.lmdb_file.locks.descriptor}:  # those of LMDB and of a mapped page
             os.dup2(other, descriptor, inheritable=False)
         os.close(other)
 

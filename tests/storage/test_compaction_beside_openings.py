@@ -33,7 +33,7 @@ def test_compactions_and_openings_do_not_wait_for_each_other(tmp_path):
 
 @pytest.mark.slow
 def test_a_waiter_continues_after_a_compaction(tmp_path):
-    """Where nobody has written since the opening, a wait looks at a mark in the file, which a compaction takes away."""
+    """If nobody has written since the opening, a wait reads a mark in the file, which a compaction removes."""
     with statelog.open(tmp_path / "agent.state") as store:
         store.thread("t").commit({"n": 0})
     for _ in range(40):

@@ -1,4 +1,4 @@
-"""A process killed at any point of a commit leaves what it acknowledged, and nothing else."""
+"""A process killed at any point of a commit leaves exactly what it acknowledged."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_a_kill_in_a_group_leaves_every_acknowledged_commit_and_whole_groups(
 
 
 def test_a_commit_acknowledged_too_early_would_be_missed(run_child, open_store_file, check_whole):
-    """Negative control: a child that says a commit is done before it is."""
+    """Negative control: a child that acknowledges a commit too early."""
     script = COMMIT_ONE_BY_ONE.replace("say(store_file", "say('early'); (store_file")
     status, said = run_child(script, "commit", fault="commit.before_lmdb_commit:5:kill")
     assert status == -9

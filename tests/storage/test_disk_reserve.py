@@ -1,4 +1,4 @@
-"""A file is longer than what is in it, so that a full disk leaves room for what frees some."""
+"""A file is longer than its content, so that operations that free space work on a full disk."""
 
 import errno
 import os

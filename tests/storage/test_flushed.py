@@ -1,4 +1,4 @@
-"""What is said to be on the disk is there: to followers, by a barrier, and while a store closes."""
+"""Data reported as flushed is on the disk: to followers, after a barrier, and while a store closes."""
 
 import os
 import signal
@@ -57,7 +57,7 @@ def test_a_barrier_also_flushes_commits_of_other_processes(left, store_file):
 
 
 def test_a_signal_handler_that_flushes_within_a_flush_is_refused(store_file, append):
-    """Else it would wait for what it has interrupted."""
+    """It would wait for the flush that it has interrupted."""
     wal, refused = store_file.wal, []
     store_file.committer.submit(append)
     flush = wal.sync

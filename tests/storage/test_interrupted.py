@@ -1,4 +1,4 @@
-"""What interrupts a thread with the store in its hands is refused, and leaves every lock as it was."""
+"""Code that interrupts a thread within a store operation is refused, and leaves every lock unchanged."""
 
 import threading
 
@@ -16,7 +16,7 @@ class Interrupt(BaseException):
 
 @pytest.fixture
 def committed(path):
-    """A store that was committed to, and a thread of it."""
+    """A store with a commit, and its thread."""
     with statelog.open(path, durability="interval", interval_ms=60_000) as store:
         thread = store.thread("t")
         for number in range(40):

@@ -1,4 +1,4 @@
-"""What an application's signal handler raises comes out as itself, wherever a commit or a read was."""
+"""An exception from an application's signal handler is raised unchanged, whatever it has interrupted."""
 
 import sys
 
@@ -71,7 +71,7 @@ while time.monotonic() < ends_at_s or hits <= 100:
 
 @pytest.mark.slow
 def test_a_timeout_at_any_moment_is_a_timeout(tmp_path, error):
-    """In a process of its own: a signal comes in finalizers of the test runner, too."""
+    """Runs in another process, because a signal may also arrive in finalizers of the test runner."""
     command = [sys.executable, "-c", AT_ANY_MOMENT, str(tmp_path / "s.state"), error.__name__]
     ended = forks.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr

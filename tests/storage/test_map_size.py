@@ -59,7 +59,7 @@ def test_the_pin_is_given_back_and_taken_again(path):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_full_store_that_is_killed_is_whole(path, seed):
-    """Without its pin a process writes over the durable snapshot, which is what the next one begins with."""
+    """Without its pin, a process would overwrite the durable snapshot with which the next one begins."""
     folders = [os.path.dirname(each) for each in (__file__, forks.__file__)]  # noqa: PTH120
     command = [sys.executable, "-c", FILL, path, str(seed), *folders]
     for turn in range(2):

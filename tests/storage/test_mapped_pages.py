@@ -1,4 +1,4 @@
-"""Pages that were read through the map are given back, and are there again when they are asked for."""
+"""Pages that were read through the map are released, and loaded again when they are needed."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ RECORDS = 40
 
 
 def mapped_size_bytes():
-    """Of files, those of a file system in memory included."""
+    """Return the mapped size of files, including those of a file system in memory."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssFile", "RssShmem")))
 

@@ -48,7 +48,7 @@ def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(commi
 
 @pytest.mark.parametrize("name", ["commit", "_lead", "begin", "wait", "execute", "flush", "end", "_wake"])
 def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name):
-    """Finalizers run where objects are made: also where a thread has yet to wake the leader that it would wait for."""
+    """Finalizers run when objects are created, even before a thread has woken the leader that it waits for."""
     outcomes = []
     stop = False
 

@@ -75,7 +75,7 @@ def test_a_flipped_bit_in_lmdbs_structures_is_named(sample, places, verify, plac
     except CorruptionError:
         if place != "live meta page: last page":
             raise
-        return  # refused at once: a root page is the last one, and lies behind it now
+        return  # refused at once, because a root page is beyond the end now
     assert invariant in {number for number, _message in problems}
     assert all(message.startswith("page ") for number, message in problems if number.startswith("E"))
 
@@ -116,7 +116,7 @@ def test_damage_to_the_free_list_keeps_no_record_from_being_checked(sample, plac
 
 
 def test_a_damaged_tree_is_not_left_to_lmdb(sample, places, path):
-    """LMDB ends the process where it meets a page of another kind than it asserts."""
+    """LMDB ends the process if a page is not of the kind that it asserts."""
     at = places["log, branch page: page flags"][0]
     path.write_bytes(changed(sample, at, b"\x04"))
     with statelog.open(path, max_size_bytes=1 << 26) as store:
@@ -148,7 +148,7 @@ def test_a_snapshot_that_no_meta_page_names_cannot_be_walked(store):
 
 
 def test_a_store_that_is_committed_to_meanwhile_verifies(store, monkeypatch):
-    """The first snapshot is gone before its pages are looked at: a later one is taken."""
+    """The first snapshot is gone before its pages are read, so a later one is used."""
     thread = store.thread("t")
     thread.commit({"x": 0})
     calls = []

@@ -1,4 +1,4 @@
-"""Several processes, failed flushes and interrupts: whoever writes keeps to durable snapshot and WAL (J1 to J4)."""
+"""Writers in several processes keep J1 to J4, also after failed flushes and interrupts."""
 
 import errno
 import os
@@ -32,8 +32,8 @@ def fail(*_arguments):
 def test_a_process_that_continues_an_epoch_flushes_its_slot_before_overwriting_the_last(
     start_child, store_file, append, monkeypatch
 ):
-    """J3: the slot's writer was killed before it flushed it; what is acknowledged lies in the last epoch."""
-    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # at rest it would not go on in any
+    """J3: the writer of the slot was killed before its flush. Acknowledged data is in the last epoch."""
+    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # an idle store would continue no epoch
     store_file.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 1, "checkpoint", fault="checkpoint.before_slot_flush:1:kill")
     child.communicate(timeout=300)
@@ -143,7 +143,7 @@ def test_a_mark_that_was_not_flushed_is_set_again(store_file, append, monkeypatc
 
 
 def test_a_session_that_could_not_be_ended_keeps_its_mark(store_file, append, path):
-    """A compaction begins by ending it, and the store goes on when that fails."""
+    """A compaction first ends the session, and the store stays usable if that fails."""
     store_file.committer.submit(append)
     faults.arm("checkpoint.before_unlink", action=fail)
     with pytest.raises(OSError, match="as if"):

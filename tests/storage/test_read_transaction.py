@@ -72,7 +72,7 @@ def leaf_pages(store_file):
 
 
 def test_neighbours_replaced_by_smaller_ones_are_joined(store_file):
-    """LMDB leaves a page as empty as values replaced one by one have made it: 110 bytes on each, say."""
+    """Without that, LMDB leaves pages almost empty after replacements one by one, for example with 110 bytes each."""
     for lsn in range(1, 201):
         store_file.committer.submit(lambda transaction, lsn=lsn: transaction.put_log(lsn, bytes(1800)))
     assert leaf_pages(store_file) == 100
@@ -240,7 +240,7 @@ def test_a_borrowed_record_cannot_be_read_after_the_next_write(store_file, appen
 
 
 def test_a_raw_buffer_of_lmdb_does_outlive_its_transaction(store_file, append):
-    """The trap the three tests above guard against: were it gone, taking back could go too."""
+    """The three tests above guard against this. Without it, buffers would not have to be revoked."""
     store_file.committer.submit(append)
     handles = store_file.lmdb_file.handles
     with handles.begin(buffers=True) as transaction:

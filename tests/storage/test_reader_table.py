@@ -12,7 +12,7 @@ from statelog.storage import faults
 
 @pytest.mark.parametrize(("lingers", "readers"), [(False, 1), (True, 0)], ids=["let go", "control"])
 def test_transactions_ended_before_a_fork_free_no_slot_after_it(run_child, lingers, readers):
-    """The control keeps LMDB's own transaction: the child frees its slot, and it frees that of the next read."""
+    """The control keeps the transaction of LMDB. The child frees its slot, and so that of the next read."""
     script = """
     store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     store_file.committer.submit(append)

@@ -148,7 +148,7 @@ def test_the_file_of_a_refused_store_can_be_opened_later(open_store_file, path):
 
 
 def test_a_file_of_another_user_is_an_access_error(store_file, run_child):
-    """Of the root user, too, once it has given up its rights."""
+    """This also holds for the root user after it has dropped its privileges."""
     script = """
     os.geteuid() or os.seteuid(65534)
     try:
@@ -218,7 +218,7 @@ def test_interval_commits_are_there_after_reopening(open_store_file, append, che
 
 
 def test_lmdb_never_writes_through_its_map(open_store_file):
-    """With writemap a power cut corrupts, whatever else is done."""
+    """With writemap, a power cut would corrupt the file."""
     assert not open_store_file().lmdb_file.handles.raw.flags()["writemap"]
 
 
@@ -346,7 +346,7 @@ def test_a_fork_in_the_midst_of_a_read_leaves_the_snapshot_alone(store_file, app
 
 
 def test_a_child_forked_within_a_work_cannot_commit_it(store_file, check_whole):
-    """Work and commit go on in the child, too, which holds none of LMDB's locks."""
+    """Work and commit continue in the child, too, but it has none of LMDB's locks."""
 
     def work(transaction):
         child = os.fork()
@@ -367,7 +367,7 @@ def test_a_child_forked_within_a_work_cannot_commit_it(store_file, check_whole):
 
 
 def test_a_forked_child_does_not_hold_its_parents_locks(start_child, run_child):
-    """The locks belong to the open file, which the child shares: it must let go of them."""
+    """The locks belong to the open file, which the child shares, so it must release them."""
     parent = start_child(
         """
         store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)

@@ -98,7 +98,7 @@ def test_a_work_that_raises_after_it_wrote_fails_alone_too(store_file, submit_to
 
 
 def test_each_commit_of_a_group_that_is_run_one_by_one_is_flushed(store_file, submit_together, append):
-    """The last of them writes nothing: there is nothing to flush of it."""
+    """The last of them writes nothing, so it needs no flush."""
 
     def fail_late(transaction):
         transaction.put_log(transaction.last_lsn() + 1, b"half")
@@ -177,7 +177,7 @@ def test_contending_threads_share_groups_and_lose_nothing(store_file, committer,
         thread.join()
     assert sorted(lsn for lsns in results for lsn in lsns) == list(range(1, 16 * per_thread + 1))
     assert all(lsns == sorted(lsns) for lsns in results)
-    if os.environ.get("STATELOG_TEST_DISK"):  # where a flush takes no time, there is nothing to share
+    if os.environ.get("STATELOG_TEST_DISK"):  # in memory a flush takes no time, so none is shared
         assert committer.commits / committer.groups > 4
     assert check_whole(store_file) == 16 * per_thread
 
@@ -212,7 +212,7 @@ def test_an_interrupted_commit_is_there_or_not_and_the_next_works(store_file, co
 
 @pytest.mark.parametrize("point", POINTS_OF_A_COMMIT)
 def test_an_interrupted_leader_loses_no_follower(store_file, committer, append, check_whole, point):
-    """Its followers' works are run again if they were not committed, and by one of them."""
+    """If the works of its followers were not committed, one of them runs them again."""
     holder = Holder(committer)
     callers = [Caller(committer, append) for _ in range(6)]
     faults.arm(point, count=1 if point in POINTS_OF_BEGIN else 2, action=fail(Interrupt()))
@@ -230,7 +230,7 @@ def test_an_interrupted_leader_loses_no_follower(store_file, committer, append, 
 
 
 def test_a_follower_that_is_settled_as_it_looks_does_not_keep_the_turn(committer, append):
-    """Its leader settles it and ends between two steps of it."""
+    """Its leader settles it and ends between two of its steps."""
     queue, is_late, is_looking = committer.queue, threading.Event(), threading.Event()
 
     class Turn:
@@ -354,16 +354,16 @@ def test_a_reopening_that_is_interrupted_leaves_the_gate_open(store_file, commit
 
 
 def raise_in(thread, error):
-    """Have an exception raised in another thread, as a signal's handler does in the main one; in none that has ended.
+    """Raise an exception in another running thread, as a signal handler does in the main thread.
 
-    Its identifier would be that of a thread which has begun since.
+    A new thread may have the identifier of a thread that has ended.
     """
     if thread.is_alive():
         assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(error)) == 1
 
 
 class Interrupted(threading.Thread):
-    """Commits until it is stopped, whatever interrupts it; keeps what was acknowledged."""
+    """Commits until it is stopped, also after interrupts, and remembers what was acknowledged."""
 
     def __init__(self, committer, work, acknowledged):
         super().__init__(daemon=True)

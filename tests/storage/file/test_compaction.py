@@ -1,4 +1,4 @@
-"""A compaction leaves the same contents in a new file, wherever it is cut, and nobody who uses the store notices."""
+"""A compaction keeps the contents in a new file, wherever it is interrupted, and no user of the store notices."""
 
 import errno
 import os
@@ -243,7 +243,7 @@ def test_two_do_not_compact_at_once(filled):
 
 def test_a_read_goes_on_in_the_old_file_which_goes_with_its_end(filled, append, check_whole):
     old = weakref.ref(filled.lmdb_file.handles)
-    with filled.read() as transaction:  # an object that is kept, as that of a snapshot
+    with filled.read() as transaction:  # an object that is kept, like a snapshot
         compact(filled)
         filled.committer.submit(append)
         assert transaction.last_lsn() == 40
@@ -395,7 +395,7 @@ def happened(filled, monkeypatch):
     """Flushes and renames, in order, by name."""
     log = []
     fsync, fdatasync, rename = os.fsync, os.fdatasync, Path.rename
-    filled.checkpointer.remove_wal()  # what a compaction begins with
+    filled.checkpointer.remove_wal()  # the first step of a compaction
 
     def record_fsync(descriptor):
         fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Which descriptors a store's files get, and whose the files beside it are."""
+"""The descriptors of a store's files, and the owners of the files beside it."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""A store that was made in vain is taken back, unless there is something in it or somebody else has it."""
+"""A store that was created in vain is removed, unless it has data or another user."""
 
 import pytest
 

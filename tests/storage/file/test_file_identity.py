@@ -54,7 +54,7 @@ def backup_path(path):
 
 @pytest.fixture
 def backed_up(path):
-    """A store whose backup ends with n = 9; it goes on to 19."""
+    """A store that ends with n = 19, and its backup that ends with n = 9."""
     with statelog.open(path) as store:
         for number in range(10):
             store.thread("t").commit({"n": number})

@@ -1,4 +1,4 @@
-"""A read goes on although compactions of other processes replace the file several times while the read begins."""
+"""A read succeeds although other processes replace the file several times by compactions while it begins."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""LMDB's lock file keeps its locks whatever else the process opens and closes, and nobody waits for it without end."""
+"""LMDB's lock file keeps its locks whatever the process opens and closes, and nobody waits for it for ever."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ for at in (0, int(sys.argv[2])):
     kind = struct.Struct("hhqqi").unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, lock))[0]
     say("nobody" if kind == fcntl.F_UNLCK else "held")
 """
-"""Ask the kernel, from another process, who holds the bytes by which LMDB knows its users."""
+"""Asks the kernel, from another process, who has locked the bytes with which LMDB detects its users."""
 
 USE = """
 store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
@@ -355,7 +355,7 @@ def test_opening_a_store_whose_lock_file_was_removed_is_refused(
 
 @pytest.mark.parametrize("is_noted", [True, False])
 def test_a_reader_on_a_read_only_file_system_excludes_nobody(open_store_file, start_child, append, is_noted):
-    """LMDB has no lock file open there. The control does not say so."""
+    """LMDB has no open lock file there. The negative control does not account for that."""
     open_store_file().close()
     child = start_child(
         """

@@ -18,7 +18,7 @@ store_file.committer.submit(work)
 
 @pytest.fixture
 def two_locks(tmp_path):
-    """The locks of two openings of one file, as two processes have them."""
+    """The locks of two openings of one file, as in two processes."""
     file = tmp_path / "file"
     file.touch()
     descriptors = [os.open(file, os.O_RDWR) for _ in range(2)]
@@ -45,7 +45,7 @@ def test_exclusive_presence_keeps_others_out_until_it_ends(two_locks):
 
 
 def test_closing_another_descriptor_of_the_file_keeps_the_locks(two_locks, tmp_path):
-    """Plain POSIX locks would be gone."""
+    """Plain POSIX locks would be released."""
     one, other = two_locks
     one.acquire_presence(0)
     assert one.try_exclusive()
@@ -107,7 +107,7 @@ def test_reading_goes_on_beside_a_stopped_writer(store_file, start_child, append
 
 
 def test_a_store_held_exclusively_cannot_be_opened(open_store_file, path):
-    """As compaction will hold it."""
+    """Compaction holds it in this way."""
     open_store_file().close()
     descriptor = os.open(path, os.O_RDWR)
     try:

@@ -1,4 +1,4 @@
-"""What an interrupt kept from ending does not keep a store open; what is in use does."""
+"""A transaction that an interrupt left open does not keep a store open, but a transaction in use does."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def store(tmp_path):
 
 
 def interrupted(*args):
-    del args  # the frame of a signal handler does not hold the transaction
+    del args  # so that the frame of a signal handler does not refer to the transaction
     raise KeyboardInterrupt
 
 

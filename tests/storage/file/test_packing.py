@@ -36,7 +36,7 @@ def test_pages_are_full_of_records_that_have_become_smaller(store_file, size_byt
         )
     log = store_file.statistics().tables["log"]
     assert log.entries == count
-    boundaries = count / at_once  # of what is put at once the last page is half full
+    boundaries = count / at_once  # the last page of each batch is half full
     assert log.pages - log.branch_pages <= 1.2 * count / fit + boundaries + 3
 
 

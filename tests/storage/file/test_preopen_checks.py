@@ -98,7 +98,7 @@ def test_a_wrong_page_number_on_the_live_meta_page_is_corruption(store, check, o
 
 
 def flips_of_transaction_ids(path, check):
-    """Flip every bit of both ids in turn; yield slot, bit, and the meta page then taken for the live one, if any."""
+    """Flip every bit of both ids in turn. Yield the slot, the bit, and the meta page that is live then, if any."""
     sound = path.read_bytes()
     for slot in (0, 1):
         at = slot * PAGE + TRANSACTION_AT
@@ -117,8 +117,8 @@ def flips_of_transaction_ids(path, check):
 def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
     open_store_file, append, path, check, commits, is_compacted, monkeypatch
 ):
-    """At least where the commit grew the file: see the test after this one."""
-    monkeypatch.setattr(preopen_checks, "_ATTEMPT_PAUSE_S", 0)  # nobody writes meanwhile
+    """This is only true if the commit has grown the file. See the next test."""
+    monkeypatch.setattr(preopen_checks, "_ATTEMPT_PAUSE_S", 0)  # nobody writes during the test
     store_file = open_store_file()
     store_file.committer.submit(append)
     if is_compacted:
@@ -243,11 +243,11 @@ def test_a_short_file_that_lacks_free_pages_only_is_good(open_store_file, append
 
 @pytest.mark.slow
 def test_the_free_list_is_the_one_lmdb_keeps(open_store_file, path):
-    """Also where it takes several levels and overflow pages."""
+    """Also if it has several levels and overflow pages."""
     store_file = open_store_file(max_size_bytes=2**28, flush=False)
     for number in range(60):
         store_file.committer.submit(lambda transaction, n=number: transaction.put_index(b"k%d" % n, bytes(3_000_000)))
-    with store_file.read():  # keeps LMDB from reusing what is freed meanwhile: one entry for each commit
+    with store_file.read():  # so that LMDB reuses no freed page, and adds one entry for each commit
         for number in range(60):
             store_file.committer.submit(lambda transaction, n=number: transaction.delete_index(b"k%d" % n))
             store_file.committer.submit(lambda transaction, n=number: transaction.put_index(b"s", b"%d" % n))

@@ -33,7 +33,7 @@ needs_mutex = pytest.mark.skipif(mutex_owner_at() < 0, reason="no robust mutexes
 
 @pytest.fixture
 def holder(open_store_file, start_child):
-    """A process that holds the mutex, and was stopped."""
+    """A stopped process that holds the mutex."""
     open_store_file(lock_timeout_s=0.2)
     child = start_child(HOLD_MUTEX)
     tell(child)

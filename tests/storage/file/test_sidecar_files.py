@@ -1,4 +1,4 @@
-"""What lies beside a store under its names, and is not its own: left alone, and named."""
+"""Foreign files beside a store with the names of its files are left alone and reported."""
 
 import errno
 import os
@@ -348,7 +348,7 @@ def test_a_store_whose_directory_is_renamed_goes_on(tmp_path, append):
 def test_a_user_who_may_not_remove_the_journal_leaves_it(
     run_child, open_store_file, append, check_whole, path, monkeypatch
 ):
-    """A store of somebody else's, in a directory of his."""
+    """The store and its directory belong to another user."""
     assert run_child(KILLED) == (-9, [])
     plain = os.unlink
 
@@ -370,7 +370,7 @@ def test_a_user_who_may_not_remove_the_journal_leaves_it(
 
 
 def test_a_process_that_joins_a_store_without_a_journal_creates_none(start_child, store_file, append, path):
-    """The mark says that there was one; an empty one in its place would be taken for damaged."""
+    """The mark shows that there was a journal, so an empty one would look damaged."""
     store_file.committer.submit(append)
     child = start_child(
         """

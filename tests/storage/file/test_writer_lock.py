@@ -220,7 +220,7 @@ say("held")
 
 @pytest.fixture(params=[pytest.param("mutex", marks=needs_mutex), "byte"])
 def kind(request, monkeypatch):
-    """The lock as it is here, and as it is where there are no robust mutexes."""
+    """The lock of this system, and the one for systems without robust mutexes."""
     if request.param == "byte":
         monkeypatch.setattr(writer_lock, "writer_page_size", lambda: 0)
     return request.param
@@ -241,7 +241,7 @@ def lock(descriptor, path):
 
 
 def wait_for_waiters(descriptor, count):
-    """Wait until so many wait in the queue of the page."""
+    """Wait until `count` processes wait in the queue of the page."""
     for _ in range(20_000):
         following, serving = QUEUE.unpack(os.pread(descriptor, QUEUE.size, QUEUE_AT))
         if following - serving == count:
@@ -251,7 +251,7 @@ def wait_for_waiters(descriptor, count):
 
 
 def said(child):
-    """Return the numbers that a child says until it ends well."""
+    """Return the numbers that a child prints before it ends with success."""
     output, errors = child.communicate(timeout=300)
     assert child.returncode == 0, errors
     return [int(line) for line in output.split()]

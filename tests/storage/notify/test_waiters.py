@@ -1,4 +1,4 @@
-"""Who waits in slots of the wake-up file: whom a commit wakes, and what is done where it does not reach."""
+"""Waiters in slots of the wake-up file: which of them a commit wakes, and what happens to the others."""
 
 import itertools
 import random
@@ -35,7 +35,7 @@ for line in sys.stdin:
 
 
 def calling(append, subject=TURN, made=None):
-    """A work that calls the first who waits for a subject."""
+    """A work that calls the first waiter for a subject."""
 
     def call(wake):
         found = wake.call_next(lambda each: each == subject)
@@ -82,7 +82,7 @@ def test_segments_have_bits_between_those_with_a_meaning():
 @pytest.mark.slow
 def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(store_file, start_child, monkeypatch):
     """Over 300 commits of another process."""
-    monkeypatch.setattr(waiter, "_DOUBT_S", 60)  # else a busy machine lets a commit seem not to reach
+    monkeypatch.setattr(waiter, "_DOUBT_S", 60)  # so that a busy machine does not raise doubts about a commit
     child = start_child(COMMIT_EACH)
     assert ask(child, 2) == "done\n"
     counts = {4: 0, 2: 0}

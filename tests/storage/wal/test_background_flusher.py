@@ -1,4 +1,4 @@
-"""A store that has come to rest, and goes on: with the pin that it gave back, and the thread that waits."""
+"""A store that was idle and is used again: its pin, and its waiting thread."""
 
 import os
 import signal
@@ -159,7 +159,7 @@ def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
 
 @pytest.mark.slow
 def test_a_store_with_continuous_commits_is_never_idle(store_file, thread, monkeypatch):
-    """A machine that is busy may keep this thread from its next commit for so long that the store is idle."""
+    """On a busy machine, this thread may make its next commit so late that the store is idle."""
     monkeypatch.setattr(background_flusher, "IDLE_S", 0.2)
     rests, idle = [], 0
     kind = type(store_file.checkpointer)
@@ -252,7 +252,7 @@ def _is_usable_after_interrupts(make):
         if setter.is_alive() or not alarm.wait(1):
             return False
         if not was_interrupted:
-            return opcode > 5  # else nothing was traced
+            return opcode > 5  # otherwise nothing was traced
     return False
 
 

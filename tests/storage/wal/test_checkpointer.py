@@ -1,4 +1,4 @@
-"""Durable snapshots, pins, the dirty flag, recovery: what a session leaves, and what the next opening does."""
+"""Durable snapshots, pins, the dirty flag and recovery: the state after a session, and the next opening."""
 
 import errno
 import operator
@@ -39,7 +39,7 @@ def dirty_flag_of(path):
 
 @pytest.fixture
 def flushes(monkeypatch):
-    """Return a function that tells how often a journal was flushed."""
+    """Return a function that returns the number of flushes of a journal."""
     calls = []
     flush_file = checkpointer.flush_file
     for module in (checkpointer, wal):
@@ -181,7 +181,7 @@ def test_a_journal_of_another_time_is_not_taken_for_ours(run_child, open_store_f
 
 
 def test_a_journal_beside_a_closed_store_is_a_leftover(run_child, open_store_file, append, check_whole, path):
-    """Somebody put a backup of the file back, and left the journal of what came later."""
+    """A backup of the file was restored, but the later journal was left."""
     store_file = open_store_file()
     store_file.committer.submit(append)
     store_file.close()
@@ -358,7 +358,7 @@ COMMITS = 2000
 @pytest.mark.slow
 @pytest.mark.parametrize(("durability", "size_bytes_max"), [("commit", 32 << 20), ("interval", 48 << 20)])
 def test_a_process_that_pauses_after_a_commit_pins_no_pages(path, durability, size_bytes_max):
-    """It gives its pin back as the others go on, and commits as before when it is done."""
+    """It releases its pin while the others commit, and commits as before after its pause."""
     command = [sys.executable, "-c", IDLE, path, durability]
     with (
         statelog.open(path, durability=durability) as store,

@@ -1,4 +1,4 @@
-"""Checkpoints while processes close, stop, die or are interrupted: the pin is held, and nobody waits (J1 to J7)."""
+"""Checkpoints while processes close, stop, die or are interrupted. The pin is held, and nobody waits (J1 to J7)."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def fail(*_arguments):
 def test_a_checkpoint_whose_pin_was_released_is_followed_by_one_whose_pin_is_held(
     store_file, append, run_child, check_whole, monkeypatch
 ):
-    """Else the epoch that it began would go on for ever, and keep every page."""
+    """Otherwise the epoch that it began would never end, and keep every page."""
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
     store_file.committer.submit(append)
     begins = f"{SMALL}checkpointer.Checkpointer.finish_if_begun = lambda _self: None\n{COMMIT}store_file.close()"
@@ -54,7 +54,7 @@ def test_a_checkpoint_whose_pin_was_released_is_followed_by_one_whose_pin_is_hel
 
 
 def test_a_half_is_never_left_behind(store_file, append, monkeypatch):
-    """What would not fit is flushed where it lies."""
+    """Data that would not fit is flushed to the data file."""
     store_file.committer.submit(append)
     shared = store_file.wal.shared_state
     shared.at = HALVES_AT[shared.epoch & 1] + HALF_SIZE_BYTES - 100
@@ -104,7 +104,7 @@ def test_the_extent_in_the_data_file_omits_appends_during_a_flush(store_file, ap
 
 
 def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(store_file, append, check_whole):
-    """A compaction of this process flushes all there is where it lies."""
+    """A compaction of this process flushes all data in the data file."""
     store_file.committer.submit(append)
     with store_file.lmdb_file.write_lock:
         waiting = threading.Thread(target=store_file.wal.flush, args=(2,))
@@ -120,7 +120,7 @@ def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(store_fil
 
 @pytest.mark.slow
 def test_a_waiter_for_a_stopped_flush_flushes_itself(store_file, append, start_child, check_whole, monkeypatch):
-    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # at rest it would flush all of it
+    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # an idle store would flush all of it
     store_file.committer.submit(append)
     child = start_child("""
 store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
@@ -191,7 +191,7 @@ def test_pins_that_two_threads_let_go_at_once_end_once():
 
 
 def test_an_interrupt_as_an_epoch_begins_leaves_no_wrong_place(store_file, append):
-    """What would be appended there would be of one epoch, in the half of another."""
+    """Otherwise an append would put a group of one epoch into the half of another."""
     store_file.committer.submit(append)
     shared = store_file.wal.shared_state
 
@@ -283,7 +283,7 @@ except StorageError:
 
 
 def test_a_failed_flush_is_not_forgotten_while_somebody_reads(open_store_file, append, start_child, check_whole):
-    """Nothing has read the disk since: what the page cache has of the store is still not to be believed."""
+    """Nothing has read the disk since then, so the page cache is still not reliable."""
     store_file = open_store_file()
     store_file.committer.submit(append)
     reader = start_child(
@@ -308,7 +308,7 @@ def test_a_failed_flush_is_not_forgotten_while_somebody_reads(open_store_file, a
 
 
 def test_after_a_dead_writer_checkpoints_are_made_until_one_has_begun(store_file, append, run_child, monkeypatch):
-    """LMDB's own lock has had a dead owner, too: whoever takes it first frees dead readers, and pins among them."""
+    """LMDB's lock had a dead owner, too. Its next owner frees the slots of dead readers, including pins."""
     store_file.committer.submit(append)
     assert run_child(COMMIT, 1, fault="commit.after_begin:1:kill") == (-9, [])
     is_due = store_file.checkpointer.is_due

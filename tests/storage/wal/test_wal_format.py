@@ -1,4 +1,4 @@
-"""The bytes of the WAL, by themselves: what is read back is what was written, or nothing."""
+"""The bytes of the WAL: reading returns what was written, or nothing."""
 
 import os
 
@@ -155,7 +155,7 @@ def test_zeros_are_written_ahead(descriptor):
 
 @pytest.mark.parametrize("size", [500_000, 1_048_576, 3_333_333])
 def test_no_zeros_are_written_into_the_other_half(tmp_path, size):
-    """Groups of another epoch may lie there, and be needed."""
+    """Groups of another epoch may be there, and still be needed."""
     number = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT)
     try:
         os.pwrite(number, b"\1" * 100, HALVES_AT[1])
