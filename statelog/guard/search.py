@@ -57,6 +57,8 @@ class Sighting(NamedTuple):
     is_literal: bool
     """Whether the text counts as a secret everywhere in the store. A short text, or a number, counts only where a rule
     or a field finds it."""
+    whole: int
+    """The hash of the text or number that has the secret. It is valid in this process."""
 
 
 class Finder:
@@ -92,7 +94,7 @@ class Finder:
     def hidden(self, data: bytes, path: Path) -> bytes:
         """Note a value that is a secret as a whole. Return its redaction."""
         rule = rule_of_whole(data, self._detector)
-        return data if rule is None else self._replacement(data, rule, path)
+        return data if rule is None else self._replacement(data, rule, path, data)
 
     def redact_field(self, data: bytes, path: Path) -> bytes:
         """Note the secrets in the text of a field. Its name may tell that it is a secret."""
@@ -100,18 +102,18 @@ class Finder:
         named = self._secrets.find_named(path[-1], made) if path else None
         if named is None:
             return made
-        return made[: named.start] + self._replacement(made[named.start : named.end], named.rule, path)
+        return made[: named.start] + self._replacement(made[named.start : named.end], named.rule, path, data)
 
     def redact(self, data: bytes, path: Path) -> bytes:
         """Note the secrets in a text. Return the redacted text."""
         if self._handles is not None:
             for each in self._handles.find(data):
-                self._note(each.rule, data[each.start : each.end], path)
+                self._note(each.rule, data[each.start : each.end], path, data)
         if not self._secrets.may_be_in(data):
             return data
 
         def made(found: Found, secret: bytes) -> bytes:
-            return self._replacement(secret, found.rule, path, is_literal=not found.quote)
+            return self._replacement(secret, found.rule, path, data, is_literal=not found.quote)
 
         return replaced(data, self._secrets.find(data), made)
 
@@ -126,15 +128,15 @@ class Finder:
         where = (*path, what if what.startswith("(") else IN_BYTES)
         spans = [] if self._handles is None else self._handles.find(data)
         for each in (*spans, *self._secrets.find(data, is_text=False)):
-            self._note(each.rule, data[each.start : each.end], where)
+            self._note(each.rule, data[each.start : each.end], where, data)
 
-    def _replacement(self, secret: bytes, rule: str, path: Path, *, is_literal: bool = True) -> bytes:
-        self._note(rule, secret, path, is_literal=is_literal)
+    def _replacement(self, secret: bytes, rule: str, path: Path, whole: bytes, *, is_literal: bool = True) -> bytes:
+        self._note(rule, secret, path, whole, is_literal=is_literal)
         return _written(rule, self._detector.fingerprint(secret))
 
-    def _note(self, rule: str, text: bytes, path: Path, *, is_literal: bool = True) -> None:
+    def _note(self, rule: str, text: bytes, path: Path, whole: bytes, *, is_literal: bool = True) -> None:
         is_literal = is_literal and is_searched(text)
-        self.found.append(Sighting(path, rule, self._detector.fingerprint(text), text, is_literal))
+        self.found.append(Sighting(path, rule, self._detector.fingerprint(text), text, is_literal, hash(whole)))
 
 
 def is_searched(text: bytes) -> bool:

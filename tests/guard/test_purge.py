@@ -6,6 +6,7 @@ import asyncio
 import base64
 import io
 import json
+import operator
 import os
 import runpy
 import signal
@@ -123,6 +124,17 @@ def test_a_secret_is_found_once_although_later_versions_copy_the_list_it_is_in(s
     for number in range(20):
         thread.commit({"items": number})
     assert [(each.version, each.path) for each in store.find_secrets()] == [(0, "items")]
+
+
+def test_each_version_that_writes_a_secret_is_reported(store):
+    schema = {"note": reducers.replace, "items": reducers.append, "log": operator.add}
+    thread = store.thread("t", schema=schema)
+    for number in range(3):
+        thread.commit({"note": f"{number} {TOKEN}", "items": f"{number} {TOKEN}"})
+    thread.commit({"note": f"2 {TOKEN}", "items": 1, "log": f"{TOKEN} a"})
+    thread.commit({"log": " more"})
+    found = [(each.version, each.path) for each in store.find_secrets()]
+    assert sorted(found) == [*((version, path) for version in range(3) for path in ("items", "note")), (3, "log")]
 
 
 def test_equal_secrets_have_equal_fingerprints_in_every_place(store):

@@ -90,13 +90,16 @@ class _Report:
     def of(self, scanned: Scanned) -> list[SecretFound]:
         """Return the secrets of a record, except those that its version only copied from its parent.
 
-        A version that changes a part of a channel stores some unchanged parts of the channel again.
+        A version that changes a part of a channel stores some unchanged parts of the channel again. A text is unchanged
+        if the parent has an equal text with the secret at the same path.
         """
         if not self._finder.found:
             return []
         thread, version = self._place(scanned)
         found: dict[Known, SecretFound] = {}
+        wholes: dict[Known, set[int]] = {}
         for each in self._finder.found:
+            wholes.setdefault((each.path, each.rule, each.fingerprint), set()).add(each.whole)
             path = self._finder.shown(".".join(each.path))
             found[each.path, each.rule, each.fingerprint] = SecretFound(
                 None if thread is None else self._finder.shown(thread),
@@ -110,8 +113,11 @@ class _Report:
         if type(event) is CheckpointEvent and event.parent_branch is not None:
             again = {key for key in found if (event.thread, key) in self._seen}
             for channel in {path[0] for path, _rule, _fingerprint in again}:
-                for key in again & self._before(event, channel):
-                    del found[key]
+                before = self._before(event, channel)
+                grows = self._is_added_to(event.thread, channel)
+                for key in again & before.keys():
+                    if grows or wholes[key] <= before[key]:
+                        del found[key]
         self._seen.update((scanned.owner, key) for key in found)
         return list(found.values())
 
@@ -123,17 +129,25 @@ class _Report:
             return thread, event.version
         return thread, scanned.record.lsn if type(event) is EntryEvent else None
 
-    def _before(self, event: CheckpointEvent, channel: str) -> set[Known]:
-        """Return the secrets of a channel in the parent version."""
+    def _is_added_to(self, thread: int, channel: str) -> bool:
+        """Return True for a channel with `operator.add`: a version adds to its text and keeps the secret."""
+        row = self._view.find_thread(thread)
+        return row is not None and row.specs.get(channel) == "add"
+
+    def _before(self, event: CheckpointEvent, channel: str) -> dict[Known, set[int]]:
+        """Return the secrets of a channel in the parent version, each with the hashes of the texts that have it."""
         assert event.parent_branch is not None
         assert event.parent_version is not None
         entry = self._view.entry(event.thread, event.parent_branch, event.parent_version)
         parent = None if entry is None else read_version(self._view, entry.lsn)
         if parent is None:
-            return set()
+            return {}
         root = Slot(REF_ROOT + parent.root_digest, parent.root_lsn, parent.root_node)
         _position, slot = open_root(self._workspace, root).find(text_item(channel.encode()))
         finder = Finder(self._detector)
         if slot is not None:
             finder.look(read_item(self._workspace, slot), (channel,))
-        return {(each.path, each.rule, each.fingerprint) for each in finder.found}
+        wholes: dict[Known, set[int]] = {}
+        for each in finder.found:
+            wholes.setdefault((each.path, each.rule, each.fingerprint), set()).add(each.whole)
+        return wholes
