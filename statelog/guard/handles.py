@@ -9,11 +9,13 @@ import os
 import re
 import shlex
 import threading
+from array import array
 from base64 import b64encode, urlsafe_b64encode
 from collections import deque
 from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -225,13 +227,18 @@ class Handles(Forms):
 
         Raises:
             GuardError: a handle is not known, or is not declared for this tool or host, or its value has less than 8
-                characters, or the handle is in an object of another kind. Facts: handle, tool, host.
+                characters, or the handle is in an object of another kind: in its `repr`, its bytes or its attributes.
+                Or `args` contain themselves. Facts: handle, tool, host.
             UsageError: `tool` or `host` is not a text, or is empty.
         """
         _checked("tool", tool)
         if host is not None:
             _checked("host", host)
-        return self._resolved(args, tool, host)
+        try:
+            return self._resolved(args, tool, host)
+        except RecursionError:
+            message = "the arguments contain themselves, or are nested too deeply to be resolved"
+            raise GuardError(message, tool=tool, host=host) from None
 
     def _resolved(self, args: Any, tool: str, host: str | None) -> Any:
         if isinstance(args, str):
@@ -245,7 +252,7 @@ class Handles(Forms):
         if type(args) in _PLAIN:
             return args
         made = _rebuilt(args, lambda each: self._resolved(each, tool, host))
-        if made is args and (found := HANDLE.search(repr(args))) is not None:
+        if made is args and (found := HANDLE.search(_shown(args))) is not None:
             message = f"handle {found[1]!r} is in a {type(args).__name__}, where it cannot be resolved"
             raise GuardError(message, handle=found[1], tool=tool, host=host)
         return made
@@ -293,6 +300,14 @@ class Handles(Forms):
         data = text.encode("utf-8", "surrogatepass")
         made = replaced(data, self.find(data), lambda each, _value: each.rule.encode())
         return text if made is data else made.decode("utf-8", "surrogatepass")
+
+
+def _shown(value: Any) -> str:
+    """Return the text of an object in which a handle is looked for."""
+    if isinstance(value, memoryview | array):
+        return bytes(value).decode("utf-8", "replace")
+    attributes = {} if isinstance(value, type | ModuleType) else getattr(value, "__dict__", {})
+    return f"{value!r} {attributes!r}"
 
 
 def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:

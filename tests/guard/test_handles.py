@@ -175,6 +175,18 @@ def test_a_handle_is_resolved_in_every_kind_of_object(handles):
 def test_a_handle_in_another_object_is_refused(handles):
     with pytest.raises(GuardError, match="'vault' is in a SimpleNamespace"):
         handles.resolve([types.SimpleNamespace(a="$CRED{vault}")], tool="t")
+    holder = Exception()
+    holder.key = "$CRED{vault}"
+    for value in (holder, memoryview(b"$CRED{vault}")):
+        with pytest.raises(GuardError, match="'vault' is in a"):
+            handles.resolve({"request": value}, tool="t")
+
+
+def test_arguments_that_contain_themselves_are_refused(handles):
+    value = ["$CRED{vault}"]
+    value.append(value)
+    with pytest.raises(GuardError, match="contain themselves"):
+        handles.resolve(value, tool="t")
 
 
 @pytest.mark.parametrize("value", [" " * 8, "  1234567\n", "\t" * 20])
