@@ -10,7 +10,7 @@ from statelog.durable.clock import clock, moment_of, now
 from statelog.durable.cron import CatchUp, check_cron, due_times, next_time
 from statelog.durable.naming import check_queue, run_key, schedule_key
 from statelog.durable.runs import DEFAULT_QUEUE, FAR_S, Start, board_of, delay_of, retried, stage_create
-from statelog.durable.values import arguments_item, decode, guarded
+from statelog.durable.values import arguments_item, check_names, decode, guarded
 from statelog.durable.workflows import check_arguments, check_workflow
 from statelog.errors import ConflictError, LeaseLostError, NotFoundError, StatelogError, UsageError
 from statelog.redaction import redacting_logger
@@ -87,6 +87,7 @@ def schedule(
     Raises:
         UsageError: an argument is not valid, the workflow does not accept its arguments, or `cronsim` is not installed.
         ValueTypeError, LimitError: an argument of the workflow cannot be stored.
+        SecretError: the name or the queue has a secret.
     """
     made = check_workflow(workflow)
     key = schedule_key(name)
@@ -96,6 +97,7 @@ def schedule(
         message = f"catch_up is one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
         raise UsageError(message, argument="catch_up", value=catch_up)
     check_arguments(made, args, kwargs)
+    check_names(store, queue)
     item = guarded(
         store, arguments_item(f"workflow {made.name!r}", made.function, args, kwargs, (), skip=1), "arguments"
     )

@@ -211,3 +211,14 @@ def test_a_copy_has_no_mark_until_it_is_opened_with_a_guard(tmp_path, way):
         assert store.thread("t").state["a"] != store.thread("t").state["b"]
     with pytest.raises(statelog.GuardError):
         statelog.open(copy)
+
+
+def test_a_schedule_with_a_secret_in_its_queue_is_refused(tmp_path):
+    @durable.workflow
+    def nightly(_run):
+        return None
+
+    with opened(tmp_path) as store:
+        with pytest.raises(SecretError):
+            durable.schedule(store, "nightly", nightly, cron="0 3 * * *", queue=TOKEN)
+        assert list(durable.schedules(store)) == []
