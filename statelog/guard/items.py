@@ -224,9 +224,11 @@ class _Cbor(_Walker):
         parts = [self._data[at:start]]
         for _ in range(0, count, 2):
             key_at = start
-            key, start = self.value(start, path, is_secret=is_secret)
-            is_named = self._data[key_at] >> 5 in _STRINGS
-            below = (*path, self.text_of(self._data[key_at:start])) if is_named else path
+            start = _Cbor(self._data, UNCHANGED).value(start, path, is_secret=False)[1]
+            key = self._data[key_at:start]
+            self._redactor.check_key(key, path)
+            is_named = key[0] >> 5 in _STRINGS
+            below = (*path, self.text_of(key)) if is_named else path
             made, start = self.value(start, below, is_secret=is_secret or self._redactor.names_field(below))
             parts += (key, made)
         return b"".join(parts), start

@@ -195,12 +195,19 @@ def test_a_secret_in_numpy_does_not_stay(make):
         re.compile(TOKEN),
         collections.deque([TOKEN]),
         bytearray(TOKEN.encode()),
-        {1: TOKEN, (TOKEN,): 2},
+        {1: TOKEN, (1,): 2},
         frozenset([TOKEN, 1]),
     ],
 )
 def test_a_secret_in_an_everyday_value_does_not_stay(value):
     assert TOKEN not in repr(redacted(value))
+
+
+@pytest.mark.parametrize("key", [(TOKEN,), (1, ("a", TOKEN))])
+def test_a_secret_in_a_tuple_that_is_a_key_is_refused(key):
+    with pytest.raises(SecretError, match="a key") as caught:
+        redacted({key: 1})
+    assert TOKEN not in str(caught.value)
 
 
 @pytest.mark.parametrize(
