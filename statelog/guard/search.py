@@ -166,12 +166,15 @@ class Purger:
         """The vectors that are erased."""
         self._forms = Forms()
         self._short: set[tuple[str, str]] = set()
+        self._marks: dict[str, tuple[str, str]] = {}
+        """The rule and the fingerprint of each text that is searched everywhere, by its replacement."""
         texts: dict[str, bytes] = {}
         for each in sightings:
             if not each.is_literal:
                 self._short.add((each.rule, each.fingerprint))
             else:
-                texts.setdefault(each.text.decode(), _written(each.rule, each.fingerprint))
+                written = texts.setdefault(each.text.decode(), _written(each.rule, each.fingerprint))
+                self._marks[written.decode()] = each.rule, each.fingerprint
         if texts:
             self._forms.learn(texts)
 
@@ -258,9 +261,15 @@ class Purger:
         self.refuse_if_found(key, path, "a key")
 
     def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
-        """Raise SecretError if bytes that cannot be changed hold one of the secrets."""
+        """Raise SecretError if bytes that cannot be changed hold one of the secrets. Facts: path, rule, fingerprint."""
         if self.redact(data, path) != data:
-            raise SecretError("it cannot be cut out", path=self.shown(".".join((*path, f"({what})"))))
+            place = self.shown(".".join((*path, f"({what})")))
+            held = [self._marks[each.rule] for each in self._forms.find(data)]
+            held += [
+                (each.rule, self._detector.fingerprint(data[each.start : each.end])) for each in self._short_in(data)
+            ]
+            rule, fingerprint = held[0]
+            raise SecretError("it cannot be cut out", path=place, rule=rule, fingerprint=fingerprint)
 
 
 def _written(rule: str, mark: str) -> bytes:

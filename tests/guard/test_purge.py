@@ -186,6 +186,7 @@ def test_a_secret_in_a_name_is_found_and_refused_by_a_purge_that_changes_nothing
     with pytest.raises(SecretError, match="cannot be cut out") as caught:
         store.purge(found)
     assert caught.value.facts["lsn"] in {each.lsn for each in found}
+    assert f"(github-token {found[0].fingerprint})" in str(caught.value)
     assert TOKEN not in str(caught.value)
     assert exported(store) == before
     assert store.thread("other").state["a"] == TOKEN

@@ -67,7 +67,7 @@ class Places:
         """Find all places. Call `report_progress` with the LSN of each record.
 
         Raises:
-            SecretError: a secret is where it cannot be cut out. Facts: lsn, path, thread.
+            SecretError: a secret is where it cannot be cut out. Facts: lsn, path, thread, rule, fingerprint.
         """
         owners = {row.lsn for row in self._view.threads() if has_vectors(row.id)}
         changed: dict[int, set[Path]] = {}
@@ -157,9 +157,10 @@ class Places:
         owner = record.redacted().thread if record.flags & FLAG_REDACTED else owner_of(decode_event(record), lsn)
         row = self._view.find_thread(owner) if owner else None
         thread = None if row is None else self._purger.shown(row.id)
-        place = error.facts["path"]
+        place, rule, fingerprint = (error.facts.get(fact) for fact in ("path", "rule", "fingerprint"))
+        what = "a secret" if rule is None else f"a secret ({rule} {fingerprint})"
         message = (
-            f"record {lsn} has a secret in {place}, where it cannot be cut out. Delete the thread (or delete the entry,"
+            f"record {lsn} has {what} in {place}, where it cannot be cut out. Delete the thread (or delete the entry,"
             " and prune the board with max_age=0), compact, and purge the rest. Nothing was changed"
         )
-        return SecretError(message, lsn=lsn, path=place, thread=thread)
+        return SecretError(message, lsn=lsn, path=place, thread=thread, rule=rule, fingerprint=fingerprint)
