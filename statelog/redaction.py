@@ -25,8 +25,10 @@ _SCHEME = r"(?i)\s*(?:(?:file|sqlite):/{1,2}|[A-Za-z][A-Za-z0-9+.\-]*:/+)"
 _URL_IN_TEXT = r"[A-Za-z][A-Za-z0-9+.\-]*:/[^\s'\"`<>]*[^\s'\"`<>:;,.)]"
 _SETTING = (
     r"(?i)\b(\w*(?:password|passwd|pwd|secret|access_?key|account_?key|sas_?token|signature)\w*|sig)"
-    r"(\s*=\s*)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"]*[^\s&;,'\":.)])"
+    r"(\s*=\s*)(?!\ue000)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[^\s&;,'\"]*[^\s&;,'\":.)])"
 )
+_MARK = r"\[REDACTED [a-z0-9-]{1,40}(?: [0-9a-f]{8})?\]"
+"""A redaction of a guard. It becomes a number between two private characters while a text is redacted."""
 _NAMES_SECRET = r"(?i)secrets?(?:[-_]?(?:str|bytes))?(?:\[.*)?$"  # noqa: S105 - a pattern
 _NAMES_CREDENTIAL = r"(?i)(?:key|token|password|passphrase|credentials?)$"
 _HOST = r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?"
@@ -128,7 +130,19 @@ def _shown_login(login: str, *, is_postgres: bool) -> str:
 
 
 def redacted(text: str) -> str:
-    """Return a text without the secrets in its addresses and in its settings, such as `password=...`."""
+    """Return a text without the secrets in its addresses and in its settings, such as `password=...`.
+
+    The redactions of a guard stay: `password=[REDACTED field 3e4f5a6b]`.
+    """
+    if "[REDACTED " in text:
+        marks = re.findall(_MARK, text)
+        numbers = iter(range(len(marks)))
+        shown = _redacted(re.sub(_MARK, lambda _found: f"\ue000{next(numbers)}\ue001", text))
+        return re.sub("\ue000([0-9]{1,9})\ue001", lambda found: "".join(marks[int(found[1]) :][:1]), shown)
+    return _redacted(text)
+
+
+def _redacted(text: str) -> str:
     if ":/" in text:
         text = re.sub(_URL_IN_TEXT, lambda found: redacted_url(found[0]), text)
     if "=" in text:

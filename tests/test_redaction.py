@@ -19,6 +19,13 @@ from statelog.redaction import redact_error, redacted, redacted_url
 
 SECRET = "hunter2"
 
+
+def test_a_redaction_of_a_guard_is_not_redacted_in_part():
+    text = "password=[REDACTED field 12345678] at postgresql://app:[REDACTED url-password 12345678]@db/x"
+    assert redacted(text) == "password=[REDACTED field 12345678] at postgresql://app:***@db/x"
+    assert SECRET not in redacted(f"[REDACTED password={SECRET}] [REDACTED x] password={SECRET}")
+
+
 ADDRESSES = [
     "postgresql+psycopg://agents:hunter2@db/agents",
     "postgresql+asyncpg://agents:hunter2@db/agents?ssl=require",
