@@ -241,11 +241,11 @@ class Redactor:
         if rule is None and path and self._secrets.find_named(path[-1], data) is not None:
             rule = ASSIGNED
         if rule is not None:
-            self._refuse(rule, f"{'.'.join(path)} ({what})")
+            self._refuse(rule, f"{'.'.join(path)} ({what})" if path else what)
 
     def _replacement(self, secret: bytes, rule: str, path: tuple[str, ...]) -> bytes:
         if self.refuses:
-            self._refuse(rule, ".".join(path))
+            self._refuse(rule, ".".join(path) or "a value")
         return redaction_of(rule, self.detector.fingerprint(secret))
 
     def _refuse(self, rule: str | None, where: str) -> None:
