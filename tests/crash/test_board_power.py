@@ -1,4 +1,4 @@
-"""The power fails beside a board that is flushed now and then: what was handed out is there, and is handed out once."""
+"""Power cuts of a board that is flushed at intervals: what was claimed is stored, and is claimed once."""
 
 import random
 

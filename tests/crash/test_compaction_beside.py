@@ -62,7 +62,7 @@ LmdbFile.has_moved = False
 
 
 class Writer:
-    """A process that commits to a thread of its own, and what it has acknowledged over all of its lives."""
+    """A process that commits to its own thread, and what it has acknowledged over all restarts."""
 
     def __init__(self, path, name, prelude=""):
         self.name, self.acknowledged, self.child = name, 0, None
@@ -74,14 +74,14 @@ class Writer:
             self.child = forks.Popen(command, stdout=said, stderr=subprocess.PIPE, text=True)
 
     def said_size_bytes(self):
-        """Return how much it has said in this life: a line for every commit."""
+        """Return the size of its output since the last start. Each commit is a line."""
         return self._said.stat().st_size
 
     def has_ended(self):
         return self.child.poll() is not None
 
     def kill(self):
-        """Kill it, and return what it died of before."""
+        """Kill it, and return the cause of its earlier death, if any."""
         self.child.kill()
         _, errors = self.child.communicate()
         self.acknowledged = max([self.acknowledged, *(int(line) for line in self._said.read_text().split())])
@@ -97,12 +97,12 @@ def wait_until_all_go_on(path, compacting, writers):
 
 
 def run(path, seed, kills, prelude=""):
-    """Have four processes commit and one compact, and kill one of them, again and again.
+    """Let four processes commit and one compact, and kill one of them repeatedly.
 
-    All have gone on before one is killed.
+    A kill comes only after all of them have made progress.
 
     Returns:
-        The writers, what they died of, and how many files there were.
+        The writers, their causes of death, and the number of files.
     """
     rng = random.Random(seed)
     statelog.open(path).close()
@@ -156,7 +156,7 @@ def test_a_writer_that_goes_on_in_the_old_file_is_found_out(path):
 
 @pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("compaction.")])
 def test_killed_anywhere_beside_another_process(path, point):
-    """The one who compacts is killed; who has the store open goes on, and so does who opens it then."""
+    """The compacting process is killed. Processes that have the store open continue, and others can open it."""
     with statelog.open(path) as store:
         thread = store.thread("here")
         for number in range(20):
@@ -255,7 +255,7 @@ def test_the_old_file_goes_with_its_last_read(path):
 
 
 def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(path, monkeypatch):
-    """In between that was counted, and is not committed yet: what is copied then is not the last."""
+    """The commit was counted, but is not committed yet, so that copy is not the last one."""
     note_unappended, begun = Wal.note_unappended, []
 
     def note_and_compact(wal, *, rewrites):
@@ -282,7 +282,7 @@ def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(p
 
 @pytest.mark.parametrize(("times", "copies"), [(0, 1), (1, 2), (3, 4)])
 def test_versions_removed_during_a_compaction_are_not_copied(path, times, copies):
-    """All is copied anew, while others commit; only when it has been in vain thrice they wait for the last copy."""
+    """Everything is copied again while others commit. They wait only for the last copy, after three vain ones."""
     made = []
 
     def let_go():

@@ -1,4 +1,4 @@
-"""The table of durability of GUARANTEES.md: what a power cut takes in each mode, and what a commit flushes."""
+"""The table of durability in GUARANTEES.md: what a power cut loses in each mode, and what a commit flushes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_power_cut_loses_unflushed_writes(recordings):
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "nth"), [("commit", 4), ("interval", 1)])
 def test_a_mode_that_leaves_a_flush_out_is_caught(recordings, mode, nth):
-    """Negative control: one of a commit; that of the first durable snapshot."""
+    """Negative control: a flush of a commit, or that of the first durable snapshot, is left out."""
     report = examine_recordings(
         [forget_one_flush(recordings[mode], nth)], images=1, thorough=False, until_bad=True, workers=1
     )

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of a trip, and of its rollback: it comes to what it came to that was never killed."""
+"""SIGKILL during a trip and during its rollback. The result is that of a trip that was never killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIMEOUT_S = 60.0
 
 @pytest.fixture(scope="module", params=[True, False], ids=["booked", "rolled back"])
 def never_killed(request, tmp_path_factory):
-    """Whether the trip is approved, what it comes to, how often it calls what, and its boundaries."""
+    """Whether the trip is approved, its result, its calls with their numbers, and its boundaries."""
     directory = tmp_path_factory.mktemp("never")
     path, effects = directory / "a.state", directory / "effects"
     boundaries = durable_trip.drive(path, effects, request.param)
@@ -50,7 +50,7 @@ def calls_in(effects):
 
 
 def in_flight(path, calls):
-    """The steps that were called, and of which nothing is recorded."""
+    """Return the steps that were called but not recorded."""
     try:
         with statelog.open(path) as store:
             value = find(store, durable_trip.RUN).value
@@ -63,7 +63,7 @@ def in_flight(path, calls):
 
 
 def killed(directory, approved, *, kill_at=0, fault=None):
-    """Kill a trip; return whether it was, where it left its store, and the steps that were in flight."""
+    """Kill a trip. Return whether it was killed, the path of its store, and the steps in flight."""
     directory.mkdir()
     path, effects = directory / "a.state", directory / "effects"
     environment = {name: value for name, value in os.environ.items() if name != "STATELOG_FAULT"}

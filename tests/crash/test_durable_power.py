@@ -1,4 +1,4 @@
-"""The power fails under a run: what was recorded is there, and what is called once at most is not called again."""
+"""Power cuts of a run: recorded steps are stored, and at-most-once steps are not called again."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_recorded_results_and_at_most_once_calls_survive_a_power_cut(tmp_path, d
 
 @pytest.mark.slow
 def test_every_step_of_the_child_is_recorded_in_the_end(tmp_path):
-    """What the marks are compared with is there at all."""
+    """The records with which the marks are compared exist."""
     traced(tmp_path, CHILD, "commit")
     with statelog.open(tmp_path / "a.state") as store:
         assert len([1 for _place, stage in recorded(store) if stage == DONE]) == 9

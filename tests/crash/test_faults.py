@@ -1,4 +1,4 @@
-"""Every call fails, one after the other: a commit is there, or refused and not there, or said to be unknown."""
+"""Every call fails in turn. A commit is stored, or refused and not stored, or reported as unknown."""
 
 import errno
 
@@ -19,7 +19,7 @@ WORKLOADS = {workload.name: workload for workload in standard_workloads()}
 
 @pytest.fixture
 def run_case(tmp_path):
-    """Do a workload with one fault, in a process of its own."""
+    """Run a workload with one fault in another process."""
     watched = tmp_path / "watched"
     watched.mkdir()
 
@@ -39,7 +39,7 @@ def run_case(tmp_path):
 
 @pytest.fixture
 def show(capsys):
-    """Print what was done, also when the test passes."""
+    """Print the report, also when the test passes."""
 
     def show_report(report):
         with capsys.disabled():
@@ -104,7 +104,7 @@ def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_be
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", [2, 3], ids=["data", "slot"])
 def test_after_a_failed_flush_of_a_durable_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
-    """What the page cache holds is not to be believed then; the workload opens the store again before its last step."""
+    """The page cache is not reliable then, so the workload reopens the store before its last step."""
     result = run_case(WORKLOADS["commits"], Fault(Call.FLUSH, error=errno.EIO, nth=nth))
     assert result.problem == ""
     assert {ending.value: count for ending, count in result.endings.items()} == {"refused": 5, "done": 2}
@@ -112,14 +112,14 @@ def test_after_a_failed_flush_of_a_durable_snapshot_all_is_refused_until_the_sto
 
 @pytest.mark.slow
 def test_writes_that_are_silently_dropped_are_caught(run_case):
-    """Negative control: a disk that says it wrote, and did not."""
+    """Negative control: a disk that reports a write that it has not made."""
     result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.IGNORE, nth=10))
     assert result.problem
 
 
 @pytest.mark.slow
 def test_a_flush_that_is_silently_dropped_is_caught_by_a_cut_afterwards(run_case):
-    """Negative control: a disk that says it flushed, and did not."""
+    """Negative control: a disk that reports a flush that it has not made."""
     fault = Fault(Call.FLUSH, Action.IGNORE, persistent=True)
     result = run_case(WORKLOADS["commits"], fault, rounds=2)
     assert "power cut" in result.problem

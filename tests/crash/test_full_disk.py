@@ -70,7 +70,7 @@ def test_a_full_disk_is_read_and_emptied_and_filled_again_and_again(small_disk, 
 
 
 def _fill_all_but(path, pages):
-    """Have a file take what the disk has left but for some pages."""
+    """Fill the disk with a file, except for some pages."""
     with path.open("ab", buffering=0) as file:
         for size in (65536, 4096):
             with contextlib.suppress(OSError):

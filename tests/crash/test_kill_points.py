@@ -1,4 +1,4 @@
-"""SIGKILL at every named point: what was acknowledged is there, the rest whole or not at all."""
+"""SIGKILL at every named point. Acknowledged commits are stored, and the others completely or not at all."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_kill_in_a_recovery_of_a_killed_recovery_loses_nothing(path, point, ag
 @pytest.mark.parametrize("count", [1, *(pytest.param(count, marks=pytest.mark.soak) for count in (2, 3, 4, 7))])
 @pytest.mark.parametrize("point", ["commit.before_begin", "commit.before_lmdb_commit", *JOURNAL_POINTS])
 def test_a_pin_holder_killed_anywhere_disturbs_nobody(path, point, count):
-    """Two processes commit in turn; one dies, and its pin with it; the other goes on, and is killed, too."""
+    """Two processes commit in turn. One is killed, and its pin is lost. The other continues, and is killed, too."""
     mine = tuple(Commit("mine", (step(number),)) for number in range(12))
     theirs = tuple(Commit("theirs", (step(number),)) for number in range(12))
     with Child(path, mine, schema=SCHEMA, fault="commit.after_delivery:12") as other:
@@ -127,7 +127,7 @@ time.sleep(3600)
 
 @pytest.mark.parametrize("owner", [store_file, LmdbFile], ids=["before the recovery", "before LMDB opens it"])
 def test_the_holder_of_the_pin_may_die_while_another_opens_the_store(path, tmp_path, monkeypatch, owner):
-    """LMDB forgets all readers where it finds none of their processes; what the shared state says is theirs, too."""
+    """LMDB forgets the readers of dead processes. So does the shared state."""
     name = "recover" if owner is store_file else "open"
     plain = getattr(owner, name)
 

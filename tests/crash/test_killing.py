@@ -9,7 +9,7 @@ LONG_S = 20.0
 
 @pytest.fixture
 def show(capsys):
-    """Print what was done, also when the test passes."""
+    """Print the report, also when the test passes."""
 
     def show_report(report):
         with capsys.disabled():

@@ -50,7 +50,7 @@ def test_a_schema_is_taken_through_kills_and_cuts(schema):
 @pytest.mark.slow
 @pytest.mark.skipif(not is_supported(), reason="nothing can be recorded here")
 def test_a_schema_of_a_module_that_pytest_alone_can_import_is_cut_off_too(tmp_path, monkeypatch):
-    """As those of users' test modules: their directory is on no other process's path."""
+    """Users' test modules are like that: no other process has their directory on its path."""
     (tmp_path / "schema_of_a_user.py").write_text("def longest(a, b):\n    return max(a, b, key=len)\n")
     monkeypatch.syspath_prepend(tmp_path)
     schema = {"best": importlib.import_module("schema_of_a_user").longest}

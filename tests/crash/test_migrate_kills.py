@@ -26,7 +26,7 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def never_killed(built, tmp_path_factory):
-    """What all threads come to."""
+    """The final states of all threads."""
     path = tmp_path_factory.mktemp("never") / "a.state"
     shutil.copy(built, path)
     versioned_threads.migrate(path)

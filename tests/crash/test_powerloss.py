@@ -1,4 +1,4 @@
-"""The power fails at every point of everything a store writes; what was acknowledged is there, and nothing else."""
+"""Power cuts at every point of all writes of a store. It has exactly what was acknowledged."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not is_supported(), reason="recording needs a 64
 
 WORKLOADS = {workload.name: workload for workload in standard_workloads()}
 QUICK = ("creation", "commit", "key", "interval reopened", "refused commits")
-"""What is looked at by the fast path; the soak looks at all there are."""
+"""The workloads of the fast test. The soak test runs all workloads."""
 CHECKPOINTING = ("epochs", "checkpoints under way", "checkpoints under way in two processes", "pin holder killed")
 RECORDED = (*QUICK, "interval", *CHECKPOINTING)
 SOAK_IMAGES = 100_000
@@ -59,7 +59,7 @@ def evidence(tmp_path_factory):
 
 @pytest.fixture
 def show(capsys):
-    """Print what was looked at, also when the test passes."""
+    """Print the report, also when the test passes."""
 
     def show_report(report):
         names = ", ".join(f"{name} {count:,}" for name, count in report.by_workload.items())
@@ -161,7 +161,7 @@ def test_a_bad_image_is_kept_as_evidence(controls, evidence):
 
 @pytest.mark.slow
 def test_each_single_flush_is_needed(recordings):
-    """Eight commits, a flush of the journal each, behind those of the first slot: the first and the last."""
+    """The first and the last of eight commits are tested, each with a flush of the journal."""
     flushes = len(flushes_of(recordings["commit"], of_journal=True))
     without = [renamed(forget_one_flush(recordings["commit"], nth), str(nth)) for nth in (flushes - 7, flushes)]
     report = examine_recordings(without, images=1, thorough=False, until_bad=True, workers=1)

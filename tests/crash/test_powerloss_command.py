@@ -1,4 +1,4 @@
-"""`statelog crashtest` shows what was tried, and fails if anything was lost or wrong."""
+"""`statelog crashtest` shows its cases, and fails if anything was lost or wrong."""
 
 import json
 
@@ -26,7 +26,7 @@ def good():
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Run the command with parts that are done at once, and come to what is given."""
+    """Run the command with parts that return the given results at once."""
 
     def run_command(outcome, *arguments):
         given = {}

@@ -1,4 +1,4 @@
-"""The rules by which a disk may lose what was not flushed."""
+"""The rules by which a disk may lose data that was not flushed."""
 
 import pytest
 

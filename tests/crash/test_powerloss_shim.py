@@ -1,4 +1,4 @@
-"""The preloaded library logs what is done to files, in order, and makes calls fail."""
+"""The preloaded library logs changes of files in order, and makes calls fail."""
 
 import errno
 import os
@@ -48,7 +48,7 @@ def log(tmp_path):
 
 @pytest.fixture
 def run(log, watched):
-    """Run a script in a recorded process, in the watched directory; return its exit status and what it printed."""
+    """Run a script in a recorded process, in the watched directory. Return its exit status and output."""
 
     def run_script(script):
         path = os.pathsep.join([str(Path(statelog.__file__).parents[1]), *sys.path])

@@ -62,14 +62,14 @@ KILLED_SHARE = 0.2
 
 
 def run_gateway(directory, *, processes, seconds, guard="with", seed=1):
-    """Keep `AT_ONCE` processes at work, kill some; return what was wrong, and how many were started.
+    """Keep `AT_ONCE` processes running and kill some. Return the faults, and the number of started processes.
 
     Args:
-        directory: an empty one.
-        processes: started in all.
-        seconds: over which their starts are spread.
-        guard: "without": LMDB's own locks are all there are.
-        seed: of what is drawn.
+        directory: an empty directory.
+        processes: the number of processes to start.
+        seconds: the time over which the starts are spread.
+        guard: "without" leaves only the locks of LMDB.
+        seed: the seed of random choices.
     """
     rng = random.Random(seed)
     folder = directory / "folder"
@@ -104,7 +104,7 @@ def run_gateway(directory, *, processes, seconds, guard="with", seed=1):
 
 
 def find_lost(path, acknowledged):
-    """Return what is wrong with the store after all, by what its processes have acknowledged."""
+    """Return the faults of the store at the end, from what its processes have acknowledged."""
     totals, numbers = Counter(), Counter()
     for line in acknowledged.read_text().splitlines():
         name, number = line.split()

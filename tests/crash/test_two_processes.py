@@ -46,7 +46,7 @@ def test_two_writers_lose_no_update(path, durability):
 
 
 def increment_once(thread):
-    """Read, add one and commit, on condition that nobody came between; return how often somebody did."""
+    """Read, add one, and commit if nobody else has committed. Return the number of conflicts."""
     for conflicts in count():
         head = thread.head
         try:

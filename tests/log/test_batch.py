@@ -1,4 +1,4 @@
-"""What a commit leaves in memory."""
+"""The garbage that a commit leaves in memory."""
 
 import gc
 import operator
@@ -12,7 +12,7 @@ from statelog.bench.stores import opened
 @pytest.mark.slow
 @pytest.mark.parametrize("write", [{"step": 1}, {"log": ["an entry"]}, {"notes": {"a": {"b": "c" * 100}}}])
 def test_a_commit_leaves_no_garbage(tmp_path, write):
-    """What leads to itself stays until the collector has gone over all objects of the process."""
+    """Cycles stay until the collector has visited all objects of the process."""
     with opened(tmp_path / "a.state", flush=False) as store:
         thread = store.thread("t", schema={"step": reducers.replace, "log": operator.add, "notes": reducers.merge})
         for _ in range(3):
@@ -22,6 +22,6 @@ def test_a_commit_leaves_no_garbage(tmp_path, write):
         try:
             for _ in range(100):
                 thread.commit(write)
-            assert gc.collect() < 100  # whatever else this process does meanwhile
+            assert gc.collect() < 100  # allows for other work of this process
         finally:
             gc.enable()

@@ -1,4 +1,4 @@
-"""The chain through short records: told from the nearest record that says it, and broken by whatever is not in it."""
+"""The chain through short records: computed from the nearest record that has it, and broken by foreign data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TURNS = 150
 
 @pytest.fixture
 def told(path):
-    """A long chat of which retention has left the messages; and what its log said of the chain before."""
+    """A long chat whose messages retention has kept, and the former chain digests of its log."""
     with statelog.open(path, durability="interval") as store:
         thread = store.thread("chat", schema={"messages": reducers.extend})
         for turn in range(TURNS):
@@ -61,7 +61,7 @@ def resealed(rest, lsn):
 
 
 def with_body(record, lsn, **changes):
-    """Return a short record that says something else, its checksum right."""
+    """Return a short record with other fields and a correct checksum."""
     old = decode_record(record, lsn)
     body = cbor.encode(list(old.redacted()._replace(**changes)))
     at = record.index(old.body, 20)
@@ -199,7 +199,7 @@ def test_no_byte_of_a_short_record_can_change(told):
 
 @pytest.mark.slow
 def test_a_message_that_was_exchanged_is_seen_where_it_is_referred_to(told):
-    """Its record tells no digest: whoever refers to it does."""
+    """Its record has no digest, but records that refer to it have."""
     store, _said = told
     record = get(store, 40)
     forged = record.replace(b"message 38 message 38", b"message 38 massage 38")
@@ -216,7 +216,7 @@ def test_a_message_that_was_exchanged_is_seen_where_it_is_referred_to(told):
 
 @pytest.mark.slow
 def test_the_kernel_and_the_look_node_by_node_find_the_same(told, monkeypatch):
-    """Bytes are flipped under a checksum that holds."""
+    """Bytes are flipped under a valid checksum."""
     store, _said = told
     found = []
     for lsn in (40, 64):

@@ -1,4 +1,4 @@
-"""Bodies of records: encoded and decoded, and refused where they do not fit."""
+"""Bodies of records: encoded, decoded, and refused if they are not valid."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_other_records_are_not_read_as_checkpoints(store):
 
 @pytest.fixture
 def foreign(path, monkeypatch):
-    """A store whose metadata hold a value of a codec that this process no longer has."""
+    """A store whose metadata has a value of a codec that this process no longer has."""
 
     class Money:
         pass

@@ -1,4 +1,4 @@
-"""A kind of event of its own is a row of the table: the log, verify, rebuild, recovery, retention know it by that."""
+"""A new kind of event is a row of the table. The log, verify, rebuild, recovery and retention use that row."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_last_value_stays_and_earlier_ones_leave_the_file(store, owner):
     assert not holds(store, b"small 3")
     assert not holds(store, b"small gone")
     check_whole(store)
-    if owner == NOBODY:  # of nobody's nodes a compaction alone knows who needs them
+    if owner == NOBODY:  # only a compaction knows who needs nodes without an owner
         assert holds(store, b"item 3 7 ")
         store.compact()
         assert not holds(store, b"small 3")

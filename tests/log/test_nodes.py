@@ -1,4 +1,4 @@
-"""The memory of nodes, and what is checked of a node that comes from disk."""
+"""The cache of nodes, and the checks of a node from the disk."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_node_that_would_fill_the_cache_is_not_kept():
 
 @pytest.fixture
 def written(store):
-    """A checkpoint whose list has nodes of its own."""
+    """A checkpoint whose list has its own nodes."""
     made = store.thread("t").commit({"x": ["y" * 100] * 3})
     store._engine.cache.clear()
     return store, made

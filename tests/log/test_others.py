@@ -1,4 +1,4 @@
-"""What this process remembers, whatever others commit meanwhile, is what it would read."""
+"""The memory of this process equals the store, whatever others commit meanwhile."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ with statelog.open(sys.argv[1], durability=sys.argv[2]) as store:
 
 
 class Other:
-    """Another process with the store open, that does as it is told."""
+    """Another process that has the store open and executes commands."""
 
     def __init__(self, path, durability="commit"):
         command = [sys.executable, "-c", CHILD, str(path), durability]
@@ -78,7 +78,7 @@ def other(store, path):
 
 @pytest.fixture
 def followed(monkeypatch):
-    """For each time that others' records were read, whether what is remembered follows from them."""
+    """For each read of others' records, whether the memory was updated from them."""
     came, follow = [], Memory._follow
 
     def noted(self, transaction, count):
@@ -90,7 +90,7 @@ def followed(monkeypatch):
 
 
 def check_recovery(store):
-    """Who is killed now leaves a store that is recovered to what it holds."""
+    """Check that a kill now leaves a store that recovers its present content."""
     last = store.last_lsn
     path = Path(store.path)
     with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +104,7 @@ def check_recovery(store):
 
 
 def check_memory(store):
-    """What is remembered is what would be read; and what is in the journal, what was committed."""
+    """Check that the memory equals the store, and the journal equals the commits."""
     check_recovery(store)
     memory = store._engine.committer.last.memory
     with store._engine.read() as view:
@@ -262,7 +262,7 @@ def test_memory_does_not_follow_a_damaged_record(store, behind, at):
 
 
 def test_a_head_whose_root_is_another_is_not_followed(store):
-    """The record's checksum holds, and the root's digest does not."""
+    """The checksum of the record is valid, but the digest of the root is not."""
     thread = store.thread("a")
     thread.commit({"n": 1})
     memory = store._engine.committer.last.memory.copy()

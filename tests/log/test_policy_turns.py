@@ -1,4 +1,4 @@
-"""A policy is applied to a thread that had none, whoever gives it one."""
+"""A policy is applied to a thread that had none, whichever process sets it."""
 
 import sys
 

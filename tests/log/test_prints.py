@@ -25,7 +25,7 @@ def test_there_are_never_too_many():
 
 
 def test_lists_that_are_dropped_are_forgotten(store, monkeypatch):
-    """Those of many threads, written once each, and those that start anew: their digests are asked for no more."""
+    """Lists of many threads that are written once, and lists that are replaced, need no digests any more."""
     monkeypatch.setattr("statelog.log.prints._LISTS_MAX", 20)
     for number in range(60):
         thread = store.thread(f"t{number}", schema={"k": reducers.upsert("id")})

@@ -1,4 +1,4 @@
-"""What an engine remembers of its last commit: it must not outlive a change by another."""
+"""The memory of an engine about its last commit. It must end with a change by another process."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ except KeyboardInterrupt:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 20, 40])
 def test_a_page_with_its_earlier_bytes_does_not_prove_the_head_current(store, path, count):
-    """Retention has taken all that was committed behind the head remembered, but for the last."""
+    """Retention has removed everything after the remembered head, except the last commit."""
     thread = store.thread("t")
     for number in range(18):
         thread.commit({"n": number})
@@ -119,7 +119,7 @@ def test_changes_of_another_engine_in_the_same_transaction_are_seen(store, path,
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["interval", "commit"])
 def test_the_answer_about_large_leaves_is_not_reused_by_the_next_call(path, durability):
-    """A leaf that the store has already, then a rollback from whose target it is not remembered where to jump."""
+    """Commits a leaf that the store already has, and then rolls back to a version without remembered jumps."""
     with statelog.open(path, durability=durability) as store:
         thread = store.thread("t")
         for number in range(60):

@@ -122,7 +122,7 @@ def test_every_version_jumps_as_far_as_its_depth_says(tangle, shared_store):
 
 
 def jumps_are_right(checkpoint, view):
-    """Whether a checkpoint jumps where one comes to by parents, as far as its depth says."""
+    """Return whether the jump of a checkpoint leads to the ancestor that its depth requires."""
     event = view.checkpoint(checkpoint.lsn)
     far = checkpoint
     for _ in range(event.depth - kernels.jump_depth(event.depth)):

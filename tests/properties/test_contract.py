@@ -1,4 +1,4 @@
-"""What a state and a mount hand out behaves as the list or dict it shows, at any size: the table of what that means."""
+"""Values of a state and a mount behave like the lists and dicts that they show, at any size."""
 
 # ruff: noqa: PLR0124, PLW0108, RUF005, SIM300 - the operators are the point
 
@@ -18,7 +18,7 @@ from statelog.testing import identical
 
 NUMBERS = count()
 SIZES = [0, 1, 3, 14, 15, 16, 43, 44, 45, 129, 200, 3000]
-"""On both sides of where a dict, and a list, of small items becomes a tree, and a tree of more than one leaf."""
+"""Sizes around those at which a dict or list of small items becomes a tree, and a tree of several leaves."""
 
 
 def make_list(size):
@@ -139,7 +139,7 @@ def match(value):
 
 
 def outcome(act, value):
-    """Return what it returns, or the kind of its error; views come out as what they show."""
+    """Return the result of an act, or the class of its error. Views are converted to plain values."""
     try:
         found = act(value)
     except (IndexError, KeyError, ValueError, TypeError) as error:
@@ -149,7 +149,7 @@ def outcome(act, value):
 
 @pytest.fixture(scope="module")
 def threads(shared_store):
-    """Threads whose channels are a list and a dict of a size, alone and inside another."""
+    """Threads with a list and a dict of each size, as channels and within other values."""
     made = {}
     for size in SIZES:
         thread = made[size] = shared_store.thread(f"contract {size}")
@@ -159,7 +159,7 @@ def threads(shared_store):
 
 
 def handed_out(state):
-    """Yield (what is read, what it shows) for all places of the fixture."""
+    """Yield (the value read, the plain value) for all places of the fixture."""
     for holder in (state, state["in dict"]):
         yield holder["list"], holder["dict"]
     yield tuple(state["in list"])
@@ -206,7 +206,7 @@ def test_copies_of_mounted_values_are_independent(store, size):
 
 
 class MountMachine(RuleBasedStateMachine):
-    """The same done to what a mount hands out and to a plain list and dict."""
+    """Makes the same changes to the values of a mount and to a plain list and dict."""
 
     @initialize(size=st.sampled_from(SIZES[:-1]))
     def begin(self, size):

@@ -27,7 +27,7 @@ SIZES = st.sampled_from(sorted(TEXTS))
 
 
 def leftovers(path):
-    """Return the texts of which some bytes are in a file."""
+    """Return the texts that have bytes in a file."""
     data = path.read_bytes()
     return [
         size
@@ -37,7 +37,7 @@ def leftovers(path):
 
 
 class CopiesMachine(RuleBasedStateMachine):
-    """What a thread's versions hold is written down when they are made; those that are there must hold it."""
+    """Records the content of each version when it is made. Existing versions must have that content."""
 
     @initialize()
     def create(self):
@@ -128,7 +128,7 @@ class CopiesMachine(RuleBasedStateMachine):
     @precondition(lambda self: getattr(self, "states", None))
     @rule(names=st.sets(THREADS, min_size=1), keep_last=st.none() | st.integers(1, 2))
     def carry_over(self, names, keep_last):
-        """Threads that are carried over together owe each other what they owe each other here."""
+        """Copy threads together. The copies lend each other the same nodes as the originals."""
         names &= self.states.keys()
         exported = io.BytesIO()
         self.store.export(exported, threads=sorted(names))

@@ -1,4 +1,4 @@
-"""A diff says how to come from one state to the other, and says no more than that."""
+"""A diff has exactly the changes from one state to the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The testing package itself: what it must catch, it catches."""
+"""The testing package finds the faults that it must find."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ SOME = settings(
 
 
 def reaches(strategy, wanted):
-    """Whether a strategy comes to a value that is wanted within 300 examples; once it has, few more are made."""
+    """Return whether a strategy draws a wanted value within 300 examples. After that, few more are drawn."""
     found = []
 
     @SOME

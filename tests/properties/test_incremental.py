@@ -1,4 +1,4 @@
-"""Incremental == from scratch: the digest of a state tells nothing of how it came to be."""
+"""The digest of a state does not depend on the changes that have made it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def fresh(shared_store):
-    """Threads that nobody has used."""
+    """Unused threads."""
 
     def thread(schema):
         return shared_store.thread(f"thread {next(NUMBERS)}", schema=schema)
@@ -41,7 +41,7 @@ def digest_from_scratch(fresh, schema, state):
 def test_any_history_comes_to_the_state_committed_at_once(fresh, steps, rng):
     thread = fresh(SCHEMA)
     for step in steps:
-        for write in step:  # what is refused is refused alone
+        for write in step:  # a refused write changes nothing else
             try:
                 thread.commit(write)
             except ReducerTypeError:

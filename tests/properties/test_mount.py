@@ -1,4 +1,4 @@
-"""A mounted state is a dict, and what it comes to is committed, exactly and once; also if it is a lazy one."""
+"""A mounted state is a dict. Its final value is committed exactly once, also for a lazy mount."""
 
 # ruff: noqa: PT012 - a mount is a block, and it is the block that raises
 
@@ -28,7 +28,7 @@ def thread(store):
 
 
 class ListMachine(RuleBasedStateMachine):
-    """The same done to a list of a lazy mount and to a list; `test_contract.py` has that of others."""
+    """Makes the same changes to a list of a lazy mount and to a plain list. `test_contract.py` has other values."""
 
     @initialize(size=st.sampled_from([0, 3, 20, 129, 600]), wide=st.booleans())
     def begin(self, size, wide):

@@ -29,7 +29,7 @@ SCHEMA = {
     "extend": reducers.extend,
 }
 MARGIN = 1500
-"""An edit of a long text keeps so far away from a secret, so that it makes no other secret of it."""
+"""The minimum distance of an edit of a long text from a secret, so that it does not change the secret."""
 
 
 class Author:

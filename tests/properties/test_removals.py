@@ -1,4 +1,4 @@
-"""Copies of a log that were taken at different moments, around removals by retention, come to the same index (R3)."""
+"""Copies of a log from different times before and after removals by retention have the same index (R3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention takes what it may and nothing else, whatever went before and comes after."""
+"""Retention removes exactly what it may, after and before any other operations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATER = st.lists(st.tuples(st.sampled_from(["a", "b"]), writes()), max_size=5)
 
 
 def must_be_kept(thread, keep_last, keep_tags):
-    """Return (branch, version) of what no retention may take."""
+    """Return (branch, version) of the versions that retention must keep."""
     kept = set()
     for name, parent, base, head in thread.branches():
         line = thread.checkout(name)
@@ -29,7 +29,7 @@ def must_be_kept(thread, keep_last, keep_tags):
 
 
 def compare(store, model, kept_by_thread):
-    """Every version is there as it was, or gone; what must be kept is there. Return how many are gone."""
+    """Check that each version is unchanged or removed, and that kept ones exist. Return the number of removed ones."""
     gone = 0
     for thread_id, kept in kept_by_thread.items():
         for name, _parent, _base, head in model.thread(thread_id).branches():

@@ -1,4 +1,4 @@
-"""What a search finds is what a scan of the store finds, whatever was written, removed, and done to the index."""
+"""A search finds the same as a scan of the store, whatever was written, removed, or done to the index."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class SearchMachine(RuleBasedStateMachine):
 
     @rule(is_other_index=st.booleans())
     def move_into_a_new_store(self, is_other_index):
-        """Import all into a new store, beside which the old index may be."""
+        """Import everything into a new store, which may have the old index."""
         stream = io.BytesIO()
         self.store.export(stream)
         self.store.close()

@@ -1,7 +1,7 @@
-"""Threads, branches and lives that hold the same large documents: each keeps its own, and what nobody has is gone.
+"""Threads, branches and re-created threads with the same large documents: each keeps its own, and unused ones are gone.
 
-A document is made of sections, each of a number that is given once, and a number is all over its section. So the
-numbers in the bytes of the files tell whose text is still there.
+A document has sections. Each section repeats a number that no other section has, so the numbers in the bytes of the
+files show which texts still exist.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CHANNELS = st.sampled_from(sorted(SCHEMA))
 THREADS = st.sampled_from("abcde")
 COPIES = st.sampled_from("cde")
 LEAF, PIECES = 6, 24
-"""Sections of a string that is one leaf, found by digest over the whole store, and of one that is cut into pieces."""
+"""The numbers of sections of a string in one leaf, which is shared across the store, and of a string in pieces."""
 POLICY_TURN = 4
-"""Policies are applied so often here: a test makes some tens of versions."""
+"""The number of commits between turns of policies. It is small, because a test makes only some tens of versions."""
 TOKEN = re.compile(rb"<(\d{8})")
 
 
@@ -61,7 +61,7 @@ def numbers_in(value):
 
 
 class SharingMachine(RuleBasedStateMachine):
-    """A store, by two handles in turn, and a model of it; `there` has the versions that have not expired."""
+    """A store with two handles in turn, and its model. `there` has the versions that have not expired."""
 
     @initialize()
     def create(self):
@@ -124,7 +124,7 @@ class SharingMachine(RuleBasedStateMachine):
         return head is not None and self.versions(thread).get(place(head)) is head
 
     def note(self, thread):
-        """Write down the versions that were made, and what the thread's policy lets go."""
+        """Record the new versions, and those that the policy of the thread removes."""
         data = self.model.threads[thread]
         there = self.there.setdefault(thread, {})
         is_due = False
@@ -171,7 +171,7 @@ class SharingMachine(RuleBasedStateMachine):
         return {channel: reducers.Overwrite(write) if is_new else write}
 
     def draw_document(self, data):
-        """Draw one that was written before, mostly, as it was or edited."""
+        """Draw a document: mostly an earlier one, unchanged or edited."""
         document = self.documents[data.draw(st.integers(0, len(self.documents) - 1), label="document")]
         edit = data.draw(st.sampled_from(["none", "none", "none", "replace", "append", "begin", "other"]), label="edit")
         if edit == "none":
@@ -211,7 +211,7 @@ class SharingMachine(RuleBasedStateMachine):
         self.both(thread, branch, lambda it: it.commit(write, metadata=metadata, id=id))
 
     def begin_anew(self, thread, data):
-        """The deleted life is refused, and the next has what it writes alone."""
+        """Re-create a deleted thread. The old handle is refused, and the new thread has only its own writes."""
         write, metadata = self.draw_write(data), self.draw_metadata(data, thread)
         with pytest.raises(ThreadDeletedError):
             self.dead[thread].commit(write)
@@ -376,7 +376,7 @@ class SharingMachine(RuleBasedStateMachine):
                 assert identical(checkpoint.metadata, there[at].metadata)
 
     def check_bytes(self):
-        """Nothing is in the files but what versions, branches and tags that are there say."""
+        """Check that the files have only data of existing versions, branches and tags."""
         alive = set()
         for thread, there in self.there.items():
             data = self.model.threads[thread]

@@ -1,5 +1,6 @@
-"""T6: what a step makes of writes is what the general path makes of them, node for node (not in the same order); and
-the bytes of its record are those that the general encoders make of those nodes.
+"""T6: a step makes the same nodes from writes as the general path, in any order.
+
+The bytes of its record are those that the general encoders make from these nodes.
 """
 
 import operator
@@ -84,7 +85,7 @@ def nodes_of(store, lsn):
 
 
 def assert_encoded_alike(store, lsn):
-    """The bytes of a record are those that the general encoders give to what it says, and so is its page."""
+    """Check that the bytes of a record and its page equal those of the general encoders."""
     with store._engine.read() as view:
         data = bytes(view.transaction.get_log(lsn))
         record = decode_record(data, lsn)
@@ -148,9 +149,9 @@ WAYS = [{}, {"step": False}]
 
 
 def commit_alike(stores, thread_id, commits, commit=commit_to):
-    """Commit to stores, to each in another way; return the ways that were taken in the first.
+    """Commit to each store in another way. Return the ways that were taken in the first store.
 
-    Of a value that is replaced, the general path refers to what the new one has too; a step stores small nodes again.
+    If a value is replaced, the general path refers to common nodes, but a step stores small nodes again.
     """
     ways = []
     for update in commits:
@@ -183,7 +184,7 @@ def assert_stored_alike(by_step, by_general_path):
 
 
 def places(store):
-    """What the index says of nodes that are found again over the whole store, but for their number in a record."""
+    """Return the index entries of nodes that are shared across the store, without their numbers in a record."""
     with store._engine.read() as view:
         found = dict(view.transaction.scan_index(b"d"))
     return {key: decode_place(payload)._replace(node=0) for key, payload in found.items()}
@@ -200,7 +201,7 @@ def stores(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _same_ids(monkeypatch):
-    """Items without identity are given the same one on both sides."""
+    """Gives the same identities to items without one on both sides."""
     monkeypatch.setattr("uuid.uuid4", lambda: "an-identity")
 
 
@@ -239,7 +240,7 @@ MESSAGES = {
 @pytest.mark.parametrize("name", MESSAGES)
 @pytest.mark.parametrize("channel", ["log", "messages", "plain"])
 def test_large_items_are_steps_and_are_found_again_by_another_thread(stores, name, channel):
-    """Once more they are steps that refer to what is there, and the index notes who borrows it."""
+    """The second commits are also steps. They refer to existing nodes, and the index records the borrower."""
     if channel == "messages" and name == "text":
         return
     fill = [[{"log": [f"entry {n}" * 6], "messages": [{"id": f"a{n}", "x": "y" * 50}]}] for n in range(9)]
@@ -275,7 +276,7 @@ GROWING = {
 @pytest.mark.parametrize("name", GROWING)
 @pytest.mark.parametrize("channel", ["log", "messages"])
 def test_a_list_whose_last_chunk_closes_is_grown_by_a_step(stores, name, channel):
-    """So is one whose first level closes, too; but where the second does: of 256 times, about one."""
+    """So is one whose first level closes, too, but not if the second level closes, which is about one in 256."""
     commits = []
     for number in range(220):
         items = GROWING[name](number)
@@ -283,7 +284,7 @@ def test_a_list_whose_last_chunk_closes_is_grown_by_a_step(stores, name, channel
             items = [{"id": f"{number}-{each}", "text": item} for each, item in enumerate(items)]
         commits.append([{channel: items}, {"step": 1}])
     taken = commit_alike(stores, f"growing {name} {channel}", commits)
-    # Before it is long enough to be a tree, without an item, or where the second level closes, it is none.
+    # It is no step if the list is too short for a tree, if no item is added, or if the second level closes.
     assert taken.count("step") > {"many": 200, "unequal": 155, "numbers": 170}.get(name, 205)
     tree = stores[0].thread(f"growing {name} {channel}").state[channel]
     assert list(tree) == list(stores[1].thread(f"growing {name} {channel}").state[channel])
@@ -292,7 +293,7 @@ def test_a_list_whose_last_chunk_closes_is_grown_by_a_step(stores, name, channel
 @pytest.mark.slow
 @given(st.lists(st.lists(st.tuples(st.booleans(), st.integers(0, 140), st.integers(0, 400)), max_size=3), max_size=30))
 def test_lists_that_grow_by_leaps_equal_those_of_the_general_path(stores, growths):
-    """Two lists in one commit, in steps of any size; one starts anew now and then, so that nothing of it is known."""
+    """Two lists grow in one commit by any number of items. One is sometimes replaced, so that none of it is cached."""
     commits = [[{"log": list(range(300)), "messages": [{"id": f"at first {n}"} for n in range(200)]}]]
     for number, growth in enumerate(growths):
         log = ["y" * size for is_log, count, size in growth if is_log for _ in range(count)]
@@ -307,7 +308,7 @@ def test_lists_that_grow_by_leaps_equal_those_of_the_general_path(stores, growth
 
 
 def test_steps_with_ids_and_metadata_beside_other_records_of_a_transaction(tmp_path):
-    """Of several records of one transaction none is last in the log when it is made."""
+    """In a transaction with several records, none is the last one of the log when it is made."""
     with statelog.open(tmp_path / "a", durability="interval") as store:
         thread = store.thread("named", schema=SCHEMA)
         thread.commit({"step": 1})

@@ -1,4 +1,4 @@
-"""A store and its model live through the same: whatever happens, both hold the same."""
+"""A store and its model have the same content after any operations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METADATA = st.none() | st.dictionaries(texts(), scalars(), max_size=3)
 
 
 def outcome(act):
-    """Return what an act gives: its result's version or None, or the class of its error."""
+    """Return the version of the result of an act or None, or the class of its error."""
     try:
         result = act()
     except StatelogError as error:
@@ -54,7 +54,7 @@ class StoreMachine(RuleBasedStateMachine):
             shutil.rmtree(self.directory)
 
     def both(self, thread, branch, act):
-        """Do the same to both, and compare what comes of it."""
+        """Do the same to both, and compare the outcomes."""
         found = outcome(lambda: act(self.store.thread(thread, schema=SCHEMA, branch=branch)))
         expected = outcome(lambda: act(self.model.thread(thread, schema=SCHEMA, branch=branch)))
         assert found == expected

@@ -1,4 +1,4 @@
-"""Migrating on a read, with a commit, and by `migrate` comes to the same state, which is that of plain dicts."""
+"""Migrating by a read, by a commit, and by `migrate` has the same result as for plain dicts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def schema_of(chain):
 
 
 def plain(chain, state, stored):
-    """Return what the steps make of a plain dict, None if they cannot."""
+    """Return the result of the steps for a plain dict, or None if they fail."""
     try:
         return schema_of(chain).upgraded(state, stored)
     except MigrationError:
@@ -93,7 +93,7 @@ def test_every_way_comes_to_the_same_state(chain, older, first, second, goes_bac
 
 
 def check(store, schema, branch, expected):
-    """Compare the three ways, and what the copies show of the versions before."""
+    """Compare the three ways, and the earlier versions in the copies."""
     read = store.thread("read", schema=schema, branch=branch)
     committed = store.thread("commit", schema=schema, branch=branch)
     if expected is None:

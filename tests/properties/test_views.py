@@ -1,4 +1,4 @@
-"""Views are lists and dicts, as far as reading goes, of whatever size."""
+"""Views of any size can be read like lists and dicts."""
 
 from __future__ import annotations
 

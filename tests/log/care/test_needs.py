@@ -20,7 +20,7 @@ def store(tmp_path):
 
 
 def _fill(thread, count, snapshots=()):
-    """Each version says what it adds; some hold the whole."""
+    """Commit versions that have only what they add. Some have the whole list."""
     for version in range(thread.version + 1, thread.version + 1 + count):
         if version in snapshots:
             thread.commit({"items": list(range(version))})
@@ -34,7 +34,7 @@ def _versions(thread):
 
 @pytest.mark.parametrize(("keep_last", "first"), [(1, 6), (3, 6), (4, 3), (6, 3), (8, 0), (10, 0)])
 def test_ancestors_stay_back_to_the_one_that_holds_the_channel(store, keep_last, first):
-    """Versions 0, 3 and 6 hold it, of nine; what is kept begins with one of them."""
+    """Of nine versions, 0, 3 and 6 have it. The kept ones begin with one of these."""
     thread = store.thread("t")
     _fill(thread, 9, snapshots=(0, 3, 6))
     store.prune(keep_last=keep_last)
@@ -128,7 +128,7 @@ def test_a_version_that_stays_by_a_tag_or_fork_keeps_its_ancestors(store, stays)
 
 @pytest.mark.slow
 def test_no_node_is_removed_before_a_node_that_leads_to_it(store, monkeypatch):
-    """T5: a turn that ends early leaves nodes that are dead by now; the next turn's process does not know of them."""
+    """T5: a turn that ends early leaves dead nodes, which the process of the next turn does not know."""
     thread = store.thread("t", schema={"log": reducers.append, "items": reducers.replace})
     store.set_retention(keep_last=2, threads="t")
     monkeypatch.setattr(retention, "_POLICY_TRANSACTIONS_MAX", 1)

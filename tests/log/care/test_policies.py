@@ -1,4 +1,4 @@
-"""Patterns with a policy: which one a thread that begins gets, and what is kept of them."""
+"""Patterns with a policy: which policy a new thread gets, and what is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A branch that serves a version goes as a whole with that version, and not before."""
+"""A branch that serves a version is removed as a whole with that version, and not before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def store(tmp_path):
 
 
 def _call(thread, name, serves, count=3, at=0):
-    """A branch of so many versions for a version that calls."""
+    """Create a branch of `count` versions for the version that calls it."""
     branch = thread.fork(name, at=at)
     for number in range(count):
         branch.commit({name: number}, metadata={"statelog:serves": serves} if serves else {})
@@ -150,7 +150,7 @@ def test_a_policy_at_work_keeps_up_with_calls_of_many_versions(store):
 
 
 def test_a_version_tagged_meanwhile_keeps_its_branch_whole(store, monkeypatch):
-    """V1: the branch was to go, and what it reaches was not marked, when a tag keeps what it serves."""
+    """V1: the branch was to be removed and its nodes were not marked, when a tag keeps the version that it serves."""
     from statelog.log.care import retention
 
     thread, calls = _calling(store)
@@ -169,7 +169,7 @@ def test_a_version_tagged_meanwhile_keeps_its_branch_whole(store, monkeypatch):
 
 @pytest.mark.parametrize("threads", [None, ["t"]])
 def test_a_thread_whose_branches_have_gone_can_be_exported(store, tmp_path, threads):
-    """Also where the versions have gone that they left at."""
+    """Also if the versions at which they begin were removed."""
     thread = store.thread("t")
     thread.commit({"n": 0})
     for number in range(1, 6):

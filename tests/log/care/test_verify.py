@@ -236,7 +236,7 @@ def look_node_by_node(monkeypatch):
 
 @pytest.mark.slow
 def test_the_kernel_and_the_look_node_by_node_find_the_same(store, monkeypatch):
-    """Bytes of records are flipped under a checksum that holds; the kernel must not pass what is to be named."""
+    """Bytes of records are flipped under a valid checksum. The kernel must not accept what must be reported."""
     found = []
     for lsn in (2, 4):
         with store._engine.read() as view:

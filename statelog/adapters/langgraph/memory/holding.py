@@ -54,7 +54,7 @@ class Holder(ConnString):
         return int(self._clock() * 1_000_000)
 
     def _edit(self, change: Callable[[State], object]) -> None:
-        """Change the thread's state in one commit; its first one sets the policy that lets older versions go."""
+        """Change the state of the thread in one commit. The first commit also sets the retention policy."""
         if not self._has_policy and self._thread.version < 0:
             self._store.set_retention(keep_last=KEEP_LAST, threads=self._THREAD_ID)
         self._has_policy = True
