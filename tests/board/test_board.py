@@ -1,4 +1,4 @@
-"""The board: what the model does not say: bad input, several processes, what becomes of it in care and elsewhere."""
+"""The board beyond its model: bad input, several processes, maintenance and copies."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Clock:
 
 
 class Boards(RuleBasedStateMachine):
-    """The model: for each key its records, (LSN, time, value or gone, when it expires)."""
+    """The model: for each key its records, as (LSN, time, value or gone, expiry)."""
 
     moments = Bundle("moments")
 

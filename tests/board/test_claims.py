@@ -1,4 +1,4 @@
-"""Claims: one winner, the right one, and none that has ended."""
+"""Claims: one winner, the right one, and no claim that has ended."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Claims against a model: whose turn it is, who holds what, and who comes too late, under a clock of the test's."""
+"""Claims and their model: whose turn it is, who has which claim, and who is too late, with a clock of the test."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Clock:
 
 
 class Task:
-    """What the model knows of an entry."""
+    """An entry in the model."""
 
     def __init__(self, created, priority, ready):
         self.created, self.priority, self.ready = created, priority, ready
         self.attempts = 0
         self.claim = None
-        """The claim that holds it, and when its time is up."""
+        """The claim that holds it, and its deadline."""
 
 
 class Claims(RuleBasedStateMachine):

@@ -1,4 +1,4 @@
-"""Claims from several patterns: one winner among all, and who waits is woken by each."""
+"""Claims from several patterns: one winner among all, and each pattern wakes a waiter."""
 
 import sys
 import threading
@@ -119,7 +119,7 @@ def test_a_waiter_is_woken_by_each_pattern_even_a_long_one(store, patterns, monk
 
 
 def calls_of(work):
-    """Return how many Python functions a call makes, and what it returns."""
+    """Return the number of Python calls of a function, and its result."""
     count = 0
 
     def note(_frame, event, _argument):

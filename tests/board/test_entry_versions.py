@@ -67,7 +67,7 @@ def store(old):
 
 
 def stored(path, key="tasks/1"):
-    """Return what is stored: the value and its version."""
+    """Return the stored value and its version."""
     with opened(path) as store:
         entry = store.board().get(key)
         return entry.value, entry.schema_version

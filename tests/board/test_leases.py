@@ -1,4 +1,4 @@
-"""Leases: one holder, and a fence that holds back what comes late."""
+"""Leases: one holder, and a fence that refuses late writes."""
 
 import threading
 import time

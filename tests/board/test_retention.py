@@ -1,4 +1,4 @@
-"""Retention of the board: what goes is gone from the file, and what is there stays."""
+"""Retention of the board: removed data is gone from the file, and the rest stays."""
 
 import time
 

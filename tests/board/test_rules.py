@@ -1,4 +1,4 @@
-"""Rules: what is not allowed is denied, row by row."""
+"""Rules: everything that is not allowed is denied, row by row."""
 
 import logging
 
@@ -232,7 +232,7 @@ def test_rules_let_nobody_act_on_the_claim_of_another_agent(store, boss_rules):
             with pytest.raises(LeaseLostError) as caught:
                 board.claim_of("tasks/1", token)
             texts.add(str(caught.value).replace(f"token {token}", ""))
-    assert len(texts) == 1  # the error does not tell which token is the one
+    assert len(texts) == 1  # the error does not show which token is valid
     assert store.last_lsn == before
     claim.complete("done")
 
@@ -257,7 +257,7 @@ def test_an_agent_gets_its_claim_again_when_retention_has_removed_the_record_of_
     board.claim_of("tasks/1", claim.token).renew()
     assert store.board().get("tasks/1").claim.holder == "junior"
     store.board(agent="boss").set("tasks/1", 3)
-    store.board().prune(keep_last=1)  # nothing that is kept says whose claim it is
+    store.board().prune(keep_last=1)  # no kept record says whose claim it is
     assert store.board().get("tasks/1").claim.holder is None
     with pytest.raises(LeaseLostError):
         board.claim_of("tasks/1", claim.token)

@@ -1,4 +1,4 @@
-"""Watchers in other processes, some killed and resumed, beside retention and compaction: each event, once, in order."""
+"""Watchers in other processes, some killed and resumed, see each event once and in order, also during retention."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PATTERNS = ("t/**", "t/*", "**", "?/?*")
 
 
 def events_of(diary):
-    """Return what a watcher has written down, but for a line that was cut."""
+    """Return what a watcher has recorded, without a line that was cut off."""
     lines = diary.read_text().splitlines(keepends=True)
     return [tuple(json.loads(line)[1:]) for line in lines if line.endswith("\n")]
 
 
 def faults(seen, written):
-    """Tell what is wrong with what a watcher has seen of all that was written."""
+    """Return the faults in what a watcher has seen of all writes."""
     if [version for version, _kind, _key in seen] != sorted({version for version, _kind, _key in seen}):
         return "not in order, or not once"
     if missing := set(written) - set(seen):
@@ -53,7 +53,7 @@ def start(path, pattern, diary):
 
 
 def run(tmp_path, count, watchers, seed):
-    """Write events while watchers come and go; return (what was written, what each has seen)."""
+    """Write events while watchers start and end. Return (what was written, what each has seen)."""
     path, chance = tmp_path / "a.state", random.Random(seed)
     diaries = [tmp_path / f"diary {number}" for number in range(watchers)]
     written = []

@@ -1,4 +1,4 @@
-"""Exports taken apart, and put together again with right checksums, so that what is wrong lies deeper."""
+"""Splits exports and joins them with correct checksums, so that the faults are deeper."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _trailer(payload, number, out):
 
 
 def with_header(data, **fields):
-    """Return an export whose header says something else."""
+    """Return an export with other fields in its header."""
     header, *rest = split(data)
     assert header.kind == HEADER
     return join([Piece(HEADER, cbor.encode({**cbor.decode(header.payload), **fields})), *rest])

@@ -68,7 +68,7 @@ def rich(tmp_path):
 
 @pytest.fixture
 def open_store(tmp_path):
-    """Open stores by name; what is still open at the end must verify clean."""
+    """Open stores by name. In those still open at the end, `verify` must find no problem."""
     opened = []
 
     def open_one(name="new.state", **options):
@@ -109,7 +109,7 @@ def take(store, data, **options):
 
 
 def snapshot(store, thread_id):
-    """Return what a thread looks like from outside, but for LSNs, digests of checkpoints, and times."""
+    """Return the visible content of a thread, without LSNs, digests of checkpoints, and times."""
     thread = store.thread(thread_id)
     branches = {}
     for info in thread.branches():
@@ -146,7 +146,7 @@ def piece():
 
 @pytest.fixture
 def source(tmp_path, fill):
-    """A closed store, as bytes, and what its log said."""
+    """A closed store as bytes, and the content of its log."""
     path = tmp_path / "source.state"
     with statelog.open(path) as store:
         fill(store, "one")

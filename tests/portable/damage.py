@@ -42,7 +42,7 @@ def leaves(data):
 
 
 def index_pages(data, directory):
-    """Return the pages that hold entries of the index, also such as lie about."""
+    """Return the pages with entries of the index, including unused ones."""
     path = directory / "index"
     path.write_bytes(data)
     with path.open("rb") as file:
@@ -55,7 +55,7 @@ def index_pages(data, directory):
 
 
 def record_places(data, lsn):
-    """Return where a record begins, and copies of it that lie about."""
+    """Return the positions of a record and of its stray copies."""
     return [
         at - 16
         for at in occurrences(data, struct.pack(">Q", lsn))
@@ -69,7 +69,7 @@ def record_places(data, lsn):
 
 
 def without(data, *lsns):
-    """Return the file with records damaged, wherever they lie."""
+    """Return the file with all copies of some records damaged."""
     data = bytearray(data)
     for lsn in lsns:
         places = record_places(data, lsn)

@@ -1,8 +1,8 @@
-"""Mutations of exports, and what an import may make of them. As a script: for as long as you like.
+"""Imports mutated exports. As a script, it runs for a given time.
 
     python tests/portable/fuzz_exports.py --seconds 60 [--seed 1]
 
-The corpus lies in corpus/; `--write-corpus` makes it anew, after a change of a format.
+The corpus is in corpus/. `--write-corpus` writes it again after a change of a format.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def mutate_export(rng, data):
 
 
 def attempt(data, directory):
-    """Import bytes into a new store; return what came of it.
+    """Import bytes into a new store, and return the outcome.
 
     Raises:
-        AssertionError: the import did what it must not: another error, one without its place, a
-            store that does not verify, or one that cannot be read.
+        AssertionError: the import failed wrongly: with another error, or one without its place, or with a
+            store that does not verify or cannot be read.
     """
     path = directory / "fuzzed.state"
     for leftover in directory.glob("fuzzed.state*"):
@@ -108,7 +108,7 @@ def attempt(data, directory):
             if "offset" not in error.facts:
                 raise AssertionError(error) from error
             outcome = type(error).__name__
-        except ConflictError:  # its header says that it begins further on
+        except ConflictError:  # by its header, it begins later
             outcome = "ConflictError"
         problems = store.verify().problems
         assert problems == [], problems
@@ -118,7 +118,7 @@ def attempt(data, directory):
 
 
 def read_everything(store):
-    """Read every state of every version. Schemas and codecs may be unknown here, nothing else may be wrong."""
+    """Read every state of every version. Schemas and codecs may be unknown here. Other errors fail."""
     for info in store.threads():
         try:
             thread = store.thread(info.id)
@@ -134,7 +134,7 @@ def read_everything(store):
 
 
 def write_corpus():
-    """Make the corpus anew: small stores, at a time and with ids that are always the same."""
+    """Write the corpus: small stores, with fixed times and ids."""
     clock = iter(range(1_800_000_000_000_000_000, 2_000_000_000_000_000_000, 1_000_000))
     with (
         tempfile.TemporaryDirectory() as directory,

@@ -1,4 +1,4 @@
-"""Several exports of one log are one import; and an import that ends before the end."""
+"""One import of several exports of one log, and an import that ends early."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Frames: what is written is read, and whatever is changed, cut, moved or claimed is found."""
+"""Frames are read as written, and any change, truncation, move or false size is found."""
 
 import io
 import tracemalloc
@@ -106,7 +106,7 @@ def test_every_cut_is_found():
 
 
 def test_frames_that_are_moved_repeated_or_left_out_are_found(split):
-    """Each has a right checksum where it was."""
+    """Each frame has a correct checksum for its former position."""
     whole = write([b"one", b"two"])
     starts = [len(MAGIC)]
     for piece in split(whole):

@@ -1,4 +1,4 @@
-"""Exports made to do harm: refused at the byte where they are wrong, with little memory, and nothing stored."""
+"""Hostile exports are refused at the wrong byte, with little memory, and nothing is stored."""
 
 import random
 import tracemalloc
@@ -262,7 +262,7 @@ def chunk(level, *entries, kind=0):
     ("covered", "level"), [(3, 1), (2, 2)], ids=["it says three of two", "it is a level above its place"]
 )
 def test_a_tree_whose_levels_do_not_fit_is_refused(forge_log, refused, covered, level):
-    """Each node is what its digest says, each ref leads to it; what the parent says of it is not so."""
+    """Each node has its digest, and each reference leads to it, but the parent has wrong facts about it."""
     below = node_row(CHUNK, chunk(0, b"\x01", b"\x02"))
     above = node_row(CHUNK, chunk(level, varint(covered) + below.digest), b"\x00\x00")
     refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), [below, above], 0)), "does not match the chunk")
@@ -492,7 +492,7 @@ def test_mutated_exports_do_no_harm(name, tmp_path):
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(data=st.data())
 def test_spliced_exports_do_no_harm(tmp_path_factory, data):
-    """The beginning of one, the end of another."""
+    """They join the beginning of one export and the end of another."""
     one, other = (CORPUS[data.draw(st.sampled_from(sorted(CORPUS)))] for _ in range(2))
     at, to = data.draw(st.integers(0, len(one))), data.draw(st.integers(0, len(other)))
     fuzz_exports.attempt(one[:at] + other[to:], tmp_path_factory.mktemp("spliced"))

@@ -1,4 +1,4 @@
-"""An image of a store in use: what it is of, and that it is one moment."""
+"""An image of a store in use is consistent, and has the right content."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""A kind of event of its own goes through exports, imports and salvages."""
+"""Another kind of event passes through exports, imports and salvages."""
 
 from __future__ import annotations
 

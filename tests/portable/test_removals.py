@@ -235,7 +235,7 @@ def test_copy_of_a_deletion_whose_removals_come_later_erases_nothing_before(sour
 
 
 def test_an_export_during_retention_lists_its_missing_records(source, copy, monkeypatch):
-    """The removals are committed behind what the export was about to read, and it goes on up to them."""
+    """The removals are committed after the records that the export was going to read, and it continues up to them."""
     thread = source.thread("t")
     for number in range(20):
         thread.commit({"n": number})
@@ -262,7 +262,7 @@ def test_copy_keeps_a_text_that_its_redacted_records_refer_to(source, copy):
     take_increment(copy, source)
     source.prune(keep_last=1)
     source.compact()
-    second.commit({"a": 5, "text": LONG})  # stored anew, as the compaction has erased it
+    second.commit({"a": 5, "text": LONG})  # stored again, because the compaction has erased it
     source.delete_thread("first")
     take_increment(copy, source)
     copy.compact()
@@ -277,7 +277,7 @@ def test_copy_that_is_written_finds_no_text_of_which_it_has_erased_a_part(source
     first, second = source.thread("first"), source.thread("second")
     first.commit({"text": book})
     second.commit({"text": book})
-    second.commit({"text": book + "the end"})  # its pieces are those of the first thread, but for the last one
+    second.commit({"text": book + "the end"})  # shares all pieces but the last with the first thread
     second.commit({"text": "short"})
     first.commit({"text": "short"})
     take_increment(copy, source)

@@ -1,4 +1,4 @@
-"""What a damaged file still has becomes a new store; what is lost is told; and nothing that was not there appears."""
+"""Salvage makes a new store from the remains of a damaged file, reports what is lost, and adds nothing else."""
 
 import os
 import random
@@ -200,7 +200,7 @@ def test_whatever_is_damaged_nothing_wrong_comes_out(source, rescue, seed):
 
 @pytest.mark.slow
 def test_damage_passed_over_would_be_noticed(source, rescue, monkeypatch):
-    """Negative control: a salvage that takes records whose checksum does not hold."""
+    """Negative control: a salvage that accepts records with a wrong checksum."""
     data, log = source
     lost = next(record for record in log if record.body.get("version") == 3 and record.thread_id == "two")
     places = [

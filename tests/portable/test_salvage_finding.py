@@ -19,7 +19,7 @@ from statelog.store.session import session_of
 
 @pytest.fixture
 def retained(tmp_path):
-    """A closed store that retention went over, as bytes, and what its log said."""
+    """A closed store after retention, as bytes, and the content of its log."""
     path = tmp_path / "retained.state"
     with statelog.open(path) as store:
         for turn in range(6):
@@ -30,7 +30,7 @@ def retained(tmp_path):
 
 
 def test_salvage_with_an_intact_tree_restores_no_removed_versions(retained, rescue):
-    """Pages that are free still hold it."""
+    """Free pages still have it."""
     data, log = retained
     assert b"secret 1 " in data
     _report, store = rescue(data)
@@ -39,7 +39,7 @@ def test_salvage_with_an_intact_tree_restores_no_removed_versions(retained, resc
 
 
 def test_of_stray_records_the_newest_is_used(retained, rescue):
-    """A record whose event was redacted lies about in both forms: without a tree, the redacted one counts."""
+    """Pages have a record with and without its event. Without a tree, the one without it counts."""
     data, log = retained
     _report, store = rescue(wipe(data, [0, 1]))
     assert list(store.log()) == log
@@ -69,7 +69,7 @@ def test_a_short_record_is_found_also_where_the_file_ends_behind_it(tmp_path):
 
 
 def test_a_commit_that_never_was_does_not_come_back(tmp_path, rescue):
-    """Written to the file, but for the meta page."""
+    """It was written to the file, except for the meta page."""
     path = tmp_path / "aborted.state"
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
@@ -104,7 +104,7 @@ def test_a_record_inside_a_value_is_not_taken_for_a_record(tmp_path, rescue):
 
 
 def test_a_forged_lsn_beyond_all_measure_is_not_believed(tmp_path, rescue):
-    """Its checksum holds; filling the gap before it would take for ever."""
+    """Its checksum is valid, but filling the gap before it would take for ever."""
     path = tmp_path / "forged.state"
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
@@ -149,7 +149,7 @@ def test_files_of_any_length_are_read(tmp_path, size):
 
 
 def test_pages_of_another_size_are_read(tmp_path):
-    """The size stands in the meta pages."""
+    """The meta pages have the size."""
     path = tmp_path / "store.state"
     statelog.open(path).close()
     data = bytearray(path.read_bytes())

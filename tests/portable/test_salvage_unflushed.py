@@ -1,4 +1,4 @@
-"""Salvage of a store that was not closed: what is in its journal is in the new store, too."""
+"""Salvage of a store that was not closed: the new store also has the content of its journal."""
 
 import os
 import signal
@@ -56,7 +56,7 @@ def test_meta_pages_that_are_gone_are_in_the_journal(killed, tmp_path):
 
 @pytest.mark.slow
 def test_without_the_journal_less_is_left(killed, tmp_path):
-    """Negative control: it is the journal that has them, once the file lies as a loss of power may leave it."""
+    """Negative control: after a power cut, only the journal has these commits."""
     from statelog.storage.file.preopen_checks import restore_meta
     from statelog.storage.wal.wal_format import read_slots
 

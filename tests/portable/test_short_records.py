@@ -1,4 +1,4 @@
-"""Records that nodes have left, which do not say their LSN and mostly not the chain before them, on their way."""
+"""Exports, imports and salvages of short records, which lack their LSN and mostly the chain digest before them."""
 
 import pytest
 import xxhash
@@ -78,7 +78,7 @@ def test_a_log_that_ends_in_a_short_record_is_committed_to(retained, open_store,
 
 
 def close_incomplete(store):
-    """Close a store whose import was cut off before the removal that lists the redacted records."""
+    """Close a store whose import was interrupted before the removal that lists the redacted records."""
     assert {problem.invariant for problem in store.verify().problems} == {"R2"}
     store.close()
 
@@ -132,7 +132,7 @@ def test_short_records_are_found_without_the_tree(retained, rescue):
 
 @pytest.fixture
 def long_messages(tmp_path):
-    """A closed store whose short records have pages of their own; as bytes, and its records."""
+    """A closed store as bytes, whose short records have their own pages, and its records."""
     path = tmp_path / "long.state"
     with statelog.open(path, durability="interval") as store:
         chat(store, size=5000, turns=80)

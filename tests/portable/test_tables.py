@@ -1,4 +1,4 @@
-"""Rows on disk: what is put is got, whether it is still in the buffer or not."""
+"""Rows on disk are read as they were written, from the buffer or from the disk."""
 
 import random
 

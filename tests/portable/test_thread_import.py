@@ -99,7 +99,7 @@ def test_a_time_in_the_future_does_not_spoil_the_clock_of_the_store(open_store, 
 
 
 def test_threads_alone_in_their_store_keep_even_their_digests(open_store, export, take, fill):
-    """LSNs come out the same, so ids that the store gave stay such, and everything is what it was."""
+    """LSNs are the same, so generated ids stay valid and nothing changes."""
     old = open_store("old.state")
     fill(old, "one")
     new = open_store()
@@ -251,7 +251,7 @@ def test_an_imported_thread_expires_and_is_vacuumed_as_others(rich, open_store, 
 
 
 def test_a_large_state_comes_in_portions(open_store, export, take, monkeypatch):
-    """More than goes with one event goes before it, in records of its own, vacuumed when it is dead."""
+    """Nodes that do not fit beside their event go before it in further records, which a vacuum removes later."""
     monkeypatch.setattr(thread_export, "CARRIED_SIZE_BYTES", 20_000)
     old, new = open_store("old.state"), open_store()
     for turn in range(30):

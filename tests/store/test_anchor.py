@@ -1,4 +1,4 @@
-"""Anchors: what keeps them valid, and what is found with one. FORMAT.md section 9."""
+"""Anchors: what keeps them valid, and what they detect. FORMAT.md section 9."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def rewrite(path, lsn, body, *, redo=True):
 
 
 def retarget_tag(path, *, redo=True):
-    """Have the tag of `fill` lead to another version, as somebody who can write the file may do it."""
+    """Move the tag of `fill` to another version, as an attacker who can write the file may do."""
     with statelog.open(path, read_only=True) as store:
         tag = next(record.lsn for record in store.log() if record.type == "tag")
         thread, name, target = cbor.decode(decode_record(read_record(store, tag), tag).body)
@@ -752,7 +752,7 @@ def test_an_anchor_of_a_later_release_is_told(path):
 
 
 def test_an_anchor_names_no_record_that_is_on_its_way_to_the_disk(path, monkeypatch):
-    """The commit is in LMDB already, and is not yet said to be in the write-ahead log."""
+    """The commit is in LMDB, but not yet marked as being in the write-ahead log."""
     at, may_go = threading.Event(), threading.Event()
     with statelog.open(path) as store:
         thread = store.thread("t")

@@ -1,4 +1,4 @@
-"""An id that was deleted can be begun anew, on purpose: the two lives never meet."""
+"""A deleted thread can be re-created on purpose. The two threads of one id never mix."""
 
 from __future__ import annotations
 

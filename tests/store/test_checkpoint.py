@@ -1,4 +1,4 @@
-"""Checkpoints: immutable, whole, and tied to where they come from."""
+"""Checkpoints: immutable, complete, and tied to their store."""
 
 from __future__ import annotations
 

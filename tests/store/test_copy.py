@@ -318,7 +318,7 @@ def test_without_the_record_of_the_loan_the_copy_would_lose_nodes(
 
 
 def test_retention_at_work_meets_a_copy_made_meanwhile(store: statelog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """V1: what it has marked by then says nothing of the copy."""
+    """V1: the nodes that it has marked before do not include those of the copy."""
     monkeypatch.setattr(vacuum, "RECORDS_PER_TRANSACTION_MAX", 2)
     thread = fill(store, "a", 30)
     with store._engine.read() as view:
@@ -385,7 +385,7 @@ def test_a_copy_that_was_copied_keeps_the_loan(store: statelog.Store) -> None:
 @pytest.mark.parametrize("forgets", [False, True])
 @pytest.mark.parametrize("compacts", [False, True])
 def test_a_string_found_in_a_copy_keeps_the_loan(store: statelog.Store, *, forgets: bool, compacts: bool) -> None:
-    """It begins with pieces on loan. Who goes on from it reaches them, also when it is gone, and the copy as well."""
+    """It begins with borrowed pieces. A longer string reaches them even after it and the copy are gone."""
     store.thread("a", schema=SCHEMA).commit({"text": LONG})
     copied = store.copy_thread("a", "b")
     copied.commit({"text": "and more"})
@@ -434,7 +434,7 @@ def test_metadata_that_names_the_thread_names_the_copy(store: statelog.Store) ->
 
 @pytest.mark.parametrize("how", ["expire", "policy"])
 def test_a_source_goes_its_way_though_the_deletion_of_its_copy_was_cut_short(store, monkeypatch, how):
-    """What is still to be erased of the copy says nothing any more (T5)."""
+    """The rest of the copy, which is still to be erased, has no effect any more (T5)."""
     thread = store.thread("source")
     store.set_retention(keep_last=1, threads="source")
     for number in range(5):

@@ -75,7 +75,7 @@ def store(tmp_path):
         stream = io.BytesIO()
         opened.export(stream)
         stream.seek(0)
-        with statelog.open(tmp_path / "copy.state") as copy:  # of what is stored all can be imported
+        with statelog.open(tmp_path / "copy.state") as copy:  # everything stored can be imported
             copy.import_(stream)
             for info in opened.threads():
                 assert copy.thread(info.id).state.to_python() == opened.thread(info.id).state.to_python()
@@ -101,14 +101,14 @@ def test_as_deep_as_the_bound_is_stored_and_a_level_more_is_refused(store, way, 
     )
     before = thread.version
     for depth in (DEPTH_MAX - around + 1, DEPTH_MAX - around + 2, 500):
-        limit = DEPTH_MAX - (way == "encoded")  # which is told where it is encoded, and not where it is put
+        limit = DEPTH_MAX - (way == "encoded")  # reported by the encoding, and not by the write
         with pytest.raises(LimitError, match=f"nested deeper than {limit}") as caught:
             write(thread, nested(depth))
         assert caught.value.limit == limit
         assert thread.version == before
     write(thread, nested(DEPTH_MAX - around))
     assert thread.version == before + 1
-    thread.commit({"added": [1], "items": {"id": "2"}, "deep": {"a": {"c": 1}}})  # what lies beside it can be changed
+    thread.commit({"added": [1], "items": {"id": "2"}, "deep": {"a": {"c": 1}}})  # values beside it can be changed
     with thread.mount() as state:
         state["added"] = state["added"][-2:]
         state["merged"] = {"v": state["merged"].get("v")}

@@ -1,4 +1,4 @@
-"""Changes made inside a commit, on the state as it is then."""
+"""Changes inside a commit, on the state at that time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from statelog import reducers
 from statelog.errors import ReducerTypeError
 
 LARGE = ["x" * 100] * 200
-"""So that what stands beside it is in a tree."""
+"""Large enough that the values beside it are in a tree."""
 
 
 @pytest.mark.parametrize("padding", [[], LARGE], ids=["small", "large"])

@@ -1,4 +1,4 @@
-"""A fenced store: nobody commits to it any more, in whichever process; all may read."""
+"""A fenced store: no process can commit to it any more, but all can read it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Lists of a state take what Python's lists take for an index, whatever their size, and refuse the rest as those do."""
+"""Lists of a state of any size accept and refuse the same indices as Python's lists."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import statelog
 
 
 class Index:
-    """What is no int, and stands for one."""
+    """An index that is not an int."""
 
     def __init__(self, number):
         self.number = number
@@ -56,7 +56,7 @@ def store(tmp_path):
 
 
 def outcome(act, items):
-    """Return what an act on a list gives and leaves, or the type of what it raises."""
+    """Return the result of an act and the list after it, or the type of its error."""
     try:
         given = act(items)
     except Exception as error:  # noqa: BLE001 - whatever a list raises
@@ -65,7 +65,7 @@ def outcome(act, items):
 
 
 def mounted(thread, act, *, lazy):
-    """Return the outcome of an act on the mounted list, and what was committed."""
+    """Return the outcome of an act on the mounted list, and the committed list."""
     with thread.mount(lazy=lazy) as state:
         found = outcome(act, state["items"])
     assert isinstance(found, type) or thread.state["items"] == found[1]

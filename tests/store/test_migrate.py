@@ -1,4 +1,4 @@
-"""`store.migrate`: many threads at once, beside writers, and what stays as it is."""
+"""`store.migrate`: many threads at once, concurrent writers, and what it does not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Channels whose names begin with `statelog:` are in any thread, whatever its schema."""
+"""Channels whose names begin with `statelog:` can be in any thread, whatever its schema."""
 
 from __future__ import annotations
 

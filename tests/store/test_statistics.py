@@ -34,7 +34,7 @@ def fill(store, steps=60):
 
 
 def snapshots_size_bytes(store):
-    """Return what the states of all checkpoints take, the long way."""
+    """Return the size of the states of all checkpoints, computed directly."""
     size = 0
     for info in store.threads():
         for branch in store.thread(info.id).branches():
@@ -205,7 +205,9 @@ def test_the_freed_bytes_of_a_compaction_are_predicted(store, write):
     found = store.statistics()
     report = store.compact()
     assert found.compacted_size_bytes == pytest.approx(report.size_after_bytes, abs=0.02 * report.size_before_bytes)
-    assert report.size_after_bytes < 0.9 * report.size_before_bytes  # else the file as it is would be as good a guess
+    assert (
+        report.size_after_bytes < 0.9 * report.size_before_bytes
+    )  # otherwise the present size would be an equally good estimate
     assert found.reclaimable_size_bytes == found.file_size_bytes - found.compacted_size_bytes
 
 
@@ -247,7 +249,9 @@ def test_a_fork_shares_its_first_state_even_after_versions_expired(store):
     thread.commit({"list": ["x" * 3000]})
     store.thread("a", branch="b", schema={"list": operator.add}).commit({"list": ["z" * 3000]})
     store.prune(keep_last=1)
-    assert store.statistics().shared_size_bytes == pytest.approx(state_size_bytes, rel=0.1)  # but for the list's end
+    assert store.statistics().shared_size_bytes == pytest.approx(
+        state_size_bytes, rel=0.1
+    )  # except for the end of the list
 
 
 def test_a_copy_shares_with_its_lender_until_one_of_both_is_gone(store):

@@ -363,7 +363,7 @@ def test_a_large_value_is_stored_once_over_all_threads(store, kind, size):
 
 
 def test_two_values_of_equal_xxh3_128_are_two_values(store):
-    # From the design notes: two strings whose CBOR has the same XXH3-128, which is why identity is BLAKE2b.
+    # Two strings whose CBOR has the same XXH3-128. That is why identity is BLAKE2b.
     word, number = bytes.fromhex("cf8adcb0d294db8f"), bytes.fromhex("3075234f2d6b2470")
     texts = [(b"x" * 46 + pair + b"x" * 136).decode() for pair in (word + number, number + word)]
     checkpoints = [store.thread(f"thread {index}").commit({"x": text}) for index, text in enumerate(texts)]
@@ -385,7 +385,7 @@ def test_the_pair_of_equal_xxh3_128_is_one():
 
 @pytest.mark.parametrize(("durability", "flushes"), [("commit", 0), ("interval", 3)])
 def test_a_commit_with_durable_is_flushed(path, monkeypatch, durability, flushes):
-    """One: where a commit is flushed anyway, nobody else's flush that failed is his affair."""
+    """It is flushed once. A commit that is flushed anyway does not depend on a failed flush of others."""
     asked = []
     flush = StoreSession.flush
     monkeypatch.setattr(StoreSession, "flush", lambda self: (asked.append(self), flush(self))[1])

@@ -11,7 +11,7 @@ from statelog.errors import CheckpointNotFoundError
 
 @pytest.fixture
 def thread(store):
-    """A thread of four versions, and a branch of it."""
+    """A thread with four versions and a branch."""
     thread = store.thread("t")
     for number in range(4):
         thread.commit({"n": number})

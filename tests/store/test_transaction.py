@@ -270,7 +270,7 @@ def test_a_mount_in_a_transaction_belongs_to_it(threads):
 
 
 def count_stagings(store, monkeypatch, beside=lambda: None):
-    """Commit to two threads in a transaction, and beside it; return how often the first commit was staged."""
+    """Commit to two threads in a transaction, and call `beside`. Return how often the first commit was staged."""
     staged = []
     commit = writer.commit
 
@@ -479,7 +479,7 @@ def test_a_kill_leaves_a_deletion_with_all_else_or_none_of_it(path, point):
         assert store.thread("list").state == {"t": not is_deleted}
         assert store.thread("u").version == (0 if is_deleted else -1)
         if is_deleted:
-            store.prune(keep_last=9)  # erases what the killed process has left
+            store.prune(keep_last=9)  # erases the remains of the killed process
             store.compact()
     assert is_deleted != (b"the secret of it" in path.read_bytes())
 

@@ -1,4 +1,4 @@
-"""What a thread with a schema gives back: values as the types of its schema say, in states, mounts and checkpoints."""
+"""States, mounts and checkpoints of a thread with a schema return values of the types of the schema."""
 
 from __future__ import annotations
 

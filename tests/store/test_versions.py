@@ -1,4 +1,4 @@
-"""Schemas with versions: what code of one version makes of states of another."""
+"""Schemas with versions: code of one version and states of another."""
 
 from __future__ import annotations
 

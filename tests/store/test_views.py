@@ -1,4 +1,4 @@
-"""Views beyond reading: what they hold on to, and what they do not. (Reading: properties/test_views.py)"""
+"""Views beyond reading: what they keep in memory, and what they do not. (Reading: properties/test_views.py)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of names, from one commit to the next."""
+"""The cache of names from one commit to the next."""
 
 from statelog.format import cbor
 from statelog.log.names import channel_key, channel_keys

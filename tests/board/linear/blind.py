@@ -1,8 +1,8 @@
-"""Whether calls can be put in an order that a model allows and real time agrees with: Wing and Gong's search.
+"""Searches for an order of calls that a model allows and real time permits, as Wing and Gong describe.
 
-What was tried is remembered, as Lowe does: a set of calls that are placed, and the state they lead to. (Wing and Gong,
-Testing and verifying concurrent objects, 1993; Lowe, Testing for linearizability, 2017.) Each object is searched by
-itself, which is enough (Herlihy and Wing, 1990). The search sees what came back, and no log.
+As in Lowe's version, the search remembers tried pairs of a set of placed calls and the resulting state. (Wing and Gong,
+Testing and verifying concurrent objects, 1993; Lowe, Testing for linearizability, 2017.) Each object is searched
+alone, which is enough (Herlihy and Wing, 1990). The search uses the answers, and not the log.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from operator import attrgetter
 from models import MODELS, object_of
 
 KILLED_MAX = 3
-"""So many killed calls may have happened between two others and be seen by nobody but the later one."""
+"""The maximum number of killed calls between two others of which only the later one has seen an effect."""
 
 STATES_MAX = 1_000_000
-"""A search that comes to more is given up: the calls were too many, or too many were killed."""
+"""The maximum number of states of a search. More means too many calls, or too many killed ones."""
 
 
 def check_blind(calls):
-    """Return what is wrong: for each object that no order explains, the calls where the search got stuck."""
+    """Return, for each object that no order explains, the calls at which the search got stuck."""
     objects = {}
     for call in calls:
         objects.setdefault(object_of(call), []).append(call)
@@ -32,7 +32,7 @@ def check_blind(calls):
 
 
 class Search:
-    """The search over the calls of one object: those that ended, by when they began, then those that were killed."""
+    """The search over the calls of one object: ended calls in the order of their beginnings, then killed ones."""
 
     def __init__(self, calls, model):
         self.known = sorted((call for call in calls if call.is_known), key=attrgetter("invoked"))
@@ -41,7 +41,7 @@ class Search:
         self.bits = {call: 1 << number for number, call in enumerate(self.known + self.killed)}
 
     def run(self):
-        """Return no calls if an order explains them all; otherwise those of which none can be next, at the best try."""
+        """Return no calls if an order explains all of them. Otherwise return those that the best try could not place."""
         seen, best, stuck = {(0, self.model.START)}, 0, []
         stack = [self.look(0, 0, self.model.START)]
         while stack:
@@ -67,9 +67,9 @@ class Search:
         return low, placed, self.moves(low, placed, state)
 
     def moves(self, low, placed, state):
-        """Yield (calls placed, state) after one more, or after killed ones and one that sees that they happened.
+        """Yield (placed calls, state) after one more call, or after killed calls and one that sees their effect.
 
-        A killed call that nobody sees may be left out, so nothing else need be tried.
+        Killed calls without a visible effect are left out, so nothing else must be tried.
         """
         some, ends = self.next_calls(low, placed)
         plain = {call: list(self.model.step(state, call, ends)) for call in some}

@@ -1,4 +1,4 @@
-"""What processes called and what came back, a file for each, as the checkers read it."""
+"""The calls of processes and their answers, in one file for each process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ NEVER = math.inf
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A call of the board: when it began and ended by the one clock of the machine, and what came back."""
+    """A call of the board: its beginning and end by the clock of the machine, and its answer."""
 
     caller: str
     """Process and number: the agent that its records name."""
     name: str
     about: dict[str, Any]
-    """Key, value and what else it was called with."""
+    """The key, the value and the other arguments."""
     invoked: int
     responded: float = NEVER
     """NEVER: the process was killed, and the call may have happened."""
@@ -42,14 +42,14 @@ class Call:
 
 
 class Diary:
-    """Where a process writes down each call before it begins, and what came back."""
+    """The file in which a process records each call before it begins, and its answer."""
 
     def __init__(self, path, process):
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._process, self._count = process, 0
 
     def next_caller(self):
-        """Return what the next call is known by."""
+        """Return the name of the next call."""
         return f"{self._process}.{self._count}"
 
     def invoke(self, name, about):
@@ -66,7 +66,7 @@ class Diary:
 
 
 def read_diary(path, process):
-    """Return the calls of a process; what it was killed in the middle of writing did not get written."""
+    """Return the calls of a process. A line that a kill cut off is left out."""
     calls = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1]):
         said = json.loads(line)

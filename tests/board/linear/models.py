@@ -1,9 +1,9 @@
-"""What the board promises, of one object at a time: from a state and a call to the states that may follow.
+"""Models of the board for one object at a time. A step maps a state and a call to the possible next states.
 
-A step is told until when it was taken at the latest: before any call ended that comes after it.
+A step gets the latest time at which it was taken: before the end of any call that comes after it.
 
-An object is a key, the directory that entries are claimed from, or a lease with the key that it guards. A state has the
-greatest LSN that it is known to have come to: those of later writes are above.
+An object is a key, the directory of claimable entries, or a lease with the key that it guards. A state has the greatest
+known LSN. Later writes have greater ones.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ GUARD = "guard"
 """A lease, and the key and the thread that are written with it as a fence."""
 
 UNKNOWN = -1
-"""Version of what a killed call wrote, until somebody has seen it."""
+"""The version of a write of a killed call, until somebody has seen it."""
 
 SLACK_NS = 2_000_000
 """The board counts in microseconds, and by a clock that begins elsewhere."""
 
 
 def object_of(call):
-    """Return what a call is about: the name of a model, and which one of them."""
+    """Return the object of a call: the name of a model, and the object."""
     if call.name in ("lease", "unlease", "fenced", "commit") or call.key == GUARD:
         return "guard"
     if call.key is None or call.key.startswith(DIRECTORY):
@@ -56,7 +56,7 @@ def _step_register(state, call, _until):
 
 
 def _versions(call, version, floor):
-    """Yield what the version may be: of what a killed call wrote, the one that this call has seen."""
+    """Yield the possible versions. For a write of a killed call, it is the one that this call has seen."""
     if version != UNKNOWN:
         yield version
         return
@@ -84,7 +84,7 @@ def _written(call, version, value, seen, made):
 
 
 def _is_read(call, version, value):
-    """Whether a call has found what was there, and has left it so."""
+    """Return whether a call has read the state without a change."""
     if call.name == "get":
         return (call.result["version"], call.result["value"]) == (version, value)
     if call.name == "create":
@@ -139,7 +139,7 @@ def _delete(entries, call, _until):
 
 
 def _claim(entries, call, until):
-    """The oldest free entry is won. Whose time is up may have to be given back before; those spent are moved away."""
+    """Claim the oldest free entry. Before, expired claims may end, and entries claimed too often are moved."""
     now = call.invoked, min(call.responded, until)
     for left in _lapses(entries, now):
         free = [entry for entry in left if entry[3] is None]
@@ -160,14 +160,14 @@ def _claim(entries, call, until):
 
 
 def _held_by(token, call, until):
-    """Return who has won a claim or a lease, and when their time is up, at the earliest and at the latest."""
+    """Return the holder of a claim or lease, and the earliest and latest time of its deadline."""
     lease_ns = call.about["lease_ns"]
     ended = call.responded if call.is_known else until
     return token, call.invoked + lease_ns - SLACK_NS, ended + lease_ns + SLACK_NS
 
 
 def _lapses(entries, now):
-    """Yield the entries as they may be once claims have ended whose time is up; which ones, who looks may see."""
+    """Yield the entries after any of the expired claims have ended."""
     invoked, responded = now
     over = [place for place, entry in enumerate(entries) if entry[3] and entry[3][1] <= responded]
     must = {place for place in over if entries[place][3][2] < invoked}
@@ -178,7 +178,7 @@ def _lapses(entries, now):
 
 
 def _of_claim(entries, call, until):
-    """What is done with a claim is done by who has it, whatever the clock says."""
+    """Only the holder uses a claim, whatever the clock says."""
     token = call.about["token"]
     place = _place(entries, lambda entry: entry[3] is not None and entry[3][0] == token)
     if call.is_known and (place is None) != ("refused" in call.result):

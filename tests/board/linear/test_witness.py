@@ -1,4 +1,4 @@
-"""The log of a board bears witness to what four processes were told, some of them killed in the middle of a call."""
+"""The log of a board confirms the answers to four processes, some of which were killed during a call."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +15,7 @@ SOAK_CALLS = 1_000_000
 
 
 def check(directory, seed, count, what, kill_s):
-    """Have calls made in a store of their own; return the run."""
+    """Make calls in a new store, and return the run."""
     run = Run(directory, seed=seed, count=count, what=what, kill_s=kill_s)
     assert check_witness(read_records(run.path), run.calls) == []
     with statelog.open(run.path) as store:
@@ -69,7 +69,7 @@ CALLS = [
 
 
 def problems(records=RECORDS, **changes):
-    """Return what is found where some calls came back otherwise; a name is `of_` and number."""
+    """Return the problems if some answers are changed. A name is `of_` and a number."""
     calls = [replace(call, **changes.get(f"of_{number}", {})) for number, call in enumerate(CALLS)]
     return " ".join(check_witness(records, calls))
 

@@ -1,7 +1,7 @@
-"""Whether the log bears witness to what came back: replayed, it gives every answer, in an order that time agrees with.
+"""Checks answers against the log: a replay must give every answer, in an order that real time permits.
 
-Each call has an agent of its own, so each record names the call that made it. Calls that left no record have read: what
-they say must be so at some moment between their beginning and their end.
+Each call has its own agent, so each record names its call. Calls without a record were reads: their answers must be
+true at some time between their beginning and their end.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def read_records(path):
 
 
 def check_witness(records, calls):
-    """Return what is wrong: answers that the log does not give, or not at that time."""
+    """Return the answers that the log does not give, or not at that time."""
     replay = Replay(records, calls)
     replay.run()
     problems = replay.problems + Moments(replay, calls).check()
@@ -86,14 +86,14 @@ class Replay:
         self.placed = {}
         """LSNs by call."""
         self.states = {}
-        """By key, and for all that may be claimed by DIRECTORY: LSNs, and what was there from that record on."""
+        """By key, and by DIRECTORY for all claimable entries: LSNs, and the state from that record on."""
         self.entries = {}
         self.agents = {}
-        """By token: who has won it."""
+        """By token, the agent that has claimed it."""
         self.terms = {}
-        """By token: LSNs and calls with which its time began, and began anew."""
+        """By token, the LSNs and calls of the claim and of its renewals."""
         self.lapses = []
-        """(Record, token) where a claim or a lease has ended because its time was up."""
+        """Pairs (record, token) of claims and leases that ended at their deadlines."""
 
     def run(self):
         for record in self.records:
@@ -158,7 +158,7 @@ class Replay:
         return before
 
     def moved(self, record):
-        """Check an entry that was set anew in another place: the record before is that of where it was."""
+        """Check an entry that was moved: the record before is that of its former key."""
         before = self.records[bisect_left(self.records, record.lsn, key=attrgetter("lsn")) - 1]
         name = before.key.removeprefix(DIRECTORY)
         self.expect(record.key in (DONE + name, DEAD + name), record, f"it was moved from {before}")
@@ -189,7 +189,7 @@ class Replay:
         return before._replace(version=lsn, attempts=attempt, token=lsn)
 
     def of_holder(self, record, before, name):
-        """Check that what is done with a claim is done by its holder; find the call."""
+        """Check that only the holder uses a claim, and find the call."""
         self.expect(before.token and self.agents[before.token] == record.agent, record, f"{name}d by who had no claim")
         some = [call for call in self.of_token.get((before.token, name), []) if call not in self.placed]
         self.expect(some, record, "nobody asked for it")
@@ -241,7 +241,7 @@ class Replay:
 
 
 class Moments:
-    """Whether real time agrees: with the order of records, and with a moment for each call that left none."""
+    """Checks that real time permits the order of records, and a time for each call without a record."""
 
     def __init__(self, replay, calls):
         self.replay, self.calls = replay, calls
@@ -252,7 +252,7 @@ class Moments:
             self.next_lsns[place] = min(self.next_lsns[place], self.next_lsns[place + 1])
 
     def check(self):
-        """Return what came at the wrong time."""
+        """Return the calls and records at the wrong time."""
         return self.check_lapses() + self.check_order()
 
     def check_lapses(self):
@@ -270,14 +270,14 @@ class Moments:
         return problems
 
     def has_waited(self, call, state):
-        """Whether there was an entry to claim when a call began: one whose claim's time was long up."""
+        """Return whether there was an entry to claim when a call began, because its former claim had long expired."""
         tokens = [each.token for each in state.values() if each.token]
         return any(
             max(ends_at_last(term) for _lsn, term in self.replay.terms[token]) < call.invoked for token in tokens
         )
 
     def check_order(self):
-        """Go through beginnings and ends as they were; each call comes after all that had ended before it began."""
+        """Check in the order of time that each call comes after all calls that had ended before it began."""
         events = [(call.invoked, 0, call) for call in self.calls]
         events += [(call.responded, 1, call) for call in self.calls if call.is_known]
         problems, floor, floors = [], 0, {}
@@ -300,12 +300,12 @@ class Moments:
         return problems
 
     def last_of(self, call):
-        """Return the last LSN that a call can have seen: what came later began after its end."""
+        """Return the last LSN that a call can have seen. Later records began after its end."""
         place = bisect_right(self.starts, call.responded)
         return self.next_lsns[place] - 1 if place < len(self.starts) else float("inf")
 
     def moment_of(self, call, floor):
-        """Return the first moment at which a call that has only read may have seen what it says, or None."""
+        """Return the first time at which a read may have seen its answer, or None."""
         if call.name == "lease":  # somebody had it, or others waited
             return floor
         place = DIRECTORY if call.name == "claim" else call.key
@@ -333,7 +333,7 @@ def ends_at_last(call):
 
 
 def is_seen(call, state):
-    """Whether a call that has only read says what was so."""
+    """Return whether the answer of a read is true in a state."""
     result = call.result
     if call.name == "claim":
         return not any(is_free(key, each) and each.attempts < ATTEMPTS_MAX for key, each in state.items())
@@ -349,7 +349,7 @@ def is_seen(call, state):
 
 
 def has_written(call):
-    """Whether what came back says that there is a record."""
+    """Return whether the answer shows that there is a record."""
     is_read = call.name == "get" or "refused" in call.result
     return not is_read and call.result.get("was_there", True) and call.result.get("key", True) is not None
 

@@ -1,4 +1,4 @@
-"""Processes that do at random what the board can, and one that kills them."""
+"""Processes that make random calls of the board, and one that kills them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Worker:
         return self.wrap(self.store.board(agent=self.diary.next_caller()))
 
     def call(self, name, work, **about):
-        """Write down the call, make it, and write down what came back; return that."""
+        """Record the call, make it, and record and return its answer."""
         self.diary.invoke(name, about)
         try:
             made, result = work(self.board())
@@ -129,7 +129,7 @@ class Worker:
         self.claims = [each for each in self.claims if each[0] is not claim]
 
     def guard(self):
-        """Take the lease, write with it as a fence, give it back; or look what was written."""
+        """Take the lease, write with it as a fence, and release it. Or read what was written."""
         name = self.random.choice(["get", "lease", "fenced", "commit", "unlease"])
         if name == "get":
             return self.call("get", lambda board: _got(board.get(GUARD)), key=GUARD)
@@ -223,7 +223,7 @@ class Run:
         return self.directory / f"{name}.diary"
 
     def remove(self):
-        """Remove the store and what was written down."""
+        """Remove the store and the diaries."""
         self.calls.clear()
         shutil.rmtree(self.directory)
 
@@ -238,7 +238,7 @@ class Run:
         self.left[name] = count
 
     def wait(self):
-        """Wait until all calls are made; now and then kill a process, and start another that does what was left."""
+        """Wait until all calls are made. Sometimes kill a process, and start another that makes its remaining calls."""
         deadline = time.monotonic() + START_S
         while not all(self.diary(name).exists() for name in self.running):
             assert time.monotonic() < deadline

@@ -19,7 +19,7 @@ NO_VERSION = 1
 
 
 class Wrong:
-    """A board, but for what a class below does in another way."""
+    """A board. Each class below changes one thing."""
 
     def __init__(self, board):
         self.board = board
@@ -29,7 +29,7 @@ class Wrong:
 
 
 class Restarting(Wrong):
-    """Versions are counted from where the entry began, and so begin anew when it is created again."""
+    """Versions are counted from the creation of the entry, so they restart when it is created again."""
 
     def counted(self, key, version):
         count = 0
