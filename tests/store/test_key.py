@@ -1,4 +1,4 @@
-"""The key of a store: who can open the store, where the key never is, and the result of `rekey`. FORMAT.md section 10."""
+"""The key of a store: who can open the store, where the key never is, and `rekey`. FORMAT.md section 10."""
 
 from __future__ import annotations
 

@@ -205,9 +205,7 @@ def test_the_freed_bytes_of_a_compaction_are_predicted(store, write):
     found = store.statistics()
     report = store.compact()
     assert found.compacted_size_bytes == pytest.approx(report.size_after_bytes, abs=0.02 * report.size_before_bytes)
-    assert (
-        report.size_after_bytes < 0.9 * report.size_before_bytes
-    )  # otherwise the present size would be an equally good estimate
+    assert report.size_after_bytes < 0.9 * report.size_before_bytes  # so that the present size is a worse estimate
     assert found.reclaimable_size_bytes == found.file_size_bytes - found.compacted_size_bytes
 
 
@@ -249,9 +247,7 @@ def test_a_fork_shares_its_first_state_even_after_versions_expired(store):
     thread.commit({"list": ["x" * 3000]})
     store.thread("a", branch="b", schema={"list": operator.add}).commit({"list": ["z" * 3000]})
     store.prune(keep_last=1)
-    assert store.statistics().shared_size_bytes == pytest.approx(
-        state_size_bytes, rel=0.1
-    )  # except for the end of the list
+    assert store.statistics().shared_size_bytes == pytest.approx(state_size_bytes, rel=0.1)  # without the list's end
 
 
 def test_a_copy_shares_with_its_lender_until_one_of_both_is_gone(store):

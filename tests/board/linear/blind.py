@@ -41,7 +41,7 @@ class Search:
         self.bits = {call: 1 << number for number, call in enumerate(self.known + self.killed)}
 
     def run(self):
-        """Return no calls if an order explains all of them. Otherwise return those that the best try could not place."""
+        """Return no calls if an order explains all of them. Otherwise return those that the best try has left."""
         seen, best, stuck = {(0, self.model.START)}, 0, []
         stack = [self.look(0, 0, self.model.START)]
         while stack:
