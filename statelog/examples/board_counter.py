@@ -28,9 +28,7 @@ def count(path: str, name: str, both_have_read: Barrier) -> None:
         board = store.board(agent=name)
         read = [board.get(key) for key in ("counts/set", "counts/update")]
         values = [0 if entry is None else entry.value for entry in read]
-        sys.stdout.write(
-            f"{name} reads {values[0]} and {values[1]}\n"
-        )  # one write for each line, because two processes write
+        sys.stdout.write(f"{name} reads {values[0]} and {values[1]}\n")  # in one call, because two processes write
         sys.stdout.flush()
         both_have_read.wait(WAIT_S)
         board.set("counts/set", values[0] + 1)  # overwrites what came since

@@ -1,4 +1,4 @@
-"""Applications as people build them, of five packages, with models that say the same each time.
+"""Typical applications with five packages, and with models that always give the same answers.
 
 `python applications.py NAME STORE CALL` runs two turns in a process that is killed at that call of a model.
 """
@@ -28,7 +28,7 @@ class Model(BaseChatModel):
     script: tuple = ()
     """Of each call: a tool, and its arguments."""
     kill_at: Any = ()
-    """The number of calls left before the process kills itself, in a list that models share; empty for none."""
+    """The number of calls before the process kills itself, in a list that models share. Empty for no kill."""
 
     @property
     def _llm_type(self):
@@ -132,7 +132,7 @@ PACKAGES = {"deep": "deepagents", "supervisor": "langgraph_supervisor", "swarm":
 
 
 def turn(graph, text, thread="t"):
-    """Run a turn to its end; what a person is asked is approved."""
+    """Run a turn to its end, and approve all questions to a person."""
     from langgraph.types import Command
 
     options = {**config(thread), "recursion_limit": RECURSION_MAX}
@@ -144,7 +144,7 @@ def turn(graph, text, thread="t"):
 
 
 def told(value):
-    """What a value says, whatever ids were made by chance in it."""
+    """Return the content of a value without random ids."""
     if isinstance(value, BaseMessage):
         return (value.type, str(value.content), value.name, str(getattr(value, "tool_calls", None)))
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A clock that stands until a test moves it."""
+"""A clock that only the test advances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the adapter's tests share."""
+"""Fixtures of the adapter's tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clocks import Clock
 
 @pytest.fixture(autouse=True)
 def _leaves_the_serialiser_of_all_savers():
-    """Savers that are given no serialiser have one between them: changed by one test, it is so in all after it."""
+    """Savers without a serialiser share one, so a change by one test would affect all later ones."""
     yield
     base = sys.modules.get("langgraph.checkpoint.base")
     assert base is None or vars(base.BaseCheckpointSaver.serde).keys().isdisjoint({"dumps_typed", "loads_typed"})
@@ -18,5 +18,5 @@ def _leaves_the_serialiser_of_all_savers():
 
 @pytest.fixture
 def clock():
-    """A clock that stands until a test moves it."""
+    """A clock that only the test advances."""
     return Clock()

@@ -1,4 +1,4 @@
-"""Graphs that use what LangGraph has, and a way to compare what two savers made of them."""
+"""Graphs that use the features of LangGraph, and a comparison of two savers."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def config(thread="t", **more):
 
 
 def seen(snapshot):
-    """What a snapshot of state says, but for ids and times."""
+    """Return the content of a state snapshot without ids and times."""
     tasks = [(task.name, task.error, [each.value for each in task.interrupts]) for task in snapshot.tasks]
     metadata = {key: value for key, value in snapshot.metadata.items() if key != "parents"}
     return (snapshot.values, snapshot.next, metadata, tasks)

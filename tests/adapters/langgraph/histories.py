@@ -1,4 +1,4 @@
-"""Random histories of what LangGraph does to a saver, and all that can be asked of one."""
+"""Random histories of calls that LangGraph makes to a saver, and all queries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ values = st.recursive(
     max_leaves=8,
 )
 growing = st.lists(messages | st.text(min_size=30, max_size=80), max_size=30)
-"""A new value of a list channel: some of what was there, and then these."""
+"""A new value of a list channel: a part of the former value, and then these items."""
 
 FORMS = {
     "state": lambda items: {"messages": items, "remaining": 3},
@@ -48,7 +48,7 @@ FORMS = {
     "command": lambda items: Command(goto="agent", update={"messages": items, "more": items[:3]}),
     "list": list,
 }
-"""How a graph hands on what it holds: to a graph in it, to a tool, to another agent, as a result."""
+"""How a graph passes on its values: to a subgraph, to a tool, to another agent, or as a result."""
 
 
 class Handed(NamedTuple):
@@ -119,7 +119,7 @@ class World:
     def __init__(self, *savers):
         self.savers = savers
         self.known = {}
-        """Of each checkpoint its values and versions, as the last put of it had them."""
+        """The values and versions of each checkpoint, as in its last put."""
         self.version = 0
         self.lists = {}
         """Of each thread, what its messages were last."""
@@ -181,7 +181,7 @@ def edited(edit, held, content):
 
 
 def answer(found):
-    """What a saver answered, comparable."""
+    """Return the answer of a saver in a form that can be compared."""
     return (
         None
         if found is None

@@ -1,4 +1,4 @@
-"""Runs a graph in a process of its own: `python running.py crash|talk STORE ...`. Tests kill it."""
+"""Runs a graph in a process that tests kill: `python running.py crash|talk STORE ...`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def noted(path):
 
 
 class NotingSaver(StatelogSaver):
-    """Notes whose writes were acknowledged."""
+    """Records the tasks whose writes were acknowledged."""
 
     notes = Path()
 
@@ -70,7 +70,7 @@ def steps(notes):
 
 
 def run_steps(path, notes, durability):
-    """Run the graph, or go on where it was; return what it comes to."""
+    """Run or continue the graph, and return its result."""
     NotingSaver.notes = notes
     with NotingSaver.open(path) as saver:
         graph = steps(notes).compile(checkpointer=saver)
@@ -80,7 +80,7 @@ def run_steps(path, notes, durability):
 
 
 def talk(path, name, turns):
-    """Say so many things in a thread that others talk in, too."""
+    """Add `turns` messages to a thread that others write to, too."""
     with StatelogSaver.open(path, conflict="raise") as saver:
         graph = chat().compile(checkpointer=saver)
         for turn in range(turns):

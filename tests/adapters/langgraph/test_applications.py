@@ -1,4 +1,4 @@
-"""Applications of five packages, at their newest releases, do what they do with LangGraph's own savers."""
+"""Applications of five packages, in their newest releases, behave as with LangGraph's own savers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A thread that was deleted begins anew with a `put` without a parent, as with LangGraph's own savers."""
+"""A `put` without a parent re-creates a deleted thread, as with LangGraph's own savers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_chat_is_reset(saver, path, others):
 
 
 def _late_writes(saver):
-    """Of a run that goes on while its thread is deleted: what it would do next."""
+    """Make the next writes of a run whose thread was deleted."""
     first = saver.put(CONFIG, empty_checkpoint(), {"step": -1}, {})
     second = saver.put(first, empty_checkpoint(), {"step": 0}, {})
     own, third, second_id = empty_checkpoint(), empty_checkpoint(), second["configurable"]["checkpoint_id"]
@@ -114,7 +114,7 @@ def test_writes_may_come_before_the_checkpoint_that_begins_it_anew(saver):
 
 
 def test_ids_of_ones_own_tell_no_time(saver):
-    """Then what is named must be there."""
+    """Then the named checkpoint must exist."""
     saver.put(CONFIG, {**empty_checkpoint(), "id": "one"}, {}, {})
     saver.delete_thread("t")
     for call in (
@@ -160,7 +160,7 @@ def test_late_writes_do_not_take_others_along(saver):
 
 
 def test_runs_that_go_on_while_threads_are_deleted_never_mix(path):
-    """As with `langgraph dev`: every run of an id, before and after, sees what it has done itself, or is told."""
+    """As with `langgraph dev`: every run of an id, before and after, sees its own writes, or gets an error."""
     with StatelogSaver.open(path, durability="interval") as saver:
         told, mixed = [], []
 

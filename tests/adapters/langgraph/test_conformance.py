@@ -1,4 +1,4 @@
-"""LangGraph's own conformance suite, base and extended: all of it, at the release that is installed."""
+"""LangGraph's whole conformance suite, base and extended, in the installed release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read again is copied, not decoded: nobody can tell, but by the time it takes."""
+"""A value that is read again is copied, not decoded, which changes only the time."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ registry: dict[str, Linked] = {}
 
 
 def test_models_of_the_user_are_decoded_each_time(saver):
-    """Their validators may do anything: go round in circles, keep what they see, and hand it to others."""
+    """Their validators may do anything: count, keep what they see, or pass it on."""
     put(
         saver,
         [HumanMessage("x" * 50, id="1"), *[Linked(name=f"{n}" * 40, children=[Linked(name="c")]) for n in range(5)]],
@@ -230,7 +230,7 @@ def test_a_serialiser_whose_methods_were_replaced_is_asked_each_time(saver):
 
 
 def test_another_serialiser_decodes_for_itself(saver):
-    """What a saver may decode, one that is stricter does not get."""
+    """A stricter saver does not get what another one may decode."""
     values = [HumanMessage("x" * 50, id="1"), Counted(x="y" * 50)]
     put(saver, [values[0]] * 8)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Channels that are stored as what was written to them: rebuilt as on an InMemorySaver, and safe from pruning."""
+"""Channels that are stored as writes: rebuilt as by an InMemorySaver, and safe from pruning."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_long_talk_is_rebuilt_at_every_point(saver, durability):
 @pytest.mark.parametrize("keep_last", [1, 10, 100])
 @pytest.mark.parametrize("state", [Talk, Long])
 def test_no_policy_makes_a_talk_unreadable(saver, keep_last, state):
-    """What is kept of it reads as from a saver that lets nothing go."""
+    """The kept part reads as from a saver that removes nothing."""
     saver.store.set_retention(keep_last=keep_last)
     memory = InMemorySaver()
     for each in (memory, saver):
@@ -87,7 +87,7 @@ def test_no_policy_makes_a_talk_unreadable(saver, keep_last, state):
 
 @pytest.mark.parametrize(("durability", "keep_last"), [("sync", 1), ("async", 10)])
 def test_whatever_a_policy_has_left_so_far_is_readable(saver, durability, keep_last, monkeypatch):
-    """Also where more is to go at once than it lets go at one version: all since what was stored whole last."""
+    """Also if more must be removed at once than retention removes for one version."""
     monkeypatch.setattr(retention, "_POLICY_TRANSACTIONS_MAX", 1)
     saver.store.set_retention(keep_last=keep_last)
     graph, memory = talk(saver, Common), talk(InMemorySaver(), Common)
@@ -105,7 +105,7 @@ def test_whatever_a_policy_has_left_so_far_is_readable(saver, durability, keep_l
 
 
 def test_ancestors_that_an_older_release_let_go_are_missed(saver):
-    """Then nothing else is said of what they held."""
+    """Then their content is not guessed."""
     with patch.object(Changes, "needs", lambda *_: []):
         run(talk(saver, Long), 5)
     saver.store.prune(keep_last=2)

@@ -1,4 +1,4 @@
-"""What retention lets go of a thread: a finished call with its caller, pending writes with their checkpoint."""
+"""Retention removes a finished call with its caller, and pending writes with their checkpoint."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_kept_caller_can_be_gone_on_from(saver):
 
 
 def test_a_call_put_before_its_caller_is_kept(saver):
-    """As with durability="exit", where the graph that was called is put first."""
+    """As with durability="exit", which puts the called graph first."""
     graph = _nested().compile(checkpointer=saver)
     graph.invoke(ASKED, _config(), durability="exit")
     saver.store.prune(keep_last=1)
@@ -150,7 +150,7 @@ def _kept_by(path, way):
 
 
 def test_prune_keeps_the_same_as_retention(tmp_path):
-    """The same checkpoints, and a file of the same size but for some pages."""
+    """It keeps the same checkpoints, and a file of nearly the same size."""
     pruned, pruned_size = _kept_by(tmp_path / "pruned", lambda saver: saver.prune(["t"]))
     retained, retained_size = _kept_by(tmp_path / "retained", lambda saver: saver.store.prune(keep_last=1))
     assert pruned == retained
@@ -234,11 +234,11 @@ def test_pending_writes_wait_a_day_for_their_checkpoint(saver, monkeypatch):
 
 
 class _LostError(AssertionError):
-    """What was kept does not read as before."""
+    """A kept checkpoint has changed."""
 
 
 class _Run:
-    """Graphs that are asked, answered and let go of at random; what each thread should read."""
+    """Graphs that are asked, answered and pruned at random, and the expected content of each thread."""
 
     def __init__(self, saver, seed):
         self.saver = saver
@@ -275,7 +275,7 @@ class _Run:
 
 
 def _run_at_random(saver, seed, steps):
-    """Beside a thread of many turns, of which a policy lets go."""
+    """Runs beside a thread of many turns, from which a policy removes some."""
     saver.store.set_retention(keep_last=3, threads="busy")
     busy_graph = _nested().compile(checkpointer=saver)
     stop, told = threading.Event(), set()

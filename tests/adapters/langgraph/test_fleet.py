@@ -1,4 +1,4 @@
-"""A saver over a store that a fleet ships: with `durability="sync"` a run goes on where its machine has ended."""
+"""A saver over a store of a fleet: with `durability="sync"`, another machine continues the run of a lost one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statelog.fleet import connect
 
 CONFIG = {"configurable": {"thread_id": "42"}}
 HOUR_MS = 3_600_000
-"""Nothing is shipped in this test for time alone: what is outside, somebody has waited for."""
+"""So long that nothing is shipped by time: everything in the storage was waited for."""
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_each_superstep_is_outside_before_the_next_one_begins(machine, tmp_path)
 
 
 def test_a_question_that_waits_is_answered_on_another_machine(machine):
-    """The last that a run writes then is no checkpoint, but the interrupt."""
+    """The last write of that run is the interrupt, and not a checkpoint."""
     late = machine("a").open("t", ship_ms=HOUR_MS)
     graph = review().compile(checkpointer=StatelogSaver(late))
     graph.invoke({"log": []}, CONFIG, durability="sync")

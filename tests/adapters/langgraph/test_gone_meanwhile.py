@@ -1,4 +1,4 @@
-"""Runs that go on from what was pruned, deleted, retained away or superseded meanwhile: no channel goes with it."""
+"""Runs that continue from a checkpoint that was pruned, deleted, expired or superseded meanwhile lose no channel."""
 
 import operator
 import threading

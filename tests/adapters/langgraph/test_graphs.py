@@ -177,7 +177,7 @@ def test_a_subgraph_s_fan_out_async(saver):
 
 
 def two_questions():
-    """Two nodes in one superstep; one of them asks twice."""
+    """Two nodes in one superstep, one of which asks twice."""
     builder = StateGraph(Work)
     builder.add_node("both", lambda _state: {"log": [f"{interrupt('first')} {interrupt('second')}"]})
     builder.add_node("one", lambda _state: {"log": [interrupt("other")]})
@@ -190,7 +190,7 @@ STRICT = {"__pregel_strict_resume": True}
 
 
 def answer_strictly(graph_of):
-    """Answer by ids; each answer goes to a graph of its own. Return what is told, with ids by their questions."""
+    """Answer by ids, each answer with a new graph. Return the outcomes, with ids by their questions."""
     place = config(**STRICT)
     asked = {each.value: each.id for each in graph_of().invoke({"log": []}, place)["__interrupt__"]}
     told = [sorted(asked), {each.value: each.id for each in graph_of().get_state(place).interrupts} == asked]

@@ -1,4 +1,4 @@
-"""What a step writes is what is new, whatever the list looks like and whatever else the thread holds."""
+"""A step writes only what is new, whatever its list and the rest of the thread contain."""
 
 import operator
 import random
@@ -28,7 +28,7 @@ CONFIG = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
 
 class Texts:
-    """Messages of which nothing is alike."""
+    """Messages without common parts."""
 
     def __init__(self):
         self.random = random.Random(7)

@@ -20,7 +20,7 @@ from statelog.adapters.langgraph.saver import by_ids
 
 
 class Patient(InMemorySaver):
-    """As LangGraph's, but for parents in a loop, which it would follow for ever."""
+    """LangGraph's saver, except that it does not follow a cycle of parents for ever."""
 
     def get_delta_channel_history(self, *, config, channels):
         seen = set()

@@ -1,4 +1,4 @@
-"""What LangGraph is needed for, and for what it is not."""
+"""What needs LangGraph, and what does not."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def import_into(path, database, *options, **environment):
 
 
 def move(source, target):
-    """Import or export without a process of its own."""
+    """Import or export in this process."""
     with opened(str(source), writing=False) as reading, opened(str(target), writing=True) as writing:
         return migrate(reading, writing)
 

@@ -1,4 +1,4 @@
-"""What is not ours passes through: an application sees the exception that its own code raised, and where."""
+"""Foreign exceptions pass through: an application sees the exception of its own code with its place."""
 
 from typing import Annotated, TypedDict
 
@@ -18,7 +18,7 @@ CONFIG = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
 
 
 class Vault(JsonPlusSerializer):
-    """A serialiser whose key service is down now and then."""
+    """A serialiser whose key service sometimes fails."""
 
     down = ()
 

@@ -42,7 +42,7 @@ def start(*arguments, fault=""):
 
 @pytest.mark.parametrize(
     ("point", "occurrence", "durability"),
-    # Writes share commits, and more of them where no step waits for the one before: there are fewer.
+    # There are fewer commits, because writes share them, especially if no step waits for the one before.
     [*[(*fault, "sync") for fault in FAULTS], *[(point, -(-nth // 4), "async") for point, nth in FAULTS[1::4]]],
 )
 def test_a_killed_run_is_gone_on_with(tmp_path, point, occurrence, durability):
@@ -54,7 +54,7 @@ def test_a_killed_run_is_gone_on_with(tmp_path, point, occurrence, durability):
     log = run_steps(path, tmp_path, durability)
     assert log == [f"{name}{number}" for number in range(STEPS) for name in "ab"]
     again = Counter(noted(tmp_path / "ran")) - ran
-    if durability == "sync":  # else a checkpoint may be lost that writes were acknowledged after
+    if durability == "sync":  # otherwise a checkpoint before acknowledged writes may be lost
         assert not [name for name in acknowledged if again[name]]  # a completed task does not run again
     assert max(again.values()) == 1
     with StatelogSaver.open(path) as saver:
@@ -72,7 +72,7 @@ def test_two_processes_talk_in_one_thread(tmp_path):
             assert [id for id in said if id.startswith(name)] == [f"{name}-{turn}" for turn in range(turns)]
         assert len(said) == 2 * turns
         branches = [branch.name for branch in saver.store.thread("t").branches()]
-        assert sorted(branches) == ["main", "writes"]  # nobody went on beside another
+        assert sorted(branches) == ["main", "writes"]  # no run forked another
         assert saver.store.verify().ok
 
 

@@ -25,7 +25,7 @@ class State(TypedDict):
 
 
 class Graph:
-    """Two nodes, of which the second can fail or ask."""
+    """Two nodes. The second one can fail or ask."""
 
     def __init__(self, saver, **options):
         self.fails, self.asks = False, False

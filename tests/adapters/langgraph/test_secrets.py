@@ -1,4 +1,4 @@
-"""A secret of pydantic is shown as asterisks, wherever it is in a graph's state, and comes back as it was."""
+"""A secret of pydantic is shown as asterisks anywhere in a graph's state, and is read back unchanged."""
 
 import dataclasses
 import subprocess
@@ -43,7 +43,7 @@ class ApiKey(SecretStr):
 
 
 def secrets():
-    """Return what a state holds: a secret in all that a serialiser packs."""
+    """Return a state with a secret in everything that a serialiser packs."""
     key = SecretStr(SECRET)
     return {
         "plain": key,
@@ -182,7 +182,7 @@ def test_a_secret_of_a_codec_is_not_shown_where_the_codec_is_not_registered(tmp_
     ):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert SECRET not in done.stdout + done.stderr
-        assert done.returncode in (0, 2)  # 2: the board hands out no value whose codec is not registered
+        assert done.returncode in (0, 2)  # 2: the board returns no value whose codec is not registered
         assert "Traceback" not in done.stderr
 
 

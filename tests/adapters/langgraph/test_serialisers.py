@@ -1,4 +1,4 @@
-"""Serialisers of one's own, and LangGraph's own as it is, or as somebody has changed it."""
+"""Custom serialisers, and LangGraph's own, unchanged or modified."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_serialiser_of_ones_own(tmp_path):
 
 
 class Compressed(JsonPlusSerializer):
-    """What it makes is no msgpack, whatever it says."""
+    """Its bytes are not msgpack, although it says so."""
 
     def dumps_typed(self, value):
         kind, data = super().dumps_typed(value)
@@ -66,7 +66,7 @@ def test_values_wrongly_marked_as_msgpack_are_kept_unchanged(tmp_path):
 
 
 class Masked(JsonPlusSerializer):
-    """What it makes can be read by nobody else."""
+    """Nobody else can read its bytes."""
 
     def dumps_typed(self, value):
         return "masked", repr(value)[::-1].encode()
@@ -139,7 +139,7 @@ def test_a_serialiser_that_was_changed_before_the_adapter_came_is_asked_for_ever
 
 
 class Numbering(JsonPlusSerializer):
-    """What it makes is no bytes, but would do for how many."""
+    """Returns a number instead of bytes."""
 
     def dumps_typed(self, _value):
         return "number", 7

@@ -1,4 +1,4 @@
-"""Equal pieces are stored once: what a graph hands to a graph in it, to a tool or to another agent is what it holds."""
+"""Equal pieces are stored once, also those that a graph passes to a subgraph, a tool or another agent."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _subgraphs(saver, turns, size):
 
 
 def test_messages_that_a_subgraph_is_handed_are_stored_once(saver):
-    """What is left is what LangGraph keeps of each step, the question as it came, and as a message."""
+    """The rest is what LangGraph keeps of each step, the question as it came, and as a message."""
     _graph, text = _subgraphs(saver, 40, 20)
     assert sum(_records(saver.store)) < 8 * text
     assert saver.store.verify().ok
@@ -192,7 +192,7 @@ def test_text_of_a_deleted_thread_is_gone(tmp_path):
 
 
 def test_nodes_of_removed_versions_must_not_be_referred_to(saver):
-    """Negative control: who looks for nodes where nothing keeps them gets what `verify` finds."""
+    """Negative control: sharing nodes that nothing keeps makes a fault that `verify` finds."""
     messages = [HumanMessage(uuid4().hex * 9, id=str(number)) for number in range(40)]
     lost = []
     line = Line(saver)
@@ -230,7 +230,7 @@ def test_without_a_crooked_memory_the_same_is_whole(saver):
 
 
 def _copies(store, text):
-    """Return in how many places of the log a text stands."""
+    """Return the number of occurrences of a text in the log."""
     with store._engine.read() as view:
         records = [bytes(view.transaction.get_log(lsn)) for lsn in range(1, view.transaction.last_lsn() + 1)]
     return sum(record.count(text.encode()) for record in records)
@@ -254,7 +254,7 @@ def _next(saver, last, changed, at, step, source="loop"):
 )
 @pytest.mark.parametrize("is_another_between", [False, True])
 def test_the_input_of_a_run_is_stored_once_in_any_order_of_calls(saver, order, is_another_between):
-    """LangGraph hands each of these to an OS thread. It waits for the checkpoint before, but for no writes."""
+    """LangGraph makes each of these calls on an OS thread. It waits for the checkpoint before, but not for writes."""
     message = HumanMessage("a question " * 50, id="1")
     first = {**empty_checkpoint(), "id": str(uuid6())}
     at = saver.put(CONFIG, first, {"source": "loop", "step": -2, "parents": {}}, {})

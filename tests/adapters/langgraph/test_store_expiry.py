@@ -1,4 +1,4 @@
-"""Items with a time to live: when they end, and that nothing is left of them."""
+"""Items with a time to live: when they expire, and that nothing remains of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store answers as LangGraph's own in memory, but for what the class says."""
+"""The store answers like LangGraph's InMemoryStore, except for what the class states."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ OPERATIONS = st.one_of(
 
 
 class Model:
-    """LangGraph's own store, with what the class says of order, and of namespaces that hold nothing."""
+    """LangGraph's InMemoryStore, with the order of the class and without empty namespaces."""
 
     def __init__(self):
         self.store = InMemoryStore()

@@ -1,4 +1,4 @@
-"""One store file in the hands of many: processes, OS threads, tasks, and whoever is killed."""
+"""One store file used by many processes, OS threads and tasks, some of which are killed."""
 
 from __future__ import annotations
 

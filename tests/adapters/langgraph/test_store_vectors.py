@@ -1,4 +1,4 @@
-"""Semantic search: what is embedded, how it is ranked, and that it is there for the next process."""
+"""Semantic search: what is embedded, how it is ranked, and that the next process has it."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_scores_are_those_of_the_store_in_memory(tmp_path_factory, ops):
     theirs = InMemoryStore(index=config)
     with StatelogStore.open(tmp_path_factory.mktemp("v") / "a.state", index=config, durability="interval") as ours:
         for op in ops:
-            if isinstance(op, PutOp):  # theirs keeps vectors of what was put before
+            if isinstance(op, PutOp):  # their store keeps vectors of earlier puts
                 theirs.batch([PutOp(op.namespace, op.key, None)])
             (mine,), (other,) = ours.batch([op]), theirs.batch([op])
             if isinstance(op, SearchOp):

@@ -1,4 +1,4 @@
-"""Items: order, batches, times, bad input, sizes, and what is shown of them."""
+"""Items: order, batches, times, bad input, sizes, and their display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases that threads are moved from and to: what is none is named, and what is read is not written to."""
+"""Databases that threads are moved from and to: other files are refused, and sources are never written."""
 
 import os
 import shutil
@@ -126,7 +126,7 @@ def test_a_database_of_before_there_were_task_paths_is_read(database, path):
 
 @pytest.fixture
 def unprivileged():
-    """What a command begins with to heed permissions of files, also as root."""
+    """The beginning of a command that obeys file permissions even as root."""
     if os.geteuid():
         return ()
     if shutil.which("setpriv") is None:

@@ -1,4 +1,4 @@
-"""Savers of others are imported whole: every checkpoint is compared, and what the source has lost is named."""
+"""Savers of other projects are imported whole: every checkpoint is compared, and losses of the source are named."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def fill(saver):
 
 
 def tuples(saver):
-    """Every tuple by where it stands, for comparing. A snapshot of a DeltaChannel counts where it was made."""
+    """Return every tuple by its place, for comparison. Snapshots of a DeltaChannel count where they were made."""
     found = {}
     for each in saver.list(None):
         named = each.config["configurable"]
@@ -134,7 +134,7 @@ def expected(database):
 
 
 def run(*arguments, **environment):
-    """Run a command; in a process of its own, which imports LangGraph anew, where it is to have another environment."""
+    """Run a command. With another environment, it runs in a new process, which imports LangGraph again."""
     if not environment:
         return run_here(*arguments)
     command = [sys.executable, "-m", "statelog", *map(str, arguments)]
@@ -245,7 +245,7 @@ def test_an_export_equals_the_imported_data(database, expected, path, tmp_path):
 
 
 def test_a_pruned_thread_of_deltas_keeps_its_state_on_the_way_back(path, tmp_path):
-    """What its channel is made of is out of sight in the store: an ancestor in the database stands for all of it."""
+    """The store hides the ancestors that make up its channel. One ancestor in the database replaces them."""
     with saver_of(path) as saver:
         for _turn in range(8):
             delta_graph(saver).invoke({"items": []}, config("delta"))
@@ -325,7 +325,7 @@ def test_writes_that_are_others_there_are_not_overwritten(tmp_path, path):
         at = saver.put({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, empty_checkpoint(), {"step": 1}, {})
         saver.put_writes(at, [("x", 1)], "one")
     import_into(path, database)
-    with saver_of(path) as saver:  # it goes on there
+    with saver_of(path) as saver:  # the thread continues there
         saver.put_writes(at, [("x", 2)], "two")
         saver.put_writes(at, [(RESUME, "yes")], "two")
         before = tuples(saver)

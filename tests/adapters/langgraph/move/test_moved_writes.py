@@ -1,4 +1,4 @@
-"""Writes of one task by several paths, threads that go on and are moved back, and values that no target can keep."""
+"""Writes of one task with several paths, threads that are continued and moved back, and values that no target keeps."""
 
 import datetime as dt
 import operator
@@ -34,7 +34,7 @@ class Log(TypedDict):
 
 
 def asking_graph(saver):
-    """Two nodes at once, of which one waits for an answer."""
+    """Two parallel nodes, one of which waits for an answer."""
     builder = StateGraph(Log)
     builder.add_node("ask", lambda _state: {"log": [interrupt("may I?")]})
     builder.add_node("other", lambda _state: {"log": ["other"]})
@@ -46,7 +46,7 @@ def asking_graph(saver):
 
 
 def failing_graph(saver):
-    """Two nodes at once, of which one fails."""
+    """Two parallel nodes, one of which fails."""
 
     def ask(_state):
         message = "not today"
@@ -66,7 +66,7 @@ def begin(graph):
 
 
 def edit(graph):
-    """Write for the task that waits or failed, which LangGraph does by a path of its own."""
+    """Write for the task that waits or has failed, which LangGraph does with another path."""
     graph.update_state(THREAD, {"log": ["edited"]}, as_node="ask")
 
 
@@ -84,7 +84,7 @@ class Cut(BaseException):
 
 
 def move_a_part(source, target, calls):
-    """Move until so many calls have written for tasks."""
+    """Move until `calls` calls have written for tasks."""
 
     def put_writes(*arguments):
         nonlocal calls
@@ -106,7 +106,7 @@ def saver_of(place):
 
 
 def rows_of(database):
-    """Return the writes as they stand in a database, and how many paths some task has."""
+    """Return the writes in a database, and the greatest number of paths of one task."""
     query = "SELECT thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, value, task_path FROM writes"
     with closing(sqlite3.connect(str(database).removeprefix("sqlite:"))) as connection:
         rows = sorted(connection.execute(query))
@@ -186,7 +186,7 @@ def test_any_writes_come_and_go_as_they_are_wherever_a_run_was_cut(tmp_path_fact
             saver.put_writes(at, writes, task_id, task_path)
     move_a_part(first, path, cuts[0])
     assert move(first, path).left_out == ()
-    with saver_of(first) as saver:  # it goes on: writes are added, none is replaced
+    with saver_of(first) as saver:  # the thread continues: writes are added, and none is replaced
         for task_id, task_path, writes in more:
             if any(channel in CHANNELS for channel, _ in writes):
                 saver.put_writes(at, writes, task_id, task_path)
@@ -200,7 +200,7 @@ def test_any_writes_come_and_go_as_they_are_wherever_a_run_was_cut(tmp_path_fact
 
 @pytest.mark.parametrize("cut", range(6))
 def test_an_error_that_was_put_again_to_number_a_write_gets_its_path_back(path, first, second, cut):
-    """Its task's other write has number 1, and none has 0: so it is put before that, by that path."""
+    """The other write of its task has number 1, and none has 0. So it is put before that one, with its path."""
     with saver_of(first) as saver:
         at = saver.put(THREAD, empty_checkpoint(), {}, {})
         saver.put_writes(at, [("__error__", 7)], "a", "~a")
@@ -258,7 +258,7 @@ class Own:
 
 
 class Sealed(SerializerProtocol):
-    """Encrypts, as far as any reader can tell."""
+    """Seems to encrypt."""
 
     def dumps_typed(self, obj):
         kind, data = JsonPlusSerializer().dumps_typed(obj)
@@ -336,7 +336,7 @@ class Memo(TypedDict):
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_of_one_version_a_database_may_have_several_values(path, first, durability):
-    """A saver that keeps checkpoints whole stores what a node has changed in place."""
+    """A saver that stores whole checkpoints also stores what a node has changed in place."""
 
     def remember(state):
         state["memo"][f"{state['n']}"] = "x" * 100

@@ -50,7 +50,7 @@ def test_a_read_sees_a_write_begun_before_it(saver, read, is_cancelled):
         if is_cancelled:
             writing.cancel()
         reading = asyncio.create_task(read(saver, config_of("t")))
-        await asyncio.wait_for(read(saver, other), 5)  # of another thread: waits for nobody
+        await asyncio.wait_for(read(saver, other), 5)  # of another thread, so it does not wait
         await asyncio.sleep(0.05)
         assert not reading.done()
         saver.gate.set()

@@ -53,7 +53,7 @@ writes = st.lists(
 
 @given(st.dictionaries(st.text(max_size=3), nested_values))
 def test_a_dict_is_packed_as_the_serialiser_packs_it(value):
-    """Where one is no plain value, the serialiser is asked."""
+    """If a value is not plain, the serialiser packs it."""
     kind, data = CODEC.dump(value, "x")
     assert CODEC.dump_part(value, "x") == [data]
     assert kind == "msgpack"
@@ -116,7 +116,7 @@ def test_a_header_before_the_items_is_read_as_one_behind_them(texts):
 
 
 def one_by_one(task, path, channel, number, *value, values=()):
-    """Return a write as it was stored before there were bundles."""
+    """Return a write in the form before bundles."""
     packed = pack(join_array([*map(pack_text, (task, path, channel, str(number))), *value]))
     return items.pack_list([packed, *map(pack, values)]) if values else packed
 

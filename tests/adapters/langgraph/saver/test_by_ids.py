@@ -23,7 +23,7 @@ IDS = [f"1ef{number:05d}-0000-6000-8000-000000000000" for number in range(8)]
 OTHER_IDS = ["z", "zz:a", "0", "1ef00003-0000-6000-8000-000000000000|a"]
 NAMESPACES = ["", "a", "1ef00003", "child:1", "child:1|leaf:2", "z"]
 WITHOUT_ORDER = [("", "an/odd~id"), ("", "x" * 120), ("n" * 120, IDS[0])]
-"""The index of ids has digests of them."""
+"""Names whose digests are in the index of ids."""
 
 PUTS = st.lists(
     st.tuples(
@@ -47,7 +47,7 @@ def told(found):
 
 
 def asked(saver, thread="t"):
-    """Return all that goes by the order of checkpoints."""
+    """Return everything that depends on the order of checkpoints."""
     found = []
     for namespace in (*NAMESPACES, "n" * 120):
         latest = saver.get_tuple(config(thread, namespace))
@@ -153,7 +153,7 @@ def test_pages_continue_below_the_last_one_despite_concurrent_puts(saver):
     fork(saver, 100)
     listed = saver.list(config("t", ""))
     found = [next(listed) for _ in range(3)]
-    put(saver, "", "1eff9999-0000-6000-8000-000000000000", IDS[0], "r")  # above: it is not given
+    put(saver, "", "1eff9999-0000-6000-8000-000000000000", IDS[0], "r")  # above the bound, so it is not listed
     put(saver, "", "1eff0050-5000-6000-8000-000000000000", IDS[0], "r")  # below: it is
     saver.delete_for_runs(["none"])
     found += listed
@@ -184,5 +184,5 @@ def test_a_list_ends_where_its_thread_is_deleted_meanwhile(saver, few_lines, dra
         found = [next(listed) for _ in range(drawn)]
         saver.delete_thread("t")
         found += listed
-    assert len(found) <= 16  # those of a page that was read before
+    assert len(found) <= 16  # only those of a page that was read before
     assert [each.checkpoint["id"] for each in found] == sorted((each.checkpoint["id"] for each in found), reverse=True)

@@ -14,7 +14,7 @@ from statelog.adapters.langgraph.saver.gathering import Gatherer
 
 
 class Commits:
-    """Commits lists of numbers; the first commit takes until it is let go."""
+    """Commits lists of numbers. The first commit waits until the test releases it."""
 
     def __init__(self, *, is_slow=True):
         self.made = []
@@ -106,7 +106,7 @@ class _Interrupt(BaseException):
 
 
 def interrupt_at(count, act):
-    """Run `act`, interrupted before the line of that number that it runs in the gatherer; tell whether it was."""
+    """Run `act`, and interrupt it before its line number `count` in the gatherer. Return whether that was reached."""
     left, former = count, None
 
     def trace(frame, event, _argument):
@@ -114,8 +114,8 @@ def interrupt_at(count, act):
         if frame.f_code.co_filename != gathering.__file__:
             return None
         text = linecache.getline(gathering.__file__, frame.f_lineno).strip()
-        is_exit = text.startswith("with ")  # a lock is let go
-        # From 3.12 on a comprehension tells of its line again, where no `try` around it counts for who traces.
+        is_exit = text.startswith("with ")  # a lock is released
+        # From 3.12 on, a comprehension reports its line again, outside of any `try` around it.
         is_inlined = (frame, text) == former and " for " in text and "[" in text
         former = frame, text
         if event == "line" and not is_exit and not is_inlined:

@@ -1,4 +1,4 @@
-"""What is latest is told as the store is now: whoever has changed the thread, and however long a saver stands."""
+"""The latest checkpoint is that of the store now, whoever has changed the thread, and however old a saver is."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def saver(request, tmp_path):
 
 @pytest.fixture
 def begun(saver):
-    """A run that has gone on for a while."""
+    """A run with several steps."""
     run = Run(saver)
     for _ in range(3):
         run.step()
@@ -67,7 +67,7 @@ def begun(saver):
 
 
 def ask(saver, *, thread="t", namespace=""):
-    """Return what is latest."""
+    """Return the latest checkpoint."""
     return saver.get_tuple(config(thread, namespace))
 
 

@@ -1,4 +1,4 @@
-"""What `list` gives out is decoded when it is looked at, and nobody can tell."""
+"""Results of `list` are decoded on first use, which makes no visible difference."""
 
 from __future__ import annotations
 

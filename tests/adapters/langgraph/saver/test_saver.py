@@ -1,4 +1,4 @@
-"""The mapping onto the engine, bad input, conflicts, removing, and what is shared."""
+"""The mapping to the engine, bad input, conflicts, removal, and sharing."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_two_runs_on_one_checkpoint_conflict_if_asked_for(saver):
         put(strict, config("t"), {"x": "anew"})
     assert len(ids(strict, config("t"))) == 2
     put(strict, left, {"x": "on"})
-    put(strict, base, {"x": "again"}, id=id_of(left))  # the same checkpoint again is no conflict
+    put(strict, base, {"x": "again"}, id=id_of(left))  # putting the same checkpoint again is no conflict
     with pytest.raises(UsageError, match="conflict"):
         StatelogSaver(saver.store, conflict="ignore")
 
@@ -564,7 +564,7 @@ def test_prune_keeps_a_needed_parent_and_removes_the_marks_of_removed_ones(saver
 
 
 def delta_line(saver, count, snapshots, thread="d"):
-    """Put a line of checkpoints, of which some store channels as a DeltaChannel does; return their ids."""
+    """Put a line of checkpoints, some of which store channels as a DeltaChannel does. Return their ids."""
     made, ids_ = config(thread), []
     for step in range(count):
         values = {channel: DeltaSnapshot([step]) for channel, steps in snapshots.items() if step in steps}

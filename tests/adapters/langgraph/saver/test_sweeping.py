@@ -17,7 +17,7 @@ def marker(number):
 
 @pytest.mark.parametrize("policy", [False, True], ids=["once", "as a policy"])
 def test_text_of_gone_writes_is_gone_after_compaction(tmp_path, policy):
-    """The branch of writes keeps as many versions as others: those would hold what the last one has not any more."""
+    """The branch of writes keeps as many versions as others. Its earlier ones would have the removed writes."""
     with StatelogSaver.open(tmp_path / "agent.state") as saver:
         if policy:
             saver.store.set_retention(keep_last=KEPT)

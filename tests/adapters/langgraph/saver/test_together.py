@@ -1,4 +1,4 @@
-"""What a task has written is one commit with the checkpoint it leads to, and never less than it was alone."""
+"""The writes of a task are one commit with the next checkpoint, and have the same effect as alone."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_turn_of_a_chat_is_three_commits(saver, durability):
         counts.append(commits(saver.store, before))
         found = saver.get_tuple(config("t"))
         assert found == StatelogSaver(saver.store).get_tuple(config("t"))
-    assert sorted(counts)[1] <= 4  # mostly three: where the machine is slow, writes may come behind their checkpoint
+    assert sorted(counts)[1] <= 4  # mostly three, because on a slow machine writes may come after their checkpoint
     assert len([*saver.list(config("t"))]) == 12
     assert [len(each.pending_writes) for each in saver.list(config("t"))][::3] == [0] * 4
 

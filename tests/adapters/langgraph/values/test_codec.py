@@ -1,4 +1,4 @@
-"""Values come back as LangGraph's serialiser has them, and a put writes what has changed, however it was changed."""
+"""Values are read as by LangGraph's serialiser, and a put writes what has changed, however it was changed."""
 
 from __future__ import annotations
 

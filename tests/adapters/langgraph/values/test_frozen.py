@@ -1,4 +1,4 @@
-"""What the items of a list were when they were serialised, and which of them are that still."""
+"""Frozen items of lists, and which items are still equal to them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VALUES: list[Any] = [
 
 
 class Text(str):
-    """Equal to a text, and none."""
+    """An object that equals a text but is not one."""
 
     __slots__ = ()
 
@@ -60,7 +60,7 @@ class Undecided:
 
 
 def parts(value: Any) -> Any:
-    """Return what is equal for values of the same types and members, in the same order."""
+    """Return a value that is equal for values with the same types and members in the same order."""
     kind = type(value)
     if isinstance(value, float):
         return kind, struct.pack(">d", value)

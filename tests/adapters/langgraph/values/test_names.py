@@ -1,4 +1,4 @@
-"""Names of pending writes: of one length, in the order of their checkpoints, and no two alike."""
+"""Names of pending writes: of one length, in the order of their checkpoints, and unique."""
 
 from __future__ import annotations
 
