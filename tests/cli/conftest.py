@@ -1,4 +1,4 @@
-"""Stores to look into, and two ways to run a command: in this process, and in one of its own."""
+"""Example stores, and two ways to run a command: in this process and in a new one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = {"query": reducers.replace, "findings": operator.add, "steps": operator
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command did."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -51,7 +51,7 @@ def run():
 
 @pytest.fixture
 def start():
-    """Start a command in a process of its own; what still runs at the end is killed."""
+    """Start a command in a new process, which is killed at the end of the test."""
     started = []
 
     def start_there(*arguments, **options):

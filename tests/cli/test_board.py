@@ -13,7 +13,7 @@ from statelog.cli import exits
 
 @pytest.fixture
 def shared(path):
-    """A store with a task, and what was done to another."""
+    """A store with a task, and the history of another one."""
     with statelog.open(path) as store:
         board = store.board(agent="planner")
         board.set("tasks/1", "mend the roof")

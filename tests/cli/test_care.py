@@ -11,14 +11,14 @@ from statelog.storage.statistics import ReaderStatistics
 
 
 def flip(path, needle):
-    """Damage every place where the file holds these bytes."""
+    """Damage all occurrences of these bytes in the file."""
     data = path.read_bytes()
     assert needle in data
     path.write_bytes(data.replace(needle, bytes(byte ^ 1 for byte in needle)))
 
 
 def overlong(path, lsn):
-    """Make LMDB believe that a record on pages of its own goes on far beyond the end of the file."""
+    """Make LMDB believe that a record on overflow pages extends far beyond the end of the file."""
     data = bytearray(path.read_bytes())
     node = struct.pack("=HH", 1, 8) + struct.pack(">Q", lsn)  # flag of such a record, key size, key
     at = data.find(node)
@@ -29,7 +29,7 @@ def overlong(path, lsn):
 
 
 def forget(path, prefix):
-    """Delete what the index holds under a prefix."""
+    """Delete the index entries with a prefix."""
     with statelog.open(path) as store:
 
         def work(transaction):

@@ -1,4 +1,4 @@
-"""`statelog runs`, `gates`, `queue`, `outbox` and `schedules`: what a person sees of runs, and does to them."""
+"""`statelog runs`, `gates`, `queue`, `outbox` and `schedules`: how people see and control runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ SECRET = "whsec_" + base64.b64encode(bytes(32)).decode()
 
 @pytest.fixture
 def flows(tmp_path, monkeypatch):
-    """A directory with modules of workflows, and the first of them."""
+    """A directory with modules of workflows, and the first module."""
     for name, text in (("flows", FLOWS), ("other", OTHER), ("later", ASYNC), ("empty", "x = 1\n")):
         (tmp_path / f"{name}.py").write_text(text)
     (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
@@ -629,7 +629,7 @@ def test_a_store_that_is_not_there_is_not_made(run, tmp_path, arguments):
 
 
 class Line:
-    """What has been typed."""
+    """The typed input."""
 
     args = ()
 

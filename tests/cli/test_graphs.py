@@ -28,7 +28,7 @@ CONFIG = {"configurable": {"thread_id": "1"}}
 
 @pytest.fixture
 def travelled(path):
-    """Return a store whose graph went back after three turns: the ids of the head, the first and the third turn."""
+    """Return the ids of the head, the first and the third turn of a graph that went back after three turns."""
     with StatelogSaver.open(path) as saver:
         graph = graph_of(saver)
         turns = []
@@ -218,7 +218,7 @@ def test_a_thread_is_opened_on_the_line_of_a_checkpoint(travelled):
     with statelog.open(path) as store:
         line = store.thread("1", branch=third)
         assert (line.branch, line.head.id) == ("main", third)
-        assert store.thread("1", branch=first).head.id == third  # the line on which that lies
+        assert store.thread("1", branch=first).head.id == third  # the line of that checkpoint
         assert store.thread("1").checkout(head).head.id == head
         for branch in ("no-such", f"{third}0", "2026-01-01"):
             with pytest.raises(statelog.errors.BranchNotFoundError, match=branch):

@@ -1,4 +1,4 @@
-"""The page on the command line leaves out no command; that its blocks run is tested with those of all pages."""
+"""The page on the command line has every command. The tests of all pages run its blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statelog.cli import main
 
 PAGE = (Path(statelog.__file__).parent / "cli" / "GUIDE.md").read_text(encoding="utf-8")
 ELSEWHERE = {"bench", "crashtest", "import-langgraph", "export-langgraph", "import-sessions"}
-"""They have pages of their own."""
+"""Commands with their own pages."""
 
 
 def test_every_command_is_on_the_page():

@@ -1,4 +1,4 @@
-"""Stores that have a key, in the shell: where the key comes from, and what is refused without it."""
+"""Stores with a key, in the shell: where the key comes from, and what is refused without it."""
 
 from __future__ import annotations
 

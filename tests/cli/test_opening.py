@@ -1,4 +1,4 @@
-"""How commands open stores: of which size, and under which names."""
+"""How commands open stores: with which size, and under which names."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STORE_COMMANDS = [
     ["delete", "t"],
     ["recover"],
 ]
-"""In an order in which each can be run on what the one before has left."""
+"""In an order in which each command can run on the result of the one before."""
 
 NO_UTF_8 = os.fsdecode(b"caf\xe9.state")
 

@@ -1,4 +1,4 @@
-"""What every command prints fits the terminal, or 80 columns where there is none."""
+"""The output of every command fits the terminal, or 80 columns without one."""
 
 from __future__ import annotations
 

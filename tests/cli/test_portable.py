@@ -12,7 +12,7 @@ import statelog
 
 
 def flip(path, needle):
-    """Damage every place where the file holds these bytes."""
+    """Damage all occurrences of these bytes in the file."""
     data = path.read_bytes()
     assert needle in data
     path.write_bytes(data.replace(needle, bytes(byte ^ 1 for byte in needle)))

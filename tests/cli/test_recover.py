@@ -80,7 +80,7 @@ def test_a_damaged_journal_is_kept_under_another_name(run, killed):
 
 
 def test_records_dropped_with_a_journal_are_counted(killed, tmp_path):
-    """A power failure leaves the data file at its durable snapshot: only the journal has what was committed since."""
+    """A power cut leaves the data file at its durable snapshot, and only the journal has later commits."""
     with killed.open("r+b") as data, journal_path(killed).open("rb") as journal:
         restore_meta(data.fileno(), read_slots(journal.fileno())[0].meta)
     damage_first_group(killed)

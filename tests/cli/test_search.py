@@ -1,4 +1,4 @@
-"""`statelog search` shows where a text is, as a table and as JSON."""
+"""`statelog search` shows the places of a text, as a table and as JSON."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from statelog.errors import (
 
 @pytest.fixture
 def thread(store):
-    """A thread whose names are as misleading as they can be."""
+    """A thread with names that are as misleading as possible."""
     thread = store.thread("t")
     for number in range(4):
         thread.commit({"n": number})

@@ -1,4 +1,4 @@
-"""Checks of a guard: what they see, what their verdicts do, and what is read of a value that one has hidden."""
+"""Checks of a guard: their input, the effect of their verdicts, and reads of hidden values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def says(kind, word="bad"):
 
 
 def written(store):
-    """Return what is in the log of a store, without its first records."""
+    """Return the log of a store without its first records."""
     return [record.lsn for record in store.log()]
 
 
@@ -170,7 +170,7 @@ def test_a_check_that_raises_refuses_and_its_error_is_the_cause(tmp_path):
 
 
 class Unusual(BaseException):
-    """What no program should raise."""
+    """An error that no program should raise."""
 
 
 @pytest.mark.parametrize("kind", [Unusual, SystemExit, GeneratorExit])
@@ -411,7 +411,7 @@ def seen():
 
 @pytest.fixture
 def watched(tmp_path, seen):
-    """A store whose check notes what it sees."""
+    """A store whose check records its input."""
 
     def check(value, where):
         seen.append((value, where.source, where.path, where.thread, where.key, where.agent))

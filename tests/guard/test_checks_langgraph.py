@@ -1,4 +1,4 @@
-"""Checks and LangGraph: a graph goes on with a placeholder where a text is hidden, and what is hidden is kept."""
+"""Checks and LangGraph: a graph continues with a placeholder for a hidden text, and the hidden text is kept."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_checks_of_reads_hide_texts(tmp_path):
         assert BAD not in repr(app.get_state(CONFIG))
         assert contents(compiled(StatelogSaver(store, include_quarantined=True), answers)) == [BAD]
         app.invoke({"messages": [HumanMessage("again")]}, CONFIG)
-    with opened(tmp_path) as store:  # The graph has put back what it has read, which keeps the text.
+    with opened(tmp_path) as store:  # The graph has stored again what it has read, which keeps the text.
         assert contents(compiled(StatelogSaver(store, include_quarantined=True), answers))[0] == BAD
 
 

@@ -1,7 +1,7 @@
-"""A canary enters a guarded store at every entrance, and is looked for at every exit and in the raw files.
+"""Puts a canary into a guarded store at every entrance, and searches every exit and the raw files for it.
 
-ENTRANCES and EXITS are the tables. The last tests compare ENTRANCES with the source: a function that stages records, or
-a method that takes values, has to be in a table, so a new one fails here until somebody has thought of it.
+ENTRANCES and EXITS are the tables. The last tests compare ENTRANCES with the source. A function that stages records, or
+a method that takes values, must be in a table, so a new one fails here until somebody adds it.
 """
 
 from __future__ import annotations
@@ -425,7 +425,7 @@ def shell(store):
 
 
 def shown(store):
-    """Return what a Python shell and a notebook show."""
+    """Return the output of a Python shell and a notebook."""
     things = [store, store.board(), *store.log(), *store.board().list()]
     for info in store.threads():
         with contextlib.suppress(statelog.NotFoundError):
@@ -489,7 +489,7 @@ def compared(store):
 
 
 def page(store):
-    """Return all that the API of `statelog ui` answers. Without starlette there is no such exit."""
+    """Return all answers of the API of `statelog ui`. Without starlette there is no such exit."""
     if find_spec("starlette") is None:
         return b""
     from statelog.inspector.server import make_app
@@ -531,7 +531,7 @@ def page(store):
 
 
 TRACES = {}
-"""What is traced of stores, by path."""
+"""The traces of stores, by path."""
 
 
 @contextlib.contextmanager
@@ -563,7 +563,7 @@ def traces(store):
 
 
 def recalled(store):
-    """Return what a memory finds and shows."""
+    """Return the results of a memory."""
     made = Memory(store, "user/42")
     session = made.session("s-1")
     told = [*made.facts(), *made.pinned(), *made.recall("key token failed with", limit=50), session.summary]
@@ -652,7 +652,7 @@ def test_without_a_guard_traces_have_the_canary(tmp_path, entrance):
 # --- checks -------------------------------------------------------------------------------------
 
 MARKS = [b"the key is", b"failed with"]
-"""What the canaries say, which a check of the tests hides or refuses."""
+"""Texts of the canaries that a check of the tests hides or refuses."""
 
 
 def checking(kind):
@@ -667,7 +667,7 @@ def checking(kind):
 
 
 CHECKED = sorted(ENTRANCES.keys() - {"names", "import", "asyncio"})
-"""Entrances of values. Names are not checked, an import moves records, and asyncio has a test of its own."""
+"""Entrances of values. Names are not checked, an import moves records, and asyncio has another test."""
 
 
 @pytest.mark.slow
@@ -733,8 +733,9 @@ STAGING = {
     "put_meta": {"store/guarded.py"},
     "put": {"log/batch.py"},
 }
-"""Calls that put records into a batch or a transaction, by name, and the files that have one. What is appended and put
-elsewhere are lists and tables of other kinds."""
+"""Calls that put records into a batch or a transaction, by name, with their files. Other calls of `append` and `put`
+are
+for lists and tables."""
 
 REDACTED = {
     "log/operations.py": "commit, and rollback's metadata",
@@ -754,7 +755,7 @@ HOOKS = {
     *("writes", "entry", "item", "metadata", "recorded", "error", "text", "serialised"),
     *("check_body", "check_bytes", "check_name"),
 }
-"""The functions of the hook that see what is written."""
+"""The functions of the hook for written values."""
 
 WRITES = {
     "Prepared",
@@ -767,7 +768,7 @@ WRITES = {
     "_Put",
     "_UpgradingWrite",
 }
-"""Classes of writes: each says what is redacted of it."""
+"""Classes of writes. Each defines what is redacted."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Handles: who gets a value, and what becomes of one that comes back."""
+"""Handles: who gets a value, and what happens to a value that returns."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ QUOTED = re.compile(r"<untrusted-([0-9a-f]{16})>\n(.*)\n</untrusted-\1>", re.DOT
 
 
 def quoted(value):
-    """Return what is between the delimiters."""
+    """Return the text between the delimiters."""
     found = QUOTED.fullmatch(guard.quote(value))
     return found[2]
 

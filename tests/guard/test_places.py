@@ -1,4 +1,4 @@
-"""A secret is found wherever a value or a name can stand: beside its name, in library records, in joined texts."""
+"""A secret is found wherever a value or a name can be: beside its name, in library records, in joined texts."""
 
 from __future__ import annotations
 

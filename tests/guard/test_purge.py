@@ -43,7 +43,7 @@ from statelog.guard import SecretFound
 from statelog.storage import faults
 
 TABLE = runpy.run_path(str(Path(__file__).with_name("test_entrances.py")))
-"""What is in the table of entrances, with its canaries."""
+"""The table of entrances with its canaries."""
 entrances = SimpleNamespace(**TABLE)
 
 RANDOM = Random(51)
@@ -683,7 +683,7 @@ def test_a_store_that_a_fleet_ships_is_not_purged(tmp_path):
 
 @pytest.mark.slow
 def test_the_way_to_purge_a_store_of_a_fleet_leads_to_storage_without_the_secret(tmp_path):
-    """The way is that of the error, and of the guide."""
+    """The error and the guide describe this way."""
     from statelog import fleet
 
     bucket, cache, file = tmp_path / "bucket", tmp_path / "cache", tmp_path / "restored.state"

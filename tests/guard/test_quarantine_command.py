@@ -1,4 +1,4 @@
-"""The shell shows no quarantined text unless it is told to, lists what is quarantined, and releases it."""
+"""The shell shows quarantined texts only on request, and lists and releases them."""
 
 from __future__ import annotations
 

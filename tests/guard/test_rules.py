@@ -1,4 +1,4 @@
-"""Rules find what they are for, and leave everything else as it is. They run in re2 itself."""
+"""Rules find their secrets and leave everything else unchanged. The tests use re2."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_planted_secret_is_replaced_wherever_it_stands(rule):
 
 @pytest.mark.slow
 def test_a_scan_finds_whatever_a_rule_finds():
-    """The scan is another pattern than the rules: what it passes over, no rule is asked about."""
+    """The scan has another pattern than the rules, and rules are applied only to what it finds."""
     random, secrets = Random(4), Secrets()
     for number in range(4000):
         found = planted(random, number)

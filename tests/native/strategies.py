@@ -1,4 +1,4 @@
-"""What Hypothesis feeds to kernels and oracles: values, nodes, records, and damaged copies of them."""
+"""Strategies for kernels and oracles: values, nodes, records, and damaged copies of them."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def short_records(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """A copy with a few bytes changed, lost, or put in; now and then with none."""
+    """Draw a copy with a few bytes changed, removed or inserted, or sometimes with no change."""
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(data)))
         lost = draw(st.sampled_from([0, 1, 1, 1, 2, 21]))

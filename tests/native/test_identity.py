@@ -1,4 +1,4 @@
-"""Digests and the bodies of checkpoints, beside what hashlib and the general encoder make of them."""
+"""Digests and the bodies of checkpoints, compared with hashlib and the general encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of LMDB's file, sound and damaged: what a page that passes promises."""
+"""Intact and damaged pages of LMDB's file, and the guarantees for a page that passes the checks."""
 
 from __future__ import annotations
 
@@ -156,9 +156,10 @@ def test_integer_keys_are_compared_as_integers():
 
 @given(st.data())
 def test_any_flipped_bit_is_named_or_leaves_the_search_unchanged(leaf, data):
-    """Keys and their values' places are as they were, where a page passes in spite of a flip, but for bytes of keys.
+    """If a page passes in spite of a flip, its keys and the places of their values are unchanged, except for bytes of
+    keys.
 
-    A key may also have taken the byte that pads its node to an even size; its seal, or the log's order, tells then.
+    A key may also include the byte that pads its node to an even size. Its seal or the order of the log shows that.
     """
     at = data.draw(st.integers(12, len(leaf) - 1))
     flipped = damage(leaf, at, bytes([leaf[at] ^ 1 << data.draw(st.integers(0, 7))]))
@@ -171,7 +172,7 @@ def test_any_flipped_bit_is_named_or_leaves_the_search_unchanged(leaf, data):
 
 
 def test_a_key_that_takes_the_padding_of_its_node_passes(leaf):
-    """What the test above leaves out is there: were it noticed, that could be stricter."""
+    """The exception of the test above exists. If this was noticed, that test could be stricter."""
     nodes = look(leaf, lists_all=True).nodes
     odd = next(node for node in nodes if (node.key_size + node.value) % 2)
     grown = look(damage(leaf, odd.key_at - 2, bytes([odd.key_size + 1])), lists_all=True)
@@ -184,7 +185,7 @@ def test_a_key_that_takes_the_padding_of_its_node_passes(leaf):
 
 @contextmanager
 def mapped(data):
-    """Yield a function that tells whether a page is free."""
+    """Yield a function that returns whether a page is free."""
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = data
         view = memoryview(memory)

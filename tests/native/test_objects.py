@@ -1,4 +1,4 @@
-"""Kernels that take and make objects of Python's: what they answer, refuse, and leave behind."""
+"""Kernels that take and make Python objects: their results, their errors, and no leaks."""
 
 import gc
 import sys
@@ -35,7 +35,7 @@ def encode_in_python(value):
 
 
 def outcome_of(encode, value):
-    """Return what is encoded, or the error."""
+    """Return the encoded value or the error."""
     try:
         return encode(value)
     except StatelogError as error:
@@ -116,7 +116,7 @@ def test_wrong_arguments_of_encode_plain(arguments):
 
 
 def test_a_clock_before_1970(tmp_path):
-    """Then time is that of the last record, and a microsecond."""
+    """Then the time is that of the last record plus a microsecond."""
     with statelog.open(tmp_path / "a", durability="interval") as store:
         thread = store.thread("t")
         before = [thread.commit({"x": number}) for number in range(3)][-1]
@@ -141,7 +141,7 @@ def test_many_appends_in_one_commit_take_the_batch(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["commit", "append", "rollback", "refused"])
 def test_nothing_is_left_behind(tmp_path, kind):
-    """A reference too many would show as memory that is never given back."""
+    """A leaked reference would show as memory that is never freed."""
     with statelog.open(tmp_path / "a", durability="interval", interval_ms=60_000) as store:
         thread = store.thread("t", schema={"x": statelog.reducers.replace, "m": statelog.reducers.extend})
         thread.commit({"x": 0, "m": ["a" * 70]})
@@ -222,7 +222,7 @@ def modelled(value):
 @pytest.mark.slow
 @given(st.lists(odd, max_size=5), st.lists(odd, max_size=5))
 def test_items_are_unchanged(values, others):
-    """`test_frozen.py` tells which values are the same; here, that reading them is sound."""
+    """`test_frozen.py` tests which values are equal. This tests that reading them is safe."""
     values, others = modelled(values), modelled(others)
     first, last = still_items(freeze(values), others)
     assert first + last <= min(len(values), len(others))
@@ -232,7 +232,7 @@ def test_items_are_unchanged(values, others):
 
 
 def test_of_a_deep_value_nothing_is_known():
-    """So deep a thread's stack might not reach; nor does a list that holds itself end."""
+    """The stack of a thread may be too small for it, and a list that contains itself has no end."""
     deep = nested(31, lambda value: [value])
     assert still_items(freeze([deep]), [deep]) == (1, 0)
     assert still_items(freeze([[[deep]]]), [[[deep]]]) == (0, 0)
@@ -243,7 +243,7 @@ def test_of_a_deep_value_nothing_is_known():
 
 @pytest.mark.parametrize("is_filled", [False, True])
 def test_a_value_that_changes_while_it_is_frozen(is_filled):
-    """What tells of a type that is new is Python's, and another OS thread may run then."""
+    """Python code examines a new type, so another OS thread may run then."""
     held, items = {}, []
 
     def learn(_kind):

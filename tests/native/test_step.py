@@ -1,4 +1,4 @@
-"""What ends a step, beside what plain Python makes of the same: body, digests, record and version page."""
+"""The end of a step, compared with plain Python: body, digests, record and version page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def digest_of(person, data):
 
 @st.composite
 def checkpoints(draw):
-    """Fields of a checkpoint but for its root, and the entries of the page before it, from its first version on."""
+    """Draw the fields of a checkpoint without its root, and the entries of the page before it."""
     version = draw(st.integers(0, 2**32 - 2))
     first = draw(st.integers(version - version % 32, version))
     entries = draw(st.lists(st.tuples(numbers, numbers), min_size=version - first, max_size=version - first))
@@ -59,7 +59,7 @@ def test_a_step_makes_the_record_of_the_oracle(checkpoint, given_digests, update
     state_digest, parent_digest, chain = given_digests
     lsn, time_us = place
     changes = sorted((STEP_PUT, cbor.encode(key), cbor.encode(value)) for key, value in update.items())
-    if is_same:  # the root that is made is the one that is there: it stays where it is
+    if is_same:  # the new root equals the present one, which stays
         made = run(changes, bytes(20), line, jump, (lsn, time_us), parent_digest, id_, metadata, chain, b"")
         state_digest = made.root_digest
     page = oracles.page_build(first, entries) if entries else b""

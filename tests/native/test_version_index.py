@@ -96,7 +96,7 @@ def test_read_of_a_version_outside_is_refused(version):
 
 
 def test_jumps_are_those_of_a_skew_binary_list():
-    """Myers' rule: on to where the parent's jump leads, where both jump equally far; else to the parent."""
+    """Myers' rule: if the last two jumps are equally long, jump to their end, and otherwise to the parent."""
     jumps = [0, 0]
     for depth in range(2, 5000):
         parent, far = depth - 1, jumps[depth - 1]

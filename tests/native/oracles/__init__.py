@@ -1,8 +1,8 @@
-"""The kernels once more, in plain Python, written from FORMAT.md alone and made for reading, not for speed.
+"""The kernels in plain Python, written only from FORMAT.md, and for reading instead of speed.
 
-A file here for a file of ``statelog.kernels``. Values are small trees: ``(shape, payload)`` with the shapes of
+Each file matches one of ``statelog.kernels``. Values are small trees: ``(shape, payload)`` with the shapes of
 ``oracles.cbor.SHAPES``. ``Damaged`` is what the kernels call ``CorruptionError``. Positions are offsets into
-the bytes given, as there.
+the given bytes, as in the kernels.
 """
 
 from oracles.cbor import Value, cbor_check, cbor_map_get, cbor_split, decode, encode

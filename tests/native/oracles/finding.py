@@ -1,4 +1,4 @@
-"""Where in a node something lies."""
+"""Finds positions in a node."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ FIXED = {
 
 COUNTED = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1), 0xD9: (1, 0),
            0xDA: (2, 0), 0xDB: (4, 0)}  # fmt: skip
-"""Size of the size, and how many bytes more there are than it says."""
+"""The size of the size field, and the number of further bytes."""
 
 CONTAINERS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
-"""Size of the count, and items for each of it."""
+"""The size of the count field, and the number of items for each count."""
 
 
 def skip(reader: Reader) -> None:

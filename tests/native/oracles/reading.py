@@ -1,4 +1,4 @@
-"""Numbers and bytes taken off a string of bytes, and what is raised where they are not to be had."""
+"""Reads numbers and bytes from a string of bytes, and raises an error at its end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def require(condition: object) -> None:
 
 
 def outcome(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[str, Any]:
-    """Return ("ok", result), or the name of what was raised, alike for kernels and oracles."""
+    """Return ("ok", result), or the name of the error, which is the same for kernels and oracles."""
     try:
         return ("ok", function(*args, **options))
     except Exception as error:  # noqa: BLE001 - the class is what is compared
