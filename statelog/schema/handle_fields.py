@@ -98,6 +98,30 @@ def refuse_plain(value: Any, annotation: Any, path: str, *, in_union: bool = Fal
             refuse_plain(part, below, f"{path}{name}", in_union=in_union, depth=depth + 1)
 
 
+def refuse_plain_objects(value: Any, path: str, *, depth: int = 0) -> None:
+    """Refuse a text in a field for handles, in the objects within a value whose type is not declared.
+
+    Raises:
+        ValueTypeError: a text is not a handle. Facts: path, type.
+    """
+    kind: Any = type(value)
+    if depth > DEPTH_MAX:
+        return
+    if kind is dict:
+        for key, part in value.items():
+            refuse_plain_objects(part, f"{path}.{key}", depth=depth + 1)
+    elif kind in _SERIES:
+        for place, part in enumerate(value):
+            refuse_plain_objects(part, f"{path}[{place}]", depth=depth + 1)
+    elif _is_class_with_handles(kind):
+        refuse_plain(value, kind, path)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_class_with_handles(kind: Any) -> bool:
+    return _has_fields(kind) and has_handle_fields(kind)
+
+
 def _members(value: Any, bare: Any) -> Iterator[tuple[str, object, object]]:
     """Yield the parts of a value, one level deep: the end of the path, the part, and its annotation."""
     kind: Any = type(value)

@@ -35,6 +35,7 @@ from statelog.guard.verdicts import Where
 from statelog.kernels.msgpack import array_head, split_array
 from statelog.log.events import NEEDS_KEY, SCHEMA_KEY, SERVES_KEY
 from statelog.log.operations import METADATA
+from statelog.schema.handle_fields import refuse_plain_objects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -256,7 +257,8 @@ class Codec:
         )
 
     def _guarded(self, guard: Redactor, value: Any, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Return serialised bytes as a guard lets them be stored. Raises SecretError, CheckError."""
+        """Return serialised bytes as a guard lets them be stored. Raises SecretError, CheckError, ValueTypeError."""
+        refuse_plain_objects(value, ".".join(path) or "a value")
         made = guard.serialised(kind, data, path)
         if guard.on_write is not None and path != _OWN_PATH:
             if made is not data:
