@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from statelog import durable
 from statelog.errors import NotFoundError, ThreadDeletedError, UsageError
 from statelog.format import cbor
+from statelog.portable.thread_making import TIME_KEY
 from statelog.redaction import names_credential
 from statelog.store.session import session_of
 from statelog.store.statistics import stored_policies
@@ -353,7 +354,8 @@ def _fields(item: Any) -> dict[str, Any]:
 
 # --- without LSNs -----------------------------------------------------------------------------
 
-_MADE_OF_LSNS: Final = frozenset({"lsn", "token", "digest", "log", "time", "created"})
+_MADE_OF_LSNS: Final = frozenset({"lsn", "token", "digest", "log", "time", "created", TIME_KEY})
+"""`TIME_KEY` is in the metadata of an imported version whose time was in the future for the importing process."""
 
 
 def without_lsns(observed: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import statelog
 from statelog import durable, reducers
 from statelog.errors import UsageError
 from statelog.format import cbor
+from statelog.portable.thread_making import TIME_KEY
 from statelog.testing import differences, observe
 
 
@@ -157,6 +158,18 @@ def test_without_lsns_differences_in_the_log_alone_are_left_out(tmp_path):
     first, second = (observe(store, lsns=False) for store in stores)
     assert first == second
     assert observe(stores[0]) != observe(stores[1])
+
+
+def test_without_lsns_the_first_time_of_an_imported_version_is_left_out(tmp_path):
+    """An import to a host whose clock is behind keeps it in metadata."""
+    with statelog.open(tmp_path / "a.state") as store:
+        thread = store.thread("chat")
+        thread.commit({"x": 1}, id="first", metadata={"kept": 1})
+        before = observe(store, lsns=False)
+        thread.commit({"x": 1}, id="second", metadata={"kept": 1, TIME_KEY: thread.head.time})
+        first, second = observe(store, lsns=False)["threads"][0]["branches"][0]["versions"]
+    assert first["metadata"] == second["metadata"] == {"kept": 1}
+    assert before["threads"][0]["branches"][0]["versions"][0]["metadata"] == {"kept": 1}
 
 
 @pytest.mark.parametrize(
