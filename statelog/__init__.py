@@ -113,7 +113,7 @@ if TYPE_CHECKING:
     from statelog.store.thread_info import ThreadInfo
     from statelog.store.transaction import Transaction
     from statelog.store.views import MapView
-    from statelog.store.watching import Event, Watch
+    from statelog.store.watches import Event, Watch
 else:
     __getattr__, __dir__ = late_names(
         __name__,
@@ -149,7 +149,7 @@ else:
             "statelog.store.thread_info": ("ThreadInfo",),
             "statelog.store.transaction": ("Transaction",),
             "statelog.store.views": ("MapView",),
-            "statelog.store.watching": ("Event", "Watch"),
+            "statelog.store.watches": ("Event", "Watch"),
         },
     )
 

@@ -204,9 +204,9 @@ def test_the_calls_of_a_small_chat(chat, tmp_path):
 
 
 def test_a_put_of_a_small_chat_uses_the_writes_of_its_task(chat, saver, monkeypatch):
-    from statelog.adapters.langgraph.saver import gathering
+    from statelog.adapters.langgraph.saver import write_groups
 
-    monkeypatch.setattr(gathering, "_PATIENCE_S", 60)
+    monkeypatch.setattr(write_groups, "_PATIENCE_S", 60)
     found = []
     written = None
     for name, arguments in chat:

@@ -233,7 +233,7 @@ def test_names_that_need_hypothesis_report_the_package_to_install():
 def test_the_crash_harness_needs_no_hypothesis():
     done = run(
         "import sys; sys.modules['hypothesis'] = None\n"
-        "import statelog.testing, statelog.testing.powerloss, statelog.testing.crashtest, statelog.testing.killing\n"
+        "import statelog.testing, statelog.testing.powerloss, statelog.testing.crashtest, statelog.testing.kills\n"
         "from statelog.cli import main\n"
         "main(['crashtest', '--help'])"
     )

@@ -9,7 +9,7 @@ import pytest
 
 import statelog
 from statelog import reducers
-from statelog.aio.running import Runner
+from statelog.aio.bridge import Runner
 from statelog.errors import (
     ClosedError,
     ForkedError,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from statelog.aio.waiting import Turn, win
+from statelog.aio.waits import Turn, win
 from statelog.deprecated import OldBoardNames
 from statelog.errors import not_hiding
 from statelog.store.board import attempt_claim, attempt_lease
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import datetime, timedelta
 
-    from statelog.aio.running import Runner
+    from statelog.aio.bridge import Runner
     from statelog.log.care.vacuum import RetentionReport
     from statelog.reducers import Reducer
     from statelog.schema.versions import Versioned
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
     from statelog.store.fences import Fence
     from statelog.store.migrations import MigrationReport
-    from statelog.store.watching import Event
+    from statelog.store.watches import Event
 
 
 class Claim:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from statelog import fleet as fleets
-from statelog.aio.running import run
+from statelog.aio.bridge import run
 from statelog.aio.store import Opening
 from statelog.errors import not_hiding
 from statelog.fleet import Problem, RemoteStatus, StoreStatus, Stranded

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import date
     from types import TracebackType
 
-    from statelog.aio.running import Runner
+    from statelog.aio.bridge import Runner
     from statelog.memory.embedder import Embedder
     from statelog.memory.erasure import ForgetReport
     from statelog.memory.sessions import Session as SyncSession

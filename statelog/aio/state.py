@@ -10,7 +10,7 @@ from statelog.store.views import ListView, MapView
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator
 
-    from statelog.aio.running import Runner
+    from statelog.aio.bridge import Runner
     from statelog.schema.typed import D, Fields, Untyped
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar
 
 import statelog
 from statelog.aio.board import Board
-from statelog.aio.running import Runner, in_thread, run, stream
+from statelog.aio.bridge import Runner, in_thread, run, stream
 from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 from statelog.aio.transaction import Transaction
-from statelog.aio.waiting import FOREVER_S, holds, until
+from statelog.aio.waits import FOREVER_S, holds, until
 from statelog.deprecated import OldStoreNames, renamed_keyword
 from statelog.errors import not_hiding
 from statelog.store.arguments import check_lsn, check_timeout
@@ -378,23 +378,23 @@ class Store(Threads, OldStoreNames):
 
 
 class Remote:
-    """What ships a store; see `statelog.fleet.owning.Owner`."""
+    """What ships a store; see `statelog.fleet.owner.Owner`."""
 
     def __init__(self, runner: Runner, owner: Any) -> None:
         self._runner = runner
         self._owner = owner
 
     async def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
-        """See `statelog.fleet.owning.Owner.wait`."""
+        """See `statelog.fleet.owner.Owner.wait`."""
         found: bool = await in_thread(partial(self._owner.wait, lsn, timeout_s))
         return found
 
     async def status(self) -> Any:
-        """See `statelog.fleet.owning.Owner.status`."""
+        """See `statelog.fleet.owner.Owner.status`."""
         return await self._runner.run(self._owner.status)
 
     async def base(self) -> None:
-        """See `statelog.fleet.owning.Owner.base`."""
+        """See `statelog.fleet.owner.Owner.base`."""
         await self._runner.run(self._owner.base)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
-from statelog.aio.running import Runner, stream
+from statelog.aio.bridge import Runner, stream
 from statelog.aio.state import State, StateOf
 from statelog.log.events import MAIN
 from statelog.schema.typed import D, Fields, S, Untyped, W, Written

@@ -11,7 +11,7 @@ from statelog.aio.threads import Threads
 from statelog.deprecated import renamed_keyword
 
 if TYPE_CHECKING:
-    from statelog.aio.running import Runner
+    from statelog.aio.bridge import Runner
     from statelog.board.rules import Rules
     from statelog.store.transaction import Transaction as SyncTransaction
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import statelog
 from statelog.bench import sqlite_peer
 from statelog.bench.children import ask, started
+from statelog.bench.committer import MESSAGE_BYTES, Job
 from statelog.bench.committers import joined
-from statelog.bench.committing import MESSAGE_BYTES, Job
 from statelog.bench.measure import Samples, percentile
 from statelog.bench.result import Check, Result, Side, at_least, at_most
 from statelog.bench.stores import opened
@@ -88,7 +88,7 @@ def _measure(bench: Bench) -> Result:
     notes = [
         f"each process appends messages with {MESSAGE_BYTES} bytes of text to a thread of its own; read the ratios"
     ]
-    with started("statelog.bench.committing", max(_COUNTS)) as processes:
+    with started("statelog.bench.committer", max(_COUNTS)) as processes:
         for durability, pause_s, count in product(_DURABILITIES, (0.0, _PAUSE_S), _COUNTS):
             case = _Case(count, durability, pause_s)
             ours, theirs = _compare(bench, case, processes[:count])

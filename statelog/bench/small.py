@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import statelog
 from statelog.bench import sqlite_peer
 from statelog.bench.board import table
-from statelog.bench.board.filling import entries, fill, folder_of, key_of, value_of
+from statelog.bench.board.large_boards import entries, fill, folder_of, key_of, value_of
 from statelog.bench.children import ask, started
 from statelog.bench.corpus import Corpus
 from statelog.bench.measure import Samples, interleave

@@ -14,7 +14,7 @@ from statelog.bench import (
     small,
     start,
     versions,
-    waiting,
+    waits,
 )
 from statelog.bench.adapters import workload as adapters
 from statelog.bench.board import workload as board
@@ -35,7 +35,7 @@ WORKLOADS = {
         board.BOARD,
         langgraph.LANGGRAPH,
         durable.DURABLE,
-        waiting.WAITING,
+        waits.WAITING,
         fleet.FLEET,
         adapters.ADAPTERS,
         guard.GUARD,

@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.board.calling import call_claimer, wake_bits
-from statelog.board.reading import VALUE, Found, read_entry
+from statelog.board.reads import VALUE, Found, read_entry
+from statelog.board.waiters import call_claimer, wake_bits
 from statelog.errors import LimitError, ReducerTypeError, StatelogError, ValueTypeError
 from statelog.format import cbor
 from statelog.format.board_keys import NO_TAG, EntryRow

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.board.reading import Found, read_entry, records_kept
+from statelog.board.reads import Found, read_entry, records_kept
 from statelog.format import keys
 from statelog.format.board_keys import encode_gone_key
 from statelog.log.care.retention import sweep_thread

@@ -22,6 +22,7 @@ from statelog.cli.crashtest import crashtest
 from statelog.cli.demo import demo
 from statelog.cli.diffs import diff
 from statelog.cli.fleet import fleet
+from statelog.cli.gates import gates, outbox, queue
 from statelog.cli.inspector import export_html, ui
 from statelog.cli.langgraph import export_langgraph, import_langgraph
 from statelog.cli.logs import log
@@ -41,7 +42,6 @@ from statelog.cli.states import show
 from statelog.cli.threads import history, threads
 from statelog.cli.tree import tree
 from statelog.cli.values import dump_json, to_json
-from statelog.cli.waiting import gates, outbox, queue
 from statelog.errors import (
     CorruptionError,
     ForgeryError,

@@ -9,7 +9,7 @@ import click
 
 from statelog.cli.completion import complete_key
 from statelog.cli.documents import entry_document, event_document
-from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.opened_stores import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, INCLUDE_QUARANTINED, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import escape, shorten

@@ -8,12 +8,12 @@ import click
 
 from statelog.cli.completion import complete_thread
 from statelog.cli.documents import statistics_document
-from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.opened_stores import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, EXPECT, STORE
 from statelog.cli.output import Output
 from statelog.cli.sizes import print_sizes
 from statelog.cli.text import count, format_duration, format_policy, format_size
-from statelog.cli.verifying import verify_in_child
+from statelog.cli.verification import verify_in_child
 from statelog.errors import CorruptionError
 from statelog.format.anchor import decode_anchor
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from statelog.cli.verifying import Verification
+    from statelog.cli.verification import Verification
     from statelog.storage.statistics import ReaderStatistics
     from statelog.store.statistics import StoredPolicy, StoreStatistics
 

@@ -9,7 +9,7 @@ import click
 
 from statelog.cli.completion import complete_target, complete_thread
 from statelog.cli.documents import checkpoint_document
-from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.opened_stores import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, IDS, METADATA, STORE, THREAD, TargetsCommand
 from statelog.cli.output import Output
 from statelog.cli.targets import find_checkpoint, find_thread, parse_object

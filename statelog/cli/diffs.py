@@ -11,7 +11,7 @@ import click
 import statelog
 from statelog.cli.completion import complete_side
 from statelog.cli.documents import change_document, checkpoint_document
-from statelog.cli.opening import open_for_reading
+from statelog.cli.opened_stores import open_for_reading
 from statelog.cli.options import AS_JSON, BRANCH, INNER, STORE, THREAD, TargetsCommand
 from statelog.cli.output import Output
 from statelog.cli.paths import format_path

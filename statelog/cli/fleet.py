@@ -19,7 +19,7 @@ from statelog.cli.keys import key_variable, read_variable
 from statelog.cli.logs import of_thread, write_record
 from statelog.cli.options import AS_JSON, KEY_ENV, Command
 from statelog.cli.output import Output
-from statelog.cli.replacing import opened_for_replacing, refuse_files_of
+from statelog.cli.output_file import opened_for_replacing, refuse_files_of
 from statelog.cli.text import count
 from statelog.cli.values import to_json
 from statelog.errors import CorruptionError, NotFoundError, UsageError
@@ -50,7 +50,7 @@ def _CACHE(command: Command) -> Command:  # noqa: N802 - decorators of options a
 
 def connect_fleet(url: str, cache: Path) -> Fleet:
     """Connect to the storage of a fleet, with the key that the environment names."""
-    connected: Fleet = _import("connecting").connect(url, cache, key=read_variable(key_variable()))
+    connected: Fleet = _import("connection").connect(url, cache, key=read_variable(key_variable()))
     return connected
 
 
@@ -317,7 +317,7 @@ def setup(*, url: str, as_json: bool) -> None:
         shown = redacted_url(url)
         message = f"setup needs a postgresql:// URL, not {shown!r}"
         raise UsageError(message, argument="URL", value=shown)
-    _import("opening").set_up(url)
+    _import("storage_urls").set_up(url)
     output = Output(as_json=as_json)
     if as_json:
         output.emit({"tables": "there"})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from statelog.cli.fleet import connect_fleet
-from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.opened_stores import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, BRANCH, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.targets import find_thread

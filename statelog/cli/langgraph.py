@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from statelog.cli.opening import open_store
+from statelog.cli.opened_stores import open_store
 from statelog.cli.options import AS_JSON, MAX_SIZE, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count

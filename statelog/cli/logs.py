@@ -10,7 +10,7 @@ import click
 
 from statelog.cli.completion import complete_thread
 from statelog.cli.documents import record_document
-from statelog.cli.opening import open_for_reading
+from statelog.cli.opened_stores import open_for_reading
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.targets import find_thread

@@ -8,7 +8,7 @@ import click
 
 from statelog.cli.documents import change_document
 from statelog.cli.modules import import_here
-from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.opened_stores import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.paths import format_path

@@ -11,7 +11,7 @@ import click
 
 from statelog.cli.completion import complete_branch, complete_target, complete_thread
 from statelog.cli.keys import VARIABLE_DEFAULT, remember_variable
-from statelog.cli.opening import remember_size
+from statelog.cli.opened_stores import remember_size
 from statelog.format.anchor import decode_anchor_text
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING
 
 import click
 
-from statelog.cli.opening import open_for_reading, open_store
+from statelog.cli.opened_stores import open_for_reading, open_store
 from statelog.cli.options import AS_JSON, EXPECT, STORE
 from statelog.cli.output import Output
-from statelog.cli.replacing import opened_for_replacing, refuse_files_of
+from statelog.cli.output_file import opened_for_replacing, refuse_files_of
 from statelog.cli.text import count, format_size
 from statelog.errors import CorruptionError, FormatError, StatelogError, UsageError
 from statelog.portable.frames import MAGIC

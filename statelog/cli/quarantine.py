@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.opened_stores import open_for_reading, open_for_writing
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.paths import format_path

@@ -9,11 +9,11 @@ import click
 
 from statelog.cli.care import describe_verification
 from statelog.cli.keys import key_variable, read_variable
-from statelog.cli.opening import size_asked_for
+from statelog.cli.opened_stores import size_asked_for
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count
-from statelog.cli.verifying import verify_in_child
+from statelog.cli.verification import verify_in_child
 from statelog.errors import CorruptionError
 from statelog.store.recover import recover as recover_store
 

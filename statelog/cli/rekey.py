@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from statelog.cli.keys import read_key_file, read_variable
-from statelog.cli.opening import open_for_writing
+from statelog.cli.opened_stores import open_for_writing
 from statelog.cli.options import AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.text import count, format_duration

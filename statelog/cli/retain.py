@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from statelog.cli.opening import open_for_writing
+from statelog.cli.opened_stores import open_for_writing
 from statelog.cli.options import AS_JSON, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.text import count, format_size, parse_age
@@ -85,7 +85,7 @@ def delete(*, store: Path, thread: str, as_json: bool) -> None:
 
 def _sweep_for_adapters(store: Store) -> None:
     with suppress(ImportError):
-        from statelog.adapters.langgraph.saver.sweeping import sweep_after_retention
+        from statelog.adapters.langgraph.saver.write_sweep import sweep_after_retention
 
         sweep_after_retention(store)
 

@@ -12,7 +12,7 @@ import click
 from statelog.cli.completion import complete_place, complete_run
 from statelog.cli.documents import difference_document, run_document
 from statelog.cli.modules import import_here
-from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.opened_stores import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.cli.runtree import draw_run, outcome_of, tree_document
@@ -232,7 +232,7 @@ def retry(*, store: Path, run: str, module: str | None, as_json: bool) -> None:
 def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, str], object], *, as_json: bool) -> None:
     """Change a run so that it can continue. If a module is given, execute the run in this process."""
     from statelog import durable
-    from statelog.durable.starting import drive_here
+    from statelog.durable.starts import drive_here
 
     output = Output(as_json=as_json)
     known = {} if module is None else {each.name: each for each in workflows_of(module)}

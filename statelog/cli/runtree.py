@@ -105,7 +105,7 @@ class _Drawing:
 
     def _fill(self, tree: Tree, info: RunInfo, above: frozenset[str]) -> None:
         from statelog import durable
-        from statelog.durable.naming import place_of_gate
+        from statelog.durable.keys import place_of_gate
 
         for name, text in self._facts(info):
             tree.add(self._text(f"{name}  {text}", "dim" if name in ("began", "thread", "arguments") else ""))

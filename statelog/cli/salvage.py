@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from statelog.cli.child_report import report_of_child, report_to_parent
 from statelog.cli.keys import key_variable, read_variable
-from statelog.cli.opening import size_asked_for
+from statelog.cli.opened_stores import size_asked_for
 from statelog.cli.options import AS_JSON, KEY_ENV, MAX_SIZE
 from statelog.cli.output import Output
-from statelog.cli.reporting import report_of_child, report_to_parent
 from statelog.cli.text import count
 from statelog.errors import CorruptionError
 from statelog.format.anchor import decode_anchor_text

@@ -8,7 +8,7 @@ import click
 
 from statelog.cli.completion import complete_schedule
 from statelog.cli.documents import schedule_document
-from statelog.cli.opening import open_for_reading, open_for_writing
+from statelog.cli.opened_stores import open_for_reading, open_for_writing
 from statelog.cli.options import ABSOLUTE, AS_JSON, STORE
 from statelog.cli.output import Output
 from statelog.errors import NotFoundError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from statelog.adapters.kit.moving import move
-from statelog.cli.opening import open_store
+from statelog.adapters.kit.migration import move
+from statelog.cli.opened_stores import open_store
 from statelog.cli.options import AS_JSON, MAX_SIZE
 from statelog.cli.output import Output
 from statelog.cli.text import count
@@ -18,7 +18,7 @@ from statelog.cli.values import to_json
 from statelog.errors import StatelogError, StoreNotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from statelog.adapters.kit.moving import MoveReport
+    from statelog.adapters.kit.migration import MoveReport
 
 _KINDS = {
     "openai": ("openai_agents", "agents", "openai-agents"),

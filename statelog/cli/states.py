@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from statelog.cli.documents import checkpoint_document
-from statelog.cli.opening import open_for_reading
+from statelog.cli.opened_stores import open_for_reading
 from statelog.cli.options import ABSOLUTE, AS_JSON, AT, BRANCH, INCLUDE_QUARANTINED, INNER, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.paths import follow_path, format_path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from statelog.cli.documents import checkpoint_document, thread_document
-from statelog.cli.opening import open_for_reading
+from statelog.cli.opened_stores import open_for_reading
 from statelog.cli.options import ABSOLUTE, AS_JSON, BRANCH, IDS, INNER, STORE, THREAD
 from statelog.cli.output import Output
 from statelog.cli.targets import find_thread

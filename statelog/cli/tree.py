@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from statelog.cli.completion import complete_thread
-from statelog.cli.opening import open_for_reading
+from statelog.cli.opened_stores import open_for_reading
 from statelog.cli.options import ABSOLUTE, AS_JSON, INNER, STORE
 from statelog.cli.output import Output
 from statelog.cli.targets import find_thread

@@ -1,12 +1,12 @@
 """Durable execution: steps that run once, sagas that undo, gates that wait for a person. See GUIDE.md here."""
 
 from statelog.deprecated import DURABLE_NAMES, old_names
+from statelog.durable.blocks import EnteredRun, entered
 from statelog.durable.branches import Branch
 from statelog.durable.comparison import RunDifference, compare_runs
 from statelog.durable.control import Gate, answer, cancel, gates, get_event, resume, send
-from statelog.durable.delivering import Delivery, deliver
-from statelog.durable.entering import EnteredRun, entered
-from statelog.durable.forking import FailedAttempt, StepInfo, check_replay, fork, purge_run, steps
+from statelog.durable.delivery import Delivery, deliver
+from statelog.durable.forks import FailedAttempt, StepInfo, check_replay, fork, purge_run, steps
 from statelog.durable.infos import RunInfo, get_run, runs
 from statelog.durable.outbox import Message, outbox, redeliver
 from statelog.durable.queues import Queue, QueueInfo, queues
@@ -21,10 +21,10 @@ from statelog.durable.schedules import (
     schedules,
     unschedule,
 )
-from statelog.durable.starting import Handle, resume_all, run, start
+from statelog.durable.starts import Handle, resume_all, run, start
 from statelog.durable.steps import StepContext, current_step
 from statelog.durable.streams import Chunk, stream
-from statelog.durable.subscribing import subscription
+from statelog.durable.subscriptions import subscription
 from statelog.durable.waits import Answer
 from statelog.durable.webhook import Webhook
 from statelog.durable.workers import run_worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from statelog.durable.forking import StepInfo, calls_of, step_info
+from statelog.durable.forks import StepInfo, calls_of, step_info
 from statelog.durable.runs import ENDED, find
 from statelog.durable.values import encode
 

@@ -7,10 +7,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from statelog.durable import naming
+from statelog.durable import keys
 from statelog.durable.clock import clock, moment_of
 from statelog.durable.deadlines import stage_cancellation
-from statelog.durable.ending import unpark
+from statelog.durable.endings import unpark
 from statelog.durable.infos import get_run
 from statelog.durable.outbox import stage_withdrawal
 from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
@@ -55,7 +55,7 @@ def gates(store: Store, *, pending: bool | None = None, run: str | None = None) 
         pending: True: only those that wait for an answer. False: only the others.
         run: only those of this run.
     """
-    pattern = "durable/gates/**" if run is None else f"durable/gates/{naming.check_run_id(run)}/*"
+    pattern = "durable/gates/**" if run is None else f"durable/gates/{keys.check_run_id(run)}/*"
     found = [_gate_of(entry.value) for entry in board_of(store).list(pattern)]
     chosen = [each for each in found if pending is None or (each.status == "pending") is pending]
     return sorted(chosen, key=lambda each: each.opened)
@@ -89,7 +89,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
         raise UsageError(f"by is a text, not {by!r}", argument="by", value=by)
     payload = recorded(store, payload, "answer")
     given = decode(encode({"approved": approved, "payload": payload, "by": by, "is_timeout": False}, "answer"))
-    key = naming.gate_key(gate_id)
+    key = keys.gate_key(gate_id)
 
     def work(tx: Any) -> dict[str, Any]:
         entry = board_of(store).get(key)
@@ -131,9 +131,9 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
     check_names(store, topic)
     if idempotency_key is not None:
         check_text("idempotency_key", idempotency_key)
-    naming.run_key(run)
-    name = uuid4().hex if idempotency_key is None else naming.text_digest(idempotency_key)
-    key = f"{naming.mail_directory(run, topic)}{name}"
+    keys.run_key(run)
+    name = uuid4().hex if idempotency_key is None else keys.text_digest(idempotency_key)
+    key = f"{keys.mail_directory(run, topic)}{name}"
 
     def work(tx: Any) -> None:
         entry = find(store, run)
@@ -153,7 +153,7 @@ def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> A
         RunNotFoundError: there is no such run.
     """
     check_number("timeout_s", timeout_s, least=0)
-    key, deadline_s = naming.event_key(run, name), monotonic() + timeout_s
+    key, deadline_s = keys.event_key(run, name), monotonic() + timeout_s
     while True:
         lsn = store.last_lsn
         entry = board_of(store).get(key)
@@ -192,7 +192,7 @@ def cancel(store: Store, run: str) -> bool:
     is_open: bool = retried(store, work)
     if is_open:
         unpark(store, run)
-        for child in board_of(store).list(f"durable/children/{naming.check_run_id(run)}/*"):
+        for child in board_of(store).list(f"durable/children/{keys.check_run_id(run)}/*"):
             try:
                 cancel(store, child.value["run"])
             except RunNotFoundError:

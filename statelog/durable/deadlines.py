@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog.durable.clock import clock
-from statelog.durable.ending import stage_end
-from statelog.durable.naming import run_key
+from statelog.durable.endings import stage_end
+from statelog.durable.keys import run_key
 from statelog.durable.runs import ENDED, board_of, find, has_begun, retried, task_key_of, time_of_start
 from statelog.errors import LeaseLostError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statelog.durable.naming import dedup_key, run_key
+from statelog.durable.keys import dedup_key, run_key
 from statelog.durable.runs import (
     ENDED,
     board_of,

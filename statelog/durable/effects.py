@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.execution import SIGNALS, in_step
-from statelog.durable.naming import check_channels, check_part, event_key
+from statelog.durable.keys import check_channels, check_part, event_key
 from statelog.durable.outbox import Emitted, check_topic
 from statelog.durable.record import PATCH
 from statelog.durable.runs import board_of

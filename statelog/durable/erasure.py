@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.board import reading
+from statelog.board import reads
 from statelog.board.names import compile_pattern
 from statelog.board.retention import keys_deleted
-from statelog.durable import naming
-from statelog.durable.ending import stage_end
+from statelog.durable import keys
+from statelog.durable.endings import stage_end
 from statelog.durable.runs import ENDED, board_of, find, retried, task_key_of
 from statelog.errors import RunNotFoundError, ThreadNotFoundError
 from statelog.store.session import session_of
@@ -54,19 +54,19 @@ def erase_run(store: Store, run: str) -> None:
 
     with suppress(RunNotFoundError):
         retried(store, end)
-    quoted, board = naming.check_run_id(run), board_of(store)
+    quoted, board = keys.check_run_id(run), board_of(store)
     with suppress(ThreadNotFoundError):
         store.delete_thread(f"statelog:stream/{quoted}")
     for directory in _DIRECTORIES:
         board.erase(f"durable/{directory}/{quoted}/**")
-    for key in (f"durable/tasks/*/*/{quoted}", naming.deadline_key(run), naming.delivery_key(run)):
+    for key in (f"durable/tasks/*/*/{quoted}", keys.deadline_key(run), keys.delivery_key(run)):
         board.erase(key)
-    board.erase(naming.run_key(run))
+    board.erase(keys.run_key(run))
 
 
 def _deleted(store: Store) -> list[str]:
     with session_of(store).read() as view:
-        board = reading.board_of(view)
+        board = reads.board_of(view)
         return [] if board is None else list(keys_deleted(view, board, compile_pattern(_RUNS)))
 
 

@@ -21,7 +21,7 @@ from statelog.durable.failures import (
     show_step,
     traceback_of,
 )
-from statelog.durable.naming import HEADER, STEPS, gate_key, new_checkpoint, run_key
+from statelog.durable.keys import HEADER, STEPS, gate_key, new_checkpoint, run_key
 from statelog.durable.outbox import stage_message, stage_withdrawal
 from statelog.durable.probes import tell
 from statelog.durable.record import BEGUN, DONE, Item, Record

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
-from statelog.durable import naming
+from statelog.durable import keys
 from statelog.durable.clock import moment_of
 from statelog.durable.runs import ENDED, board_of, error_of_end, find, task_key_of
 from statelog.durable.workflows import R
@@ -137,13 +137,13 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
 
 def _is_marked(store: Store, value: Mapping[str, Any], task: Entry) -> bool:
     """Return True if a worker does not know the workflow of a run, and no worker that knows it has looked since."""
-    queue, workflow = naming.check_queue(value["queue"]), naming.check_part("workflow", value["workflow"])
-    mark = board_of(store).get(naming.unknown_key(queue, workflow))
+    queue, workflow = keys.check_queue(value["queue"]), keys.check_part("workflow", value["workflow"])
+    mark = board_of(store).get(keys.unknown_key(queue, workflow))
     return mark is not None and mark.version > task.version
 
 
 def _in_line(store: Store, value: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    line = board_of(store).get(naming.line_key(value["thread"], value["branch"]))
+    line = board_of(store).get(keys.line_key(value["thread"], value["branch"]))
     ahead = line.value[0] if line is not None and line.value else None
     return "queued", () if ahead in (None, value["id"]) else (f"run {ahead}",)
 

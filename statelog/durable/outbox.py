@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog.durable.clock import clock, moment_of
-from statelog.durable.naming import (
+from statelog.durable.keys import (
     check_part,
     delivery_key,
     outbox_directory,

@@ -14,10 +14,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog.durable.clock import clock, now
-from statelog.durable.holding import hold, is_held, let_go
-from statelog.durable.naming import run_key
+from statelog.durable.keys import run_key
 from statelog.durable.owners import me
 from statelog.durable.runs import FAR_S, board_of
+from statelog.durable.task_claims import hold, is_held, let_go
 from statelog.durable.workflows import check_number
 from statelog.errors import AlreadyExistsError, ConflictError, LeaseLostError, StatelogError, UsageError
 

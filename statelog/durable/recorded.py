@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.durable.naming import HEADER, STEPS
+from statelog.durable.keys import HEADER, STEPS
 from statelog.durable.runs import ENDED, find, thread_of
 from statelog.errors import CheckpointNotFoundError, ExpiredError, NotFoundError
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from statelog.durable.clock import clock
 from statelog.durable.failures import error_text
 from statelog.durable.infos import info_of
-from statelog.durable.naming import HEADER, STEPS, run_key
+from statelog.durable.keys import HEADER, STEPS, run_key
 from statelog.durable.record import DONE, UNDO, Item
 from statelog.durable.recorded import recorded_of
 from statelog.durable.runs import OF_THE_END, board_of, find, is_at_work, retried, stage_deadline, stage_turn, thread_of

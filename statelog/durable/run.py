@@ -11,7 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, TypeVar, overload
 
 from statelog.deprecated import step_options
-from statelog.durable import effects, naming
+from statelog.durable import effects, keys
 from statelog.durable.branches import Branch, first_done, gathered, in_turn
 from statelog.durable.clock import now
 from statelog.durable.execution import ContinuedAsNew, Execution, Scope, Suspended, current_scope
@@ -338,13 +338,13 @@ class Run:
 
         True for a run that comes here for the first time; False for one that has recorded what comes after.
         """
-        naming.check_part("patch", id)
+        keys.check_part("patch", id)
         scope = self._scope()
         return self._host.operate(lambda: effects.take_patch(self._execution, scope.next_places, id))
 
     def deprecate_patch(self, id: str) -> None:
         """Say that no run is open any more from before a change: what was recorded of it is passed over."""
-        naming.check_part("patch", id)
+        keys.check_part("patch", id)
         return self._host.operate(lambda: effects.pass_patch(self._execution, id))
 
     # --- others ---------------------------------------------------------------------------------------

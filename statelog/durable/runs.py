@@ -6,9 +6,9 @@ import contextlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from statelog.durable import naming, observers
+from statelog.durable import keys, observers
 from statelog.durable.clock import clock
-from statelog.durable.naming import HEADER, STEPS
+from statelog.durable.keys import HEADER, STEPS
 from statelog.durable.values import check_names, decode, digest_of, guarded
 from statelog.errors import (
     ConflictError,
@@ -105,7 +105,7 @@ def task_value(
 
 def task_key_of(value: Mapping[str, Any]) -> str:
     """Return the key of a run's task."""
-    return naming.task_key(value["queue"], value.get("partition"), value["workflow"], value["id"])
+    return keys.task_key(value["queue"], value.get("partition"), value["workflow"], value["id"])
 
 
 def delay_of(due_us: int) -> float | None:
@@ -120,7 +120,7 @@ FAR_S: Final = 10 * 365 * 86400.0
 
 def find(store: Any, run: str) -> Entry:
     """Return the entry of a run. Raises RunNotFoundError."""
-    found = board_of(store).get(naming.run_key(run))
+    found = board_of(store).get(keys.run_key(run))
     if found is None:
         raise RunNotFoundError(f"no run {run!r} in this store", run=run)
     return found
@@ -136,7 +136,7 @@ def create(store: Store, start: Start) -> bool:
         ConflictError: there is a run of this id with another workflow, other arguments or another thread.
     """
     for _ in range(_TRIES_MAX):
-        held = board_of(store).get(naming.run_key(start.id))
+        held = board_of(store).get(keys.run_key(start.id))
         start = start.guarded(store)
         if held is not None:
             check_same(start, held.value)
@@ -156,20 +156,20 @@ def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None)
     value = start.value()
     if held is None:
         value |= observers.started(store)
-        board.create(naming.run_key(start.id), value)
+        board.create(keys.run_key(start.id), value)
         stage_deadline(board, value)
     else:
         kept = {**held.value, "status": "open"}
         for name in OF_THE_END:
             kept.pop(name, None)
-        board.cas(naming.run_key(start.id), kept, expected_version=held.version)
+        board.cas(keys.run_key(start.id), kept, expected_version=held.version)
         value = kept
     stage_turn(board, store, value)
 
 
 def stage_turn(board: Board, store: Store, value: Mapping[str, Any]) -> None:
     """Stage the turn of a run, after the other runs of its thread."""
-    key = naming.line_key(value["thread"], value["branch"])
+    key = keys.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     if line is None:
         board.create(key, [value["id"]])
@@ -195,7 +195,7 @@ def stage_deadline(board: Board, value: Mapping[str, Any]) -> None:
     if value["timeout_s"] is not None:
         due_us = time_of_start(value) + round(value["timeout_s"] * 1e6)
         made = {"run": value["id"], "due": due_us}
-        board.create(naming.deadline_key(value["id"]), made, priority=PRIORITY_MAX, delay_s=delay_of(due_us))
+        board.create(keys.deadline_key(value["id"]), made, priority=PRIORITY_MAX, delay_s=delay_of(due_us))
 
 
 def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
@@ -207,7 +207,7 @@ def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
         task: the run's task, or None if it does not have one.
     """
     if task is None:  # The run may wait for its turn on its thread.
-        line = board_of(store).get(naming.line_key(value["thread"], value["branch"]))
+        line = board_of(store).get(keys.line_key(value["thread"], value["branch"]))
         if line is None or value["id"] not in line.value[1:]:
             return True
     else:

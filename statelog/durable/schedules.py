@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from statelog.durable.clock import clock, moment_of, now
 from statelog.durable.cron import CatchUp, check_cron, due_times, next_time
-from statelog.durable.naming import check_queue, run_key, schedule_key
+from statelog.durable.keys import check_queue, run_key, schedule_key
 from statelog.durable.runs import DEFAULT_QUEUE, FAR_S, Start, board_of, delay_of, retried, stage_create
 from statelog.durable.values import arguments_item, check_names, decode, guarded
 from statelog.durable.workflows import check_arguments, check_workflow

@@ -11,7 +11,7 @@ from statelog.durable import observers
 from statelog.durable.clock import clock
 from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
 from statelog.durable.failures import bare, error_of
-from statelog.durable.naming import check_channels, visit_of
+from statelog.durable.keys import check_channels, visit_of
 from statelog.durable.outbox import Emitted
 from statelog.durable.probes import stub_of, tell
 from statelog.durable.record import TRIED

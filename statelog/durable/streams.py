@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from statelog.durable.infos import get_run
-from statelog.durable.naming import STEPS, check_run_id
+from statelog.durable.keys import STEPS, check_run_id
 from statelog.durable.values import recorded
 from statelog.durable.workflows import check_number
 from statelog.errors import UsageError

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from statelog.durable.naming import unknown_key
+from statelog.durable.keys import unknown_key
 from statelog.durable.runs import board_of, find
 from statelog.errors import ConflictError, RunNotFoundError
 from statelog.redaction import redacting_logger

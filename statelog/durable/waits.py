@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from statelog.durable import naming
+from statelog.durable import keys
 from statelog.durable.clock import clock, moment_of
 from statelog.durable.execution import RECORDED, Suspended, Wait
 from statelog.durable.outbox import Emitted, stage_withdrawal
@@ -83,12 +83,12 @@ async def take_sleep(execution: Execution, place: str, seconds: float) -> None:
 async def take_gate(execution: Execution, place: str, name: str, payload: Any, timeout_s: float | None) -> Answer:
     """Return what a person, or another program, has answered."""
     due_us = due_of(timeout_s)
-    naming.check_part("gate", name)
+    keys.check_part("gate", name)
     digest = execution.digest_of(encode(payload, f"payload of gate {name!r}"))
     done = execution.begin(place, "gate", name, digest)
     if done is not None:
         return Answer(**done["r"])
-    gate = naming.gate_id(execution.id, naming.visit_of(place, execution.visit))
+    gate = keys.gate_id(execution.id, keys.visit_of(place, execution.visit))
     begun = execution.record.begun.get(place)
     if begun is None:
         await execution.check_signals(place)
@@ -107,7 +107,7 @@ def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> 
     value = _gate_value(execution, begun, payload)
 
     def also(tx: Any) -> None:
-        board_of(tx).set(naming.gate_key(gate), value)
+        board_of(tx).set(keys.gate_key(gate), value)
 
     due = moment_of(begun["u"]).isoformat() if begun["u"] else None
     told = {"name": begun["n"], "payload": payload, "due": due}
@@ -133,7 +133,7 @@ def _reopen_gate(execution: Execution, begun: Mapping[str, Any], payload: Any, e
     value, version = _gate_value(execution, begun, payload), 0 if entry is None else entry.version
     try:
         with execution.store.transaction() as tx:
-            board_of(tx).cas(naming.gate_key(begun["g"]), value, expected_version=version, fence=execution.claim)
+            board_of(tx).cas(keys.gate_key(begun["g"]), value, expected_version=version, fence=execution.claim)
     except ConflictError:
         return
     except StatelogError as error:
@@ -141,14 +141,14 @@ def _reopen_gate(execution: Execution, begun: Mapping[str, Any], payload: Any, e
 
 
 def _answered(execution: Execution, gate: str) -> Mapping[str, Any] | None:
-    entry = board_of(execution.store).get(naming.gate_key(gate))
+    entry = board_of(execution.store).get(keys.gate_key(gate))
     answer: Mapping[str, Any] | None = None if entry is None else entry.value["answer"]
     return answer
 
 
 def _take_answer(execution: Execution, begun: Mapping[str, Any], payload: Any) -> Mapping[str, Any] | None:
     """Record what a gate was answered, or that its time is up; None: neither yet."""
-    key = naming.gate_key(begun["g"])
+    key = keys.gate_key(begun["g"])
     while True:
         entry = board_of(execution.store).get(key)
         answer: Mapping[str, Any] | None = None if entry is None else entry.value["answer"]
@@ -180,7 +180,7 @@ def _take_answer(execution: Execution, begun: Mapping[str, Any], payload: Any) -
 async def take_mail(execution: Execution, place: str, topic: str, timeout_s: float | None) -> Any:
     """Return the next message of a topic, None: none came in time."""
     due_us = due_of(timeout_s)
-    directory = naming.mail_directory(execution.id, topic)
+    directory = keys.mail_directory(execution.id, topic)
     done = execution.begin(place, "recv", topic)
     if done is not None:
         return done.get("r")
@@ -208,7 +208,7 @@ def _mail(execution: Execution, directory: str) -> list[Entry]:
 
 def _take_message(execution: Execution, place: str, topic: str, due_us: int) -> Mapping[str, Any] | None:
     """Record the oldest message, or that none came in time; None: neither."""
-    directory = naming.mail_directory(execution.id, topic)
+    directory = keys.mail_directory(execution.id, topic)
     while True:
         held = _mail(execution, directory)
         if not held and not _is_over(due_us):
@@ -243,7 +243,7 @@ async def take_child(
     drive: Any,
 ) -> Any:
     """Return what a run within this run returns, or raise what it failed with."""
-    run = naming.child_id(execution.id, naming.visit_of(place, execution.visit)) if id is None else id
+    run = keys.child_id(execution.id, keys.visit_of(place, execution.visit)) if id is None else id
     item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, (), skip=1)
     item = guarded(execution.store, item, RECORDED)
     digest = digest_of(item)
@@ -298,7 +298,7 @@ def _has_ended(execution: Execution, run: str) -> bool:
 
 def _begin_child(execution: Execution, place: str, digest: bytes, start: Start) -> None:
     while True:
-        held = board_of(execution.store).get(naming.run_key(start.id))
+        held = board_of(execution.store).get(keys.run_key(start.id))
         if held is not None:
             check_same(start, held.value)
 
@@ -308,7 +308,7 @@ def _begin_child(execution: Execution, place: str, digest: bytes, start: Start) 
             elif held.value["status"] not in ENDED:  # begun by another, and its end wakes this run, too
                 waiters = [*held.value.get("waiters", ()), execution.id]
                 board_of(tx).cas(held.key, {**held.value, "waiters": waiters}, expected_version=held.version)
-            board_of(tx).set(naming.child_key(execution.id, start.id), {"run": start.id})
+            board_of(tx).set(keys.child_key(execution.id, start.id), {"run": start.id})
 
         try:
             begun = execution.begun(place, "child", start.workflow, digest, c=start.id)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from statelog.board.names import compile_pattern
-from statelog.durable.naming import text_digest
+from statelog.durable.keys import text_digest
 from statelog.errors import LimitError, UsageError, WebhookError
 
 if TYPE_CHECKING:

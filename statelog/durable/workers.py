@@ -10,16 +10,16 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.durable import deadlines
-from statelog.durable.delivering import delivered_beside
-from statelog.durable.driving import drive
-from statelog.durable.holding import LEASE_S
+from statelog.durable.delivery import delivered_beside
+from statelog.durable.driver import drive
 from statelog.durable.hosts import ThreadHost
-from statelog.durable.naming import check_part, check_queue
+from statelog.durable.keys import check_part, check_queue
 from statelog.durable.owners import free_all, me
 from statelog.durable.queues import Hand, Limits, Queue
 from statelog.durable.runs import board_of
 from statelog.durable.schedules import begin_due, follow_clock
-from statelog.durable.subscribing import check_subscribers
+from statelog.durable.subscriptions import check_subscribers
+from statelog.durable.task_claims import LEASE_S
 from statelog.durable.unknown import UnknownWorkflows
 from statelog.durable.workflows import by_name, check_list
 from statelog.errors import LeaseLostError, StatelogError, UsageError

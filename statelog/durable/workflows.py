@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, Protocol, cast, overload
 
-from statelog.durable.naming import check_part
+from statelog.durable.keys import check_part
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ with fleet.open("ticket-42") as store:
 ```
 """
 
-from statelog.fleet.connecting import connect
+from statelog.fleet.connection import connect
 from statelog.fleet.fleet import Fleet, Problem, StoreStatus, Stranded
 from statelog.fleet.remote import RemoteStatus
-from statelog.fleet.sharing import share
+from statelog.fleet.shared_store import share
 from statelog.late import listing
 
 __all__ = ["Fleet", "Problem", "RemoteStatus", "StoreStatus", "Stranded", "connect", "share"]

@@ -27,16 +27,16 @@ from statelog.errors import (
     UsageError,
     not_hiding,
 )
-from statelog.fleet import collecting, names, protocol, segments
-from statelog.fleet.following import Follower
+from statelog.fleet import garbage, names, protocol, segments
+from statelog.fleet.follower import Follower
 from statelog.fleet.head import Cut, Head, decode
-from statelog.fleet.owning import Options, Owner
-from statelog.fleet.performing import Performer
+from statelog.fleet.owner import Options, Owner
+from statelog.fleet.ownership import NONCE_SIZE_BYTES, Takeover, Watched, lock_file, note_opening, take, unlock
 from statelog.fleet.remote import check_number, check_period
-from statelog.fleet.restoring import bring_here, head_to_read, remove_leftovers, restore
+from statelog.fleet.requests import Performer
+from statelog.fleet.restores import bring_here, head_to_read, remove_leftovers, restore
 from statelog.fleet.scratch import scratch
-from statelog.fleet.stranding import export_lost
-from statelog.fleet.taking import NONCE_SIZE_BYTES, Takeover, Watched, lock_file, note_opening, take, unlock
+from statelog.fleet.stranded_commits import export_lost
 from statelog.format.record import NO_DIGEST
 from statelog.storage.options import check_path
 from statelog.store.store import open_for_records
@@ -148,8 +148,8 @@ class Fleet:
         park_after_s: float | None = 300,
         lag_max_s: float = 60,
         lag_max_bytes: int = 64 * 1024 * 1024,
-        keep_s: float = collecting.KEEP_S,
-        grace_s: float = collecting.GRACE_S,
+        keep_s: float = garbage.KEEP_S,
+        grace_s: float = garbage.GRACE_S,
         **options: Any,
     ) -> Store:
         """Become the owner of a store, and open it here. A missing store is created.
@@ -412,7 +412,7 @@ class Fleet:
                 live = None
             return export_lost(stranded.path, live, target, suffix=suffix, key=self._key)
 
-    def gc(self, name: str, *, keep_s: float = collecting.KEEP_S, grace_s: float = collecting.GRACE_S) -> int:
+    def gc(self, name: str, *, keep_s: float = garbage.KEEP_S, grace_s: float = garbage.GRACE_S) -> int:
         """Remove objects that no kept state needs, and return their number.
 
         Any host may call this, also while the store has an owner.
@@ -421,7 +421,7 @@ class Fleet:
         check_number("grace_s", grace_s)
         performer = self._performer(name)
         head = _head_of(performer, name, may_be_deleted=True)
-        return len(collecting.collect(performer, head, keep_s=keep_s, grace_s=grace_s))
+        return len(garbage.collect(performer, head, keep_s=keep_s, grace_s=grace_s))
 
     def purge(self, name: str, **how: Any) -> None:
         """Remove deleted contents of a store from the storage, too. Its earlier states are lost.

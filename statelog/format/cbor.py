@@ -21,7 +21,7 @@ import cbor2
 from statelog.errors import CorruptionError, LimitError, StatelogError, UsageError
 from statelog.format import everyday
 from statelog.format.interrupts_in_decoders import is_about_bytes, unwrapped
-from statelog.format.locating import Refusals, has_twins, holds_nan, is_lossy, is_uuid
+from statelog.format.unstorable import Refusals, has_twins, holds_nan, is_lossy, is_uuid
 from statelog.kernels import encode_plain
 from statelog.limits import DEPTH_MAX, INTEGER_BITS_MAX, KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 

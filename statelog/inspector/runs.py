@@ -18,7 +18,7 @@ from starlette.routing import Route
 from statelog import documents, durable
 from statelog.durable.comparison import in_order
 from statelog.durable.infos import STATUSES
-from statelog.durable.naming import check_run_id, place_of_gate
+from statelog.durable.keys import check_run_id, place_of_gate
 from statelog.errors import CheckError, CorruptionError, NotFoundError, StatelogError, UsageError
 from statelog.inspector.answers import (
     cursor,

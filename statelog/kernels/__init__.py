@@ -13,9 +13,8 @@ selects the tail of a root rather than the entries of a chunk.
 """
 
 from statelog.kernels.cbor import cbor_check, cbor_map_get, cbor_split
-from statelog.kernels.chunking import blob_cuts, boundaries, content_hash
+from statelog.kernels.chunks import blob_cuts, boundaries, content_hash
 from statelog.kernels.edit import BATCH_DELETE, BATCH_PUT, chunk_replace, tail_append, tail_merge
-from statelog.kernels.finding import find_key, find_position, fingerprint_find, prints_find
 from statelog.kernels.identity import (
     NO_NUMBER,
     chain_digest,
@@ -45,6 +44,7 @@ from statelog.kernels.lmdb import (
     page_in_use,
     rows_read,
 )
+from statelog.kernels.lookup import find_key, find_position, fingerprint_find, prints_find
 from statelog.kernels.node import (
     KIND_BYTES,
     KIND_DICT,

@@ -7,7 +7,7 @@ from struct import pack
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import lib
-from statelog.kernels.calling import NUMBERS, OK, fail, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calls import NUMBERS, OK, fail, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

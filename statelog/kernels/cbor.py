@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from statelog._kernels import lib
 from statelog.errors import CorruptionError
-from statelog.kernels.calling import ABSENT, MALFORMED, NUMBERS, OK, fail, new, reuse, take, unpack_numbers
+from statelog.kernels.calls import ABSENT, MALFORMED, NUMBERS, OK, fail, new, reuse, take, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

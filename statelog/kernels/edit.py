@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from statelog._kernels import lib
-from statelog.kernels.calling import (
+from statelog.kernels.calls import (
     FALLBACK,
     OK,
     SCRATCH_SIZE_BYTES,
@@ -19,7 +19,7 @@ from statelog.kernels.calling import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.kernels.calling import Scratch
+    from statelog.kernels.calls import Scratch
 
 BATCH_DELETE: Final = b"\xfe"
 """Follows a key (dict) or element (set) to remove in a batch of ``tail_merge``."""

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import lib
-from statelog.kernels.calling import OK, WANTED, unpack_bytes, unpack_numbers
+from statelog.kernels.calls import OK, WANTED, unpack_bytes, unpack_numbers
 from statelog.kernels.step import ROW_SIZE_BYTES, Room, Wanted, idle_rooms  # Entries use the output rooms of steps.
 
 if TYPE_CHECKING:

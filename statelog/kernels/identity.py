@@ -6,7 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, from_buffer, give, new, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calls import OK, fail, from_buffer, give, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import NUMBERS, OK, fail, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calls import NUMBERS, OK, fail, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from statelog._kernels import lib
 from statelog.errors import LimitError
-from statelog.kernels.calling import NUMBERS, OK, new, reuse, take, unpack_numbers
+from statelog.kernels.calls import NUMBERS, OK, new, reuse, take, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

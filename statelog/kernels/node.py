@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import lib
-from statelog.kernels.calling import (
+from statelog.kernels.calls import (
     NUMBERS,
     OK,
     USAGE,

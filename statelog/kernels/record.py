@@ -6,7 +6,7 @@ from struct import Struct, pack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import NUMBERS, OK, fail, from_buffer, new, reuse, take, unpack_numbers
+from statelog.kernels.calls import NUMBERS, OK, fail, from_buffer, new, reuse, take, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from statelog._kernels import lib
 from statelog.errors import ReducerTypeError
-from statelog.kernels.calling import FALLBACK, OK, TYPE, fail, give, reuse, take, unpack_bytes
+from statelog.kernels.calls import FALLBACK, OK, TYPE, fail, give, reuse, take, unpack_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

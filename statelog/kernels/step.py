@@ -6,7 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, WANTED, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calls import OK, WANTED, from_buffer, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ class Room:
 
 
 idle_rooms: list[Room] = []
-"""Rooms that no call uses, like the pool of scratches in `calling`."""
+"""Rooms that no call uses, like the pool of scratches in `calls`."""
 
 
 def step(

@@ -7,7 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import OK, fail, from_buffer, new
+from statelog.kernels.calls import OK, fail, from_buffer, new
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

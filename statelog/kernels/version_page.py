@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog._kernels import lib
-from statelog.kernels.calling import ABSENT, MALFORMED, OK, fail, new, reuse, take, unpack_bytes, unpack_numbers
+from statelog.kernels.calls import ABSENT, MALFORMED, OK, fail, new, reuse, take, unpack_bytes, unpack_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import ffi, lib
-from statelog.kernels.calling import ABSENT, FALLBACK, OK, USAGE, fail, from_buffer, new, unpack_bytes
+from statelog.kernels.calls import ABSENT, FALLBACK, OK, USAGE, fail, from_buffer, new, unpack_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from statelog._kernels import lib
 from statelog.errors import UsageError
-from statelog.kernels.calling import from_buffer, new
+from statelog.kernels.calls import from_buffer, new
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import os
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.board import reading
+from statelog.board import reads
 from statelog.board.names import compile_pattern
 from statelog.format import cbor
 from statelog.log.times import now_us
@@ -167,10 +167,10 @@ class FactCache:
 
     def _rows(self) -> dict[str, bytes]:
         with self._session.read() as view:
-            board = reading.board_of(view)
+            board = reads.board_of(view)
             if board is None:
                 return {}
-            pages = reading.scan(view, board, self._pattern, reading.Span(), now_us())
+            pages = reads.scan(view, board, self._pattern, reads.Span(), now_us())
             return {key: place for page in pages for key, place in page}
 
     def _values(self, changed: set[str]) -> Iterator[tuple[str, Any]]:

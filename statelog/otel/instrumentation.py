@@ -8,7 +8,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from statelog import aio
-from statelog.board import claiming
+from statelog.board import holders
 from statelog.durable import observers
 from statelog.errors import ClosedError, UsageError
 from statelog.memory.memory import Memory
@@ -150,7 +150,7 @@ def _counting_takeovers(take: Callable[..., Any]) -> Callable[..., Any]:
         if watch is None:
             return take(self)
         with self.session.read() as view:
-            former = claiming.holder(view, self._name)
+            former = holders.holder(view, self._name)
         lease = take(self)
         if lease is not None and former is not None and former.claim is not None:  # It has lapsed.
             watch.telemetry.takeovers.add(1, {names.TAKEN: "lease"})

@@ -11,8 +11,8 @@ from statelog.portable.frames import check_target, write_to
 from statelog.portable.reports import ImageReport
 from statelog.storage.file.creation import new_file
 from statelog.storage.file.disk import write_all
-from statelog.storage.imaging import write_image
 from statelog.storage.options import check_path
+from statelog.storage.store_image import write_image
 
 if TYPE_CHECKING:
     from statelog.log.engine import Engine

@@ -27,9 +27,9 @@ from statelog.log.care.vacuum import redact_removed
 from statelog.log.kinds.table import deleted_by, removed_by, version_in
 from statelog.log.reader import read_with_digest
 from statelog.portable.bodies import read_event
-from statelog.portable.checking import Checked, RecordChecker, damage_at
 from statelog.portable.events import TIME_US_MAX, check_event
 from statelog.portable.frames import LOG, RECORD
+from statelog.portable.node_checks import Checked, RecordChecker, damage_at
 from statelog.portable.nodes import Row, read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport

@@ -49,12 +49,12 @@ from statelog.log.care.replay import open_engine
 from statelog.log.events import Event, ForkEvent, LoanEvent, ThreadEvent
 from statelog.log.kinds.table import kind_of, kind_of_event, owner_of, version_in
 from statelog.portable.bodies import read_event
-from statelog.portable.checking import Checked, RecordChecker
 from statelog.portable.events import check_event
-from statelog.portable.finding import Finder, Found, find_mac
+from statelog.portable.node_checks import Checked, RecordChecker
 from statelog.portable.nodes import read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.pages import PageFile
+from statelog.portable.record_search import Finder, Found, find_mac
 from statelog.portable.salvage_plan import Plan, make_plan
 from statelog.portable.salvage_report import Loss, SalvageReport
 from statelog.portable.unflushed import read_unflushed

@@ -15,8 +15,8 @@ from statelog.portable.remains import Remains, read_remains
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from statelog.portable.finding import Finder, Found
     from statelog.portable.pages import PageFile
+    from statelog.portable.record_search import Finder, Found
 
 
 @dataclass(slots=True)

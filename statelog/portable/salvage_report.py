@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from statelog.format.record import Redacted
     from statelog.log.events import Event
-    from statelog.portable.finding import Found
+    from statelog.portable.record_search import Found
     from statelog.portable.salvage_plan import Plan
 
 LOSSES_LISTED_MAX = 100_000

@@ -18,16 +18,17 @@ from statelog.log.events import CHECKPOINT_TYPES
 from statelog.log.index import redacted_records
 from statelog.log.kinds.table import records_of, version_in
 from statelog.portable.bodies import read_event
-from statelog.portable.checking import damage_at
+from statelog.portable.event_builder import event_row, is_same, make_event
 from statelog.portable.events import TIME_US_MAX
 from statelog.portable.frames import EVENT, NODE, THREADS
 from statelog.portable.log_import import BATCH_RECORDS, BATCH_SIZE_BYTES, BATCH_STRETCH
+from statelog.portable.node_checks import damage_at
 from statelog.portable.nodes import Seams, check_content, check_refs, read_rows
 from statelog.portable.reports import ImportReport
 from statelog.portable.tables import Table
 from statelog.portable.thread_events import TYPE_CARRIER, decode_event, decode_node
 from statelog.portable.thread_export import CARRIED_SIZE_BYTES
-from statelog.portable.thread_making import event_row, is_same, make_event
+from statelog.portable.thread_records import Writing
 from statelog.portable.thread_rows import (
     EVENT_SIZE_BYTES,
     PLACE_SIZE_BYTES,
@@ -37,7 +38,6 @@ from statelog.portable.thread_rows import (
     Remembered,
     StagedNode,
 )
-from statelog.portable.thread_writing import Writing
 from statelog.storage.mapped_pages import MappedPages
 from statelog.tree.node import CHUNK, PIECE, Node, node_digest
 

@@ -6,7 +6,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from statelog.board import reading
+from statelog.board import reads
 from statelog.board.names import RESERVED
 from statelog.errors import UsageError
 from statelog.log.times import now_us
@@ -87,9 +87,9 @@ def _patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
 def read_configuration(engine: Engine) -> Configuration:
     """Return the configuration of a store. The default indexes everything."""
     with engine.read() as view:
-        board = reading.board_of(view)
-        found = None if board is None else reading.find(view, board, CONFIGURATION_KEY, now_us())
+        board = reads.board_of(view)
+        found = None if board is None else reads.find(view, board, CONFIGURATION_KEY, now_us())
     if found is None:
         return Configuration()
     workspace = Workspace(engine.read_node, source_many=engine.read_nodes)
-    return Configuration(**reading.read_value(workspace, found.event))
+    return Configuration(**reads.read_value(workspace, found.event))

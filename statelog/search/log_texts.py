@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from statelog.board.reading import VALUE
+from statelog.board.reads import VALUE
 from statelog.display.graphs import is_inner
 from statelog.errors import CorruptionError, ExpiredError, FormatError
 from statelog.format import cbor

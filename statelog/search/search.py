@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.board import reading
+from statelog.board import reads
 from statelog.errors import CheckError, CorruptionError, ExpiredError, UsageError
 from statelog.format import cbor, keys
 from statelog.guard.verdicts import Where
@@ -288,15 +288,15 @@ class Finder:
         return item if span is None else item[span[0] : span[1]]
 
     def _of_board(self, view: View, match: Match) -> Confirmed | None:
-        asked, board, key = self._conditions, reading.board_of(view), _key_of(match.source)
+        asked, board, key = self._conditions, reads.board_of(view), _key_of(match.source)
         if board is None or asked.at_version is not None:
             return None
         if asked.history:
-            found: reading.Found | None = reading.read_entry(view, match.version)
+            found: reads.Found | None = reads.read_entry(view, match.version)
         elif asked.at_us is not None:
-            found = reading.find_at(view, board, key, time_us=asked.at_us)
+            found = reads.find_at(view, board, key, time_us=asked.at_us)
         else:
-            found = reading.find(view, board, key, self._now_us)
+            found = reads.find(view, board, key, self._now_us)
         if found is None or found.event.key != key or found.event.root_digest is None:
             return None
         time_us = view.record(match.version).time_us
@@ -305,7 +305,7 @@ class Finder:
         event = found.event
         assert event.root_digest is not None
         state = self._read.state(event.root_digest, event.root_lsn, event.root_node)
-        path = (reading.VALUE, *match.source.path[1:], *(() if match.item is None else (match.item,)))
+        path = (reads.VALUE, *match.source.path[1:], *(() if match.item is None else (match.item,)))
         text = state.find(path, match.hash, self._taken)
         if text is None or self._is_seen(match.source.kind, key, found.lsn, text.path):
             return None

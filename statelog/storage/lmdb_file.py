@@ -47,7 +47,7 @@ from statelog.storage.file.moved import FENCED, MOVED, NOT_MOVED, PURGED, map_wo
 from statelog.storage.file.orphaned_transactions import end_orphaned
 from statelog.storage.file.preopen_checks import check_file
 from statelog.storage.file.sidecar_files import open_lock_file
-from statelog.storage.file.upgrading import is_older, upgrade
+from statelog.storage.file.upgrade import is_older, upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -30,7 +30,6 @@ from statelog.storage.file.locks import FileLocks, is_same_file
 from statelog.storage.file.moved import FENCED, map_word, write_word
 from statelog.storage.file.sidecar_files import refuse_link
 from statelog.storage.lmdb_file import NO_HANDLES, Hooks, LmdbFile
-from statelog.storage.moving import finish_move
 from statelog.storage.notify.slot_file import remove_wake_file, wake_path
 from statelog.storage.notify.wake import Wake
 from statelog.storage.options import Options, check_path
@@ -42,6 +41,7 @@ from statelog.storage.recovery import (
     recover,
     waits_for_recovery,
 )
+from statelog.storage.replaced_files import finish_move
 from statelog.storage.statistics import collect_statistics
 from statelog.storage.wal.background_flusher import BackgroundFlusher
 from statelog.storage.wal.checkpointer import Checkpointer

@@ -356,7 +356,7 @@ class WriteTransaction(ReadTransaction):
         Raises:
             StorageError: one of the records does not exist. Nothing was replaced. Facts: lsn.
         """
-        from statelog.storage.file.packing import packing_order
+        from statelog.storage.file.page_order import packing_order
 
         if self._borrowed:
             self._take_back()

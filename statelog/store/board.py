@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import claiming, entry_writer, reading, writing
-from statelog.board.claiming import Wanted
+from statelog.board import entry_writer, holders, reads, writes
 from statelog.board.entry_writer import NO_PLACE
+from statelog.board.holders import Wanted
 from statelog.board.names import RESERVED, check_directory, check_key, check_prefix, compile_pattern
 from statelog.board.retention import Rule
 from statelog.board.rules import ALL, OWN
@@ -29,7 +29,7 @@ from statelog.store.entry_versions import EntrySchemas, versioned_write
 from statelog.store.fences import fence_check
 from statelog.store.retain import make_policy
 from statelog.store.session import StoreSession, session_of
-from statelog.store.watching import Watch
+from statelog.store.watches import Watch
 
 if TYPE_CHECKING:
     import builtins
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from statelog.board.entry_writer import Kept, Writer
-    from statelog.board.reading import Found
+    from statelog.board.reads import Found
     from statelog.board.rules import Rights
     from statelog.log.batch import Batch
     from statelog.log.care.vacuum import RetentionReport
@@ -99,7 +99,7 @@ class Board(ReadBoard, OldBoardNames):
         how = _check_how(ttl_s, priority, delay_s)
         if expected_version is None:
             return self._put(key, reducers.replace, value, how, None, fence)
-        check = partial(writing.check_version, key, expected_version)
+        check = partial(writes.check_version, key, expected_version)
         return self._put(key, reducers.replace, value, how, check, fence, verbs=_WRITE_AND_READ)
 
     def create(
@@ -114,7 +114,7 @@ class Board(ReadBoard, OldBoardNames):
     ) -> Entry:
         """Create an entry. Raise AlreadyExistsError if the entry exists, or the errors of `set`."""
         how = _check_how(ttl_s, priority, delay_s)
-        check = partial(writing.check_absent, key, is_version_told=self._rights.may("read", key))
+        check = partial(writes.check_absent, key, is_version_told=self._rights.may("read", key))
         return self._put(key, reducers.replace, value, how, check, fence)
 
     def cas(
@@ -178,10 +178,10 @@ class Board(ReadBoard, OldBoardNames):
             self._rights.check("read", key)
 
         def work(writer: Writer) -> bool:
-            found = writing.find(writer, key)
-            writing.check_version(key, expected_version, found)
+            found = writes.find(writer, key)
+            writes.check_version(key, expected_version, found)
             if found is not None:
-                writing.take(writer, found)
+                writes.take(writer, found)
             return found is not None
 
         return (self._is_there() or fence is not None) and bool(self._act(work, fence=fence))
@@ -216,7 +216,7 @@ class Board(ReadBoard, OldBoardNames):
             self._rights.check("write", key, shown=key if may_read(key) else prefix)
 
         def work(writer: Writer) -> builtins.list[str]:
-            keys = [found.event.key for found in writing.roll_back(writer, prefix, lsn, check)]
+            keys = [found.event.key for found in writes.roll_back(writer, prefix, lsn, check)]
             return [key for key in keys if may_read(key)]
 
         changed: builtins.list[str] = self._act(work, fence=fence) if self._is_there() else []
@@ -224,9 +224,9 @@ class Board(ReadBoard, OldBoardNames):
 
     def sweep(self) -> int:
         """Record the expiry of all expired entries. Return their number. Reads and writes do not need a sweep."""
-        swept, count = 0, writing.SWEPT_MAX
-        while count == writing.SWEPT_MAX and self._is_there():
-            count = self._act(lambda writer: writing.sweep(writer, writing.SWEPT_MAX), sweeps=False)
+        swept, count = 0, writes.SWEPT_MAX
+        while count == writes.SWEPT_MAX and self._is_there():
+            count = self._act(lambda writer: writes.sweep(writer, writes.SWEPT_MAX), sweeps=False)
             swept += count
         return swept
 
@@ -235,7 +235,7 @@ class Board(ReadBoard, OldBoardNames):
         if isinstance(self._session, StoreSession):
             self._session.engine.store_file.lmdb_file.check_writable()
         with self._session.read() as view:
-            return reading.board_of(view) is not None
+            return reads.board_of(view) is not None
 
     def _put(
         self,
@@ -261,17 +261,17 @@ class Board(ReadBoard, OldBoardNames):
         owner, replaces = self._session.owner, reducer is reducers.replace
         schemas = owner.entry_schemas
         schema, value = (None, value) if schemas is None else schemas.checked(key, value, replaces=replaces)
-        value, guard = entry_writer.prepare(reducer.prepare(reading.VALUE, value, path=key)), owner.guard
+        value, guard = entry_writer.prepare(reducer.prepare(reads.VALUE, value, path=key)), owner.guard
         if guard is not None:  # before the commit takes its lock
             passed = value._replace(is_guarded=True)
             value = passed if is_guarded else entry_writer.guarded(guard, key, self._agent, value)
 
         def work(writer: Writer) -> Found:
-            found = writing.find(writer, key)
+            found = writes.find(writer, key)
             if check is not None:
                 check(found)
             if how is not None:
-                kept = writing.set_anew(found, how, writer.now_us)
+                kept = writes.set_anew(found, how, writer.now_us)
             else:
                 kept = entry_writer.NOTHING if found is None else entry_writer.kept_of(found)
             place, write = NO_PLACE if found is None else found.event[7:10], value
@@ -293,11 +293,11 @@ class Board(ReadBoard, OldBoardNames):
         def commit(batch: Batch) -> Any:
             if check is not None:
                 check(batch)
-            writer = writing.begin(batch, self._agent)
+            writer = writes.begin(batch, self._agent)
             result = work(writer)
             # Within a transaction, the sweep would scan all staged index changes.
             if sweeps and at_once is not None and batch.memory.expiries_us.get(writer.board, 0) <= writer.now_us:
-                writing.sweep(writer, writing.EXPIRED_MAX)
+                writes.sweep(writer, writes.EXPIRED_MAX)
             return result
 
         result = session.act(commit)
@@ -599,7 +599,7 @@ class Board(ReadBoard, OldBoardNames):
     def leases(self) -> builtins.list[LeaseInfo]:
         """Return the leases that were not released, sorted by name, including those past their deadlines."""
         with self._session.read() as view:
-            found = claiming.leases(view)
+            found = holders.leases(view)
             return [claims.lease_info(each) for each in found if self._rights.may("lease", each.event.key[1:])]
 
 

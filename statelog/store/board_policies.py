@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import entry_writer, reading, writing
+from statelog.board import entry_writer, reads, writes
 from statelog.board.names import RESERVED, compile_pattern
 from statelog.board.retention import Rule, Turns, erase, keys_deleted, prune, rule_fields
 from statelog.errors import LimitError
@@ -48,7 +48,7 @@ def prune_board(session: StoreSession, rule: Rule) -> RetentionReport:
     engine = session.engine
     engine.store_file.lmdb_file.check_writable()
     with session.read() as view:
-        board = reading.board_of(view)
+        board = reads.board_of(view)
     if board is None or rule.is_empty:
         return RetentionReport()
     return prune(engine, board, [rule], _seen_by_all(engine))
@@ -66,8 +66,8 @@ def erase_entries(session: StoreSession, pattern: Pattern) -> list[str]:
     engine = session.engine
     engine.store_file.lmdb_file.check_writable()
     with session.read() as view:
-        board = reading.board_of(view)
-        rows = [] if board is None else reading.scan(view, board, pattern, reading.Span(), _EVEN_EXPIRED, count=_ERASED)
+        board = reads.board_of(view)
+        rows = [] if board is None else reads.scan(view, board, pattern, reads.Span(), _EVEN_EXPIRED, count=_ERASED)
         pages = [[key for key, _place in page] for page in rows]
     if board is None:
         return []
@@ -80,7 +80,7 @@ def erase_entries(session: StoreSession, pattern: Pattern) -> list[str]:
 
 
 def _delete_all(found: list[str], batch: Batch) -> None:
-    writer = writing.begin(batch, None)
+    writer = writes.begin(batch, None)
     for key in found:
         if writer.known(key).is_there:
             entry_writer.stage(writer, Act.DELETE, key)
@@ -93,10 +93,10 @@ def _store(session: StoreSession, rule: Rule) -> None:
         guard.check_name(rule.pattern.text)  # A redacted pattern would fit other keys.
     key = _POLICIES + blake2b(rule.pattern.text.encode(), digest_size=8).hexdigest()
     fields = rule_fields(rule)
-    value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, fields, path=key))
+    value = entry_writer.prepare(reducers.replace.prepare(reads.VALUE, fields, path=key))
     with session.read() as view:
-        board = reading.board_of(view)
-        found = None if board is None else reading.find(view, board, key, now_us())
+        board = reads.board_of(view)
+        found = None if board is None else reads.find(view, board, key, now_us())
     if (found is None) if rule.is_empty else (found is not None and _fields(session, found) == fields):
         return  # Programs set their policies at every start.
     if found is None and board is not None:
@@ -107,14 +107,14 @@ def _store(session: StoreSession, rule: Rule) -> None:
             raise LimitError(message, actual=count + 1, limit=POLICIES_MAX)
 
     def work(writer: Writer) -> None:
-        there = writing.find(writer, key)
+        there = writes.find(writer, key)
         if not rule.is_empty:
             place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
             entry_writer.stage(writer, Act.SET, key, place=place, value=value)
         elif there is not None:
-            writing.take(writer, there)
+            writes.take(writer, there)
 
-    session.act(lambda batch: work(writing.begin(batch, None)))
+    session.act(lambda batch: work(writes.begin(batch, None)))
 
 
 def is_turn() -> bool:
@@ -125,7 +125,7 @@ def is_turn() -> bool:
 def take_turn(session: StoreSession) -> None:
     """Apply the policies."""
     with session.read() as view:
-        board = reading.board_of(view)
+        board = reads.board_of(view)
         rules = [] if board is None else _rules(session, view, board)
     if rules and board is not None:
         turns = session.kept.setdefault("turns", Turns())
@@ -136,8 +136,8 @@ def _rules(session: StoreSession, view: View, board: int) -> list[Rule]:
     """Return the policies, the longest pattern first."""
     pattern = compile_pattern(f"{_POLICIES}*")
     entries = [
-        reading.read_entry(view, int.from_bytes(place))
-        for rows in reading.scan(view, board, pattern, reading.Span(), now_us())
+        reads.read_entry(view, int.from_bytes(place))
+        for rows in reads.scan(view, board, pattern, reads.Span(), now_us())
         for _key, place in rows
     ]
     rules = [
@@ -147,8 +147,8 @@ def _rules(session: StoreSession, view: View, board: int) -> list[Rule]:
     return sorted(rules, key=lambda rule: -len(rule.pattern.text))
 
 
-def _fields(session: StoreSession, found: reading.Found) -> dict[str, Any]:
-    fields: dict[str, Any] = reading.read_value(session.workspace(), found.event)
+def _fields(session: StoreSession, found: reads.Found) -> dict[str, Any]:
+    fields: dict[str, Any] = reads.read_value(session.workspace(), found.event)
     return fields
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from statelog.board import claiming, reading
+from statelog.board import holders, reads
 from statelog.board.names import check_bound, check_key, check_prefix, compile_pattern
 from statelog.board.rules import ALL, Rules
 from statelog.errors import UsageError
@@ -21,7 +21,7 @@ from statelog.store.entries import Entry, entries_of, entry_of, with_quarantined
 if TYPE_CHECKING:
     import builtins
 
-    from statelog.board.reading import Found, Records
+    from statelog.board.reads import Found, Records
     from statelog.log.view import View
     from statelog.store.session import Session
 
@@ -79,23 +79,23 @@ class ReadBoard:
             expires_us = int.from_bytes(payload[8:16])
             if 0 < expires_us <= now_us():
                 return None
-            (records,) = reading.read_records(view, ((key, payload[:8]),), with_values=True)
+            (records,) = reads.read_records(view, ((key, payload[:8]),), with_values=True)
         entry = entries_of(self._session, records, raises=True)[0]
         return with_quarantined(entry) if self._include_quarantined else entry
 
     def _get_at(self, view: View, key: str, at: int | datetime) -> Entry | None:
-        board = reading.board_of(view)
+        board = reads.board_of(view)
         if board is None:
             return None
         if isinstance(at, datetime):
-            found = reading.find_at(view, board, key, time_us=to_time_us(at))
+            found = reads.find_at(view, board, key, time_us=to_time_us(at))
         else:
-            found = reading.find_at(view, board, key, lsn=check_moment(view, "at", at))
+            found = reads.find_at(view, board, key, lsn=check_moment(view, "at", at))
         return None if found is None else self._entry(found)
 
     def _look_again(self, view: View, key: str) -> bytes | None:
         """Look for the board again, and return the row of a key, or None. Another handle may have created the board."""
-        board = reading.board_of(view)
+        board = reads.board_of(view)
         place = b"" if board is None else encode_entry_key(board, "")
         if place == self._place:
             return None
@@ -114,8 +114,8 @@ class ReadBoard:
         _check_count("limit", limit)
         self._rights.check("read", key)
         with self._session.read() as view:
-            board = reading.board_of(view)
-            found = [] if board is None else list(islice(reading.records_kept(view, board, key), limit))
+            board = reads.board_of(view)
+            found = [] if board is None else list(islice(reads.records_kept(view, board, key), limit))
         return [self._entry(each) for each in found]
 
     def list(
@@ -153,17 +153,17 @@ class ReadBoard:
         check_flag("values", values)
         rights = self._rights
         rights.check_any("read", pattern)
-        span = reading.Span(after, before, reverse)
+        span = reads.Span(after, before, reverse)
         left = _COUNT_MAX if limit is None else limit
         read: builtins.list[Records] = []
         with self._session.read() as view:
-            board = reading.board_of(view)
+            board = reads.board_of(view)
             if board is None or not left:
                 return []
             count = min(left, ENTRIES_MAX)
-            for rows in reading.scan(view, board, compiled, span, now_us(), count=count):
+            for rows in reads.scan(view, board, compiled, span, now_us(), count=count):
                 some = [row for row in rows if rights.may("read", row[0])] if rights.is_bound else rows
-                read += reading.read_records(view, some[:left], with_values=values)
+                read += reads.read_records(view, some[:left], with_values=values)
                 left -= len(some)
                 if left <= 0:
                     break
@@ -184,8 +184,8 @@ class ReadBoard:
         self._rights.check_any("read", f"{prefix}**")
         may = partial(self._rights.may, "read")
         with self._session.read() as view:
-            board = reading.board_of(view)
-            return [] if board is None else list(reading.scan_children(view, board, prefix, now_us(), may))
+            board = reads.board_of(view)
+            return [] if board is None else list(reads.scan_children(view, board, prefix, now_us(), may))
 
     def claims(self, pattern: str = "**") -> builtins.list[Entry]:
         """Return the claimed entries whose keys match a pattern, sorted by key, including claims past their deadlines.
@@ -200,7 +200,7 @@ class ReadBoard:
         with self._session.read() as view:
             found = [
                 each
-                for each in claiming.claimed(view)
+                for each in holders.claimed(view)
                 if compiled.fits(each.event.key) and self._rights.may("read", each.event.key)
             ]
         return sorted((self._entry(each) for each in found), key=lambda each: each.key)

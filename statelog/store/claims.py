@@ -9,10 +9,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from statelog import reducers
-from statelog.board import claiming, entry_writer, reading, writing
-from statelog.board.calling import claimer_subject, holder_subject
+from statelog.board import entry_writer, holders, reads, writes
 from statelog.board.clocks import CLOCK
 from statelog.board.names import check_directory, check_key
+from statelog.board.waiters import claimer_subject, holder_subject
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError, not_hiding
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
 from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from statelog.board.claiming import Choice, Wanted
     from statelog.board.entry_writer import Writer
-    from statelog.board.reading import Found
+    from statelog.board.holders import Choice, Wanted
+    from statelog.board.reads import Found
     from statelog.board.rules import Rights
     from statelog.storage.notify.waiter import Waiter
     from statelog.store.session import Session
@@ -99,7 +99,7 @@ class Claim(Fence):
         if lease_s is not None:
             check_seconds("lease_s", lease_s)
             self._lease_us = to_us(lease_s)
-        self._act(lambda writer, found: claiming.renew(writer, found, self._lease_us, CLOCK))
+        self._act(lambda writer, found: holders.renew(writer, found, self._lease_us, CLOCK))
         self._session.flush()
 
     def complete(self, result: Any = _UNSET, *, to: str | None = None) -> None:
@@ -119,7 +119,7 @@ class Claim(Fence):
         target = None
         if to is not None:
             check_directory("to", to)
-            target = claiming.moved_to(self.key, to)
+            target = holders.moved_to(self.key, to)
             check_key(target)
             self._rights.check("write", target)
         value, schemas = None, self._session.owner.entry_schemas
@@ -127,15 +127,15 @@ class Claim(Fence):
         if target is not None and schemas is not None:
             schema, result = schemas.checked(target, result, replaces=result is not _UNSET)
         if result is not _UNSET:
-            value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, result, path=self.key))
+            value = entry_writer.prepare(reducers.replace.prepare(reads.VALUE, result, path=self.key))
 
         def work(writer: Writer, found: Found) -> Found:
             label = found.event.schema
             if target is not None:
-                there = writing.find(writer, target)
+                there = writes.find(writer, target)
                 check_replaced(schema, target, None if there is None else there.event.schema)
                 label = label if value is None else None if schema is None else label_of(schema)
-            return claiming.complete(writer, found, value, target, label)
+            return holders.complete(writer, found, value, target, label)
 
         self._act(work, ends="completed")
 
@@ -155,9 +155,9 @@ class Claim(Fence):
 
         def work(writer: Writer, found: Found) -> Found:
             if self._wanted.is_spent(found) and self._wanted.grave(self.key):
-                return claiming.bury(writer, found, self._wanted, reason)
+                return holders.bury(writer, found, self._wanted, reason)
             ready_us = writer.now_us + to_us(retry_in_s) if retry_in_s else 0
-            return claiming.end(writer, found, Act.FAIL, ready_us=ready_us, error=reason)
+            return holders.end(writer, found, Act.FAIL, ready_us=ready_us, error=reason)
 
         self._act(work, ends="failed")
 
@@ -168,7 +168,7 @@ class Claim(Fence):
             counts: False to leave this claim out of the number of attempts.
         """
         check_flag("counts", counts)
-        self._act(lambda writer, found: claiming.end(writer, found, Act.RELEASE, counts=counts), ends="released")
+        self._act(lambda writer, found: holders.end(writer, found, Act.RELEASE, counts=counts), ends="released")
 
     def _act(self, work: Callable[[Writer, Found], Any], *, ends: str | None = None) -> None:
         if self._ended is not None:
@@ -206,14 +206,14 @@ class Lease(Fence):
             UsageError: the lease was released.
         """
         self._check()
-        self._act(lambda writer, found: claiming.renew(writer, found, to_us(self._ttl_s), CLOCK))
+        self._act(lambda writer, found: holders.renew(writer, found, to_us(self._ttl_s), CLOCK))
         self._session.flush()
 
     def release(self) -> None:
         """Release the lease. The longest waiter gets it. Raises the errors of `renew`."""
         self._check()
         self._has_ended.set()
-        self._act(claiming.release)
+        self._act(holders.release)
 
     def __enter__(self) -> Self:
         return self
@@ -242,7 +242,7 @@ class Lease(Fence):
     def _renew_on(self) -> None:
         while not self._has_ended.wait(self._ttl_s / _RENEWALS):
             try:
-                self._act(lambda writer, found: claiming.renew(writer, found, to_us(self._ttl_s), CLOCK))
+                self._act(lambda writer, found: holders.renew(writer, found, to_us(self._ttl_s), CLOCK))
                 self._session.flush()
             except LeaseLostError:
                 return
@@ -273,23 +273,23 @@ class ClaimAttempt:
     def look(self, _waiter: Waiter | None = None) -> tuple[bool, float | None]:
         """Return whether there is an entry to claim, and after how many seconds there may be one without a commit."""
         with self.session.read() as view:
-            board = reading.board_of(view)
+            board = reads.board_of(view)
             if board is None:
                 return False, None
-            choice = self._seen = claiming.choose(view, board, self._wanted, CLOCK)
+            choice = self._seen = holders.choose(view, board, self._wanted, CLOCK)
         is_there = choice.found is not None or bool(choice.lapsed)
         return is_there, None if choice.wait_us is None else choice.wait_us / 1e6
 
     def take(self) -> Claim | None:
         """Claim the next entry after the condition held. Return None if there is none. Do not wait."""
         wanted, lease_us = self._wanted, to_us(self._lease_s)
-        claim = partial(claiming.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
+        claim = partial(holders.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
         schemas = self.session.owner.entry_schemas
 
         def claim_readable(writer: Writer) -> Found | None:
             found = claim(writer)
             if found is not None and schemas.of(found.event.key) is not None:
-                value = reading.read_value(writer.batch.workspace(writer.board, []), found.event)
+                value = reads.read_value(writer.batch.workspace(writer.board, []), found.event)
                 schemas.shown_of(found.event, value)  # It raises if this code cannot read the value.
             return found
 
@@ -322,11 +322,11 @@ def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wan
     """See `Board.claim_of`."""
     session = of_store(session, "claim")
     with session.read() as view:
-        found = claiming.check_held(view, key, token)
+        found = holders.check_held(view, key, token)
         if rights.is_bound:  # A token is not a secret, because it is an LSN.
-            record = claiming.claimer_record(view, found)
+            record = holders.claimer_record(view, found)
             if record is None or record.event.agent != agent:
-                raise claiming.lost(key, token)
+                raise holders.lost(key, token)
     return Claim(session, agent, rights, wanted, found)
 
 
@@ -348,14 +348,14 @@ class LeaseAttempt:
     def look(self, waiter: Waiter | None) -> tuple[bool, float | None]:
         """Return whether the lease can be taken, and after how many seconds it may be free without a commit."""
         with self.session.read() as view:
-            held = claiming.holder(view, self._name)
+            held = holders.holder(view, self._name)
         left_us = 0 if held is None or held.claim is None else CLOCK.left_us(held.claim)
         is_turn = left_us <= 0 and (waiter is None or waiter.is_first())
         return is_turn, max(left_us, _TURN_US) / 1e6
 
     def take(self) -> Lease | None:
         """Take the lease, or return None if it is not free. Do not wait."""
-        acquire = partial(claiming.acquire, name=self._name, ttl_us=to_us(self._ttl_s), clock=CLOCK)
+        acquire = partial(holders.acquire, name=self._name, ttl_us=to_us(self._ttl_s), clock=CLOCK)
         found = _commit(self.session, self._agent, acquire, LEASES_ID)
         if found is None:
             return None
@@ -378,7 +378,7 @@ class LeaseAttempt:
         """Return the error that names the holder of the lease."""
         name = self._name
         with self.session.read() as view:
-            held = claiming.holder(view, name)
+            held = holders.holder(view, name)
         info = None if held is None else lease_info(held)
         holder = "somebody" if info is None or info.holder is None else repr(info.holder)
         message = f"the lease {name!r} is held by {holder}" if info else f"others wait for the lease {name!r}"
@@ -415,13 +415,13 @@ def _wait(
 
 
 def _commit(session: StoreSession, agent: str | None, work: Callable[[Writer], T], owner: str = BOARD_ID) -> T:
-    return session.act(lambda batch: work(writing.begin(batch, agent, owner)))
+    return session.act(lambda batch: work(writes.begin(batch, agent, owner)))
 
 
 def _commit_under(fence: Fence, agent: str | None, work: Callable[[Writer, Found], Any], owner: str) -> None:
     """Commit `work`, unless the claim or the lease has ended."""
     place, token, session = fence._place, fence.token, fence._session  # noqa: SLF001 - of those who make it here
-    _commit(session, agent, lambda writer: work(writer, claiming.held(writer, place, token)), owner)
+    _commit(session, agent, lambda writer: work(writer, holders.held(writer, place, token)), owner)
 
 
 def of_store(session: Session, what: str) -> StoreSession:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from statelog.errors import UsageError
-from statelog.log.care import copying
+from statelog.log.care import thread_copies
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.store.arguments import check_flag
 from statelog.store.thread import Thread
@@ -25,5 +25,5 @@ def copy_thread(session: Session, source: str, target: str, *, recreate: bool) -
         if each in (source, target):
             message = f"thread {each!r} has records of the board, and there is one board in a store"
             raise UsageError(message, argument="thread id", value=each)
-    session.act(partial(copying.copy_thread, source_id=source, target_id=target, anew=recreate))
+    session.act(partial(thread_copies.copy_thread, source_id=source, target_id=target, anew=recreate))
     return Thread(session, target)

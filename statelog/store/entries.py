@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from statelog.board import claiming, reading
+from statelog.board import holders, reads
 from statelog.display.lines import written
 from statelog.display.packed import quarantined_text
 from statelog.errors import UsageError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from statelog.board.reading import Found, Records
+    from statelog.board.reads import Found, Records
     from statelog.guard.checks import Checks
     from statelog.log.kinds.entries import EntryEvent
     from statelog.store.session import Session
@@ -192,7 +192,7 @@ def _read_root(session: Session, facts: tuple[int, ...], data: bytes) -> Any:
     """Return a value that the kernel did not return: it is in another record, or too large or too deep."""
     fact = EntryFacts._make(facts)
     digest = data[fact.value_at : fact.value_end]
-    return reading.read_root(session.workspace(), digest, fact.root_lsn, fact.root_node)
+    return reads.read_root(session.workspace(), digest, fact.root_lsn, fact.root_node)
 
 
 def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
@@ -212,7 +212,7 @@ def value_of(session: Session, event: EntryEvent) -> Any:
 
     It is a placeholder if a check refuses the read. See `EntrySchemas.shown` for the errors of a schema.
     """
-    value = reading.read_value(session.workspace(), event)
+    value = reads.read_value(session.workspace(), event)
     schemas = session.owner.entry_schemas
     if schemas is not None:
         value = schemas.shown_of(event, value)
@@ -241,7 +241,7 @@ def entry_of(
     checks = None if guard is None or not with_value else guard.on_read
     event, value = found.event, None
     if with_value:
-        value = reading.read_value(session.workspace(), event) if item is None else cbor.decode(item)
+        value = reads.read_value(session.workspace(), event) if item is None else cbor.decode(item)
         value = value if schemas is None else schemas.shown_of(event, value)
     if event.claim is None and event.error is None:
         rank, ready_us, attempts = event.order or (RANK, 0, 0)
@@ -282,5 +282,5 @@ def _claimer(session: Session, found: Found) -> str | None:
     if found.event.act in (Act.CLAIM, Act.RENEW):
         return found.event.agent
     with session.read() as view:
-        record = claiming.claimer_record(view, found)
+        record = holders.claimer_record(view, found)
     return None if record is None else record.event.agent

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import reducers
-from statelog.board import entry_writer, reading, writing
+from statelog.board import entry_writer, reads, writes
 from statelog.errors import StatelogError
 from statelog.format import cbor
 from statelog.log.kinds.entries import Act
@@ -68,8 +68,8 @@ def migrate_entries(
     if schemas is None:
         return MigrationReport()
     with session.read() as view:
-        board = reading.board_of(view)
-        pages = [] if board is None else reading.scan(view, board, pattern, reading.Span(), _EVEN_EXPIRED)
+        board = reads.board_of(view)
+        pages = [] if board is None else reads.scan(view, board, pattern, reads.Span(), _EVEN_EXPIRED)
         keys = [key for page in pages for key, _place in page if schemas.of(key) is not None]
     return _EntryMigration(session, schemas, agent, is_dry=dry_run).run(keys, progress)
 
@@ -104,15 +104,15 @@ class _EntryMigration:
         """Run the steps for an entry, outside of any lock, and add the entry to the group."""
         schema = self._schemas.of(key)
         with self._session.read() as view:
-            board = reading.board_of(view)
-            found = None if board is None else reading.find(view, board, key, now_us())
+            board = reads.board_of(view)
+            found = None if board is None else reads.find(view, board, key, now_us())
         if found is None or schema is None:
             return  # It was deleted meanwhile, or has expired.
         stored = stored_version(schema, key, found.event.schema)
         if stored == schema.version:
             self._report.skipped += 1
             return
-        value = reading.read_value(self._session.workspace(), found.event)
+        value = reads.read_value(self._session.workspace(), found.event)
         item = upgraded_item(schema, key, value, stored)
         if self._is_dry:
             self._compare(key, found.event.agent, value, cbor.decode(item))
@@ -120,7 +120,7 @@ class _EntryMigration:
             return
         if self._group and sum(each.size_bytes for each in self._group) + len(item) > _GROUP_SIZE_BYTES_MAX:
             self._commit_group()
-        write = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, cbor.decode(item), path=key))
+        write = entry_writer.prepare(reducers.replace.prepare(reads.VALUE, cbor.decode(item), path=key))
         self._group.append(_Prepared(key, schema, found.lsn, write, len(item)))
 
     def _compare(self, key: str, agent: str | None, old: Any, new: Any) -> None:
@@ -153,7 +153,7 @@ class _EntryMigration:
         """Commit some entries together. Return for each whether it was migrated."""
 
         def work(batch: Batch) -> list[bool]:
-            writer = writing.begin(batch, self._agent)
+            writer = writes.begin(batch, self._agent)
             return [_stage(writer, each) for each in group]
 
         return self._session.act(work)
@@ -169,7 +169,7 @@ class _EntryMigration:
 
 def _stage(writer: entry_writer.Writer, each: _Prepared) -> bool:
     """Stage the new value of an entry. If another writer has changed the entry meanwhile, run the steps again."""
-    found = writing.find(writer, each.key)
+    found = writes.find(writer, each.key)
     if found is None or stored_version(each.schema, each.key, found.event.schema) == each.schema.version:
         return False
     kept, write = upgrade_of(each.schema, found)

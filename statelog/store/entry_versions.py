@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from statelog.board import entry_writer
 from statelog.board.names import RESERVED
-from statelog.board.reading import VALUE
+from statelog.board.reads import VALUE
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
 from statelog.log.kinds.entries import Act
@@ -17,7 +17,7 @@ from statelog.tree.value import encode_slot, read_item
 if TYPE_CHECKING:
     from statelog.board.entry_writer import Kept, Value
     from statelog.board.names import Pattern
-    from statelog.board.reading import Found
+    from statelog.board.reads import Found
     from statelog.log.kinds.entries import EntryEvent
     from statelog.log.step import Redact, Write
     from statelog.schema.versions import Versioned

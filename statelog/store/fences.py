@@ -49,7 +49,7 @@ def fence_check(session: Session, fence: Fence | None) -> Callable[[Batch], None
 
 
 def _check(place: str, token: int, batch: Batch) -> None:
-    from statelog.board.claiming import check_held_in
+    from statelog.board.holders import check_held_in
 
     check_held_in(batch, place, token)
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import writing
+from statelog.board import writes
 from statelog.display.packed import MSGPACK, Coded
 from statelog.display.short_messages import lengthen
 from statelog.errors import ConflictError, UsageError
@@ -124,7 +124,7 @@ def _release_entry(board: Board, place: QuarantinedPlace, key: str) -> None:
     entry = board.get(key)
     if entry is None:
         raise _changed(place)
-    value, check = _released(entry.value, place.path, place), partial(writing.check_version, key, entry.version)
+    value, check = _released(entry.value, place.path, place), partial(writes.check_version, key, entry.version)
     board._put(key, reducers.replace, value, None, check, None, is_guarded=True)  # noqa: SLF001 - of this package
 
 

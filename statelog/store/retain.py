@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from statelog.errors import ThreadNotFoundError, UsageError
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log import operations as writer
-from statelog.log.care.keeping import Keeps, Policy, let_go
+from statelog.log.care.kept_versions import Keeps, Policy, let_go
 from statelog.log.care.loans import lenders_of
 from statelog.log.care.retention import erase_records, retain_thread
 from statelog.log.care.vacuum import NOBODY, RetentionReport, redact_released

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
-from statelog.board import entry_writer, reading, writing
+from statelog.board import entry_writer, reads, writes
 from statelog.log.kinds.entries import Act
 from statelog.search.configuration import CONFIGURATION_KEY, Configuration, read_configuration
 from statelog.search.index import Index
@@ -87,11 +87,11 @@ def configure(session: StoreSession, configuration: Configuration) -> None:
             engine.guard.check_name(pattern)  # A redacted pattern would fit other places.
     if read_configuration(engine) == configuration:
         return
-    value = entry_writer.prepare(reducers.replace.prepare(reading.VALUE, configuration.fields, path=CONFIGURATION_KEY))
+    value = entry_writer.prepare(reducers.replace.prepare(reads.VALUE, configuration.fields, path=CONFIGURATION_KEY))
 
     def work(writer: Writer) -> None:
-        there = writing.find(writer, CONFIGURATION_KEY)
+        there = writes.find(writer, CONFIGURATION_KEY)
         place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
         entry_writer.stage(writer, Act.SET, CONFIGURATION_KEY, place=place, value=value)
 
-    session.act(lambda batch: work(writing.begin(batch, None)))
+    session.act(lambda batch: work(writes.begin(batch, None)))

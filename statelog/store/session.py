@@ -139,7 +139,7 @@ class StoreSession:
 
     def withdraw(self) -> None:
         """Close the store. Remove its file if it is empty and no other process has it open."""
-        from statelog.storage.discarding import withdraw
+        from statelog.storage.withdrawal import withdraw
 
         withdraw(self.engine.store_file.lmdb_file, self.engine.store_file.checkpointer)
 

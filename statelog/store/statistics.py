@@ -17,7 +17,7 @@ from statelog.errors import ExpiredError
 from statelog.format.seal import RECORD_MAC_SIZE_BYTES
 from statelog.log.care.sweep import sweepable_sizes
 from statelog.log.view import missing
-from statelog.storage.file.packing import PackedPages
+from statelog.storage.file.page_order import PackedPages
 from statelog.store.state_sizes import StateSizer, read_head
 
 if TYPE_CHECKING:

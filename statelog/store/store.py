@@ -108,7 +108,7 @@ class Store(Threads, OldStoreNames):
 
     @property
     def remote(self) -> Any:
-        """The `statelog.fleet.owning.Owner` that ships this store of a fleet. Raises UsageError without a fleet."""
+        """The `statelog.fleet.owner.Owner` that ships this store of a fleet. Raises UsageError without a fleet."""
         if self._engine.remote is None:
             message = "this store does not belong to a fleet that ships it: statelog.fleet.connect(...).open(...)"
             raise UsageError(message, path=str(self.path))

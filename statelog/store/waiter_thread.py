@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from statelog.board.calling import watch_bits
 from statelog.board.trie import Trie
+from statelog.board.waiters import watch_bits
 from statelog.errors import StatelogError
 from statelog.storage.notify.wake import ANY
-from statelog.store.dispatching import dispatcher_of
+from statelog.store.dispatcher import dispatcher_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from statelog.board.following import Happened
+    from statelog.board.events import Happened
     from statelog.storage.notify.waiter import Waiter
     from statelog.store.session import StoreSession
 

@@ -15,7 +15,7 @@ Strategies and checks of reducers need Hypothesis: `pip install 'statelog[test]'
 from typing import TYPE_CHECKING
 
 from statelog.late import listing
-from statelog.testing.comparing import assert_matches
+from statelog.testing.comparison import assert_matches
 from statelog.testing.crash import FURTHER_COMMIT, POINTS, Child, CrashResult, assert_recovered, crash_at
 from statelog.testing.history import (
     Commit,

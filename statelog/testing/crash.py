@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import statelog
 from statelog.errors import UsageError
 from statelog.storage import faults
-from statelog.testing.comparing import assert_matches
+from statelog.testing.comparison import assert_matches
 from statelog.testing.history import Commit, perform, perform_all
 from statelog.testing.model import StoreModel
 from statelog.testing.nursery import Born, serve

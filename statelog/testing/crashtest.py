@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from statelog.testing.killing import KillReport, check_kills
+from statelog.testing.kills import KillReport, check_kills
 from statelog.testing.powerloss.campaign import PowerLossReport, check_power_loss
 from statelog.testing.powerloss.controls import run_controls
 from statelog.testing.powerloss.shim import is_supported

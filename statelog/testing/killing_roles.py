@@ -1,4 +1,4 @@
-"""The roles of the processes of `killing`. Each process reports its actions on stdout, one per line.
+"""The roles of the processes of `kills`. Each process reports its actions on stdout, one per line.
 
 w K LSN     the writer committed its version K
 r N         the reader has read N times

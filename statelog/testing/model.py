@@ -24,7 +24,7 @@ from statelog.errors import (
 )
 from statelog.log.care.policies import is_one_thread, says_already, stored_pattern, with_policy, without_thread
 from statelog.schema import Schema, reconcile
-from statelog.testing.merging import check_write, merge_write
+from statelog.testing.merge import check_write, merge_write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from statelog import durable
 from statelog.errors import NotFoundError, ThreadDeletedError, UsageError
 from statelog.format import cbor
-from statelog.portable.thread_making import TIME_KEY
+from statelog.portable.event_builder import TIME_KEY
 from statelog.redaction import names_credential
 from statelog.store.session import session_of
 from statelog.store.statistics import stored_policies

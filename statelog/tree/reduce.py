@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from statelog import kernels
 from statelog.errors import ReducerTypeError
 from statelog.format import cbor
-from statelog.format.locating import is_uuid
+from statelog.format.unstorable import is_uuid
 from statelog.limits import BLOB_SIZE_BYTES_MIN, LEAF_SIZE_BYTES_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.builder import Builder

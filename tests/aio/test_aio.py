@@ -15,7 +15,7 @@ import pytest
 
 import statelog
 from statelog import aio, reducers
-from statelog.aio.running import WORKERS_MAX
+from statelog.aio.bridge import WORKERS_MAX
 from statelog.errors import ClosedError, ConflictError, RollbackError, ThreadDeletedError, UsageError
 from statelog.store.transaction import Transaction
 

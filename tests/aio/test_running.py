@@ -11,7 +11,7 @@ import time
 import pytest
 
 from statelog import aio
-from statelog.aio.running import Runner, in_thread, run, stream
+from statelog.aio.bridge import Runner, in_thread, run, stream
 from statelog.errors import ClosedError, ForkedError
 
 

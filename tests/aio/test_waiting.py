@@ -17,7 +17,7 @@ import pytest
 
 import statelog
 from statelog import aio
-from statelog.aio import waiting
+from statelog.aio import waits
 from statelog.errors import ClosedError, CorruptionError, LeaseHeldError
 from statelog.storage.notify import slot_file
 from statelog.store import claims
@@ -270,7 +270,7 @@ def test_a_claim_of_a_cancelled_task_counts_for_nothing(run, monkeypatch, place,
         board = store.board(agent="w")
         how = {"max_attempts": 1, "dead": "dead/", "wait_s": DEADLINE_S}
         gates = {
-            "before the look": (claims.claiming, "choose", False),
+            "before the look": (claims.holders, "choose", False),
             "before the claim": (claims.ClaimAttempt, "take", False),
             "behind the claim": (claims.ClaimAttempt, "take", True),
             "before it is given back": (claims.Claim, "release", False),
@@ -278,13 +278,13 @@ def test_a_claim_of_a_cancelled_task_counts_for_nothing(run, monkeypatch, place,
         first, second = await begun(store, board.claim("jobs/*", **how), board.claim("jobs/*", **how))
         with monkeypatch.context() as patch:
             if place == "woken":
-                wake = waiting._settle
+                wake = waits._settle
 
                 def settle(future, result):
                     wake(future, result)
                     first.cancel()  # before the task can continue
 
-                patch.setattr(waiting, "_settle", settle)
+                patch.setattr(waits, "_settle", settle)
             gate = None
             if place in gates:
                 kind, name, is_behind = gates[place]
@@ -526,7 +526,7 @@ def test_an_error_of_the_look_ends_the_wait(run, monkeypatch):
             raise StopIteration
 
         with monkeypatch.context() as patch:
-            patch.setattr(claims.claiming, "choose", fail)
+            patch.setattr(claims.holders, "choose", fail)
             patch.setattr(claims.ClaimAttempt, "take", stop)
             await board.set("jobs/1", 1)
             ended = await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,6 +1,6 @@
 import pytest
 
-from statelog.bench.adapters.measuring import Clock, size_of, text
+from statelog.bench.adapters.measurement import Clock, size_of, text
 from statelog.bench.adapters.workload import ADAPTERS, FRAMEWORKS
 from statelog.bench.workload import Bench, SkipError
 

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from statelog.bench import WORKLOADS, run
 from statelog.bench.board import table
-from statelog.bench.board.claiming import _Found
+from statelog.bench.board.claims import _Found
 from statelog.bench.board.worker import Turn
 from statelog.bench.result import Result, exactly
 from statelog.errors import UsageError

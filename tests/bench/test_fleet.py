@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from statelog.bench import WORKLOADS, run
-from statelog.bench.fleet import litestream, shipping
+from statelog.bench.fleet import litestream, shipped_bytes
 from statelog.bench.fleet.servers import Asked
-from statelog.bench.fleet.sharing import measure_share
+from statelog.bench.fleet.shared_store import measure_share
 from statelog.bench.fleet.workload import joined
 from statelog.bench.result import Result, at_most
 from statelog.bench.workload import SkipError
@@ -69,7 +69,7 @@ def test_bytes_are_those_that_were_sent_by_the_kind_of_object():
         Asked("GET", "bucket/name/head", 0, 1000),
         Asked("PUT", "bucket/name/head", 7, 0),
     ]
-    assert shipping._sent(asked) == {"log": 15, "head": 7}
+    assert shipped_bytes._sent(asked) == {"log": 15, "head": 7}
 
 
 def test_a_host_without_litestream_is_told_how_to_install_it(tmp_path, monkeypatch):

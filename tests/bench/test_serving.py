@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("langgraph.checkpoint.sqlite", reason="the benchmark's savers are not installed")
 
 from statelog.bench.langgraph import savers, short
-from statelog.bench.langgraph.serving import _count_lost
+from statelog.bench.langgraph.servers import _count_lost
 
 
 @pytest.mark.parametrize("name", [savers.OURS, savers.ASYNC_SQLITE])

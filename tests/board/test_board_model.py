@@ -11,7 +11,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import statelog
 from statelog import reducers
-from statelog.board import writing
+from statelog.board import writes
 from statelog.errors import AlreadyExistsError, ConflictError
 from statelog.log import times
 from statelog.store import board_reads
@@ -46,7 +46,7 @@ class Boards(RuleBasedStateMachine):
     def begin(self):
         self.clock = Clock()
         self.patch = pytest.MonkeyPatch()
-        for module in (times, board_reads, writing):
+        for module in (times, board_reads, writes):
             self.patch.setattr(module, "now_us", self.clock)
         self.directory = tempfile.TemporaryDirectory()
         self.path = Path(self.directory.name) / "a.state"

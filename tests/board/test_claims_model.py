@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import statelog
-from statelog.board import writing
+from statelog.board import writes
 from statelog.board.clocks import CLOCK
 from statelog.errors import LeaseLostError
 from statelog.log import times
@@ -50,7 +50,7 @@ class Claims(RuleBasedStateMachine):
     def begin(self):
         self.clock = Clock()
         self.patch = pytest.MonkeyPatch()
-        for module in (times, board_reads, writing):
+        for module in (times, board_reads, writes):
             self.patch.setattr(module, "now_us", self.clock)
         self.patch.setattr(CLOCK, "boot_us", lambda: self.clock.now_us - 10**15)
         self.patch.setattr(CLOCK, "wall_us", lambda: self.clock.now_us)

@@ -7,8 +7,8 @@ import time
 import pytest
 
 import statelog
-from statelog.board.calling import claimer_subject
 from statelog.board.names import compile_pattern
+from statelog.board.waiters import claimer_subject
 from statelog.errors import UsageError
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import statelog
 from statelog import aio, reducers, versioned
-from statelog.board import reading
+from statelog.board import reads
 from statelog.errors import (
     AccessError,
     ChannelError,
@@ -408,11 +408,11 @@ def test_migrate_tells_what_it_would_do(store):
 
 
 def test_a_store_that_is_read_only_can_tell_it_too(old):
-    with statelog.open(old, read_only=True) as reading:
-        reading.board().schema("tasks/**", research())
-        assert reading.board().migrate(dry_run=True).migrated == 2
+    with statelog.open(old, read_only=True) as reads:
+        reads.board().schema("tasks/**", research())
+        assert reads.board().migrate(dry_run=True).migrated == 2
         with pytest.raises(ReadOnlyError):
-            reading.board().migrate()
+            reads.board().migrate()
 
 
 def test_steps_run_again_for_an_entry_that_was_written_meanwhile(store):
@@ -458,7 +458,7 @@ def test_a_board_on_the_loop_reads_refuses_and_migrates_likewise(old):
 @pytest.mark.parametrize(("act", "key"), [(Act.DELETE, "tasks/1"), (Act.CLAIM, "/name")])
 def test_a_record_with_a_version_and_no_value_is_refused(store, act, key):
     with session_of(store).read() as view:
-        board, leases = reading.board_of(view), view.thread_lsn(LEASES_ID)
+        board, leases = reads.board_of(view), view.thread_lsn(LEASES_ID)
         owner = board if key[0] != "/" else leases or board
         claim = [0, b"clockclo", 1, 1, 1] if key[0] == "/" else None
         event = EntryEvent(owner, act, key, None, 2, 0, 0, None, 0, 0, None, claim, None, [], ["research", 3])

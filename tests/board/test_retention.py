@@ -6,7 +6,7 @@ import pytest
 
 import statelog
 from statelog.board.names import compile_pattern
-from statelog.board.reading import board_of
+from statelog.board.reads import board_of
 from statelog.board.retention import Rule, choose
 from statelog.errors import ExpiredError, LimitError, UsageError
 from statelog.log.kinds.entries import records_of

@@ -150,7 +150,7 @@ def test_an_export_has_its_name_when_it_is_on_the_disk(run, state, earlier, monk
     def flush(descriptor):
         flushed.append((os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size, earlier.read_bytes()))
 
-    monkeypatch.setattr("statelog.cli.replacing.flush_file", flush)
+    monkeypatch.setattr("statelog.cli.output_file.flush_file", flush)
     with statelog.open(state) as store:
         store.thread("other").commit({"more": True})
     assert run("export", state, "-o", earlier).code == 0

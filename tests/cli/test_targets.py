@@ -106,7 +106,7 @@ def test_an_object_is_read_with_its_types():
 
 
 def test_a_store_is_never_made_by_looking(tmp_path):
-    from statelog.cli.opening import open_for_reading, open_for_writing
+    from statelog.cli.opened_stores import open_for_reading, open_for_writing
 
     for open_ in (open_for_reading, open_for_writing):
         with pytest.raises(statelog.errors.StoreNotFoundError):

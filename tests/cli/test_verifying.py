@@ -6,9 +6,9 @@ import sys
 import forks
 import pytest
 
-from statelog.cli import reporting
+from statelog.cli import child_report
 from statelog.cli.exits import INTERNAL, ChildError
-from statelog.cli.verifying import verify_in_child
+from statelog.cli.verification import verify_in_child
 from statelog.errors import StoreNotFoundError
 
 
@@ -32,7 +32,7 @@ def test_a_child_that_ends_without_a_word_is_an_internal_error(state, monkeypatc
         code = "import sys; sys.exit('out of luck')"
         return forks.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=errors, text=True)
 
-    monkeypatch.setattr(reporting, "start_module", start)
+    monkeypatch.setattr(child_report, "start_module", start)
     with pytest.raises(ChildError, match="verifying ended with 1: out of luck") as raised:
         verify_in_child(state, deep=True, progress=lambda _done, _whole: None)
     assert raised.value.exit_code == INTERNAL

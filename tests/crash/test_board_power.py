@@ -16,7 +16,7 @@ IMAGES = 40
 
 CHILD = """
 import sys, statelog
-from statelog.board.following import cursor_at
+from statelog.board.events import cursor_at
 from statelog.testing.powerloss.shim import mark
 
 store = statelog.open(sys.argv[1], durability="interval")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from statelog.testing.killing import check_kills
+from statelog.testing.kills import check_kills
 
 LONG_S = 20.0
 

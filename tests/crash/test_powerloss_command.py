@@ -8,7 +8,7 @@ from statelog.cli import main, output
 from statelog.cli.output import Output
 from statelog.testing import crashtest
 from statelog.testing.crashtest import CrashTestReport, crashtest_steps
-from statelog.testing.killing import KillReport
+from statelog.testing.kills import KillReport
 from statelog.testing.powerloss.campaign import PowerLossReport
 from statelog.testing.powerloss.examine import BadImage
 from statelog.testing.powerloss.shim import is_supported

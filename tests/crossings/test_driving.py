@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import statelog
-from statelog.board import claiming
+from statelog.board import holders
 from statelog.testing.crossings import Driver, Plan, Step, draw_plan, shrink
 from statelog.testing.crossings.families import acts
 from statelog.testing.crossings.machine import crossing_machine
@@ -72,7 +72,7 @@ def test_thirty_rounds_of_all_acts_in_one_store_agree(driver):
 
 
 def test_a_lease_that_is_not_given_back_in_a_copy_is_told_and_made_small(driver, monkeypatch):
-    monkeypatch.setattr(claiming, "release", lambda _writer, _found: 1 / 0)
+    monkeypatch.setattr(holders, "release", lambda _writer, _found: 1 / 0)
     steps = [Step("threads.commit", 0, 1), Step("board.take_lease", 0, 2), Step("threads.commit", 0, 3)]
     steps += [Step("board.release_lease", 0, 4), Step("threads.commit", 0, 5)]
     failure = driver.run(Plan(tuple(steps)))

@@ -15,7 +15,7 @@ import statelog
 from statelog import durable, reducers
 from statelog.errors import UsageError
 from statelog.format import cbor
-from statelog.portable.thread_making import TIME_KEY
+from statelog.portable.event_builder import TIME_KEY
 from statelog.testing import differences, observe
 
 

@@ -16,7 +16,7 @@ import standardwebhooks
 
 import statelog
 from statelog import durable
-from statelog.durable import delivering
+from statelog.durable import delivery
 from statelog.durable.clock import set_clock
 from statelog.errors import MessageNotFoundError, RunNotFoundError, UsageError, ValueTypeError
 from statelog.store.board import own_board
@@ -40,7 +40,7 @@ def _as_begun(monkeypatch):
 @pytest.fixture
 def _soon(monkeypatch):
     """What is refused is tried again at once."""
-    monkeypatch.setattr(delivering, "DELAYS_S", (0.001,) * 9)
+    monkeypatch.setattr(delivery, "DELAYS_S", (0.001,) * 9)
 
 
 class StillClock:

@@ -14,7 +14,7 @@ from executed import CALLS, note
 
 import statelog
 from statelog import durable
-from statelog.durable import driving, holding
+from statelog.durable import driver, task_claims
 from statelog.durable.probes import probe
 from statelog.durable.record import DONE
 from statelog.durable.recorded import recorded_items
@@ -302,9 +302,9 @@ def test_a_claim_that_an_interrupt_has_taken_from_its_holder_runs_out(store, mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(holding, "let_go", interrupted)
-        patched.setattr(driving, "put_back", interrupted)
-        patched.setattr(driving, "Execution", interrupted)
+        patched.setattr(task_claims, "let_go", interrupted)
+        patched.setattr(driver, "put_back", interrupted)
+        patched.setattr(driver, "Execution", interrupted)
         with pytest.raises(KeyboardInterrupt):
             durable.run(store, ends, id="evt-1", lease_s=0.1)
     gc.collect()

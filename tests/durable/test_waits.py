@@ -12,7 +12,7 @@ from waiting import until
 
 import statelog
 from statelog import durable
-from statelog.durable import ending
+from statelog.durable import endings
 from statelog.errors import ConflictError, GateNotFoundError, UsageError
 from statelog.store.board import own_board
 from statelog.testing.durable import skipping_clock
@@ -292,7 +292,7 @@ def test_the_end_closes_also_gates_from_before_a_rollback(store):
 
 def test_mail_that_comes_while_a_run_ends_goes_with_it(path, monkeypatch):
     with statelog.open(path) as store:
-        clear, sent = ending._clear, []
+        clear, sent = endings._clear, []
 
         def send():
             durable.send(store, "evt-1", "late")
@@ -305,7 +305,7 @@ def test_mail_that_comes_while_a_run_ends_goes_with_it(path, monkeypatch):
                 thread.start()
                 thread.join(0.2)
 
-        monkeypatch.setattr(ending, "_clear", clear_and_get_mail)
+        monkeypatch.setattr(endings, "_clear", clear_and_get_mail)
         assert execute(store, lambda run: run.now() and 1).status == "completed"
         assert own_board(store).list("durable/mail/**") == []
 

@@ -9,14 +9,14 @@ from memory import MemoryArchive
 from storages import has_azurite, has_postgres, serving_azure, serving_buckets, serving_postgres
 
 from statelog.fleet.fleet import Fleet
-from statelog.fleet.opening import open_archive
+from statelog.fleet.storage_urls import open_archive
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
     """Shorten all waits before another try."""
-    monkeypatch.setattr("statelog.fleet.performing._PAUSE_S", 0.005)
-    monkeypatch.setattr("statelog.fleet.owning._BACKOFF_S_MAX", 0.1)
+    monkeypatch.setattr("statelog.fleet.requests._PAUSE_S", 0.005)
+    monkeypatch.setattr("statelog.fleet.owner._BACKOFF_S_MAX", 0.1)
 
 
 @pytest.fixture

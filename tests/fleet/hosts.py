@@ -19,8 +19,8 @@ from statelog.errors import StatelogError
 from statelog.fleet import buckets, postgres, protocol
 from statelog.fleet.archive import Archive
 from statelog.fleet.fleet import Fleet
-from statelog.fleet.opening import open_archive
-from statelog.fleet.owning import Options, Owner
+from statelog.fleet.owner import Options, Owner
+from statelog.fleet.storage_urls import open_archive
 
 NAME = "t"
 BEFORE, AFTER = "before", "after"

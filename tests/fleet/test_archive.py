@@ -12,7 +12,7 @@ import pytest
 from statelog.errors import ForkedError
 from statelog.fleet import names
 from statelog.fleet.archive import Found, Outcome
-from statelog.fleet.opening import open_archive, probe
+from statelog.fleet.storage_urls import open_archive, probe
 
 RACERS = 8
 NAMES = ["s/head", "s/log/000000000001/000000000001"]

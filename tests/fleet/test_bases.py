@@ -9,7 +9,7 @@ import pytest
 from waiting import until
 
 from statelog.errors import CorruptionError, RemoteError
-from statelog.fleet import bases, owning
+from statelog.fleet import bases, owner
 from statelog.fleet.head import decode
 
 MANY = 4
@@ -18,7 +18,7 @@ MANY = 4
 @pytest.fixture(autouse=True)
 def few_segments(monkeypatch):
     """Have few segments be many."""
-    monkeypatch.setattr(owning, "_SEGMENTS_MAX", MANY)
+    monkeypatch.setattr(owner, "_SEGMENTS_MAX", MANY)
 
 
 def head_of(memory):
@@ -64,7 +64,7 @@ def test_many_segments_become_one_and_no_image_is_sent(machine, memory):
 
 
 def test_a_log_far_behind_the_image_is_sent_as_an_image_with_shared_pieces(machine, memory, monkeypatch):
-    monkeypatch.setattr(owning, "_RECORDS_MAX", 2 * MANY - 1)
+    monkeypatch.setattr(owner, "_RECORDS_MAX", 2 * MANY - 1)
     with machine("a").open("t") as store:
         n = say_until_based(store, memory, 0)
         assert not listed(memory).pieces

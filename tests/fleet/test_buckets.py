@@ -6,7 +6,7 @@ import pytest
 
 from statelog.errors import AccessError, ClosedError, NotFoundError, RemoteError, UnsafeStorageError, UsageError
 from statelog.fleet.archive import Found, Outcome
-from statelog.fleet.opening import open_archive, probe
+from statelog.fleet.storage_urls import open_archive, probe
 
 pytest.importorskip("obstore")
 

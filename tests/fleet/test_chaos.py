@@ -14,7 +14,7 @@ from waiting import until
 from statelog.errors import CorruptionError, FencedError, RemoteError
 from statelog.fleet.archive import Outcome
 from statelog.fleet.fleet import Fleet
-from statelog.fleet.opening import open_archive, probe
+from statelog.fleet.storage_urls import open_archive, probe
 
 pytestmark = pytest.mark.usefixtures("few_tries")
 

@@ -15,7 +15,7 @@ from hosts import AFTER, BEFORE, DIED, NAME, STOPPED, Host, Refused, Strike, sai
 
 import statelog
 from statelog.fleet.fleet import Fleet
-from statelog.fleet.opening import open_archive
+from statelog.fleet.storage_urls import open_archive
 
 STEPS = [
     ("open", {"takeover": "wait", "ttl_s": 1000, "ship_ms": 10_000, "keep_s": 0, "grace_s": 0}),

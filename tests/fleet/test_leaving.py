@@ -152,7 +152,7 @@ def test_a_fenced_error_names_the_new_owner(url, tmp_path):
 
 def test_a_fenced_error_is_raised_also_if_the_storage_cannot_say_by_whom(url, tmp_path, monkeypatch):
     from statelog.errors import RemoteError
-    from statelog.fleet.performing import Performer
+    from statelog.fleet.requests import Performer
 
     def away(_performer, _name):
         raise RemoteError("away")

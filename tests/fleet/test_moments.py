@@ -8,7 +8,7 @@ import pytest
 
 import statelog
 from statelog.errors import AlreadyExistsError, ExpiredError, FencedError, UsageError
-from statelog.fleet import collecting, owning
+from statelog.fleet import garbage, owner
 
 
 def say(store, n, **how):
@@ -112,7 +112,7 @@ def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else
     machine, tmp_path, monkeypatch
 ):
     hour = [0]
-    for module in (owning, collecting):
+    for module in (owner, garbage):
         monkeypatch.setattr(module, "now_us", lambda: hour[0] * 3_600_000_000)
     fleet, ends = machine("a"), []
     with fleet.open("t", keep_s=5 * 3600, grace_s=0) as store:

@@ -10,7 +10,7 @@ import pytest
 
 from statelog.errors import NotFoundError, RemoteError, UnsafeStorageError, UsageError
 from statelog.fleet.archive import Archive, Found, Outcome
-from statelog.fleet.opening import open_archive, probe
+from statelog.fleet.storage_urls import open_archive, probe
 
 _GAP_S = 0.01
 """The time between the check of a condition and the change, in which others can win a race."""

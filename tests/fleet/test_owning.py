@@ -10,10 +10,10 @@ import pytest
 from waiting import until
 
 from statelog.errors import FencedError, RemoteError, RemoteLagError, StoreLockedError
-from statelog.fleet import collecting, names, protocol, segments
+from statelog.fleet import garbage, names, protocol, segments
 from statelog.fleet.archive import Outcome
 from statelog.fleet.fleet import Fleet
-from statelog.fleet.performing import Performer
+from statelog.fleet.requests import Performer
 
 
 def say(store, n, **how):
@@ -144,7 +144,7 @@ def test_a_collector_that_saw_an_opening_head_keeps_its_owners_objects(machine, 
         taken = performer.perform(protocol.take(("b", b"b" * 16), segments.cut_of))
         opening = next(head for head in seen if head.state == "opening")
         performer.perform(protocol.append(taken, 1, b"acknowledged"))
-        assert collecting.collect(performer, opening, keep_s=0, grace_s=0) == []
+        assert garbage.collect(performer, opening, keep_s=0, grace_s=0) == []
         assert performer.read(names.segment(2, 1)) is not None
         memory.swap = swap
         with pytest.raises(FencedError):

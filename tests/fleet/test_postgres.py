@@ -11,7 +11,7 @@ from waiting import until
 
 from statelog.errors import AccessError, ClosedError, NotFoundError, RemoteError, UsageError
 from statelog.fleet.archive import Outcome
-from statelog.fleet.opening import open_archive
+from statelog.fleet.storage_urls import open_archive
 
 psycopg = pytest.importorskip("psycopg")
 

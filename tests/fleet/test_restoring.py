@@ -39,7 +39,7 @@ HARMS = [remove, empty, flip]
 @pytest.fixture(params=["killed", "closed"])
 def shipped(request, machine, monkeypatch):
     """The LSNs of six commits, each a segment; a base is behind the third one."""
-    monkeypatch.setattr("statelog.fleet.restoring._PAUSE_S", 0.001)
+    monkeypatch.setattr("statelog.fleet.restores._PAUSE_S", 0.001)
     store = machine("a").open("t", ship_ms=1)
     lsns = []
     for n in range(6):

@@ -9,13 +9,13 @@ from test_sharing import add, log_of, total
 from waiting import until
 
 import statelog
-from statelog.fleet import bases, connect, sharing
-from statelog.fleet.restoring import head_to_read
+from statelog.fleet import bases, connect, shared_store
+from statelog.fleet.restores import head_to_read
 
 
 @pytest.mark.slow
 def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tmp_path):
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    monkeypatch.setattr(shared_store, "_SEGMENTS_MAX", 8)
     a, b = host("a"), host("b")
     for n in range(50):
         add(a if n % 3 else b)
@@ -35,7 +35,7 @@ def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tm
 @pytest.mark.slow
 def test_records_appended_while_a_base_is_made_are_kept(host, monkeypatch, postgres_url, name, tmp_path):
     a, b = host("a", poll_s=60), host("b", poll_s=60)
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 5)
+    monkeypatch.setattr(shared_store, "_SEGMENTS_MAX", 5)
     for _n in range(4):
         add(a)
     real = bases.image
@@ -69,7 +69,7 @@ def test_records_appended_while_a_base_is_made_are_kept(host, monkeypatch, postg
 
 @pytest.mark.slow
 def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    monkeypatch.setattr(shared_store, "_SEGMENTS_MAX", 8)
     epochs, real = [], bases.image
 
     def image(store, path, epoch):
@@ -87,7 +87,7 @@ def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
 
 @pytest.mark.slow
 def test_a_base_counts_though_another_was_begun_meanwhile(host, monkeypatch, postgres_url, name, tmp_path):
-    monkeypatch.setattr(sharing, "_SEGMENTS_MAX", 8)
+    monkeypatch.setattr(shared_store, "_SEGMENTS_MAX", 8)
     a, b = host("a"), host("b")
     begun, real = [], bases.image
 

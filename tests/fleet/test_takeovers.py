@@ -31,7 +31,7 @@ def take_over_in_a_row(machine, memory, monkeypatch, rounds, *, is_collecting=Tr
 
     The costs are requests, objects in the storage afterwards, and the bytes of the head.
     """
-    monkeypatch.setattr("statelog.fleet.owning._SEGMENTS_MAX", 8 if is_collecting else 10**6)
+    monkeypatch.setattr("statelog.fleet.owner._SEGMENTS_MAX", 8 if is_collecting else 10**6)
     chosen = random.Random(1)
     machines = [machine("a"), machine("b")]
     costs = []

@@ -727,7 +727,7 @@ def test_a_fleet_ships_no_canary(tmp_path):
 
 STAGING = {
     # What stages a record, and by which entrances the table reaches it. `Batch.apply` has every body checked.
-    "append": {"log/kinds/table.py", "log/operations.py", "log/care/copying.py"},
+    "append": {"log/kinds/table.py", "log/operations.py", "log/care/thread_copies.py"},
     "staged.append": {"log/step.py", "log/batch.py", "board/entry_writer.py"},
     "put_log": {"log/care/replay.py", "log/care/vacuum.py", "log/care/purge.py", "portable/overlay.py"},
     "put_meta": {"store/guarded.py"},

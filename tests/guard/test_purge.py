@@ -643,7 +643,7 @@ def test_a_value_of_langgraph_that_was_cut_into_items_is_put_together_without_th
     jsonplus = pytest.importorskip("langgraph.checkpoint.serde.jsonplus")
     from statelog.adapters.kit import items
     from statelog.adapters.kit.packed import put_together
-    from statelog.adapters.langgraph.values.cutting import cut
+    from statelog.adapters.langgraph.values.list_items import cut
     from statelog.adapters.langgraph.values.msgpack_items import pack
 
     serde = jsonplus.JsonPlusSerializer()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import statelog
-from statelog.board import reading
+from statelog.board import reads
 from statelog.format import cbor
 from statelog.kernels.board import NO_AGENT, EntryFacts, entries_read
 
@@ -32,7 +32,7 @@ def store(tmp_path_factory):
 
 def record_of(store, entry):
     with store._engine.read() as view:
-        return bytes(view.transaction.get_log(entry.version)), reading.read_entry(view, entry.version)
+        return bytes(view.transaction.get_log(entry.version)), reads.read_entry(view, entry.version)
 
 
 def read_one(record, lsn, *, with_values=True):

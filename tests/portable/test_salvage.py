@@ -215,7 +215,7 @@ def test_damage_passed_over_would_be_noticed(source, rescue, monkeypatch):
     def believe(data, lsn):
         return decode_record(xxhash.xxh3_64_digest(bytes(data[8:])) + bytes(data[8:]), lsn)
 
-    monkeypatch.setattr("statelog.portable.finding.decode_record", believe)
+    monkeypatch.setattr("statelog.portable.record_search.decode_record", believe)
     monkeypatch.setattr("statelog.portable.salvage.decode_record", believe)
     monkeypatch.setattr("statelog.portable.salvage_plan.decode_record", believe)
     with pytest.raises(AssertionError):  # the new store has it, and does not verify

@@ -10,8 +10,8 @@ from damage import PAGE_SIZE_BYTES, kinds, wipe
 import statelog
 from statelog.format import cbor
 from statelog.format.record import ENVELOPE_SIZE_BYTES, encode_record
-from statelog.portable.finding import Finder
 from statelog.portable.pages import PageFile
+from statelog.portable.record_search import Finder
 from statelog.store.session import session_of
 
 # --- which of several ---------------------------------------------------------------

@@ -9,8 +9,8 @@ from statelog import reducers
 from statelog.errors import ConflictError, CorruptionError
 from statelog.format.record import FLAG_VACUUMED, FLAGS_AT, decode_record, encode_record
 from statelog.portable import log_export, log_import
-from statelog.portable.finding import ASTRAY, IN_TREE, Finder, Found
 from statelog.portable.pages import PageFile
+from statelog.portable.record_search import ASTRAY, IN_TREE, Finder, Found
 
 TURNS = 140
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 import statelog
 from statelog.errors import ConflictError, CorruptionError, ThreadDeletedError, ThreadNotFoundError, UsageError
 from statelog.portable import thread_export, thread_import
+from statelog.portable.event_builder import TIME_KEY
 from statelog.portable.streams import export_store, import_stream
-from statelog.portable.thread_making import TIME_KEY
 from statelog.testing import assert_matches, histories
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import statelog
 from statelog.errors import CommitOutcomeUnknownError, StatelogError
-from statelog.testing.comparing import compare_checkpoint
+from statelog.testing.comparison import compare_checkpoint
 from statelog.testing.history import Operation, perform
 from statelog.testing.model import StoreModel
 from statelog.testing.powerloss.contents import describe_difference, is_between, read_contents

@@ -24,7 +24,7 @@ from statelog.errors import (
 )
 from statelog.format import keys
 from statelog.log.care import vacuum
-from statelog.log.care.keeping import Policy
+from statelog.log.care.kept_versions import Policy
 from statelog.log.care.retention import Collector
 from statelog.log.view import View
 

@@ -12,9 +12,9 @@ from agent_framework._workflows._checkpoint_encoding import decode_checkpoint_va
 from agent_framework.exceptions import WorkflowCheckpointException
 
 from statelog.adapters.kit.directory import Directory
-from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.parts import cut, join, put
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import map_key, thread_id
+from statelog.aio.bridge import run
 from statelog.errors import NotFoundError
 from statelog.redaction import redacting_logger
 

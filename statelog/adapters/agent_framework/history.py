@@ -10,9 +10,9 @@ from agent_framework import HistoryProvider, Message
 from statelog import reducers
 from statelog.adapters.agent_framework.security_labels import HIDDEN, LABELS, labels_of, restore_labels, writes_of
 from statelog.adapters.kit.lives import transact, write
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import of_all, read_list
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import thread_id
+from statelog.aio.bridge import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from agent_framework import WorkflowCheckpoint
 
 from statelog.adapters.agent_framework.checkpoints import channels_of, point, read_encoded, thread_of
-from statelog.adapters.kit.moving import copy_once, reading
+from statelog.adapters.kit.migration import copy_once, reading
 from statelog.adapters.kit.parts import add
 from statelog.errors import FormatError
 
@@ -66,7 +66,7 @@ class _Folder:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a checkpoint in one transaction and compare it. See `statelog.adapters.kit.moving.Source`."""
+        """Copy a checkpoint in one transaction and compare it. See `statelog.adapters.kit.migration.Source`."""
         wanted = self._read(name)
         workflow_name, timestamp = wanted["workflow_name"], wanted["timestamp"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.adapters.kit.naming import map_key
 from statelog.adapters.kit.ordered import Json
+from statelog.adapters.kit.thread_ids import map_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from agent_framework import AgentSession, SessionStore
 
 from statelog.adapters.kit.lives import gone
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
 from statelog.adapters.kit.parts import cut, join, put
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import thread_id
+from statelog.aio.bridge import run
 
 if TYPE_CHECKING:
     from statelog import Store

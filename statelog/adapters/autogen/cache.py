@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 import statelog
 from statelog.adapters.kit.lives import write
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, read_value
+from statelog.adapters.kit.thread_ids import thread_id
 
 __all__ = ["StatelogCacheConfig", "StatelogCacheStore"]
 

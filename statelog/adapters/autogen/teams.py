@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from statelog.adapters.kit.lives import write
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, of_all
-from statelog.adapters.kit.settling import settle
-from statelog.aio.running import run
+from statelog.adapters.kit.shared_parts import settle
+from statelog.adapters.kit.thread_ids import thread_id
+from statelog.aio.bridge import run
 from statelog.errors import CheckpointNotFoundError, NotFoundError, ValueTypeError
 
 if TYPE_CHECKING:

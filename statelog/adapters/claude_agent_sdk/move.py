@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from claude_agent_sdk import InMemorySessionStore, import_session_to_store
 
 from statelog.adapters.claude_agent_sdk.sessions import add_entries, read_transcripts
-from statelog.adapters.kit.moving import copy_once, reading
-from statelog.adapters.kit.naming import join_names
+from statelog.adapters.kit.migration import copy_once, reading
 from statelog.adapters.kit.ordered import of_all
+from statelog.adapters.kit.thread_ids import join_names
 from statelog.errors import FormatError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Projects:
     def copy(self, name: str, store: Store) -> bool:
         """Copy a session with its subagents' transcripts in one transaction, and compare the copy.
 
-        See `statelog.adapters.kit.moving.Source`.
+        See `statelog.adapters.kit.migration.Source`.
         """
         file = self._files[name]
         key: SessionKey = {"project_key": file.parent.name, "session_id": file.stem}

@@ -13,9 +13,9 @@ from claude_agent_sdk.types import SessionStore
 import statelog
 from statelog import reducers
 from statelog.adapters.kit import lives
-from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.ordered import Json, join_list, of_all, read_list
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import map_key, thread_id
+from statelog.aio.bridge import run
 from statelog.errors import ConflictError
 from statelog.schema import Schema
 

@@ -16,8 +16,8 @@ from statelog import reducers
 from statelog.adapters.crewai.stores import store_at
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.directory import Directory
-from statelog.adapters.kit.naming import thread_id
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import thread_id
+from statelog.aio.bridge import run
 from statelog.errors import NotFoundError
 from statelog.schema import Schema
 

@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field, PrivateAttr
 from statelog import Store, reducers
 from statelog.adapters.crewai.stores import store_at
 from statelog.adapters.kit import lives
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, read_value
 from statelog.adapters.kit.parts import cut, join, put
+from statelog.adapters.kit.thread_ids import thread_id
 from statelog.errors import NotFoundError
 from statelog.schema import Schema
 

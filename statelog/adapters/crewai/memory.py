@@ -11,9 +11,9 @@ from crewai.memory.types import MemoryRecord, ScopeInfo
 from statelog import Store, reducers
 from statelog.adapters.crewai.stores import store_at
 from statelog.adapters.kit import lives
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import thread_id
+from statelog.aio.bridge import run
 from statelog.schema import Schema
 
 if TYPE_CHECKING:

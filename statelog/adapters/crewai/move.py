@@ -12,9 +12,9 @@ from crewai.flow.persistence.sqlite import SQLiteFlowPersistence
 
 from statelog.adapters.crewai.flows import PREFIX, encode, encode_question, read_pending, wait
 from statelog.adapters.kit.databases import copied
-from statelog.adapters.kit.moving import copy_once, reading
-from statelog.adapters.kit.naming import thread_id
+from statelog.adapters.kit.migration import copy_once, reading
 from statelog.adapters.kit.parts import add, cut, join
+from statelog.adapters.kit.thread_ids import thread_id
 from statelog.errors import FormatError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class _Database:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a flow in one transaction and compare it. See `statelog.adapters.kit.moving.Source`."""
+        """Copy a flow in one transaction and compare it. See `statelog.adapters.kit.migration.Source`."""
         what = f"flow {name!r}"
         with reading(what):
             saved: list[tuple[str | None, bytes]] = [(method, _digest(state)) for method, state in self._states(name)]

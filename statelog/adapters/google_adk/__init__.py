@@ -2,7 +2,7 @@
 
 from statelog.adapters.google_adk.artifacts import StatelogArtifactService
 from statelog.adapters.google_adk.memory import StatelogMemoryService
-from statelog.adapters.google_adk.registering import register
+from statelog.adapters.google_adk.registration import register
 from statelog.adapters.google_adk.sessions import StatelogSessionService
 
 __all__ = ["StatelogArtifactService", "StatelogMemoryService", "StatelogSessionService", "register"]

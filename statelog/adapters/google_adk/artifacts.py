@@ -11,9 +11,9 @@ import statelog
 from statelog import reducers
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.directory import Directory
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import thread_id
+from statelog.aio.bridge import run
 from statelog.errors import CheckpointNotFoundError, ConflictError, ThreadDeletedError
 from statelog.schema import Schema
 

@@ -11,9 +11,9 @@ from google.adk.memory.in_memory_memory_service import InMemoryMemoryService
 import statelog
 from statelog import reducers
 from statelog.adapters.kit import lives
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, read_list
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import thread_id
+from statelog.aio.bridge import run
 from statelog.schema import Schema
 
 if TYPE_CHECKING:

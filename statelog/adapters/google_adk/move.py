@@ -15,9 +15,9 @@ from statelog.adapters.google_adk.scopes import ORDER, PREFIX, STATE, UPDATED, S
 from statelog.adapters.google_adk.sessions import EVENTS, SESSION, read_session
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.databases import copied
-from statelog.adapters.kit.moving import copy_once, reading
-from statelog.adapters.kit.naming import join_names, map_key, thread_id
+from statelog.adapters.kit.migration import copy_once, reading
 from statelog.adapters.kit.ordered import Json
+from statelog.adapters.kit.thread_ids import join_names, map_key, thread_id
 from statelog.errors import ConflictError, FormatError, UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class _Database:
     def copy(self, name: str, store: Store) -> bool:
         """Copy a session and its shared state in one transaction, and compare the copy.
 
-        See `statelog.adapters.kit.moving.Source`.
+        See `statelog.adapters.kit.migration.Source`.
         """
         key = self._keys[name]
         with reading(f"session {name!r}"):

@@ -12,8 +12,8 @@ from pydantic_core import to_jsonable_python
 
 from statelog import reducers
 from statelog.adapters.kit import lives
-from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.ordered import Json
+from statelog.adapters.kit.thread_ids import map_key, thread_id
 from statelog.schema import Schema
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from statelog.adapters.google_adk.scopes import (
 )
 from statelog.adapters.kit import items as stored_items
 from statelog.adapters.kit import lives
-from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.ordered import Json, join_list
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import map_key, thread_id
+from statelog.aio.bridge import run
 from statelog.errors import CheckpointNotFoundError, ConflictError, ExpiredError, ThreadDeletedError
 from statelog.schema import Schema
 

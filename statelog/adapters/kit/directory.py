@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from statelog import reducers
 from statelog.adapters.kit.lives import write
-from statelog.adapters.kit.naming import map_key
 from statelog.adapters.kit.ordered import Json
+from statelog.adapters.kit.thread_ids import map_key
 from statelog.schema import Schema
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 import statelog
-from statelog.aio.running import run
+from statelog.aio.bridge import run
 from statelog.errors import not_hiding
 
 if TYPE_CHECKING:

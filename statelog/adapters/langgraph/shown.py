@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
-from statelog.adapters.langgraph.saver.ordering import Ordered
+from statelog.adapters.langgraph.saver.checkpoint_order import Ordered
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,

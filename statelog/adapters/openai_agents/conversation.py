@@ -12,9 +12,9 @@ import statelog
 from statelog import reducers
 from statelog.adapters.kit import items as stored_items
 from statelog.adapters.kit import lives
-from statelog.adapters.kit.naming import thread_id
 from statelog.adapters.kit.ordered import Json, KnownList, of_all, read_list
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import thread_id
+from statelog.aio.bridge import run
 from statelog.errors import BranchNotFoundError, ConflictError, NotFoundError, ThreadDeletedError
 from statelog.log.operations import deleted_error
 from statelog.schema import Schema

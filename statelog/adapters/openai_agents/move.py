@@ -11,9 +11,9 @@ from agents.extensions.memory import AdvancedSQLiteSession
 
 from statelog.adapters.kit import lives
 from statelog.adapters.kit.databases import copied
-from statelog.adapters.kit.moving import copy_once, reading
+from statelog.adapters.kit.migration import copy_once, reading
 from statelog.adapters.kit.ordered import read_list
-from statelog.adapters.kit.settling import settle
+from statelog.adapters.kit.shared_parts import settle
 from statelog.adapters.openai_agents.conversation import ITEMS, MAIN, SCHEMA, TURNS, encode_items
 from statelog.adapters.openai_agents.session import StatelogSession
 from statelog.errors import FormatError
@@ -59,7 +59,7 @@ class _Database:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a session in one transaction and compare it. See `statelog.adapters.kit.moving.Source`."""
+        """Copy a session in one transaction and compare it. See `statelog.adapters.kit.migration.Source`."""
         what = f"session {name!r}"
         with reading(what):
             wanted = asyncio.run(self._read(name))

@@ -21,7 +21,7 @@ from pydantic_ai.tools import AgentDepsT, RunContext
 from statelog import aio
 from statelog.adapters.kit.ordered import Json
 from statelog.aio import durable
-from statelog.aio.running import Runner
+from statelog.aio.bridge import Runner
 from statelog.durable.execution import in_step
 
 if TYPE_CHECKING:

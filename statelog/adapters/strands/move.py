@@ -15,7 +15,7 @@ from strands import Snapshot
 from strands.storage import LocalFileStorage
 
 from statelog.adapters.kit import pieces
-from statelog.adapters.kit.moving import copy_once, reading
+from statelog.adapters.kit.migration import copy_once, reading
 from statelog.adapters.strands.storage import point, pointers, thread_of
 from statelog.errors import CheckpointNotFoundError, ExpiredError, FormatError
 
@@ -69,7 +69,7 @@ class _Folder:
     def copy(self, name: str, store: Store) -> bool:
         """Copy a session with all its keys in one transaction, and compare the copy.
 
-        See `statelog.adapters.kit.moving.Source`.
+        See `statelog.adapters.kit.migration.Source`.
         """
         keys = self._keys[name]
         what = f"item {name!r}"

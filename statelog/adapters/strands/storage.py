@@ -13,9 +13,9 @@ from strands.types.exceptions import StorageError
 import statelog
 from statelog import reducers
 from statelog.adapters.kit import lives
-from statelog.adapters.kit.naming import map_key, thread_id
 from statelog.adapters.kit.pieces import Pieces
-from statelog.aio.running import run
+from statelog.adapters.kit.thread_ids import map_key, thread_id
+from statelog.aio.bridge import run
 from statelog.errors import (
     CheckpointNotFoundError,
     ConflictError,

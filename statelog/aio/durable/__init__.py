@@ -18,6 +18,7 @@ long, the run is suspended, and its tasks are cancelled.
 
 from typing import TYPE_CHECKING
 
+from statelog.aio.durable.blocks import EnteredRun, entered
 from statelog.aio.durable.control import (
     StepContext,
     answer,
@@ -37,7 +38,6 @@ from statelog.aio.durable.control import (
     stream,
 )
 from statelog.aio.durable.control import list_runs as runs
-from statelog.aio.durable.entering import EnteredRun, entered
 from statelog.aio.durable.queues import (
     deliver,
     next_due,
@@ -50,7 +50,7 @@ from statelog.aio.durable.queues import (
     unschedule,
 )
 from statelog.aio.durable.queues import list_schedules as schedules
-from statelog.aio.durable.starting import Handle, resume_all, run, start
+from statelog.aio.durable.starts import Handle, resume_all, run, start
 from statelog.aio.durable.workers import run_worker
 from statelog.deprecated import DURABLE_NAMES, old_names
 from statelog.durable import (

@@ -6,15 +6,15 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from statelog.aio.bridge import in_thread
 from statelog.aio.durable.host import EventLoopHost
-from statelog.aio.durable.starting import Handle, changed, has_ended, on_pool
-from statelog.aio.running import in_thread
-from statelog.aio.waiting import FOREVER_S
-from statelog.durable import comparison, control, forking, retries, streams
-from statelog.durable.driving import rehearse, rehearse_here
+from statelog.aio.durable.starts import Handle, changed, has_ended, on_pool
+from statelog.aio.waits import FOREVER_S
+from statelog.durable import comparison, control, forks, retries, streams
+from statelog.durable.driver import rehearse, rehearse_here
 from statelog.durable.infos import get_run as found_run
 from statelog.durable.infos import runs as found_runs
-from statelog.durable.naming import event_key, run_key
+from statelog.durable.keys import event_key, run_key
 from statelog.durable.steps import StepContext as ThreadStepContext
 from statelog.durable.steps import current_step as step_in_thread
 from statelog.durable.workflows import check_number
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from statelog.aio.store import Store
     from statelog.durable.comparison import RunDifference
     from statelog.durable.control import Gate
-    from statelog.durable.forking import StepInfo
+    from statelog.durable.forks import StepInfo
     from statelog.durable.infos import RunInfo
     from statelog.durable.streams import Chunk
     from statelog.durable.workflows import Workflow
@@ -123,7 +123,7 @@ def _chunks(store: Any, run: str, after: int) -> list[Chunk]:
 
 async def steps(store: Store, run: str) -> list[StepInfo]:
     """See `statelog.durable.steps`."""
-    found: list[StepInfo] = await on_pool(store, forking.steps, run)
+    found: list[StepInfo] = await on_pool(store, forks.steps, run)
     return found
 
 
@@ -138,7 +138,7 @@ async def fork(
     replace: Mapping[str, Any] | None = None,
 ) -> Handle:
     """See `statelog.durable.fork`."""
-    made = await on_pool(store, forking.fork, run, at=at, id=id, args=args, kwargs=kwargs, replace=replace)
+    made = await on_pool(store, forks.fork, run, at=at, id=id, args=args, kwargs=kwargs, replace=replace)
     return Handle(store, made.id)
 
 
@@ -150,13 +150,13 @@ async def compare_runs(store: Store, run: str, other: str) -> list[RunDifference
 
 async def purge_run(store: Store, run: str) -> None:
     """See `statelog.durable.purge_run`."""
-    await on_pool(store, forking.purge_run, run)
+    await on_pool(store, forks.purge_run, run)
 
 
 async def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
     """Replay all open runs with this code, async ones on this loop. See `statelog.durable.check_replay`."""
     found: dict[str, NondeterminismError | NotFoundError]
-    open_runs, found = await on_pool(store, forking.to_check, workflows)
+    open_runs, found = await on_pool(store, forks.to_check, workflows)
     for value, workflow in open_runs:
         if workflow.is_async:
             host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room

@@ -16,10 +16,10 @@ from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from statelog.aio.bridge import ended, in_thread
 from statelog.aio.durable.order import Order
 from statelog.aio.durable.tasks import in_operation, is_operation, numbered_tasks
 from statelog.aio.durable.timers import recorded_timers
-from statelog.aio.running import ended, in_thread
 from statelog.durable.clock import WallClock, clock
 from statelog.durable.execution import ContinuedAsNew, CutShort, Stopped, Suspended, Unwinding, Wait, in_step
 from statelog.durable.failures import CarriedError
@@ -29,8 +29,8 @@ from statelog.durable.workflows import Cancelled
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 
+    from statelog.aio.bridge import Runner
     from statelog.aio.durable.timers import Timer
-    from statelog.aio.running import Runner
     from statelog.durable.execution import Execution
     from statelog.durable.hosts import ThreadHost
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statelog.aio.durable.starting import on_pool
-from statelog.aio.running import ended, in_thread
-from statelog.durable.delivering import deliver as send_out
+from statelog.aio.bridge import ended, in_thread
+from statelog.aio.durable.starts import on_pool
+from statelog.durable.delivery import deliver as send_out
 from statelog.durable.outbox import outbox as list_outbox
 from statelog.durable.outbox import redeliver as put_back
 from statelog.durable.queues import queues as list_queues
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from statelog.aio.store import Store
     from statelog.durable.cron import CatchUp
-    from statelog.durable.delivering import Delivery
+    from statelog.durable.delivery import Delivery
     from statelog.durable.outbox import Message
     from statelog.durable.queues import QueueInfo
     from statelog.durable.schedules import Schedule

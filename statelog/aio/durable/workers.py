@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from statelog.aio.durable.starting import drive_claimed
-from statelog.aio.running import ended, in_thread
-from statelog.aio.waiting import Turn
-from statelog.durable.delivering import delivered_beside
-from statelog.durable.holding import LEASE_S
+from statelog.aio.bridge import ended, in_thread
+from statelog.aio.durable.starts import drive_claimed
+from statelog.aio.waits import Turn
+from statelog.durable.delivery import delivered_beside
 from statelog.durable.queues import Hand
-from statelog.durable.subscribing import check_subscribers
+from statelog.durable.subscriptions import check_subscribers
+from statelog.durable.task_claims import LEASE_S
 from statelog.durable.workers import CONCURRENCY, Taken, Taker, told
 from statelog.errors import UsageError
 

@@ -9,7 +9,7 @@ from agent_framework import FileCheckpointStorage, WorkflowCheckpoint
 
 import statelog
 from statelog.adapters.agent_framework import StatelogCheckpointStorage
-from statelog.bench.adapters.measuring import Clock, size_of, text
+from statelog.bench.adapters.measurement import Clock, size_of, text
 from statelog.bench.result import Result, at_most
 
 if TYPE_CHECKING:

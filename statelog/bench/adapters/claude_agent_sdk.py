@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import statelog
 from statelog.adapters.claude_agent_sdk import StatelogSessionStore
-from statelog.bench.adapters.measuring import Clock, text
+from statelog.bench.adapters.measurement import Clock, text
 from statelog.bench.result import Result
 
 if TYPE_CHECKING:

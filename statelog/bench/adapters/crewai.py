@@ -8,7 +8,7 @@ from crewai.flow.persistence.sqlite import SQLiteFlowPersistence
 
 import statelog
 from statelog.adapters.crewai import StatelogFlowPersistence
-from statelog.bench.adapters.measuring import Clock, size_of, text
+from statelog.bench.adapters.measurement import Clock, size_of, text
 from statelog.bench.result import Result, at_most
 
 if TYPE_CHECKING:

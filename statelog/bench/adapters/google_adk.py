@@ -12,7 +12,7 @@ from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
 from statelog.adapters.google_adk import StatelogSessionService
-from statelog.bench.adapters.measuring import Clock, text
+from statelog.bench.adapters.measurement import Clock, text
 from statelog.bench.result import Result
 
 if TYPE_CHECKING:

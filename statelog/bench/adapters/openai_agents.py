@@ -10,7 +10,7 @@ from agents.extensions.memory import AdvancedSQLiteSession
 
 import statelog
 from statelog.adapters.openai_agents import StatelogSession
-from statelog.bench.adapters.measuring import Clock, size_of, text
+from statelog.bench.adapters.measurement import Clock, size_of, text
 from statelog.bench.result import Result, at_most
 
 if TYPE_CHECKING:

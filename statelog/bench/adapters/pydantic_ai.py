@@ -16,7 +16,7 @@ from pydantic_ai.models.function import FunctionModel
 
 import statelog
 from statelog.adapters.pydantic_ai import StatelogDurability
-from statelog.bench.adapters.measuring import Clock
+from statelog.bench.adapters.measurement import Clock
 from statelog.bench.result import Result, at_most
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from strands.storage import LocalFileStorage
 
 import statelog
 from statelog.adapters.strands import StatelogStorage
-from statelog.bench.adapters.measuring import Clock, size_of, text
+from statelog.bench.adapters.measurement import Clock, size_of, text
 from statelog.bench.result import Result, at_most
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statelog.bench import sqlite_peer
-from statelog.bench.board import claiming, fencing, reading, watching, writing
+from statelog.bench.board import claims, fences, reads, watches, writes
 from statelog.bench.result import Result
 from statelog.bench.workload import Bench, Workload
 
@@ -11,15 +11,15 @@ from statelog.bench.workload import Bench, Workload
 def _measure(bench: Bench) -> Result:
     return Result.joined(
         [
-            claiming.measure_claims(bench),
-            claiming.measure_waiting(bench),
-            writing.measure_update(bench),
-            writing.measure_set(bench),
-            reading.measure_large(bench),
-            reading.measure_newest(bench),
-            watching.measure_events(bench),
-            watching.measure_watched(bench),
-            fencing.measure_fenced(bench),
+            claims.measure_claims(bench),
+            claims.measure_waiting(bench),
+            writes.measure_update(bench),
+            writes.measure_set(bench),
+            reads.measure_large(bench),
+            reads.measure_newest(bench),
+            watches.measure_events(bench),
+            watches.measure_watched(bench),
+            fences.measure_fenced(bench),
         ]
     )
 

@@ -56,7 +56,7 @@ def measure_remote(place: Place) -> Result:
 def _remote_sides(place: Place, name: str, url: str, options: dict[str, str]) -> tuple[Side, Side]:
     """Return a commit of statelog, and the plain requests to the storage."""
     from statelog.fleet import connect
-    from statelog.fleet.opening import open_archive
+    from statelog.fleet.storage_urls import open_archive
 
     texts = messages(RANDOM, MESSAGE_BYTES)
     with ExitStack() as stack:

@@ -41,7 +41,7 @@ class Place:
         """Return the URL of a database with a fleet's tables. Raises SkipError."""
         if self._postgres is None:
             self._postgres = self._stack.enter_context(serving_postgres())
-            from statelog.fleet.opening import set_up
+            from statelog.fleet.storage_urls import set_up
 
             set_up(self._postgres)
         return self._postgres

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.bench.fleet import commits, restoring, saving, sharing, shipping
+from statelog.bench.fleet import commits, restores, savers, shared_store, shipped_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 ROWS: dict[str, Row] = {
     "remote": commits.measure_remote,
     "local": commits.measure_local,
-    "bytes": shipping.measure_bytes,
-    "restore": restoring.measure_restore,
-    "fetch": restoring.measure_fetch,
-    "base": shipping.measure_base,
-    "langgraph": saving.measure_langgraph,
-    "share": sharing.measure_share,
+    "bytes": shipped_bytes.measure_bytes,
+    "restore": restores.measure_restore,
+    "fetch": restores.measure_fetch,
+    "base": shipped_bytes.measure_base,
+    "langgraph": savers.measure_langgraph,
+    "share": shared_store.measure_share,
     "requests": commits.measure_requests,
 }
 """The rows by their names for `--row`."""

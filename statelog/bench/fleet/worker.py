@@ -100,9 +100,9 @@ def _read(fleet: Fleet, job: Job) -> dict[str, int]:
 
 def _fetch(fleet: Fleet, job: Job) -> dict[str, int]:
     from statelog.fleet import bases, names
-    from statelog.fleet.opening import open_archive
-    from statelog.fleet.performing import Performer
-    from statelog.fleet.restoring import head_to_read, segments_of
+    from statelog.fleet.requests import Performer
+    from statelog.fleet.restores import head_to_read, segments_of
+    from statelog.fleet.storage_urls import open_archive
 
     fleet.close()
     archive = open_archive(job.url, **job.options)

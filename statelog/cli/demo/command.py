@@ -18,11 +18,11 @@ from statelog.cli.demo import story
 from statelog.cli.demo.review import LONG_FUNCTION_LINES, THREAD_ID
 from statelog.cli.demo.sources import STEPS
 from statelog.cli.documents import change_document, checkpoint_document
-from statelog.cli.opening import open_for_writing
+from statelog.cli.opened_stores import open_for_writing
 from statelog.cli.options import AS_JSON
 from statelog.cli.output import Output
 from statelog.cli.text import count, format_duration, format_size
-from statelog.cli.verifying import Verification, verify_in_child
+from statelog.cli.verification import Verification, verify_in_child
 from statelog.errors import AlreadyExistsError, CorruptionError
 
 FILE_NAME = "demo.state"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.cli.demo.review import THREAD_ID, Review, begin, next_step, review_step
 from statelog.cli.demo.sources import STEPS
-from statelog.cli.opening import open_store
+from statelog.cli.opened_stores import open_store
 from statelog.errors import StatelogError
 
 if TYPE_CHECKING:

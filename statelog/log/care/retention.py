@@ -30,7 +30,7 @@ from statelog.errors import ExpiredError, StorageError, StoreFullError
 from statelog.format import keys
 from statelog.format.record import FLAG_REDACTED
 from statelog.log.batch import LogEnd, read_log_end
-from statelog.log.care.keeping import EVERYTHING, Keeps, Policy, Version, let_go
+from statelog.log.care.kept_versions import EVERYTHING, Keeps, Policy, Version, let_go
 from statelog.log.care.mark import Marks
 from statelog.log.care.policies import POLICY_STEP_VERSIONS
 from statelog.log.care.vacuum import (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from statelog.testing.crossings.agreements import ROADS
-from statelog.testing.crossings.driving import Driver, Failure, shrink
+from statelog.testing.crossings.driver import Driver, Failure, shrink
 from statelog.testing.crossings.plans import Plan, Step, draw_plan
 
 _ACTS = (40, 80, 120, 200)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog.fleet import Fleet
-    from statelog.fleet.taking import Takeover
+    from statelog.fleet.ownership import Takeover
     from statelog.testing.crossings.clock import Clock
     from statelog.testing.crossings.plans import Plan, Step
     from statelog.testing.crossings.processes import Process

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.testing.crossings.crossing import Crossing
-    from statelog.testing.crossings.driving import Driver
+    from statelog.testing.crossings.driver import Driver
 
 _SEEDS = st.integers(0, 2**32 - 1)
 _PROCESSES = st.integers(0, 2)

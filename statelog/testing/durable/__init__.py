@@ -12,8 +12,8 @@ def test_nobody_answers(store):
 """
 
 from statelog.late import listing
-from statelog.testing.durable.crashing import crash_everywhere
-from statelog.testing.durable.skipping import SkippingClock, skipping_clock
+from statelog.testing.durable.crashes import crash_everywhere
+from statelog.testing.durable.skipped_time import SkippingClock, skipping_clock
 from statelog.testing.durable.stubs import Call, Stubs, stub_steps
 
 __all__ = ["Call", "SkippingClock", "Stubs", "crash_everywhere", "skipping_clock", "stub_steps"]

@@ -12,11 +12,11 @@ import statelog
 from statelog import durable
 from statelog.durable.probes import probe
 from statelog.durable.runs import board_of
-from statelog.durable.starting import drive_here
+from statelog.durable.starts import drive_here
 from statelog.errors import ConflictError, LeaseLostError
+from statelog.testing.durable.event_loop import drive_on_loop
 from statelog.testing.durable.lives import Effects, Killed, Life, Place
-from statelog.testing.durable.looping import drive_on_loop
-from statelog.testing.durable.skipping import SkippingClock, skipping_clock
+from statelog.testing.durable.skipped_time import SkippingClock, skipping_clock
 
 if TYPE_CHECKING:
     import os

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from statelog.testing.comparing import assert_matches, compare_checkpoint
+from statelog.testing.comparison import assert_matches, compare_checkpoint
 from statelog.testing.history import Commit, Operation, perform
 from statelog.testing.model import StoreModel
 from statelog.testing.powerloss.contents import read_contents

@@ -18,7 +18,7 @@ from agent_framework.exceptions import WorkflowCheckpointException
 import statelog
 from statelog.adapters.agent_framework import StatelogCheckpointStorage
 from statelog.adapters.agent_framework.move import opened
-from statelog.adapters.kit.moving import move
+from statelog.adapters.kit.migration import move
 from statelog.cli import main
 from statelog.errors import ConflictError, FormatError
 

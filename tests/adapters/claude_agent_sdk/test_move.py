@@ -22,7 +22,7 @@ from claude_agent_sdk import (
 import statelog
 from statelog.adapters.claude_agent_sdk import StatelogSessionStore
 from statelog.adapters.claude_agent_sdk.move import opened
-from statelog.adapters.kit.moving import move
+from statelog.adapters.kit.migration import move
 from statelog.cli import main
 from statelog.errors import ConflictError, FormatError
 

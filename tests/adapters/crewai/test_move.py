@@ -15,7 +15,7 @@ from crewai.flow.persistence.sqlite import SQLiteFlowPersistence
 import statelog
 from statelog.adapters.crewai import StatelogFlowPersistence
 from statelog.adapters.crewai.move import opened
-from statelog.adapters.kit.moving import move
+from statelog.adapters.kit.migration import move
 from statelog.cli import main
 from statelog.errors import ConflictError, FormatError
 

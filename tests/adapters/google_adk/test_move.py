@@ -21,7 +21,7 @@ from sqlalchemy import create_engine
 import statelog
 from statelog.adapters.google_adk import StatelogSessionService
 from statelog.adapters.google_adk.move import opened
-from statelog.adapters.kit.moving import move
+from statelog.adapters.kit.migration import move
 from statelog.cli import main
 from statelog.errors import ConflictError, FormatError
 

@@ -10,7 +10,7 @@ import pytest
 
 import statelog
 from statelog.adapters.kit.databases import copied
-from statelog.adapters.kit.moving import copy_once, move, reading
+from statelog.adapters.kit.migration import copy_once, move, reading
 from statelog.errors import ConflictError, FormatError
 
 

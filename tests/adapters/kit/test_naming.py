@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import statelog
-from statelog.adapters.kit.naming import map_key, thread_id
+from statelog.adapters.kit.thread_ids import map_key, thread_id
 from statelog.errors import UsageError
 
 NAMES = st.lists(st.text(st.sampled_from("a/%~é7EF2"), max_size=6), min_size=2, max_size=3)

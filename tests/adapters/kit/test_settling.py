@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import statelog
-from statelog.adapters.kit.settling import settle
+from statelog.adapters.kit.shared_parts import settle
 
 LEAVES = st.integers(0, 3) | st.sampled_from(["a", "b", None, True, 1.0])
 VALUES = st.recursive(

@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.values.codec import Codec, Joined, join, pack
-from statelog.adapters.langgraph.values.copying import Decoded, DecodedBy
-from statelog.adapters.langgraph.values.cutting import split_list
+from statelog.adapters.langgraph.values.copies import Decoded, DecodedBy
+from statelog.adapters.langgraph.values.list_items import split_list
 
 
 class Counted(BaseModel):

@@ -16,7 +16,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.saver.putting import Changes
+from statelog.adapters.langgraph.saver.puts import Changes
 from statelog.errors import ExpiredError
 from statelog.log.care import retention
 

@@ -15,10 +15,10 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.saver import sweeping
+from statelog.adapters.langgraph.saver import write_sweep
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH
 from statelog.cli.application import main
-from statelog.log.care import keeping
+from statelog.log.care import kept_versions
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_pending_writes_stay_that_came_before_their_checkpoint(saver):
 def test_pending_writes_wait_a_day_for_their_checkpoint(saver, monkeypatch):
     _put(saver, 0)
     saver.put_writes(_at(1), [("x", "never")], "task")
-    monkeypatch.setattr(sweeping, "UNMET_US", 0)
+    monkeypatch.setattr(write_sweep, "UNMET_US", 0)
     saver.store.prune(keep_last=1)
     assert _write_count(saver) == 0
 
@@ -303,6 +303,6 @@ def test_randomly_kept_checkpoints_read_as_before_while_graphs_run(saver, seed):
 
 def test_a_namespace_let_go_while_its_caller_is_kept_is_found(saver, monkeypatch):
     """Negative control: retention takes no caller for kept."""
-    monkeypatch.setattr(keeping.Keeps, "_keeps", lambda _keeps, _event: False)
+    monkeypatch.setattr(kept_versions.Keeps, "_keeps", lambda _keeps, _event: False)
     with pytest.raises(_LostError):
         _run_at_random(saver, seed=0, steps=100)

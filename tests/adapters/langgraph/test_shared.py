@@ -25,7 +25,7 @@ import statelog
 from statelog.adapters.kit import lineage
 from statelog.adapters.kit.packed import Packed, put_together
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.values.cutting import cut
+from statelog.adapters.langgraph.values.list_items import cut
 from statelog.cli.values import describe, to_json
 
 CONFIG = config("t")

@@ -10,7 +10,7 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, ListNamespacesOp,
 
 from statelog import UsageError
 from statelog.adapters.langgraph import StatelogCache, StatelogStore
-from statelog.adapters.langgraph.memory.items import asking
+from statelog.adapters.langgraph.memory.items import arguments
 from statelog.errors import ClosedError, LimitError, ValueTypeError
 
 
@@ -126,7 +126,7 @@ def test_an_interval_that_is_none_starts_no_sweeper(store, minutes):
 
 
 def test_an_interval_of_zero_is_none_given_as_to_langgraph(store):
-    assert asking.sweep_interval_s(0, None, 5) == asking.sweep_interval_s(None, 0, 5) == 300.0
+    assert arguments.sweep_interval_s(0, None, 5) == arguments.sweep_interval_s(None, 0, 5) == 300.0
     store.start_ttl_sweeper(0)
     assert store.stop_ttl_sweeper()
 

@@ -15,7 +15,7 @@ from agents import SQLiteSession
 from agents.extensions.memory import AdvancedSQLiteSession
 
 import statelog
-from statelog.adapters.kit.moving import move
+from statelog.adapters.kit.migration import move
 from statelog.adapters.openai_agents import StatelogSession
 from statelog.adapters.openai_agents.move import opened
 from statelog.cli import main

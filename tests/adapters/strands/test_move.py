@@ -13,7 +13,7 @@ from strands.session.snapshot_session_manager import SnapshotSessionManager
 from strands.storage import LocalFileStorage
 
 import statelog
-from statelog.adapters.kit.moving import move
+from statelog.adapters.kit.migration import move
 from statelog.adapters.strands import StatelogStorage
 from statelog.adapters.strands.move import opened
 from statelog.cli import main

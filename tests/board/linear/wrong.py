@@ -7,7 +7,7 @@ import time
 
 from models import ATTEMPTS_MAX
 
-from statelog.board import claiming
+from statelog.board import holders
 from statelog.errors import AlreadyExistsError, ConflictError, LeaseLostError
 from statelog.log.batch import Batch
 
@@ -94,7 +94,7 @@ class CheckedBefore(Wrong):
 
 def claim_by_reading_and_writing(board):
     """Have claims won in two steps: look which entry is free, and write that it is claimed."""
-    choose = claiming.choose
+    choose = holders.choose
     seen = []
 
     def look(view, *about):
@@ -107,7 +107,7 @@ def claim_by_reading_and_writing(board):
         return choice
 
     if choose.__name__ != look.__name__:
-        claiming.choose = look
+        holders.choose = look
     return board
 
 

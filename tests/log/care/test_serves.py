@@ -7,7 +7,7 @@ import io
 import pytest
 
 import statelog
-from statelog.log.care import keeping
+from statelog.log.care import kept_versions
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_branch_waits_a_day_for_the_version_it_serves(store, monkeypatch):
     thread.commit({"n": 1})
     store.prune(keep_last=1)
     assert _own(call) == [3]
-    monkeypatch.setattr(keeping, "UNMET_US", 0)
+    monkeypatch.setattr(kept_versions, "UNMET_US", 0)
     store.prune(keep_last=1)
     assert _own(call) == []
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statelog.storage.file.packing import PackedPages, packing_order
+from statelog.storage.file.page_order import PackedPages, packing_order
 
 
 @given(st.dictionaries(st.integers(1, 1 << 40), st.integers(0, 5000).map(bytes), max_size=90))

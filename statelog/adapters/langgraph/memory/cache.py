@@ -11,8 +11,7 @@ from langgraph.cache.base import BaseCache, ValueT
 
 from statelog import Encoded
 from statelog.adapters.kit.notes import note
-from statelog.adapters.langgraph.memory.holding import Holder
-from statelog.adapters.langgraph.memory.items.asking import (
+from statelog.adapters.langgraph.memory.items.arguments import (
     check_cached_namespace,
     check_entry,
     check_full_key,
@@ -20,6 +19,7 @@ from statelog.adapters.langgraph.memory.items.asking import (
     check_stored,
     ttl_us,
 )
+from statelog.adapters.langgraph.memory.state_thread import Holder
 from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.names import CACHE_THREAD_ID
 from statelog.errors import UsageError

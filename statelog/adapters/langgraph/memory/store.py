@@ -20,8 +20,7 @@ from langgraph.store.base import (
 
 import statelog
 from statelog import Encoded
-from statelog.adapters.langgraph.memory.holding import Holder
-from statelog.adapters.langgraph.memory.items.asking import (
+from statelog.adapters.langgraph.memory.items.arguments import (
     check_config,
     check_op,
     check_ops,
@@ -31,11 +30,12 @@ from statelog.adapters.langgraph.memory.items.asking import (
 )
 from statelog.adapters.langgraph.memory.items.changes import Put, change_items, refresh, replace_older, sweep
 from statelog.adapters.langgraph.memory.items.filters import compile_filter
+from statelog.adapters.langgraph.memory.items.lookup import Found, Reader, take, to_time
 from statelog.adapters.langgraph.memory.items.namespaces import from_text, to_text
-from statelog.adapters.langgraph.memory.items.reading import Found, Reader, take, to_time
 from statelog.adapters.langgraph.memory.items.texts import find_by_text, rank_by_text
 from statelog.adapters.langgraph.memory.items.vectors import VectorIndex
 from statelog.adapters.langgraph.memory.items.versions import ItemSchemas
+from statelog.adapters.langgraph.memory.state_thread import Holder
 from statelog.adapters.langgraph.saver.arguments import check_open
 from statelog.adapters.langgraph.values.names import STORE_THREAD_ID
 from statelog.redaction import redacting_logger

@@ -19,7 +19,7 @@ import statelog
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
-from statelog.adapters.langgraph.saver.reading import Written, find_place, read_writes, written
+from statelog.adapters.langgraph.saver.checkpoint_reader import Written, find_place, read_writes, written
 from statelog.adapters.langgraph.values import names
 from statelog.adapters.langgraph.values.own import is_hidden, writes_state
 from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError

@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, writes_sort_key
 
 from statelog.adapters.langgraph.move.endpoints import Endpoint, Place
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
-from statelog.adapters.langgraph.saver.reading import Written
+from statelog.adapters.langgraph.saver.checkpoint_reader import Written
 from statelog.errors import CorruptionError, FormatError, StorageError, StoreNotFoundError, UsageError
 from statelog.redaction import redacted_url
 

@@ -8,7 +8,7 @@ from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_paused
-from statelog.aio.running import Runner, stream
+from statelog.aio.bridge import Runner, stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence

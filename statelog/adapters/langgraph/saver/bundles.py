@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from statelog.adapters.langgraph.values.codec import Codec
-    from statelog.adapters.langgraph.values.copying import DecodedBy
+    from statelog.adapters.langgraph.values.copies import DecodedBy
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""

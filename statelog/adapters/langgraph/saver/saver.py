@@ -12,15 +12,10 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, Delt
 from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.saver import arguments as asking
-from statelog.adapters.langgraph.saver import pending as tasks
+from statelog.adapters.langgraph.saver import pending_writes as tasks
 from statelog.adapters.langgraph.saver.awaited import AsyncCalls, Begun
-from statelog.adapters.langgraph.saver.filtering import fits
-from statelog.adapters.langgraph.saver.gathering import Gatherer
-from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
-from statelog.adapters.langgraph.saver.ordering import Ordered
-from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_paused
-from statelog.adapters.langgraph.saver.putting import Base, Bases, value_writes
-from statelog.adapters.langgraph.saver.reading import (
+from statelog.adapters.langgraph.saver.checkpoint_order import Ordered
+from statelog.adapters.langgraph.saver.checkpoint_reader import (
     Row,
     decode_row,
     encode_kept,
@@ -30,12 +25,17 @@ from statelog.adapters.langgraph.saver.reading import (
     read_row,
     row_metadata,
 )
-from statelog.adapters.langgraph.saver.removing import keep_latest, remove_all, remove_runs
-from statelog.adapters.langgraph.saver.replaying import delta_history, keepset
-from statelog.adapters.langgraph.saver.sweeping import sweep_after_retention
+from statelog.adapters.langgraph.saver.delta_replay import delta_history, keepset
+from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
+from statelog.adapters.langgraph.saver.metadata_filter import fits
+from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_paused
+from statelog.adapters.langgraph.saver.puts import Base, Bases, value_writes
+from statelog.adapters.langgraph.saver.removal import keep_latest, remove_all, remove_runs
+from statelog.adapters.langgraph.saver.write_groups import Gatherer
+from statelog.adapters.langgraph.saver.write_sweep import sweep_after_retention
 from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.conn_string import ConnString
-from statelog.adapters.langgraph.values.copying import CACHE_SIZE_BYTES, Decoded
+from statelog.adapters.langgraph.values.copies import CACHE_SIZE_BYTES, Decoded
 from statelog.adapters.langgraph.values.frozen import Frozen
 from statelog.adapters.langgraph.values.migration import Migration
 from statelog.adapters.langgraph.values.names import (
@@ -53,7 +53,7 @@ from statelog.adapters.langgraph.values.names import (
 from statelog.adapters.langgraph.values.own import Own
 from statelog.adapters.langgraph.values.renamed_nodes import Renaming
 from statelog.adapters.langgraph.values.types import Types
-from statelog.aio.running import Runner
+from statelog.aio.bridge import Runner
 from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 from statelog.store.session import session_of
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
     from statelog import Store
-    from statelog.adapters.langgraph.values.copying import DecodedBy
+    from statelog.adapters.langgraph.values.copies import DecodedBy
     from statelog.adapters.langgraph.values.types import Upgrade
     from statelog.schema.versions import Versioned
 

@@ -13,7 +13,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from statelog.adapters.kit import items
 from statelog.adapters.kit.notes import note
 from statelog.adapters.kit.packed import CUT, MSGPACK, SNAPSHOT, Packed, Serialised, put_together
-from statelog.adapters.langgraph.values.cutting import ARRAYS, CUT_SIZE_BYTES_MIN, cut, hands_on, split_list
+from statelog.adapters.langgraph.values.list_items import ARRAYS, CUT_SIZE_BYTES_MIN, cut, hands_on, split_list
 from statelog.adapters.langgraph.values.msgpack_items import (
     PREFIX,
     pack,

@@ -26,7 +26,7 @@ from statelog.adapters.langgraph.saver.bundles import (
     join_bundles,
     read_bundle,
 )
-from statelog.adapters.langgraph.saver.reading import decode_writes
+from statelog.adapters.langgraph.saver.checkpoint_reader import decode_writes
 from statelog.adapters.langgraph.values.codec import Codec
 from statelog.adapters.langgraph.values.msgpack_items import pack, pack_bytes, pack_text
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, place_of, write_name, writes_prefix

@@ -9,8 +9,8 @@ from itertools import chain
 
 import pytest
 
-from statelog.adapters.langgraph.saver import gathering
-from statelog.adapters.langgraph.saver.gathering import Gatherer
+from statelog.adapters.langgraph.saver import write_groups
+from statelog.adapters.langgraph.saver.write_groups import Gatherer
 
 
 class Commits:
@@ -111,9 +111,9 @@ def interrupt_at(count, act):
 
     def trace(frame, event, _argument):
         nonlocal left, former
-        if frame.f_code.co_filename != gathering.__file__:
+        if frame.f_code.co_filename != write_groups.__file__:
             return None
-        text = linecache.getline(gathering.__file__, frame.f_lineno).strip()
+        text = linecache.getline(write_groups.__file__, frame.f_lineno).strip()
         is_exit = text.startswith("with ")  # a lock is released
         # From 3.12 on, a comprehension reports its line again, outside of any `try` around it.
         is_inlined = (frame, text) == former and " for " in text and "[" in text
@@ -171,7 +171,7 @@ def start_followed(gatherer, commits, part):
 
 
 def test_what_is_taken_is_committed_with_who_takes_it(monkeypatch):
-    monkeypatch.setattr(gathering, "_PATIENCE_S", 10)
+    monkeypatch.setattr(write_groups, "_PATIENCE_S", 10)
     gatherer, commits = Gatherer(), Commits(is_slow=False)
     thread = start_followed(gatherer, commits, 1)
     with gatherer.taken("another") as parts:
@@ -186,7 +186,7 @@ def test_what_is_taken_is_committed_with_who_takes_it(monkeypatch):
 
 
 def test_a_write_that_waited_for_a_refused_commit_is_committed_alone(monkeypatch):
-    monkeypatch.setattr(gathering, "_PATIENCE_S", 10)
+    monkeypatch.setattr(write_groups, "_PATIENCE_S", 10)
     gatherer, commits = Gatherer(), Commits(is_slow=False)
     thread = start_followed(gatherer, commits, 1)
     with pytest.raises(ValueError, match="refused"), gatherer.taken("t"):
@@ -199,7 +199,7 @@ def test_a_write_that_waited_for_a_refused_commit_is_committed_alone(monkeypatch
 
 def test_after_a_wait_in_vain_the_next_commits_do_not_wait(monkeypatch):
     waits = []
-    monkeypatch.setattr(gathering, "_PATIENCE_S", 0)
+    monkeypatch.setattr(write_groups, "_PATIENCE_S", 0)
     gatherer, commits = Gatherer(), Commits(is_slow=False)
     for number in range(40):
         before = gatherer._skipped
@@ -212,7 +212,7 @@ def test_after_a_wait_in_vain_the_next_commits_do_not_wait(monkeypatch):
 
 def test_an_interrupt_at_any_line_of_a_takeover_loses_nothing(monkeypatch):
     for count in range(1, 1000):
-        monkeypatch.setattr(gathering, "_PATIENCE_S", 10)  # again: the thread is to be met while it waits
+        monkeypatch.setattr(write_groups, "_PATIENCE_S", 10)  # again: the thread is to be met while it waits
         gatherer, commits, took = Gatherer(), Commits(is_slow=False), []
         thread = start_followed(gatherer, commits, 1)
 
@@ -222,7 +222,7 @@ def test_an_interrupt_at_any_line_of_a_takeover_loses_nothing(monkeypatch):
 
         is_interrupted = interrupt_at(count, take)
         if not took:
-            monkeypatch.setattr(gathering, "_PATIENCE_S", 0.001)
+            monkeypatch.setattr(write_groups, "_PATIENCE_S", 0.001)
             with gatherer._lock:
                 for line in gatherer._lines.values():
                     line.leader.wake()

@@ -17,7 +17,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.values.copying import Making
+from statelog.adapters.langgraph.values.copies import Making
 
 MESSAGES = [
     HumanMessage("h" * 50, id="1", additional_kwargs={"deep": [1, {"a": 2}]}),

@@ -12,14 +12,14 @@ from histories import IDS, config
 from langgraph.checkpoint.base import empty_checkpoint
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.saver import gathering
 from statelog.adapters.langgraph.saver import saver as saver_module
+from statelog.adapters.langgraph.saver import write_groups
 from statelog.errors import ConflictError, LimitError
 
 
 @pytest.fixture
 def saver(tmp_path, monkeypatch):
-    monkeypatch.setattr(gathering, "_PATIENCE_S", 5)
+    monkeypatch.setattr(write_groups, "_PATIENCE_S", 5)
     with StatelogSaver.open(tmp_path / "s", conflict="raise") as opened:
         yield opened
 

@@ -13,7 +13,7 @@ pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
 from langgraph.checkpoint.base import empty_checkpoint
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.saver.reading import encode_kept, load_kept
+from statelog.adapters.langgraph.saver.checkpoint_reader import encode_kept, load_kept
 from statelog.adapters.langgraph.values.msgpack_items import pack_id, unpack_id
 from statelog.adapters.langgraph.values.own import Own, replace_own, split_kept
 from statelog.display import graph_versions as versions

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from langgraph.store.base import SearchOp
 
     import statelog
+    from statelog.adapters.langgraph.memory.items.lookup import Found, Reader
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
-    from statelog.adapters.langgraph.memory.items.reading import Found, Reader
 
 _HITS_MAX = 1000
 """The number of texts that a query finds at most."""

@@ -16,7 +16,7 @@ from langchain_core.embeddings import Embeddings
 from langgraph.store.base import ensure_embeddings, get_text_at_path, tokenize_path
 
 from statelog.adapters.kit.notes import noted
-from statelog.adapters.langgraph.memory.items.asking import check_config
+from statelog.adapters.langgraph.memory.items.arguments import check_config
 from statelog.adapters.langgraph.memory.items.changes import recent_key
 from statelog.adapters.langgraph.memory.items.namespaces import to_text
 from statelog.errors import ValueTypeError
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from langgraph.store.base import IndexConfig, PutOp
 
+    from statelog.adapters.langgraph.memory.items.lookup import Found, Reader
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
-    from statelog.adapters.langgraph.memory.items.reading import Found, Reader
 
 Vectors = dict[str, bytes]
 """Of one item, by field."""

@@ -1,0 +1,168 @@
+"""Removes checkpoints: for LangGraph at once, and from the file unless others are made from them.
+
+A crash is safe after each step. First one commit hides the checkpoints and removes their pending writes. Then each line
+that ends with one of them gets an end, because the head of a branch cannot expire, except together with the checkpoint
+that called it. Then the checkpoints expire. At last, nothing needs to be hidden any more.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from statelog.adapters.kit import items
+from statelog.adapters.kit.lineage import Lineage
+from statelog.adapters.langgraph.saver.bundles import encode_bundles
+from statelog.adapters.langgraph.saver.checkpoint_order import Ordered
+from statelog.adapters.langgraph.saver.delta_replay import needed_by
+from statelog.adapters.langgraph.values.codec import read_whole
+from statelog.adapters.langgraph.values.names import (
+    CHECKPOINT_CHANNEL,
+    METADATA_CHANNEL,
+    WRITES_BRANCH,
+    checkpoint_name,
+    hidden_name,
+    orphan_name,
+    served_by,
+    writes_prefix,
+    writes_range,
+)
+from statelog.adapters.langgraph.values.own import END_OF_LINE, is_orphan, writes_state
+from statelog.log.care.serves import UNMET_US
+from statelog.log.events import SERVES_KEY
+from statelog.store.checkpoint import event_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from statelog import Checkpoint, Store
+    from statelog.adapters.kit.lineage import LineHead
+    from statelog.adapters.langgraph.saver.checkpoint_order import Found
+    from statelog.adapters.langgraph.values.codec import Codec
+
+_ALL = 1 << 62
+_TRUE = b"\xf5"
+
+
+def keep_latest(store: Store, codec: Codec, thread_id: str) -> None:
+    """Remove all checkpoints of a thread, except the latest of each namespace whose caller, if any, is kept."""
+    lineage = Lineage(store, thread_id)
+    latest: dict[str, tuple[Found, str | None]] = {}
+    there: set[str] = set()
+    for found in Ordered(lineage, None).draw(lineage, _ALL):
+        there.add(_name(found))
+        if found.own.namespace not in latest:
+            latest[found.own.namespace] = (found, _served_by(codec, found))
+    kept = {_name(found) for found, serves in latest.values() if serves is None or _is_awaited(found, serves, there)}
+    count = 0
+    while count != (count := len(kept)):
+        kept.update(_name(found) for found, serves in latest.values() if serves in kept)
+    _remove(store, codec, thread_id, lambda found: _name(found) not in kept, leaves_orphans=True)
+
+
+def _name(found: Found) -> str:
+    return checkpoint_name(found.own.namespace, found.own.id)
+
+
+def _served_by(codec: Codec, found: Found) -> str | None:
+    """Return the id in the store of the checkpoint that has called a graph, also for older releases."""
+    parents = _metadata(codec, found).get("parents") if found.own.namespace else None
+    return served_by(found.own.namespace, parents)
+
+
+def _is_awaited(found: Found, serves: str, there: Collection[str]) -> bool:
+    """Whether the checkpoint that has called may be still to come."""
+    age_us = time.time_ns() // 1000 - event_of(found.checkpoint).time_us
+    return serves not in there and age_us < UNMET_US
+
+
+def remove_all(store: Store, codec: Codec, thread_id: str) -> None:
+    """Remove all checkpoints of a thread."""
+    _remove(store, codec, thread_id, lambda _found: True)
+
+
+def remove_runs(store: Store, codec: Codec, thread_id: str, run_ids: frozenset[str]) -> None:
+    """Remove the checkpoints of a thread whose metadata has one of these run ids."""
+    _remove(store, codec, thread_id, lambda found: _run_of(found) in run_ids)
+
+
+def _run_of(found: Found) -> str | None:
+    run_id = found.checkpoint.metadata.get("run_id")
+    return run_id if isinstance(run_id, str) else None
+
+
+def _remove(
+    store: Store, codec: Codec, thread_id: str, is_doomed: Callable[[Found], bool], *, leaves_orphans: bool = False
+) -> None:
+    """Remove checkpoints. With `leaves_orphans`, a kept one whose parent is removed has no parent then."""
+    lineage = Lineage(store, thread_id)
+    doomed: list[Found] = []
+    kept: dict[str, Found] = {}
+    alone: list[Found] = []
+    needed: set[int] = set()
+    for found in Ordered(lineage, None).draw(lineage, _ALL):
+        if is_doomed(found):
+            doomed.append(found)
+            continue
+        kept[_name(found)] = found
+        needs = _needed(codec, lineage, found)
+        needed.update(needs)
+        if leaves_orphans and not needs:
+            alone.append(found)
+    orphans = [
+        each
+        for each in alone
+        if each.own.parent and checkpoint_name(*_parent(each)) not in kept and not is_orphan(each.pending, each.place)
+    ]
+    if not doomed and not orphans:
+        return
+    going = [found for found in doomed if found.checkpoint.lsn not in needed]
+    _hide(lineage, doomed, going, orphans)
+    gone = {found.checkpoint.lsn for found in going}
+    names = set(map(_name, going))
+    heads = lineage.heads()
+    for head in heads:
+        if head.checkpoint.lsn in gone and not _goes_by_itself(head, names, heads):
+            others = [name for name in head.checkpoint.state if name != CHECKPOINT_CHANNEL]
+            lineage.commit_aside(head.branch, [items.put(CHECKPOINT_CHANNEL, END_OF_LINE), *map(items.remove, others)])
+    store.expire(found.checkpoint for found in going)  # sweeping.py then removes what hides them
+    store.expire(_old_writes(lineage))
+
+
+def _goes_by_itself(head: LineHead, going: Collection[str], heads: Sequence[LineHead]) -> bool:
+    """Return whether a line expires with the checkpoint that called it (`care.serves`). One with forks does not."""
+    is_left = any(other.branch.startswith(f"{head.branch}@") for other in heads)
+    return head.checkpoint.metadata.get(SERVES_KEY) in going and not is_left
+
+
+def _needed(codec: Codec, lineage: Lineage, found: Found) -> set[int]:
+    return set(needed_by(lineage, found.place, found.checkpoint, _metadata(codec, found)))
+
+
+def _metadata(codec: Codec, found: Found) -> dict[str, Any]:
+    stored = items.get(found.checkpoint.state, METADATA_CHANNEL)
+    whole = None if stored is None else read_whole(stored)
+    return codec.decode_metadata(found.checkpoint.metadata, whole)
+
+
+def _parent(found: Found) -> tuple[str, str]:
+    return found.own.namespace, found.own.parent or ""
+
+
+def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found], orphans: Sequence[Found]) -> None:
+    """Hide checkpoints, mark their children as orphans, and remove the pending writes of those that expire.
+
+    A checkpoint whose DeltaChannels are made from hidden ones keeps its parent: LangGraph copies it beside that.
+    """
+    state = writes_state(lineage)
+    writes = [items.put(hidden_name(writes_prefix(found.place)), _TRUE) for found in doomed]
+    writes += [items.put(orphan_name(writes_prefix(found.place)), encode_bundles([])) for found in orphans]
+    if state is not None:
+        for found in going:
+            writes += map(items.remove, items.keys_between(state, *writes_range(writes_prefix(found.place))))
+    lineage.commit_aside(WRITES_BRANCH, writes, untag=list(map(_name, going)))
+
+
+def _old_writes(lineage: Lineage) -> list[Checkpoint]:
+    """Return the versions of the branch of pending writes before its head. Nobody reads them."""
+    return lineage.versions(WRITES_BRANCH, None, _ALL)[1:]

@@ -1,0 +1,355 @@
+"""Driving a run: its workflow is called, replays what is recorded, and goes on from there."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from statelog.durable import observers
+from statelog.durable.control import cancel
+from statelog.durable.endings import ATTEMPTS_MAX, begin_anew, end, park, put_back, suspend
+from statelog.durable.execution import (
+    RECORDED,
+    ContinuedAsNew,
+    Execution,
+    RolledBackError,
+    Stopped,
+    Suspended,
+    Undo,
+    Unwinding,
+    undoing,
+)
+from statelog.durable.failures import bare, error_of, error_text, failed_calls, traceback_of
+from statelog.durable.hosts import ThreadHost
+from statelog.durable.owners import claim_one
+from statelog.durable.probes import stub_of
+from statelog.durable.record import UNDO, Record
+from statelog.durable.retries import restore
+from statelog.durable.run import Run
+from statelog.durable.runs import find, task_key_of
+from statelog.durable.steps import make_call, take_step
+from statelog.durable.task_claims import LEASE_S, renewed
+from statelog.durable.values import decode, encode, guarded, recorded_text, typed_arguments
+from statelog.durable.workflows import COMPENSATION_RETRY, UNKNOWN, Abort, Cancelled, StepOptions, name_of, options_of
+from statelog.errors import (
+    ClosedError,
+    ConflictError,
+    LeaseLostError,
+    NondeterminismError,
+    StatelogError,
+    UsageError,
+)
+from statelog.redaction import redacting_logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from statelog.durable.hosts import Host
+    from statelog.durable.record import Item
+    from statelog.durable.workflows import Workflow
+    from statelog.store.claims import Claim
+    from statelog.store.store import Store
+
+_log = redacting_logger("statelog.durable")
+
+STOPPED_DELAY_S = 5.0
+"""A run whose code does not fit is looked at again so much later."""
+
+
+async def drive(
+    store: Store,
+    workflow: Workflow,
+    run: str,
+    claim: Claim,
+    host: Host,
+    *,
+    lease_s: float = LEASE_S,
+    backs_off: bool = False,
+) -> None:
+    """Drive a claimed run until it ends, waits, or stops.
+
+    One that stops may be claimed again at once; with `backs_off`, as a worker would do so, after a time that grows.
+
+    Raises:
+        NondeterminismError: the code is another than the one it has begun with. The run has stopped.
+        LeaseLostError: another process has taken the run over.
+        StatelogError: the store refuses.
+    """
+    if host.is_async and not workflow.is_async:
+        thread = ThreadHost()
+        driven = drive(store, workflow, run, claim, thread, lease_s=lease_s, backs_off=backs_off)
+        await host.aside(thread, lambda: thread.finish(driven))
+        return
+    value = (await host.io(find, store, run)).value
+    if workflow.is_async and not host.is_async:
+        await host.io(_give_back, store, value, claim, 0.0, None, backs_off)
+        message = f"workflow {workflow.name!r} is async: run it by statelog.aio.durable"
+        raise UsageError(message, argument="workflow", value=workflow.name)
+    if claim.attempt + claim.value.get("crashes", 0) > ATTEMPTS_MAX:
+        error = f"it was taken up {ATTEMPTS_MAX} times, and its process died each time"
+        await host.io(park, store, run, claim, error)
+        return
+    with renewed(claim, lease_s):
+        try:
+            if "retry" in value:
+                value = await host.io(restore, store, run, claim)
+            await _to_rest(store, workflow, value, claim, host, lease_s)
+        except NondeterminismError as error:
+            text = recorded_text(store, error_text(error_of(error)))
+            await host.io(_give_back, store, value, claim, STOPPED_DELAY_S, text, backs_off)
+            raise
+        except (LeaseLostError, ClosedError):
+            raise
+        except BaseException as error:
+            text = recorded_text(store, error_text(error_of(error)))
+            await host.io(_give_back, store, value, claim, 0.0, text, backs_off)
+            raise
+
+
+def _give_back(
+    store: Store,
+    value: Mapping[str, Any],
+    claim: Claim,
+    delay_s: float,
+    error: str | None,
+    backs_off: bool,  # noqa: FBT001 - `Host.io` hands on what has no name
+) -> None:
+    try:
+        put_back(store, value, claim, delay_s=delay_s, error=error, backs_off=backs_off)
+    except StatelogError:  # its claim runs out
+        return
+
+
+async def _to_rest(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
+) -> None:
+    """Call the workflow until it has come to an end, or waits."""
+    rollbacks, is_at_rest = 0, False
+    while not is_at_rest:
+        try:
+            is_at_rest = await _executed(store, workflow, value, claim, host, lease_s)
+        except RolledBackError:
+            rollbacks += 1
+            if rollbacks > ATTEMPTS_MAX:
+                message = f"thread {value['thread']!r} was rolled back {rollbacks} times while run {value['id']!r} ran"
+                raise ConflictError(message, thread=value["thread"], run=value["id"]) from None
+        if not is_at_rest:
+            value = (await host.io(find, store, value["id"])).value
+
+
+async def _executed(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
+) -> bool:
+    """Call the workflow; False if it is to be called again at once. Raises why it has stopped."""
+    try:
+        return await _execute(store, workflow, value, claim, host, lease_s)
+    except Stopped as stopped:  # behind the workflow: in a compensation, or at the end
+        raise stopped.error from stopped
+
+
+async def _execute(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
+) -> bool:
+    """Call the workflow; False if it is to be called again at once."""
+    execution = await host.io(Execution, store, workflow, value, claim, host)
+    try:
+        with observers.executing(execution):
+            return await _go_on(execution, lease_s)
+    finally:
+        execution.leave()
+
+
+async def _go_on(execution: Execution, lease_s: float) -> bool:
+    store, host = execution.store, execution.host
+
+    async def drive_child(made: Workflow, run: str) -> None:
+        await _drive_child(store, made, run, host, lease_s)
+
+    run = Run(execution, drive_child)
+    result, error = await _called(execution, run)
+    if execution.stop is not None:
+        raise execution.stop
+    suspended = run._root.suspended  # noqa: SLF001
+    error = error if suspended is None or isinstance(error, Suspended) else suspended
+    if isinstance(error, Suspended):
+        return bool(await host.io(suspend, execution, error.waits))
+    if isinstance(error, ContinuedAsNew):
+        args, kwargs = (
+            decode(guarded(store, encode(each, "arguments", depth=1), RECORDED)) for each in error.arguments
+        )
+        await host.io(begin_anew, execution, args, kwargs)
+        return False
+    if error is not None and not isinstance(error, (Exception, Cancelled, Unwinding)):
+        raise error  # an interrupt
+    try:
+        execution.record.check_all_called(execution.let_go)
+    except NondeterminismError as differs:
+        raise differs from error
+    if error is None and (forgotten := execution.made - execution.record.cut_short):
+        message = f"run {execution.id!r}: the operation at place {min(forgotten)} was made, and never awaited"
+        raise UsageError(message, run=execution.id, place=min(forgotten))
+    if error is None and execution.record.undo is None:
+        await host.io(end, execution, "completed", {"value": result})
+        return True
+    try:
+        status, more = await _undo_all(execution, error)
+    except Suspended as waits:
+        return bool(await host.io(suspend, execution, waits.waits))
+    await host.io(_end, execution, status, more, error)
+    return True
+
+
+def _end(execution: Execution, status: str, more: Mapping[str, Any], error: BaseException | None) -> None:
+    """End a run that did not complete, and log a failure. A failure by `Abort` is logged at level INFO."""
+    more = execution.recorded_error(dict(more))
+    end(execution, status, more)
+    if status == "failed":
+        undo = execution.record.undo
+        is_meant = isinstance(error, Abort) if undo is None else undo["e"]["type"] == Abort.__name__
+        told = "run %s of workflow %s has failed: %s\n%s"
+        level = logging.INFO if is_meant else logging.ERROR
+        _log.log(level, told, execution.id, execution.workflow.name, more["error"], more.get("traceback", ""))
+
+
+async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | None]:
+    """Call the workflow, and return what it returns, as it is recorded, or what it raises."""
+    workflow, value, host = execution.workflow, execution.value, execution.host
+    result: Any = None
+    error: BaseException | None = None
+    args, kwargs = typed_arguments(workflow.function, value["args"], value["kwargs"], skip=1)
+    try:
+        result = await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
+        result = execution.recorded_value(result, f"result of workflow {workflow.name!r}", workflow.function)
+    except BaseException as raised:  # noqa: BLE001 - told apart by the caller
+        error = bare(raised)
+    await _settle(execution, error)
+    return result, error
+
+
+async def _settle(execution: Execution, error: BaseException | None) -> None:
+    """Wait for what goes on beside, where the workflow has failed also for what was let go, as far as it is behind."""
+    if execution.let_go and isinstance(error, (Exception, Cancelled, Unwinding)):
+        await execution.host.io(execution.wait_for_branches_let_go)
+    await execution.host.settle(execution)
+
+
+# --- what has failed ------------------------------------------------------------------------------
+
+
+async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
+    """Run the compensations, the last step's first; return how the run has ended."""
+    execution.is_shielded = True
+    shield = undoing.set(True)
+    try:
+        return await _undone(execution, error)
+    finally:
+        undoing.reset(shield)
+
+
+async def _undone(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
+    host, record = execution.host, execution.record
+    if execution.let_go:
+        await host.io(execution.wait_for_branches_let_go)
+    undos = sorted(execution.undos.values(), key=lambda each: -record.order.get(each.place, 0))
+    failure = record.undo
+    if failure is None:
+        assert error is not None
+        failure = _failure(execution, error)
+        if undos:
+            await host.io(execution.begin_undoing, failure)
+    for place, item in list(record.begun.items()):
+        if item["o"] == "child" and place not in record.done:
+            await host.io(cancel, execution.store, item["c"])
+    parked = []
+    for undo in undos:
+        try:
+            await _undo(execution, undo)
+        except Exception as failed:  # noqa: BLE001 - the others run all the same
+            parked.append(f"{undo.step}: {error_text(error_of(failed))}")
+    status = str(failure["n"])
+    more: dict[str, Any] = {"error": failure["e"]["message"] if status == "cancelled" else error_text(failure["e"])}
+    more |= {field: failure[name] for field, name in (("traceback", "b"), ("failed", "w")) if name in failure}
+    if parked:
+        more["parked"] = parked
+    return status, more
+
+
+def _failure(execution: Execution, error: BaseException) -> Item:
+    """Return the item that records the failure of a workflow."""
+    if isinstance(error, Cancelled) and execution.cancelled != "timeout":
+        return execution.item("undo", UNDO, "undo", "cancelled", e=error_of(RuntimeError("it was cancelled")))
+    cause = error
+    if isinstance(error, Cancelled):
+        cause = TimeoutError(f"the run took longer than {execution.value['timeout_s']:g} s")
+    more: dict[str, Any] = execution.recorded_error({"e": error_of(cause), "b": traceback_of(error)})
+    if failed := failed_calls(error):
+        more["w"] = failed
+    return execution.item("undo", UNDO, "undo", "failed", **more)
+
+
+async def _undo(execution: Execution, undo: Undo) -> None:
+    done = execution.record.done.get(undo.place)
+    result: Any = UNKNOWN
+    if done is not None and "r" in done:
+        result = execution.result(done, undo.call)
+    function, options = undo.function, options_of(undo.function)
+    retry, timeout_s = options.retry or COMPENSATION_RETRY, options.timeout_s
+    call = make_call(undo.call, undo.args, undo.kwargs, StepOptions(name=name_of(function), retry=retry))
+    await take_step(
+        execution,
+        f"undo.{undo.place}",
+        call._replace(function=_of(stub_of(call.name, function), result), timeout_s=timeout_s),
+    )
+
+
+def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
+    """Return a compensation with its first argument."""
+
+    def compensate(*args: Any, **kwargs: Any) -> Any:
+        return function(result, *args, **kwargs)
+
+    return compensate
+
+
+# --- children, and dry runs -------------------------------------------------------------------------
+
+
+async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host, lease_s: float) -> None:
+    """Drive a child here, if nobody else does."""
+    entry = await host.io(find, store, run)
+    claim = await host.io(claim_one, store, task_key_of(entry.value), lease_s)
+    if claim is not None:
+        await drive(store, workflow, run, claim, host.another(), lease_s=lease_s)
+
+
+async def replay(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], items: Iterable[Item], host: Host
+) -> BaseException | None:
+    """Replay a run that has ended by what it had recorded; return why it was stopped: StopIteration, it did more."""
+    execution = await host.io(Execution, store, workflow, value, None, host)
+    execution.record = Record(execution.id, items)
+    await _called(execution, Run(execution, None))
+    return execution.stop
+
+
+def rehearse_here(store: Store, workflow: Workflow, value: Mapping[str, Any]) -> NondeterminismError | None:
+    """Replay a run in this thread: see `rehearse`."""
+    host = ThreadHost()
+    return host.finish(rehearse(store, workflow, value, host))
+
+
+async def rehearse(
+    store: Store, workflow: Workflow, value: Mapping[str, Any], host: Host
+) -> NondeterminismError | None:
+    """Replay a run, and do nothing that is not recorded; return how its code differs."""
+    execution = await host.io(Execution, store, workflow, value, None, host)
+    _result, error = await _called(execution, Run(execution, None))
+    if isinstance(execution.stop, NondeterminismError):
+        return execution.stop
+    if isinstance(execution.stop, StopIteration) or isinstance(error, Suspended):
+        return None  # it came to where the record ends
+    try:
+        execution.record.check_all_called(execution.let_go)
+    except NondeterminismError as differs:
+        return differs
+    return None

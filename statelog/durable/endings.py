@@ -1,0 +1,251 @@
+"""How the execution of a run ends: it has come to its end, waits, is parked, or begins anew. One commit each."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog.durable import keys, observers
+from statelog.durable.clock import clock
+from statelog.durable.deduplication import stage_forgotten
+from statelog.durable.keys import HEADER, STEPS
+from statelog.durable.outbox import stage_withdrawal
+from statelog.durable.probes import tell
+from statelog.durable.runs import (
+    FAR_S,
+    board_of,
+    delay_of,
+    find,
+    is_by_others,
+    retried,
+    stage_poke,
+    stage_task,
+    task_key_of,
+    task_value,
+)
+from statelog.errors import ConflictError, LeaseLostError, RunNotFoundError, StatelogError
+from statelog.reducers import DROP
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from statelog.durable.execution import Execution, Wait
+    from statelog.store.claims import Claim
+    from statelog.store.entries import Entry
+    from statelog.store.store import Store
+
+ATTEMPTS_MAX: Final = 20
+"""A run that was taken up so often, and never came to a rest, is parked."""
+
+
+STOPPED_DELAY_S_MAX: Final = 60.0
+"""A run that stops again and again is taken up by workers at least so often."""
+
+
+def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
+    """Record the end of a run, and have the next one of its thread begin. Raises Stopped."""
+    store, claim = execution.store, execution.claim
+    checkpoint = keys.new_checkpoint() if execution.has_header else None
+    last = execution.deferred
+
+    def work(tx: Any) -> None:
+        task = board_of(store).get(task_key_of(execution.value))
+        entry = find(store, execution.id)
+        if checkpoint is not None:
+            thread = execution.thread_in(tx)
+            if last:  # The last item is a wait, which is in the version before the end.
+                thread.commit({STEPS: last}, fence=claim)
+            thread.commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
+        stage_end(tx, store, entry, task, {**more, "status": status, "checkpoint": checkpoint}, fence=claim)
+
+    _stopping(execution, "end", lambda: retried(store, work))
+    if observers.observer is not None:
+        observers.observer.ended(execution, status, more.get("error"), last)
+
+
+def stage_end(
+    tx: Any, seen: Any, entry: Entry, task: Entry | None, more: Mapping[str, Any], *, fence: Claim | None = None
+) -> None:
+    """Stage the end of a run (D17). It deletes the run's entries on the board, and wakes the runs that wait for it.
+
+    The transaction may raise ConflictError when it commits. Then the caller must read and stage again.
+
+    Args:
+        tx: the transaction.
+        seen: the store or a snapshot, from which further entries are read.
+        entry: the run's entry.
+        task: the run's task, or None if the run waits for its turn. It was read before the entries that it depends on.
+        more: the fields of the entry that describe the end: `status`, `checkpoint`, and `value` or `error`.
+        fence: the claim under which the run was driven, or None if the run has not begun.
+    """
+    board = board_of(tx)
+    value = {**entry.value, **more, "ended": clock().now_us()}
+    board.cas(entry.key, value, expected_version=entry.version, fence=fence)
+    if task is not None:  # If mail has arrived since, this conflicts, and the caller's retry deletes the mail, too.
+        board.delete(task.key, expected_version=task.version)
+    _next_of_thread(board, seen, value)
+    _clear(tx, seen, value["id"])
+    if value.get("dedup") is not None:
+        stage_forgotten(board, seen, value)
+    if value.get("timeout_s") is not None:
+        board.delete(keys.deadline_key(value["id"]))
+    for parent in dict.fromkeys(filter(None, (value.get("parent"), *value.get("waiters", ())))):
+        with suppress(RunNotFoundError):
+            stage_poke(tx, seen, find(seen, parent).value)
+
+
+def _stopping(execution: Execution, what: str, work: Any) -> None:
+    """Do what ends the execution; what is refused stops it, and the run goes on elsewhere or later."""
+    tell("before", execution.id, what)
+    try:
+        work()
+    except StatelogError as error:
+        raise execution.stopped(error) from error
+    tell("after", execution.id, what)
+
+
+def _next_of_thread(board: Any, store: Any, value: Mapping[str, Any]) -> None:
+    """Stage that the next run of a thread may begin."""
+    key = keys.line_key(value["thread"], value["branch"])
+    line = board_of(store).get(key)
+    waiting = [run for run in (line.value if line is not None else []) if run != value["id"]]
+    if line is None:
+        return
+    if not waiting:
+        board.delete(key, expected_version=line.version)
+        return
+    board.cas(key, waiting, expected_version=line.version)
+    if line.value[0] == value["id"]:
+        stage_task(board, find(store, waiting[0]).value)
+
+
+def _clear(tx: Any, store: Any, run: str) -> None:
+    """Stage that what nobody waits for any more goes: its mail, and its open gates are closed."""
+    outside, board = board_of(store), board_of(tx)
+    mail = f"durable/mail/{keys.check_run_id(run)}/"
+    for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # a pattern costs more than a look
+        board.delete(entry.key)
+    for gate in _gates(store, run):  # This includes gates from before a rollback.
+        if gate.value["status"] == "pending":
+            board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
+            stage_withdrawal(tx, store, gate.value["id"])
+
+
+def _gates(store: Any, run: str) -> list[Entry]:
+    outside, gates = board_of(store), f"durable/gates/{keys.check_run_id(run)}/"
+    return list(outside.list(f"{gates}*")) if outside.children(gates) else []
+
+
+def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
+    """Put a run to rest until something happens; False if that has happened already."""
+    store, claim = execution.store, execution.claim
+    assert claim is not None
+    key = task_key_of(execution.value)
+    execution.flush()
+    while True:
+        task = board_of(store).get(key)
+        if task is None:
+            message = f"the task of run {execution.id!r} has gone: another process has ended the run"
+            raise execution.stopped(LeaseLostError(message, key=key, token=claim.token))
+        execution.check_stop()
+        if execution.is_cancelled and not execution.is_shielded:
+            return False
+        dues = [wait.due_us for wait in waits if wait.due_us]
+        if execution.deadline_us:
+            dues.append(execution.deadline_us)
+        due_us = min(dues, default=0)
+        if any(wait.is_ready() for wait in waits) or 0 < due_us <= clock().now_us():
+            return False
+        value = task_value(execution.id, tuple(dict.fromkeys(wait.label for wait in waits)), due_us)
+        value["items"] = execution.recorded
+        delay_s = delay_of(due_us) if due_us else FAR_S
+
+        tell("before", execution.id, "suspension")
+        try:
+            with store.transaction() as tx:
+                board = board_of(tx)
+                board.delete(key, expected_version=task.version, fence=claim)
+                board.create(key, value, priority=execution.value["priority"], delay_s=delay_s)
+        except ConflictError as error:
+            if not is_by_others(error):
+                raise execution.stopped(error) from error
+            continue  # somebody has woken the run: look again
+        except StatelogError as error:
+            raise execution.stopped(error) from error
+        tell("after", execution.id, "suspension")
+        if observers.observer is not None:
+            observers.observer.suspended(execution, waits)
+        return True
+
+
+def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Record that a run begins anew with other arguments."""
+    store, claim = execution.store, execution.claim
+
+    def work(tx: Any) -> None:
+        entry = find(store, execution.id)
+        visit = entry.value.get("visit", 0) + 1
+        value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "visit": visit}
+        value.pop("replaced", None)  # The new beginning makes other calls at the same places.
+        if execution.has_header:
+            execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
+        board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)
+        for gate in _gates(store, execution.id):
+            board_of(tx).delete(gate.key, expected_version=gate.version)
+            stage_withdrawal(tx, store, gate.value["id"])
+
+    def begin() -> None:
+        retried(store, work)
+        execution.leave()  # a branch that was let go ends later, and records nothing then
+
+    _stopping(execution, "beginning anew", lambda: execution.alone(begin))
+
+
+def put_back(
+    store: Store, value: Mapping[str, Any], claim: Claim, *, delay_s: float, error: str | None, backs_off: bool = False
+) -> None:
+    """Give a run back that has stopped here, for another process or for later.
+
+    With `backs_off` for later: the longer, the more often it has stopped since it came to a rest.
+    """
+    tell("before", value["id"], "return to its queue")
+    key = task_key_of(value)
+    task = board_of(store).get(key)
+    if task is None or task.claim is None or task.claim.token != claim.token:
+        return
+    with store.transaction() as tx:
+        board = board_of(tx)
+        board.delete(key, fence=claim)
+        stops = task.value.get("stops", 0) + 1
+        if backs_off:
+            delay_s = max(delay_s, min(2.0 ** min(stops - 1, 10), STOPPED_DELAY_S_MAX))
+        due_us = clock().now_us() + round(delay_s * 1e6) if delay_s else 0
+        made = {**task_value(value["id"], (), due_us, error), "stops": stops}
+        board.create(key, made, priority=value["priority"], delay_s=delay_s or None)
+
+
+def park(store: Store, run: str, claim: Claim, error: str) -> None:
+    """Put a run aside, for a person to look at."""
+
+    def work(tx: Any) -> None:
+        entry = find(store, run)
+        board = board_of(tx)
+        board.cas(entry.key, {**entry.value, "status": "parked", "error": error}, expected_version=entry.version)
+        board.delete(task_key_of(entry.value), fence=claim)
+
+    retried(store, work)
+
+
+def unpark(store: Store, run: str) -> None:
+    """Have a parked run go on."""
+
+    def work(tx: Any) -> None:
+        entry = find(store, run)
+        if entry.value["status"] != "parked":
+            return
+        value = {name: each for name, each in entry.value.items() if name != "error"}
+        board = board_of(tx)
+        board.cas(entry.key, {**value, "status": "open"}, expected_version=entry.version)
+        stage_task(board, {**value, "due": 0})
+
+    retried(store, work)

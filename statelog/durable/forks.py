@@ -1,0 +1,446 @@
+"""Looking at what a run has recorded, and beginning another one from there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from statelog.durable import keys, observers
+from statelog.durable.clock import moment_of
+from statelog.durable.driver import rehearse_here
+from statelog.durable.execution import RECORDED
+from statelog.durable.failures import error_text
+from statelog.durable.infos import get_run, runs
+from statelog.durable.keys import HEADER, STEPS
+from statelog.durable.record import BEGUN, DONE, PATCH, TRIED, Item
+from statelog.durable.recorded import Recorded, recorded_of
+from statelog.durable.runs import ENDED, Start, board_of, find, retried, stage_deadline, stage_task, thread_of
+from statelog.durable.starts import Handle
+from statelog.durable.values import decode, encode, guarded, storable
+from statelog.durable.workflows import by_name, check_list
+from statelog.errors import AlreadyExistsError, CheckpointNotFoundError, ExpiredError, NotFoundError, UsageError
+from statelog.reducers import DROP
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+    from datetime import datetime
+
+    from statelog.durable.workflows import Workflow
+    from statelog.errors import NondeterminismError
+    from statelog.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt of a step that failed, and that another attempt follows.
+
+    Attributes:
+        number: the number of the attempt, from 1.
+        error: the exception, as `Type: message`.
+        time: the time at which the attempt failed.
+        next: the time from which the next attempt may begin.
+    """
+
+    number: int
+    error: str
+    time: datetime
+    next: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StepInfo:
+    """The record of a call of a run.
+
+    Attributes:
+        place: the place of the call in the run. `fork(at=place)` begins before it.
+        kind: `step`, `gate`, `recv`, `sleep`, `child`, `commit`, `transact`, `emit`, `event`, `now`, ...
+        status: `begun`, `tried` (the call has failed, and is tried again), `done`, `failed`, `closed` (the run ended
+            while the call waited), `cut` (the workflow cancelled the call, for example by a timeout).
+        result: the result of the call.
+        error: the exception of the call, as `Type: message`.
+        attempts: how often the function was called.
+        began: the time of the first record of the call. For most calls, only the end is recorded.
+        ended: the time at which the call ended.
+        child: the id of the run that a call of kind `child` has begun.
+        failed_attempts: the attempts that failed and were repeated. The last attempt is not one of them.
+        version: the version of the step that has recorded the result. See `step`.
+    """
+
+    place: str
+    kind: str
+    name: str
+    status: str
+    result: Any
+    error: str | None
+    attempts: int
+    began: datetime
+    ended: datetime | None
+    is_compensation: bool
+    child: str | None = None
+    failed_attempts: tuple[FailedAttempt, ...] = ()
+    version: int = 1
+
+
+def steps(store: Store, run: str) -> list[StepInfo]:
+    """Return the recorded calls of a run in the order of recording; of an ended run, those at its end.
+
+    The list is empty if the thread was deleted, or if retention has removed the version that has the record.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+    """
+    value = find(store, run).value
+    return [step_info(place, items, has_ended=value["status"] in ENDED) for place, items in calls_of(store, value)]
+
+
+def calls_of(store: Store, value: Mapping[str, Any]) -> Iterable[tuple[str, list[Item]]]:
+    """Return the items of each recorded call of a run by its place, in the order of their first items."""
+    places: dict[str, list[Item]] = {}
+    for item in recorded_of(store, value).items():
+        if item["s"] in (BEGUN, TRIED, DONE) and item["o"] != "timer":
+            places.setdefault(item["p"], []).append(item)
+    return places.items()
+
+
+_WAITS = ("gate", "recv", "sleep", "child")
+
+
+def step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo:
+    """Return a call as its users see it."""
+    first, last = items[0], items[-1]
+    is_done = last["s"] == DONE
+    failure = last.get("e")
+    status = ("failed" if failure else "done") if is_done else ("tried" if last["s"] == TRIED else "begun")
+    if status == "begun" and has_ended and last["o"] in _WAITS:
+        status = "closed"
+    if "x" in last:
+        status = "cut"
+    tried = tuple(
+        FailedAttempt(item["i"], error_text(item["e"]), moment_of(item["t"]), moment_of(item["u"]))
+        for item in items
+        if item["s"] == TRIED
+    )
+    return StepInfo(
+        place.removeprefix("undo."),
+        last["o"],
+        last["n"],
+        status,
+        last.get("r"),
+        None if failure is None else error_text(failure),
+        last.get("i", len(tried) + 1),
+        moment_of(first["t"]),
+        moment_of(last["t"]) if is_done else None,
+        place.startswith("undo."),
+        next((item["c"] for item in items if "c" in item), None),
+        tried,
+        last.get("v", 1),
+    )
+
+
+def _back(head: Any, generations: int) -> Any:
+    """Return a checkpoint that a head has come from, None: there is none, or it was let go."""
+    try:
+        return head.ancestor(generations)
+    except (CheckpointNotFoundError, ExpiredError):
+        return None
+
+
+def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) -> int:
+    """Return how many items a run had at a checkpoint; -1 where it was not at work yet, or had not begun anew."""
+    state = {} if checkpoint is None else checkpoint.state
+    header = state.get(HEADER)
+    held: Sequence[Item] = state.get(STEPS) or ()
+    is_there = header is not None and header["run"] in known and held
+    return len(held) if is_there and [held[0]] == first else -1
+
+
+def _known_as(store: Store, value: Mapping[str, Any]) -> list[str]:
+    """Return under which ids a run was at work: its own, and those of the runs that it was forked from."""
+    found = [value["id"]]
+    while value.get("forked") and value["forked"] not in found:
+        found.append(value["forked"])
+        entry = board_of(store).get(keys.run_key(found[-1]))
+        if entry is None:
+            break
+        value = entry.value
+    return found
+
+
+def fork(
+    store: Store,
+    run: str,
+    *,
+    at: str | int | StepInfo,
+    id: str,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    replace: Mapping[str, Any] | None = None,
+) -> Handle:
+    """Begin a run that goes on from the middle of another: in a branch of its thread, with what was recorded before.
+
+    One commit, whatever was recorded. The state of the branch is that of the thread before the step, too. Mail and
+    answers that came later are not taken along: its gates ask again. `RunInfo` of the new run names the other run, the
+    place and the replaced results. `compare_runs` shows the differences of the two runs.
+
+    Args:
+        store: the store.
+        run: id of the run; it may have ended.
+        at: the step before which it leaves: one of `steps`, its place, that of a whole `map` or `branch`, or its name
+            if it is called once. Or a number: so many items of the record are kept. Of a step with a compensation there
+            are two, that it begins and its end.
+        id: of the new run. It is the name of the branch, too.
+        args: of the workflow, instead of those of the run.
+        kwargs: likewise.
+        replace: results of recorded calls at or after `at`, by the place of the call, or by its name if it is called
+            once. The new run does not make such a call, and takes this result. The `commit`, `transact` and `emit` of
+            a step get it, too. A call with another name at that place is made as usual. Steps, children and messages
+            (`recv`) can be replaced.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        AlreadyExistsError: there is a run of the new id, or a branch of its name.
+        UsageError: the run has recorded no such step, or nothing in a thread that is empty, or what it had recorded was
+            let go. Or a call of `replace` is not recorded, is before `at`, or cannot be replaced.
+        ValueTypeError, LimitError: an argument or a result of `replace` cannot be stored. Facts: path.
+    """
+    entry = find(store, run)
+    keys.check_run_id(id)
+    if board_of(store).get(keys.run_key(id)) is not None:
+        raise AlreadyExistsError(f"there is a run {id!r}", run=id)
+    given = list(entry.value["args"] if args is None else check_list("args", args, "a list of arguments"))
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise UsageError(f"kwargs is a dict of arguments, not {kwargs!r}", argument="kwargs", value=kwargs)
+    named = dict(entry.value["kwargs"] if kwargs is None else kwargs)
+    recorded = recorded_of(store, entry.value)
+    if recorded.thread.version < 0:
+        message = f"run {run!r} has recorded nothing, and its thread is empty: start another run instead"
+        raise UsageError(message, argument="run", value=run)
+    count = _count_before(recorded, at)
+    items = recorded.items()
+    replaced = _replacements(store, run, items, count, {} if replace is None else replace)
+    found, missing = _last_with(recorded, count, _known_as(store, entry.value))
+    item = encode([given, named], f"arguments of workflow {entry.value['workflow']!r}", depth=0)
+    item = guarded(store, item, "arguments")
+    source = entry.value
+    start = Start(
+        source["workflow"],
+        item,
+        storable(given),
+        storable(named),
+        id,
+        source["thread"],
+        branch=id,
+        queue=source["queue"],
+        priority=source["priority"],
+        timeout_s=source["timeout_s"],
+    )
+    with store.transaction() as tx:
+        held = thread_of(tx, {**source, "branch": found.branch})
+        update: dict[str, Any] | None = None
+        if count:
+            update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: missing}
+        if missing is None:  # the run has begun the thread
+            update = dict.fromkeys(found.state, DROP)
+        held.fork(id, at=found.version, update=update)
+        board = board_of(tx)
+        value = {**start.value(), "forked": run, "forked_at": items[count]["p"] if count < len(items) else None}
+        if replaced:
+            value["replaced"] = replaced
+        value |= observers.started(store)
+        board.create(keys.run_key(id), value)
+        board.create(keys.line_key(source["thread"], id), [id])
+        stage_task(board, value)
+        stage_deadline(board, value)
+    return Handle(store, id)
+
+
+def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
+    """Return how many items come before a step. Raises UsageError."""
+    run = recorded.run
+    if isinstance(at, int) and not isinstance(at, bool):
+        count = len(recorded.held())
+        if 0 < at < count:
+            last, following = recorded.held()[at - 1 : at + 1]
+            if last["p"] == following["p"]:
+                message = f"{at} items of run {run!r} would be the half of a call: its place is {last['p']!r}"
+                raise UsageError(message, argument="at", value=at)
+        if 0 <= at <= count:
+            return at
+        raise UsageError(f"run {run!r} has recorded {count} items, not {at}", argument="at", value=at)
+    items = recorded.items()
+    at = _place_of(at) if isinstance(at, StepInfo) else at
+    found = _named(items, at)
+    if len(found) != 1:
+        what = f"{len(found)} steps" if found else "no step"
+        message = f"run {run!r} has recorded {what} {at!r}: `durable.steps` gives their places"
+        raise UsageError(message, argument="at", value=at)
+    place = found.pop()
+    count = next(number for number, item in enumerate(items) if item["p"] == place)
+    while count and items[count - 1]["o"] == "timer":  # A timer that cancelled the call would cancel it again.
+        count -= 1
+    return count
+
+
+_REPLACEABLE: Final = ("step", "child", "recv")
+_REPLACED_DEPTH: Final = 3
+"""The depth of a replaced result in the entry of a run: its members are `replaced`, a place and `r`."""
+
+
+def _replacements(
+    store: Store, run: str, items: Sequence[Item], count: int, replace: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the replaced results by place, with operation and name. Raises UsageError, ValueTypeError, LimitError."""
+    if not isinstance(replace, Mapping):
+        message = f"replace is a dict of results by the place or name of a call, not {replace!r}"
+        raise UsageError(message, argument="replace", value=replace)
+    kept = {item["p"] for item in items[:count] if item["s"] == DONE}
+    found: dict[str, dict[str, Any]] = {}
+    for call, result in replace.items():
+        item = _call_to_replace(run, items, call)
+        place, op, name = item["p"], item["o"], item["n"]
+        refusal = None
+        if op == "gate":
+            refusal = f"is the gate {name!r}: fork before it, and give the new run another answer with `durable.answer`"
+        elif op not in _REPLACEABLE:
+            refusal = f"is a call of {op}: only results of steps, children and `recv` can be replaced"
+        elif place in kept:
+            refusal = "had ended before the step at which the fork begins: fork before that call to replace its result"
+        elif place in found:
+            refusal = f"is the call at place {place!r}, which `replace` names twice"
+        if refusal is not None:
+            raise UsageError(f"call {call!r} of run {run!r} {refusal}", argument="replace", value=call)
+        encoded = encode(result, f"replaced result of call {call!r}", depth=_REPLACED_DEPTH)
+        found[place] = {"o": op, "n": name, "r": decode(guarded(store, encoded, RECORDED))}
+    return found
+
+
+def _call_to_replace(run: str, items: Sequence[Item], call: object) -> Item:
+    """Return the first item of a call that is named by its place, or by its name. Raises UsageError."""
+    calls = {item["p"]: item for item in reversed(items) if item["s"] in (BEGUN, TRIED, DONE)}
+    if isinstance(call, str) and call in calls and not call.startswith("undo."):
+        return calls[call]
+    named = [item for place, item in calls.items() if item["n"] == call and not place.startswith("undo.")]
+    if len(named) == 1:
+        return named[0]
+    what = f"{len(named)} calls" if named else "no call"
+    message = f"run {run!r} has recorded {what} {call!r}: `durable.steps` gives their places"
+    raise UsageError(message, argument="replace", value=call)
+
+
+def _place_of(step: StepInfo) -> str:
+    return f"undo.{step.place}" if step.is_compensation else step.place
+
+
+def _named(items: Sequence[Item], at: object) -> set[str]:
+    """Return the places that are meant: one, the first of a map or branch that stands there, or those of a name."""
+    for item in items:
+        if item["p"] == at or str(item["p"]).startswith(f"{at}."):
+            return {item["p"]}
+    return {item["p"] for item in items if item["n"] == at and item["s"] != PATCH}
+
+
+def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[Any, list[Item] | None]:
+    """Return the last checkpoint with so many items among those that the record has come from, and what is missing.
+
+    That are waits that had come to their end, and were recorded with what followed. Nothing of the checkpoint is to be
+    kept (None) where the run has begun the thread. What was rolled back is no ancestor of what came then.
+
+    Raises:
+        UsageError: there is none.
+    """
+    message = f"what run {recorded.run!r} had recorded before is not kept, or was recorded with what follows"
+    refusal = UsageError(message, argument="at", value=count)
+    if recorded.version < 0:
+        raise refusal
+    held = recorded.held()
+    head, begun = recorded.thread.at(recorded.version), list(held[:1])
+    near, far = 0, 1  # so many generations back; what is recorded grows
+    while _count_at(_back(head, far), known, begun) > count:
+        near, far = far, far * 2
+    while near < far:
+        middle = (near + far) // 2
+        if _count_at(_back(head, middle), known, begun) <= count:
+            far = middle
+        else:
+            near = middle + 1
+    found = _back(head, near)
+    have = max(_count_at(found, known, begun), 0)
+    missing = [] if have >= count else held[have:count]
+    if found is not None and have <= count and all(_is_deferred(item) for item in missing):
+        return found, list(missing)
+    first = _back(head, near - 1) if near else None
+    if count == 0 and found is None and first is not None and not first.has_parent:
+        return first, None
+    raise refusal
+
+
+def _is_deferred(item: Item) -> bool:
+    """Whether an item is recorded with the next one."""
+    return item["o"] in ("gate", "sleep", "timer") and item["s"] == DONE
+
+
+def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
+    """Replay all open runs with this code, and do nothing; return what differs, by run. Before a deploy it is empty.
+
+    A workflow runs as far as its record goes: what it does outside of its steps happens. Runs of async workflows are
+    passed over: `statelog.aio.durable.check_replay` replays them, too.
+
+    Args:
+        store: the store.
+        workflows: as they would be deployed. The runs of others are told, too.
+    """
+    open_runs, found = to_check(store, workflows)
+    for value, workflow in open_runs:
+        if not workflow.is_async:
+            differs = rehearse_here(store, workflow, value)
+            if differs is not None:
+                found[value["id"]] = differs
+    return found
+
+
+def to_check(
+    store: Store, workflows: Iterable[Workflow]
+) -> tuple[list[tuple[Mapping[str, Any], Workflow]], dict[str, NondeterminismError | NotFoundError]]:
+    """Return the open runs with their workflows, and errors for those whose workflow is not given."""
+    known = by_name(workflows)
+    open_runs: list[tuple[Mapping[str, Any], Workflow]] = []
+    found: dict[str, NondeterminismError | NotFoundError] = {}
+    for info in runs(store):
+        workflow = known.get(info.workflow)
+        if info.has_ended:
+            continue
+        if workflow is None:
+            message = f"run {info.id!r} is of workflow {info.workflow!r}, which is not given"
+            found[info.id] = NotFoundError(message, run=info.id, workflow=info.workflow)
+        else:
+            open_runs.append((find(store, info.id).value, workflow))
+    return open_runs, found
+
+
+def purge_run(store: Store, run: str) -> None:
+    """Remove a run that has ended, with its gates, events, messages and streams, in one commit. Its thread stays.
+
+    Its id may begin anew then.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+        UsageError: it has not ended.
+    """
+    info = get_run(store, run)
+    if not info.has_ended:
+        raise UsageError(f"run {run!r} has not ended: it is {info.status}", argument="run", value=run)
+    quoted = keys.check_run_id(run)
+
+    def work(tx: Any) -> None:
+        outside, board = board_of(store), board_of(tx)
+        for directory in ("gates", "events", "outbox", "outbox-parked", "children", "mail"):
+            for entry in outside.list(f"durable/{directory}/{quoted}/**"):
+                board.delete(entry.key, expected_version=entry.version)
+        streams = tx.thread(f"statelog:stream/{quoted}")
+        if STEPS in streams.state:
+            streams.commit({STEPS: DROP})
+        board.delete(keys.delivery_key(run))
+        board.delete(keys.run_key(run))
+
+    retried(store, work)

@@ -1,0 +1,92 @@
+"""Collect garbage: remove objects that no head names, now or within the kept time (F4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.errors import CorruptionError
+from statelog.fleet import bases, names
+from statelog.fleet.head import decode
+from statelog.fleet.restores import listed_of, now_us, segments_of
+
+if TYPE_CHECKING:
+    from statelog.fleet.bases import Listed
+    from statelog.fleet.head import Head
+    from statelog.fleet.requests import Performer
+
+KEEP_S = 7 * 86_400.0
+GRACE_S = 86_400.0
+BATCH = 1000
+"""The most objects that are removed at once."""
+
+OFTEN = 24
+"""The most collections in a grace period, because each one lists all objects of the store."""
+
+
+def named_by(performer: Performer, head: Head, *, keep_s: float, lists: dict[str, Listed]) -> set[str]:
+    """Return the names that a head leads to, and the names that led to the states of the kept time."""
+    found = {names.HEAD, *segments_of(head)}
+    read, known = {}, dict(lists)
+    while head.base is not None:
+        list_name = bases.list_name(head.base)
+        try:
+            listed = known.get(list_name) or listed_of(performer, head.base)
+        except CorruptionError:  # The list of an earlier head, which is not kept any more.
+            break
+        read[list_name] = listed
+        found |= {list_name, *(piece.name for piece in listed.pieces), *(log.name for log in listed.logs)}
+        if now_us() - listed.time_us > keep_s * 1_000_000:
+            break
+        head = decode(names.HEAD, listed.before)
+        found.update(segments_of(head))
+    lists.clear()
+    lists.update(read)
+    return found
+
+
+def collect(
+    performer: Performer,
+    head: Head,
+    *,
+    keep_s: float = KEEP_S,
+    grace_s: float = GRACE_S,
+    lists: dict[str, Listed] | None = None,
+) -> list[str]:
+    """Remove unnamed objects that are older than the grace period. Return their names in the store's folder.
+
+    Args:
+        performer: performer of the store.
+        head: a head of the store, which may be stale.
+        keep_s: see `Fleet.open`.
+        grace_s: see `Fleet.open`.
+        lists: known lists of bases by name, which are not read again. New ones are added.
+    """
+    named = named_by(performer, head, keep_s=keep_s, lists={} if lists is None else lists)
+    ages = performer.ages()
+    gone = [
+        name for name, age_s in ages.items() if name not in named and age_s >= grace_s and not _is_to_come(name, head)
+    ]
+    for start in range(0, len(gone), BATCH):
+        performer.remove(gone[start : start + BATCH])
+    return gone
+
+
+def _is_to_come(name: str, head: Head) -> bool:
+    """Return True if a later head may name the object.
+
+    Its epoch is later or opening, or it was put before the head that names it.
+    """
+    kind, _, rest = name.partition("/")
+    if kind == "log":
+        epoch, number = (int(part) for part in rest.split("/"))
+        last = head.tail[-1] if head.tail else None
+        is_ahead = last is not None and last.last is None and last.epoch == epoch and number >= last.first
+        is_opening = epoch == head.epoch and head.state == "opening"
+        return epoch > head.epoch or is_opening or is_ahead
+    if kind == "base":
+        epoch = int(rest.partition("/")[0].partition("-")[2])
+        # With many hosts, one may begin an epoch while another makes the base of the previous one.
+        since = head.tail[0].epoch if head.is_shared else head.epoch
+        latest = names.base(0 if head.base is None else head.base.lsn, since)
+        return epoch > head.epoch or (epoch >= since and head.state != "free" and name > latest)
+    return False
