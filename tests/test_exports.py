@@ -124,6 +124,7 @@ def returned_by(kind):
         yield from classes_in(eval(hint, names) if isinstance(hint, str) else hint)
 
 
+@pytest.mark.slow
 def test_every_type_that_a_call_returns_is_in_the_face():
     found, todo = set(), [statelog.Store]
     while todo:

@@ -196,6 +196,7 @@ def test_a_door_has_one_key(module, importers):
     assert found <= importers
 
 
+@pytest.mark.slow
 def test_the_pure_core_opens_no_file():
     for path in FILES:
         if room_of(name_of(path)) in {"errors", "limits", "kernels", "format", "tree", "reducers"}:
@@ -215,6 +216,7 @@ def test_a_room_imports_from_rooms_below_on_its_floor():
     assert still - found == set(), "imports that are gone: take them from CLIMBING"
 
 
+@pytest.mark.slow
 def test_every_step_of_the_stairs_is_there():
     for place in [place for stairs in STAIRS for place in stairs]:
         assert any(step_of(name, [place]) == 0 for name in imports_here()), place

@@ -55,6 +55,7 @@ def checked(store):
     assert store.verify().problems == []
 
 
+@pytest.mark.slow
 def test_a_policy_set_before_the_first_commit_is_applied_as_the_thread_commits(checked):
     checked.set_retention(keep_last=10, threads="chat-*")
     chat, job = checked.thread("chat-1"), checked.thread("job")

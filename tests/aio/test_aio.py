@@ -328,6 +328,7 @@ def test_a_closing_that_is_cancelled_goes_on(tmp_path: Path, join_pool: Callable
     assert store.closed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit_s", [0.0, 0.02])
 def test_an_opening_that_is_cancelled_leaves_no_store_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, join_pool: Callable[[], None], limit_s: float

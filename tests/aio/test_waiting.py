@@ -195,6 +195,7 @@ def test_a_lease_without_waiting_is_refused_while_a_task_waits(run):
     run(main)
 
 
+@pytest.mark.slow
 def test_nobody_stands_behind_a_line_that_is_empty(run):
     """The slot of a line is freed before its last task ends."""
 
@@ -366,6 +367,7 @@ def test_a_claim_that_does_not_wait_is_given_back_when_its_task_is_cancelled(run
     run(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_tasks_that_are_cancelled_at_any_time_lose_no_entry(run, seed):
     chance = random.Random(seed)
@@ -556,6 +558,7 @@ def test_a_loop_that_is_closed_while_its_task_waits_lets_the_next_one_go_on(run)
     run(main)
 
 
+@pytest.mark.slow
 def test_two_loops_in_two_threads_share_a_store(run):
     async def main(store):
         board, got = store.board(agent="w"), []
@@ -774,6 +777,7 @@ def test_the_thread_ends_when_nobody_waits_and_begins_again(run):
     run(main)
 
 
+@pytest.mark.slow
 def test_tasks_of_a_store_that_is_only_read_wait_for_others(tmp_path):
     path = tmp_path / "a.state"
     with statelog.open(path) as writer:

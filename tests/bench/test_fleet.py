@@ -89,6 +89,7 @@ def test_litestreams_settings_are_those_of_its_version(version, field, tmp_path,
     assert process.returncode is not None
 
 
+@pytest.mark.slow
 def test_a_litestream_that_ends_at_once_skips_the_row_with_its_output(tmp_path, monkeypatch):
     program(tmp_path, monkeypatch, ["echo 0.5.17", "test $1 = version || echo no such bucket"])
     replica = litestream.Replica(tmp_path / "db", "bucket", "http://127.0.0.1:1", 200)

@@ -294,6 +294,7 @@ def test_on_the_loop(tmp_path):
     assert asyncio.run(main()) == (20, 1)
 
 
+@pytest.mark.slow
 def test_a_late_write_to_a_deleted_thread_and_an_entry_come_to_nothing_together(store):
     store.thread("t").commit({"n": 1})
 

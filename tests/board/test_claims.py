@@ -206,6 +206,7 @@ def test_an_entry_that_cannot_be_moved_to_the_dead_stays_and_holds_up_nobody(boa
     assert len(board.list("open/*")) == 2
 
 
+@pytest.mark.slow
 def test_a_claim_ends_as_its_entry_expires(board):
     board.set("t", 1, ttl_s=0.5)
     claim = board.claim("t", lease_s=30)

@@ -250,6 +250,7 @@ def test_code_of_an_older_version_is_refused(store):
         assert [entry.key for entry in board.list("tasks/*", values=False)] == ["tasks/1", "tasks/2"]
 
 
+@pytest.mark.slow
 def test_a_process_of_older_code_is_refused_after_another_has_migrated(old):
     code = """
 import statelog, sys

@@ -45,6 +45,7 @@ def elsewhere(request, store):
         process.communicate(timeout=60)
 
 
+@pytest.mark.slow
 def test_an_update_goes_on_from_a_value_that_was_set_elsewhere(store, elsewhere):
     board = store.board()
     board.set("count", 1)
@@ -52,6 +53,7 @@ def test_an_update_goes_on_from_a_value_that_was_set_elsewhere(store, elsewhere)
     assert board.update("count", reducers.add, 1).value == 11
 
 
+@pytest.mark.slow
 def test_an_entry_that_was_deleted_elsewhere_can_be_created(store, elsewhere):
     board = store.board()
     board.set("a", 1)
@@ -60,6 +62,7 @@ def test_an_entry_that_was_deleted_elsewhere_can_be_created(store, elsewhere):
     assert [entry.kind for entry in board.history("a")] == ["set", "delete", "set"]
 
 
+@pytest.mark.slow
 def test_a_lease_that_was_taken_elsewhere_fences_nothing_here(store, elsewhere):
     board = store.board()
     lease = board.lease("name", ttl_s=0.05, auto_renew=False)
@@ -79,6 +82,7 @@ def test_an_entry_that_was_claimed_elsewhere_is_not_claimed_here(store, elsewher
     assert board.set("a", 2).claim is not None
 
 
+@pytest.mark.slow
 def test_an_entry_with_a_deadline_of_elsewhere_is_swept_here(store, elsewhere):
     board = store.board()
     board.set("a", 1)

@@ -149,6 +149,7 @@ def test_a_watch_records_an_expiry_when_it_is_due(store):
     assert list(board.watch("t", after=store.last_lsn, follow=False)) == []
 
 
+@pytest.mark.slow
 def test_each_of_many_watchers_of_a_process_gets_matching_events(store):
     board = store.board()
     got = {}

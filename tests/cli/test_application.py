@@ -92,6 +92,7 @@ def test_an_unknown_thread_is_not_found(run, state, command):
     assert answer.err == f"statelog: no thread 'ticket-24' in {state}: did you mean 'ticket-42'?\n"
 
 
+@pytest.mark.slow
 def test_a_store_that_another_process_writes_is_locked(run, state, monkeypatch):
     holder = forks.Popen(
         [sys.executable, "-c", _HOLD_WRITER_LOCK, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -259,6 +260,7 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path, optio
     assert "statelog: " not in process.stderr.read()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["threads", "log", "--version", "--help"])

@@ -155,6 +155,7 @@ def test_a_long_result_is_cut_and_full_cuts_nothing(run, trips):
     assert "b" * 300 in run("runs", "show", trips, "evt-1", "--full").out
 
 
+@pytest.mark.slow
 def test_a_run_that_has_failed_is_drawn_with_its_compensations(run, trips):
     run("gates", "answer", trips, "evt-1/4", "--approve", "--by", "ann", "--payload", '{"n": 1}')
     run("runs", "resume", trips, "evt-1", "--with", "flows")
@@ -169,6 +170,7 @@ def test_a_run_that_has_failed_is_drawn_with_its_compensations(run, trips):
     assert lines[-1] == r"ValueError: no \x1b[2J funds"
 
 
+@pytest.mark.slow
 def test_a_run_that_has_failed_is_retried(run, trips):
     run("gates", "answer", trips, "evt-1/4", "--approve", "--by", "ann")
     run("runs", "resume", trips, "evt-1", "--with", "flows")
@@ -394,6 +396,7 @@ def test_messages_are_listed_with_those_that_are_parked(run, trips):
     assert "there are 2" in run("outbox", "ls", trips, "--limit", 1).err
 
 
+@pytest.mark.slow
 def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, monkeypatch):
     pytest.importorskip("httpx2")
     given = []

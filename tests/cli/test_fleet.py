@@ -39,6 +39,7 @@ def test_stores_are_listed_with_their_owners(ask):
     assert ask("status", "t").out.startswith("t: free, up to LSN 3, epoch 1")
 
 
+@pytest.mark.slow
 def test_a_file_is_made_of_a_store_as_it_was(ask, tmp_path):
     path = tmp_path / "r.state"
     assert ask("restore", "t", path, "--at", 2).out == f"t -> {path}\n"
@@ -80,6 +81,7 @@ def test_a_damaged_store_is_a_problem_and_the_exit_code_says_so(ask, tmp_path):
         assert "salvage" not in answer.err  # which is of files
 
 
+@pytest.mark.slow
 def test_a_store_that_is_not_there_is_one_line_and_a_code_for_each_command(ask, tmp_path):
     for command, *rest in (
         ["status"], ["restore", tmp_path / "x"], ["follow"], ["gc"], ["purge"], ["check"], ["delete", "--yes"],
@@ -113,6 +115,7 @@ def test_a_cache_that_is_a_file_is_one_line(run, url, tmp_path):
         assert (answer.code, answer.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_following_prints_the_log_and_stops_where_it_is_told(ask, run, tmp_path):
     assert ask("follow", "t", "--timeout", 0).out == run("log", tmp_path / "a" / "t.state").out
     assert [each["lsn"] for each in ask("follow", "t", "--after", 1, "--limit", 1, "--json").documents] == [2]
@@ -141,6 +144,7 @@ def test_following_sees_shipped_commits_and_ends_with_a_signal(start, url, tmp_p
     assert not list((tmp_path / "b").glob(".scratch-*"))
 
 
+@pytest.mark.slow
 def test_following_ends_when_the_store_is_deleted(start, ask, url, tmp_path):
     process = start("fleet", "follow", url, "t", "--poll", 0.05, "--cache", tmp_path / "b")
     assert process.stdout.readline()
@@ -187,6 +191,7 @@ def test_stranded_commits_are_listed_exported_and_imported(ask, run, url, tmp_pa
     assert ask("stranded", "--export", listed["path"]).code == 2
 
 
+@pytest.mark.slow
 def test_a_stranded_file_of_a_deleted_store_gives_all_its_threads(ask, url, tmp_path):
     a, b = connect(url, tmp_path / "a"), connect(url, tmp_path / "b")
     b.delete("t")
@@ -195,6 +200,7 @@ def test_a_stranded_file_of_a_deleted_store_gives_all_its_threads(ask, url, tmp_
     assert ask("stranded", "--export", listed["path"], tmp_path / "x", "--json").document["threads"] == {"chat": "chat"}
 
 
+@pytest.mark.slow
 def test_of_a_stranded_file_in_which_no_thread_has_gone_on_nothing_is_made(ask, url, tmp_path):
     a, b = connect(url, tmp_path / "a"), connect(url, tmp_path / "b")
     late = a.open("t")

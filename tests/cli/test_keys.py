@@ -37,6 +37,7 @@ def keyed(path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_takes_the_key_from_either_variable(run, keyed, monkeypatch, command):
     arguments = [command[0], keyed, *command[1:]] if command[0] != "board" else [*command, keyed]

@@ -93,6 +93,7 @@ def test_every_command_on_a_store_takes_its_size(run, path):
         assert answer.code == 0, (command, answer.err)
 
 
+@pytest.mark.slow
 def test_the_size_asked_for_is_the_quota(run, path):
     fill(path)
     assert (

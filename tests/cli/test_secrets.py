@@ -111,6 +111,7 @@ def test_a_purge_waits_for_another_one(start, path):
     assert "purged 2 secrets" in out
 
 
+@pytest.mark.slow
 def test_a_purge_that_comes_second_searches_again(run, start, path, monkeypatch):
     found = cli_secrets._found
     searches = []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def test_very_long_texts_are_not_aligned_and_still_told():
     assert [line for sign, line in told if sign == "+"] == new
 
 
+@pytest.mark.slow
 @given(LINES, LINES)
 def test_removals_and_additions_lead_from_one_text_to_the_other(old, new):
     told = list(compare_texts("\n".join(old), "\n".join(new), None))

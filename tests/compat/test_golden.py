@@ -92,6 +92,7 @@ def test_a_golden_store_has_the_contents_of_its_history(source, tmp_path):
         assert_matches(store, model_of_history())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [path for path in GOLDEN if "whole" in path.name], ids=lambda path: path.name)
 def test_the_same_history_has_the_same_state_digests_today(source, tmp_path):
     told = json.loads(source.with_suffix("").with_suffix(".json").read_text())

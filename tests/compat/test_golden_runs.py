@@ -87,6 +87,7 @@ def test_a_golden_rollback_goes_on(store):
     assert golden_runs.CALLS == ["cancel hotel", "cancel flight"]
 
 
+@pytest.mark.slow
 def test_the_maker_of_golden_runs_still_works(tmp_path):
     with statelog.open(tmp_path / "today.state") as store:
         golden_runs.make_runs(store)

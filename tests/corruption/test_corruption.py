@@ -80,6 +80,7 @@ def test_a_sound_file_reads_as_it_is(look):
     assert result.later.same > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["log, leaf page: value", "log, long value: value", "index, leaf page: value"])
 def test_verify_names_a_flipped_bit_in_stored_bytes(look, flip_at, place):
     result = look(flip_at(place, byte=40, bit=3))

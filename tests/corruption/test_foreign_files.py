@@ -108,6 +108,7 @@ def test_a_file_that_is_not_a_shared_state_is_not_overwritten(path, kind):
         assert not shared_state.exists()
 
 
+@pytest.mark.slow
 def test_a_control_page_may_hold_whatever_a_loss_of_power_left(path):
     """Of one in use, any sectors, in a file of any length."""
     with statelog.open(path) as store:

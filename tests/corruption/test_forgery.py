@@ -400,6 +400,7 @@ def test_a_store_with_a_key_is_recovered(crashed):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 def test_a_reader_has_a_store_with_a_key_recovered(crashed):
     with statelog.open(crashed, key=KEY, read_only=True) as store:
         assert store.thread("crash").state["n"] == 5
@@ -422,6 +423,7 @@ def test_a_changed_record_of_the_journal_is_refused_and_nothing_is_written(crash
         assert store.thread("crash").state["n"] == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "kind"), [(None, KeyMissingError), (OTHER_KEY, WrongKeyError)])
 def test_a_store_that_was_not_closed_is_left_alone_without_its_key(crashed, key, kind):
     before = crashed.read_bytes(), journal_path(crashed).read_bytes()
@@ -433,6 +435,7 @@ def test_a_store_that_was_not_closed_is_left_alone_without_its_key(crashed, key,
         assert store.thread("crash").state["n"] == 5
 
 
+@pytest.mark.slow
 def test_negative_control_a_changed_group_of_a_store_without_a_key_is_taken(tmp_path):
     path = tmp_path / "agent.state"
     code = CRASH.replace(', key=os.environ["KEY"]', "")
@@ -509,6 +512,7 @@ def test_salvage_without_the_header_needs_an_anchor(path, tmp_path):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 def test_salvage_of_a_crashed_store_takes_its_journal(crashed, tmp_path):
     assert salvage(crashed, tmp_path / "new.state", key=KEY).is_complete
     with statelog.open(tmp_path / "new.state", key=KEY) as store:

@@ -467,6 +467,7 @@ def test_a_salvaged_store_lists_the_records_that_salvage_has_removed(path, tmp_p
 # --- older logs -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["format_1_retained", "format_2_copied", "format_4_board", "format_5_removed"])
 def test_an_older_log_names_all_from_its_first_compaction_on(path, name):
     path.write_bytes(gzip.decompress((GOLDEN / f"{name}.state.gz").read_bytes()))

@@ -218,6 +218,7 @@ statelog.open(sys.argv[1]).compact()
 """
 
 
+@pytest.mark.slow
 def test_a_compaction_that_is_stopped_is_waited_for_no_longer_than_allowed(path):
     with statelog.open(path, lock_timeout_s=0.5) as store:
         store.thread("here").commit({"number": 1})
@@ -254,6 +255,7 @@ def test_the_old_file_goes_with_its_last_read(path):
         assert descriptors() == before
 
 
+@pytest.mark.slow
 def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(path, monkeypatch):
     """The commit was counted, but is not committed yet, so that copy is not the last one."""
     note_unappended, begun = Wal.note_unappended, []

@@ -224,6 +224,7 @@ def test_killed_again_and_again_a_store_goes_on(path):
     assert len(done) > len(COMMIT_POINTS)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 10, suppress_health_check=list(HealthCheck))
 @given(
     history=histories(min_size=3),
@@ -244,6 +245,7 @@ def test_a_workload_that_acknowledges_before_it_commits_is_caught(path):
         crash_at(path, HISTORY, point="commit.before_lmdb_commit", occurrence=3, schema=SCHEMA, acknowledges_early=True)
 
 
+@pytest.mark.slow
 def test_a_store_that_holds_more_than_was_done_is_caught(path):
     with Child(path, HISTORY, schema=SCHEMA) as child:
         assert child.wait() is False

@@ -42,6 +42,7 @@ def test_children_live_at_the_same_time_and_die_alone(tmp_path):
         assert (second.wait(), second.acknowledged) == (False, 3)
 
 
+@pytest.mark.slow
 def test_the_output_of_a_failing_child_is_shown(tmp_path):
     with Child(tmp_path, HISTORY) as child, pytest.raises(RuntimeError, match=r"ended with 1: (?s:.*)FormatError"):
         child.wait()

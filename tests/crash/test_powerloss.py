@@ -110,6 +110,7 @@ def test_a_clean_close_is_a_cut_like_any_other(recordings):
     assert [mark[:8] for mark in marks] == [b"stlguse1", bytes(8)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKPOINTING)
 def test_the_epoch_changes_again_and_again(recordings, name):
     slots = [

@@ -71,6 +71,7 @@ def events(log, base=None):
     return list(read_trace(log.records(), base).events)
 
 
+@pytest.mark.slow
 def test_writes_are_logged_with_their_data_and_place(run, log):
     run(
         """

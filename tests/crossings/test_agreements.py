@@ -40,6 +40,7 @@ def fill(store):
     store.thread("chat").commit({"x": 3})
 
 
+@pytest.mark.slow
 def test_all_agree_of_a_store_that_grows(shipped, tmp_path):
     store, fleet = shipped
     with agreements(tmp_path, fleet) as checked:
@@ -67,6 +68,7 @@ def test_a_copy_that_was_made_wrong_is_told(shipped, tmp_path, road, spoiled):
     assert all(each.lines for each in found)
 
 
+@pytest.mark.slow
 def test_a_restore_to_an_earlier_moment_is_compared_with_that_moment(shipped, tmp_path):
     store, fleet = shipped
     fill(store)

@@ -131,6 +131,7 @@ def test_a_store_of_a_fleet_goes_on_elsewhere_and_comes_back(driver, how):
     assert failure is None, failure.text
 
 
+@pytest.mark.slow
 def test_a_process_that_shows_something_else_is_told(driver, monkeypatch):
     real = Process.observe
     monkeypatch.setattr(Process, "observe", lambda *arguments: {**real(*arguments), "leases": ["another"]})

@@ -191,6 +191,7 @@ DEPENDENT = [("chain", [[("steps", 1)], [("steps", 2)]]), ("limited", [[("steps"
 MIXED = [("together", 3), ("beside", [[("steps", 2)]]), ("group", [[("steps", 1)], [("map", 2)]]), ("steps", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [DEPENDENT, MIXED], ids=["dependent", "mixed"])
 def test_identities_are_the_same_behind_each_record(path, program):
     async def body(store):

@@ -150,6 +150,7 @@ def test_a_replay_takes_the_branch_that_was_taken(tmp_path, monkeypatch, way, re
     assert all(each == seen[0] for each in seen)
 
 
+@pytest.mark.slow
 def test_no_call_is_made_before_all_that_is_recorded_was_replayed(tmp_path, monkeypatch):
     monkeypatch.setattr(order, "LATE_S", 0.1)
 
@@ -472,6 +473,7 @@ def durable_status(story):
     return info.status, info.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "kills"), [(3, None), *((seed, 2) for seed in range(7))])
 @pytest.mark.usefixtures("_no_noise")
 def test_a_workflow_made_at_random_replays_as_it_ran(tmp_path, seed, kills):

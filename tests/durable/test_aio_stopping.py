@@ -356,6 +356,7 @@ def test_the_spies_notice_who_touches_a_store(path, monkeypatch):
     assert {"commit", "get", "last_lsn", "__init__"} <= set(touched)
 
 
+@pytest.mark.slow
 def test_a_long_replay_lets_others_have_their_turn(path):
     turns = []
 

@@ -200,6 +200,7 @@ def test_a_step_that_was_cancelled_is_shown_as_cut(tmp_path):
     assert [each.status for each in asyncio.run(main())] == ["cut", "done"]
 
 
+@pytest.mark.slow
 def test_a_call_that_ended_as_its_time_was_up_has_its_result_and_what_follows_is_cancelled(tmp_path):
     """The timeout runs out while the result of the step is being committed."""
 
@@ -245,6 +246,7 @@ def test_a_call_that_ended_as_its_time_was_up_has_its_result_and_what_follows_is
     assert asyncio.run(main(alone, "b")) == (["a", "b"], [], "ab")
 
 
+@pytest.mark.slow
 def test_code_that_does_not_cancel_any_more_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(order, "LATE_S", 0.1)
 

@@ -183,6 +183,7 @@ def test_a_result_that_is_recorded_apart_from_what_is_written_with_it_is_caught(
         crash_everywhere(SHORT, directory=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_wrong", [False, True])
 def test_identity_by_order_of_completion_is_caught(tmp_path, monkeypatch, is_wrong):
     """D6: of two steps that run beside each other the second ends first, but not after a crash."""

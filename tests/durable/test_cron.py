@@ -45,6 +45,7 @@ def test_a_nightly_job_runs_once_a_night_also_where_clocks_change(zone, expressi
     assert all_of(expression, zone, after, after + timedelta(days=2)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("zone", "expression", "after", "expected"), NIGHTS)
 def test_what_is_due_does_not_depend_on_when_it_is_asked_for(zone, expression, after, expected):
     until = after + timedelta(days=2)

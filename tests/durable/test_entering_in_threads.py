@@ -137,6 +137,7 @@ def test_another_step_than_the_recorded_one_stops_the_run(store):
     assert doubled(store, 1) == [2]
 
 
+@pytest.mark.slow
 def test_one_block_at_a_time_is_in_a_run_and_the_next_one_waits_for_it(store):
     is_in, found = threading.Event(), []
 

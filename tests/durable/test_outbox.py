@@ -152,6 +152,7 @@ def test_a_receiver_can_verify_a_message_which_names_run_thread_checkpoint_and_g
     assert durable.outbox(store) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_soon")
 def test_what_was_refused_comes_again_with_the_same_id_and_body(store, receiver):
     """D21."""
@@ -209,6 +210,7 @@ def test_a_receiver_that_never_answers_has_refused(store, receiver):
 # --- parked -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_soon")
 def test_after_ten_refusals_a_message_is_parked_and_later_ones_go_on(store, receiver):
     receiver.statuses = [500] * 10

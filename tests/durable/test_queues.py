@@ -170,6 +170,7 @@ def test_a_partition_in_which_nothing_is_left_leaves_nothing_behind(store):
     assert own_board(store).list("durable/slots/**") == []
 
 
+@pytest.mark.slow
 def test_all_limits_hold_at_once(store):
     handles = [durable.start(store, job, name, queue="trips", partition=name) for name in "aaabbbccc"]
     handles += [durable.start(store, job, "none", queue="trips") for _ in range(3)]
@@ -250,6 +251,7 @@ def test_a_worker_that_never_runs_dry_leaves_others_their_turn(store, monkeypatc
         each.join()
 
 
+@pytest.mark.slow
 def test_a_limit_that_was_lowered_holds(store):
     handles = [durable.start(store, job, "a", queue="trips") for _ in range(8)]
     until_done(store, durable.Queue(concurrency=4), handles)

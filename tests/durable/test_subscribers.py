@@ -79,6 +79,7 @@ def test_a_worker_delivers_while_it_works_and_what_is_left_when_it_is_idle(store
     assert durable.outbox(store) == []
 
 
+@pytest.mark.slow
 def test_a_worker_without_runs_delivers_what_comes(store):
     stop, came = threading.Event(), threading.Event()
     worker = threading.Thread(

@@ -127,6 +127,7 @@ def test_an_answer_to_nothing_or_of_nothing_is_refused(store):
         durable.answer(store, "evt-1/0", approved="yes")
 
 
+@pytest.mark.slow
 def test_an_answer_wakes_a_worker(store):
     """D14."""
     stop = threading.Event()

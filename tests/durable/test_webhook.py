@@ -297,6 +297,7 @@ def test_a_server_without_tls_is_an_error(receiver):
     assert refused(receiver.url.replace("http:", "https:")).reason.startswith("ConnectError: ")
 
 
+@pytest.mark.slow
 def test_it_can_be_sent_from_many_threads(receiver):
     webhook = Webhook(receiver.url, SECRET)
     threads = [

@@ -43,6 +43,7 @@ def test_a_step_in_flight_is_called_again_and_no_other(done):
     assert calls(table["in a step"]) == ONCE | {"hotel": 2}
 
 
+@pytest.mark.slow
 def test_a_payment_in_flight_is_not_made_again_but_looked_up(done):
     _path, table = done
     assert calls(table["in the payment"]) == ONCE | {"find-charge": 1}

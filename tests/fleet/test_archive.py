@@ -57,6 +57,7 @@ def test_values_that_were_not_put_are_not_there(archive):
     assert archive.ages("") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_object_is_created_once(archive, name):
     archive.create(name, b"first")

@@ -92,6 +92,7 @@ def test_a_second_opening_in_one_process_also_by_another_fleet(machine):
         assert heard(store) == 1
 
 
+@pytest.mark.slow
 def test_closing_a_fleet_ships_the_commits_of_its_open_stores(machine):
     fleet = machine("a")
     stores = [fleet.open(name, ship_ms=60_000) for name in ("t", "u")]

@@ -48,6 +48,7 @@ def heard(store):
     return store.thread("chat").state.get("n")
 
 
+@pytest.mark.slow
 def test_many_segments_become_one_and_no_image_is_sent(machine, memory):
     with machine("a").open("t") as store:
         n = say_until_based(store, memory, 0)
@@ -77,6 +78,7 @@ def test_a_log_far_behind_the_image_is_sent_as_an_image_with_shared_pieces(machi
         assert heard(store) == 3 * MANY - 1
 
 
+@pytest.mark.slow
 def test_the_next_owner_goes_on_with_the_logs_and_pieces_of_the_one_before(machine, memory):
     with machine("a").open("t") as store:
         n = say_until_based(store, memory, 0)
@@ -149,6 +151,7 @@ def test_a_log_that_is_missing_or_damaged_is_named(machine, memory):
     assert machine("b").check("t") == []
 
 
+@pytest.mark.slow
 def test_a_storage_that_is_away_between_a_log_and_its_list_gets_the_same_again(machine, memory):
     failed = []
 
@@ -180,6 +183,7 @@ def test_an_owner_reads_the_list_of_a_base_once_and_lists_all_objects_now_and_th
     assert memory.requests.count(("names", "t/")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_fresh", [False, True])
 def test_an_image_that_is_asked_for_is_made_also_where_a_base_is_up_to_date(machine, memory, is_fresh):
     with machine("a").open("t") as store:

@@ -71,6 +71,7 @@ def test_the_outcome_of_a_write_to_an_unreachable_server_is_unknown(buckets):
         archive.look("s/head")
 
 
+@pytest.mark.slow
 def test_an_own_try_that_had_arrived_is_refused_with_equal_bytes_there(buckets):
     archive = open_archive("s3://lost-answer", **buckets)
     assert archive.create("s/head", b"mine") is Outcome.REFUSED

@@ -123,6 +123,7 @@ def test_each_moment_of_many_histories_is_restored_as_it_was(machine, memory, tm
         assert check_moments(machine, tmp_path, seed=seed, count=150) > 100, seed
 
 
+@pytest.mark.slow
 def test_a_model_of_another_moment_does_not_match(machine, tmp_path):
     models = work(machine, random.Random(2), 12)
     *_earlier, before, last = sorted(models)

@@ -95,6 +95,7 @@ def test_the_key_of_one_store_cannot_be_given_or_changed(url, tmp_path):
             store.rekey(OTHER_KEY)
 
 
+@pytest.mark.slow
 def test_a_store_that_was_taken_over_leaves_a_stranded_file_with_the_key(url, tmp_path):
     fill(url, tmp_path / "one")
     with connect(url, tmp_path / "one", key=KEY) as former:

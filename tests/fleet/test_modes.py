@@ -29,6 +29,7 @@ def modes(folder):
     return {each.relative_to(folder): each.stat().st_mode & 0o777 for each in folder.rglob("*") if each.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("umask")
 def test_a_store_of_the_owner_alone_ships_nothing_that_others_may_read(bucket, tmp_path):
     cache = tmp_path / "a"
@@ -50,6 +51,7 @@ def test_a_store_of_the_owner_alone_ships_nothing_that_others_may_read(bucket, t
     assert (tmp_path / "restored.state").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize("mode", [0o640, 0o660, 0o644])
 def test_shipped_objects_have_the_mode_of_the_store(bucket, tmp_path, mode):
@@ -83,6 +85,7 @@ def test_the_image_that_a_base_is_made_of_is_the_owners_alone(bucket, tmp_path, 
     assert seen == [0o600]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("umask")
 def test_a_file_that_is_put_in_the_place_of_another_has_its_mode(bucket, tmp_path):
     with connect(bucket.as_uri(), cache=tmp_path / "a") as one, connect(bucket.as_uri(), cache=tmp_path / "b") as two:

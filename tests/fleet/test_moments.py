@@ -132,6 +132,7 @@ def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else
         fleet.restore("t", tmp_path / f"oldest-{at}.state", at=caught.value.facts["oldest"])
 
 
+@pytest.mark.slow
 def test_a_restore_that_a_purge_overtakes_begins_anew(machine, memory, tmp_path):
     fleet = machine("a")
     with fleet.open("t") as store:

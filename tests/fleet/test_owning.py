@@ -48,6 +48,7 @@ def lose_the_next_answer(memory):
     return lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["beat", "base", "park", "take up", "free", "forget"])
 def test_an_owner_that_does_not_hear_of_its_own_change_is_not_fenced_by_it(machine, memory, change):
     fleet = machine("a")
@@ -188,6 +189,7 @@ def test_an_opening_does_not_wait_for_a_former_owner_of_its_file(machine):
         assert heard(store) == 2
 
 
+@pytest.mark.slow
 def test_an_owner_on_a_machine_with_the_same_name_and_folders_is_waited_for(memory, tmp_path, monkeypatch):
     machines = [tmp_path / "1", tmp_path / "2"]  # sandboxes of one image
     for folder in machines:

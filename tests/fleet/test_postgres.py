@@ -169,6 +169,7 @@ def test_a_database_without_tables_is_named_with_the_command_that_makes_them(emp
     archive.close()
 
 
+@pytest.mark.slow
 def test_tables_are_made_once_also_by_several_at_once(empty_database):
     from statelog.fleet.postgres import setup
 
@@ -207,6 +208,7 @@ def test_a_database_that_is_not_there_is_said_so(postgres_url):
         open_archive(postgres_url.replace("/postgres", "/absent")).read("s/head")
 
 
+@pytest.mark.slow
 def test_the_outcome_of_a_write_to_an_unreachable_server_is_unknown():
     archive = open_archive("postgresql://agent:secret@127.0.0.1:9/postgres")
     assert archive.create("s/head", b"") is Outcome.UNKNOWN

@@ -60,6 +60,7 @@ def logged(memory):
     return sorted(name for name, found in memory.objects.items() if "/log/" in name and b"ended" not in found.data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [remove, flip])
 @pytest.mark.parametrize("which", [3, 4])
 def test_a_damaged_segment_is_named_and_earlier_states_are_restored(machine, memory, shipped, tmp_path, harm, which):
@@ -85,6 +86,7 @@ def test_a_damaged_segment_is_named_and_earlier_states_are_restored(machine, mem
         assert heard(store) == 5
 
 
+@pytest.mark.slow
 def test_a_last_segment_without_a_header_is_named_and_earlier_states_are_restored(machine, memory, shipped, tmp_path):
     name = logged(memory)[-1]
     held = memory.objects[name]
@@ -132,6 +134,7 @@ def test_before_a_base_with_nothing_behind_the_one_before_it_is_not_kept(machine
         fleet.restore("t", tmp_path / "r.state", at=first.lsn)
 
 
+@pytest.mark.slow
 def test_a_copy_that_lags_behind_a_base_follows(machine):
     with machine("a").open("t", ship_ms=1) as store:
         say(store, 1, durable="remote")
@@ -145,6 +148,7 @@ def test_a_copy_that_lags_behind_a_base_follows(machine):
             assert heard(copy) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["restore", "follow"])
 def test_a_restore_that_races_a_collection_begins_anew(machine, memory, tmp_path, how):
     fleet = machine("a")
@@ -172,6 +176,7 @@ def test_a_restore_that_races_a_collection_begins_anew(machine, memory, tmp_path
     assert raced[0] not in memory.objects
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_base", [False, True])
 def test_another_history_than_the_head_names_is_a_forgery(tmp_path, is_base):
     for name in ("honest", "forged"):

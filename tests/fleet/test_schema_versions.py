@@ -49,6 +49,7 @@ def check(store):
     assert [entry.schema_version for entry in store.board().history("tasks/0")] == [3, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_base", [False, True])
 def test_versions_survive_shipping_restoring_and_a_takeover(tmp_path, has_base):
     (tmp_path / "bucket").mkdir()

@@ -81,6 +81,7 @@ def test_uncollected_objects_of_takeovers_are_detected(machine, memory, monkeypa
     assert not are_bounded(costs)
 
 
+@pytest.mark.slow
 def test_several_concurrent_takeovers_all_end_and_one_owns_the_store(machine, memory):
     """They do not alternate for ever: each owns it for once, or is stopped by one that came later."""
     count = 5
@@ -118,6 +119,7 @@ def test_several_concurrent_takeovers_all_end_and_one_owns_the_store(machine, me
         assert said(store) == acknowledged
 
 
+@pytest.mark.slow
 def test_a_taker_that_ends_between_its_swaps_is_taken_over_from(machine, memory):
     """By one that waits for its sign, and by one that does not."""
     store = machine("a").open("t")

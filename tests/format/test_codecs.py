@@ -120,6 +120,7 @@ BOXES = [Box, lambda v: Box([v]), lambda v: Box({"k": v}), lambda v: {1: v}, lam
 LEVELS = [1, 2, 2, 2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("box")
 @pytest.mark.parametrize(("wrap", "levels"), [*zip(BOXES, LEVELS, strict=True)], ids=range(len(BOXES)))
 def test_depth_is_bounded_through_codecs(wrap, levels):
@@ -154,6 +155,7 @@ def test_an_encoder_of_the_user_that_goes_round_a_cycle_is_a_limit_error():
     assert caught.value.path == "value.x[0]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [DEPTH_MAX + 1, 500, 3000])
 def test_sets_within_sets_are_bounded_at_any_depth(depth):
     with pytest.raises(LimitError, match="nested deeper"):

@@ -306,6 +306,7 @@ def test_after_eight_calls_that_hang_no_other_is_begun(tmp_path):
     assert len(calls) == 8
 
 
+@pytest.mark.slow
 def test_a_check_that_returns_late_counts_no_more_as_hanging(tmp_path):
     slow = [True]
 

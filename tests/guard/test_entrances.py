@@ -694,6 +694,7 @@ def test_values_refused_by_a_check_are_in_no_file(tmp_path, entrance):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 def test_a_fleet_ships_no_canary(tmp_path):
     pytest.importorskip("zstandard")
     import zstandard
@@ -831,6 +832,7 @@ def test_the_hook_is_called_where_the_table_says():
     assert found == REDACTED.keys()
 
 
+@pytest.mark.slow
 def test_every_class_of_writes_defines_its_redaction():
     found = set()
     for nodes in files().values():

@@ -473,6 +473,7 @@ def test_a_member_of_json_that_was_cut_does_not_stay():
     assert json.loads(made)["user"] == "bob"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hostile",
     [

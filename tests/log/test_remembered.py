@@ -91,6 +91,7 @@ def test_nothing_is_forgotten_over_a_transaction_that_changed_nothing(store):
     assert store._engine.committer.last.memory is remembered
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("idle", [refuse_commit, refuse_rollback, lambda thread: thread.commit({"n": 6})])
 @pytest.mark.parametrize("change", [COMMIT, RETAIN])
 def test_changes_of_another_engine_in_the_same_transaction_are_seen(store, path, idle, change):

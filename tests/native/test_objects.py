@@ -50,6 +50,7 @@ odd = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.recursive(odd, lambda inside: st.one_of(st.lists(inside), st.dictionaries(st.text(), inside)), max_leaves=8))
 @example({f"{number}": number for number in range(40)})
 @example([{f"{number}": -number for number in range(32)}])

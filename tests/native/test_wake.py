@@ -81,6 +81,7 @@ def test_a_waiter_that_was_killed_does_not_disturb():
     assert kernels.wake_wait(word, 0, 1.0)
 
 
+@pytest.mark.slow
 def test_signal_handlers_run_while_waiting():
     def handler(_number, _frame):
         message = "from the handler"

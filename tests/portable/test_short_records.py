@@ -66,6 +66,7 @@ def test_an_import_that_ends_in_a_short_record_is_gone_on_with(retained, open_st
     assert records(new) == records(other) == records(retained)
 
 
+@pytest.mark.slow
 def test_a_log_that_ends_in_a_short_record_is_committed_to(retained, open_store, export, take, split, join):
     new = open_store()
     with pytest.raises(CorruptionError):

@@ -117,6 +117,7 @@ def check(store, schema, branch, expected):
 WAYS = [f"tasks/{way}" for way in ("read", "update", "migrate", "claim", "rollback")]
 
 
+@pytest.mark.slow
 @given(st.lists(steps, max_size=5), st.integers(0, 5), states)
 def test_every_way_comes_to_the_same_value_of_an_entry(chain, older, value):
     first = schema_of(chain[: min(older, len(chain))])

@@ -67,6 +67,7 @@ def test_the_next_opening_completes_a_close_that_was_interrupted_at_its_end(
     assert check_whole(open_store_file()) == 1
 
 
+@pytest.mark.slow
 def test_a_close_that_another_process_keeps_from_ending_is_done_again(
     open_store_file, start_child, append, monkeypatch
 ):

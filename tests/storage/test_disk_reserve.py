@@ -74,6 +74,7 @@ def test_a_large_commit_is_refused_before_it_is_written_if_it_would_take_the_res
     store_file.committer.submit(put(0))
 
 
+@pytest.mark.slow
 def test_a_full_disk_refuses_commits_and_leaves_the_reserve_to_others(store_file, path, disk):
     fill_to = 200
     for number in range(fill_to):

@@ -46,6 +46,7 @@ def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(commi
     assert committer.submit(append) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["commit", "_lead", "begin", "wait", "execute", "flush", "end", "_wake"])
 def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name):
     """Finalizers run when objects are created, even before a thread has woken the leader that it waits for."""

@@ -166,6 +166,7 @@ def test_a_store_that_is_committed_to_meanwhile_verifies(store, monkeypatch):
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_large_trees_walk_clean(store):
     """Branch pages over branch pages, long values, tables that shrink: what LMDB itself makes is sound."""
     threads = [store.thread(f"thread {number}" * 20) for number in range(60)]

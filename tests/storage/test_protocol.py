@@ -239,6 +239,7 @@ def test_a_recovery_killed_anywhere_is_done_again(run_child, open_store_file, ap
     assert store_file.committer.submit(append) == 7
 
 
+@pytest.mark.slow
 def test_a_reader_does_not_look_at_a_recovery_that_was_killed(start_child, run_child, open_store_file, check_whole):
     """It waits for the one that recovers, which dies: then it is done before anybody reads."""
     run_child(COMMIT_AND_STAY, "commit", 6, fault="commit.before_delivery:6:kill")

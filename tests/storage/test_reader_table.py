@@ -71,6 +71,7 @@ def test_a_renewed_pin_does_not_count_as_a_reader(store_file, append):
     assert found == [0]
 
 
+@pytest.mark.slow
 def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
     script = """
     import statelog, statelog.store.history as module

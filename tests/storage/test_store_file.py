@@ -312,6 +312,7 @@ def test_a_forked_childs_close_leaves_the_parents_store_alone(store_file, append
     assert check_whole(store_file) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("midst", [False, True], ids=["at rest", "in the midst of a read"])
 def test_a_forked_child_that_exits_leaves_the_parents_readers_alone(run_child, midst):
     """LMDB's binding, closed in a child by hand or at exit, frees the parent's slots in the reader table."""

@@ -335,6 +335,7 @@ def test_every_anchor_stays_valid_after(path, act):
         statelog.open(path, expect=anchor).close()
 
 
+@pytest.mark.slow
 def test_anchors_of_short_records_are_found_from_at_most_64(path, monkeypatch):
     with statelog.open(path) as store:
         for number in range(200):

@@ -275,6 +275,7 @@ ACTS: dict[str, Callable[[statelog.Store], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(itertools.permutations(ACTS)), ids="-".join)
 def test_in_any_order_kept_parts_are_whole_and_removed_parts_are_gone(
     store: statelog.Store, order: tuple[str, ...]
@@ -333,6 +334,7 @@ def test_retention_at_work_meets_a_copy_made_meanwhile(store: statelog.Store, mo
 # --- loans that are given back ----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_deleted_copy_releases_its_nodes(store: statelog.Store) -> None:
     thread = fill(store, "a", 10)
     for number in range(5):

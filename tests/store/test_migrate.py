@@ -60,6 +60,7 @@ def test_threads_that_are_migrated_are_skipped(store):
     assert store.last_lsn == before + 2 * 89
 
 
+@pytest.mark.slow
 def test_all_branches_of_a_thread_are_migrated_together(store):
     thread = store.thread("chat-0", schema=FIRST)
     thread.commit({"notes": "more"})
@@ -73,6 +74,7 @@ def test_all_branches_of_a_thread_are_migrated_together(store):
     assert len({record.continues for record in list(store.log())[-4:]}) == 2  # one transaction
 
 
+@pytest.mark.slow
 def test_a_thread_that_fails_is_named_and_the_others_go_on(store):
     def step(state):
         if state["count"] in (3, 70):
@@ -126,6 +128,7 @@ def test_a_guard_refuses_one_thread_of_a_group_alone(path):
         assert store.thread("chat-2").head.version == 0
 
 
+@pytest.mark.slow
 def test_dry_run_writes_nothing_and_shows_the_first_differences(store):
     before = store.last_lsn
     report = store.migrate(second(), threads="chat-*", dry_run=True)

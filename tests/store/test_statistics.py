@@ -52,6 +52,7 @@ def test_an_empty_store_has_nothing_but_its_file(store):
     assert found.pages_used + found.pages_free <= found.file_size_bytes // found.page_size_bytes + 1
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_threads_and_log(store):
     fill(store)
     found = store.statistics()
@@ -250,6 +251,7 @@ def test_a_fork_shares_its_first_state_even_after_versions_expired(store):
     assert store.statistics().shared_size_bytes == pytest.approx(state_size_bytes, rel=0.1)  # without the list's end
 
 
+@pytest.mark.slow
 def test_a_copy_shares_with_its_lender_until_one_of_both_is_gone(store):
     state_size_bytes = len(cbor.encode(append_messages(store, 50).state.to_python()))
     store.copy_thread("a", "b")

@@ -223,6 +223,7 @@ def test_commits_while_the_log_is_read_leave_no_gap(store):
 # --- several OS threads -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 def test_many_threads_commit_at_once_and_lose_nothing(path, durability):
     schema = {"total": reducers.add, "log": reducers.append}
@@ -275,6 +276,7 @@ def test_verify_counts_records_and_nodes(store):
     assert (shallow.ok, shallow.records, shallow.nodes) == (True, 51, 0)
 
 
+@pytest.mark.slow
 def test_care_reports_progress(store):
     with store.transaction() as transaction:
         for number in range(600):

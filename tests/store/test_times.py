@@ -84,6 +84,7 @@ def test_old_versions_expire_behind_a_wrong_clock(store):
         assert store.prune(max_age=1).expired_versions == 4
 
 
+@pytest.mark.slow
 def test_versions_of_one_thread_ascend_whatever_branch_and_clock(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 0})

@@ -114,6 +114,7 @@ def test_editing_one_of_a_thousand_files_writes_that_one(log):
     assert size <= len("changed\n" * 1200) + 32_768
 
 
+@pytest.mark.slow
 def test_a_key_is_found_by_one_path(log):
     slot = log.put({f"key {number}": number for number in range(20_000)})
     tree = open_root(log.workspace(), slot)

@@ -209,6 +209,7 @@ def test_keys_of_a_range(store):
     assert items.get(made.state, "nothing") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 3, 40, 2000])
 def test_ranges_read_one_after_another_are_those_read_alone(store, count):
     names = [f"{number:04}" for number in range(0, 2 * count, 2)]

@@ -116,6 +116,7 @@ def test_an_item_that_is_not_a_text_is_refused(item):
         join_texts([item], PREFIX)
 
 
+@pytest.mark.slow
 @given(value=VALUES)
 def test_a_copy_is_equal_and_shares_no_container(value):
     copied = copy_plain(value)

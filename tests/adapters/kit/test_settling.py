@@ -24,6 +24,7 @@ def tell(value):
     return [tell(item) for item in value] if isinstance(value, list) else (type(value), value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 @given(values=st.lists(VALUES, min_size=1, max_size=4))
 def test_it_is_equal(tmp_path_factory, lazy, values):

@@ -43,6 +43,7 @@ def test_it_fits_a_small_terminal(told):
     assert [line for line in lines if len(line) > 80] == []
 
 
+@pytest.mark.slow
 def test_every_act_is_told(told):
     _directory, done = told
     acts = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and "[" not in line]

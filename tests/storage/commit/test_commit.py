@@ -380,6 +380,7 @@ class Interrupted(threading.Thread):
                     self._acknowledged.append(self._submit(self._work))
 
 
+@pytest.mark.slow
 def test_interrupts_at_random_moments_lose_nobody_and_leave_no_lock_behind(store_file, committer, append, check_whole):
     # What looks after the store begins with the first commit, and until it runs Python takes it for who has begun it.
     acknowledged = [committer.submit(append)]

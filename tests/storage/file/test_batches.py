@@ -43,6 +43,7 @@ def tables(tmp_path_factory):
         store_file.close()
 
 
+@pytest.mark.slow
 @given(
     table=TABLES,
     scans=st.lists(

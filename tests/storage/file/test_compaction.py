@@ -252,6 +252,7 @@ def test_a_read_goes_on_in_the_old_file_which_goes_with_its_end(filled, append, 
     assert check_whole(filled) == 41
 
 
+@pytest.mark.slow
 def test_a_fork_meanwhile_harms_neither(filled, check_whole, append):
     def fork(_done, _whole):
         child = os.fork()

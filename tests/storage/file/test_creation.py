@@ -40,6 +40,7 @@ def test_a_creation_written_in_place_would_be_caught_by_such_a_test(path, open_s
         open_store_file()
 
 
+@pytest.mark.slow
 def test_processes_creating_at_once_end_up_with_one_store(start_child, leftovers):
     children = [start_child("sys.stdin.readline(); " + CREATE) for _ in range(6)]
     for child in children:

@@ -54,6 +54,7 @@ def owner_and_mode(path):
     return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)
 
 
+@pytest.mark.slow
 def test_store_is_never_a_standard_stream(path):
     done = subprocess.run([sys.executable, "-c", CLOSED_STREAMS, str(path)], timeout=600, check=False)
     assert done.returncode == 0
@@ -62,6 +63,7 @@ def test_store_is_never_a_standard_stream(path):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 def test_opened_file_is_above_closed_standard_streams(tmp_path):
     code = (
         "import os, sys\n"

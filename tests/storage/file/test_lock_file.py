@@ -353,6 +353,7 @@ def test_opening_a_store_whose_lock_file_was_removed_is_refused(
     assert check_whole(open_store_file()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_noted", [True, False])
 def test_a_reader_on_a_read_only_file_system_excludes_nobody(open_store_file, start_child, append, is_noted):
     """LMDB has no open lock file there. The negative control does not account for that."""

@@ -175,6 +175,7 @@ def test_a_store_with_continuous_commits_is_never_idle(store_file, thread, monke
     until(lambda: rests)
 
 
+@pytest.mark.slow
 def test_a_process_killed_after_a_rest_loses_nothing(path):
     child = forks.run([sys.executable, "-c", KILLED, path], check=False)
     assert child.returncode == -9
@@ -184,6 +185,7 @@ def test_a_process_killed_after_a_rest_loses_nothing(path):
         assert store.verify().ok
 
 
+@pytest.mark.slow
 def test_one_thread_looks_after_a_store_that_rests_again_and_again(store_file, thread):
     first = flushers()
     for number in range(5):
@@ -202,6 +204,7 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
     until(lambda: not flushers())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", ["checkpoint.before_sync", "checkpoint.after_sync", "checkpoint.after_slot", "checkpoint.after_pin"]
 )

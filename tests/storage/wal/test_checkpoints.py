@@ -64,6 +64,7 @@ def test_a_half_is_never_left_behind(store_file, append, monkeypatch):
     assert (shared.epoch, shared.at) == (epoch + 1, HALVES_AT[(epoch + 1) & 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["checkpoint.after_sync", "checkpoint.before_slot_flush"])
 def test_a_closing_process_waits_for_its_own_checkpoint(store_file, append, run_child, check_whole, point):
     """Its thread would flush a closed file, or one that was opened since under the same number, for the slot."""
@@ -327,6 +328,7 @@ def test_after_a_dead_writer_checkpoints_are_made_until_one_has_begun(store_file
         assert not store_file.lmdb_file.locks.writer.needs_repair
 
 
+@pytest.mark.slow
 def test_a_process_that_continues_a_dead_session_flushes_its_slots_first(store_file, start_child, run_child):
     """The newest may be in nothing but the page cache, and the next one is written over the one before it."""
     store_file.close()
