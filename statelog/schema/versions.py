@@ -88,9 +88,10 @@ class Versioned(Lineage, Written[S, W]):
         """Register a function that brings a state from `version` to the next version.
 
         Use it as a decorator. The function gets a dict of all channels and returns a dict of all channels. It may
-        change and return the dict it gets. Lists and dicts come as read-only views, as in `thread.state`; a view that
-        is returned unchanged is not read. Models, dataclasses and enum members of older versions come as they are
-        stored: as dicts and plain values.
+        change and return the dict it gets, and change the lists and dicts in it in place. Lists and dicts of a thread
+        are read as a whole when the function looks into them. They are not instances of `list` and `dict`, and
+        `to_python` returns a plain copy. One that the function only passes on is not read. Models, dataclasses and enum
+        members of older versions come as they are stored: as dicts and plain values.
 
         The function runs when a state is read, and within commits while other commits wait. It may run more than once
         for one state. So it must be quick, must return the same for the same state, and must do nothing else.
@@ -254,16 +255,16 @@ class PlainChannels:
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
         """Call a function with the channels, and take the dict that it returns in their place."""
-        self.values = result_of(function, self.values)
+        self.values = result_of(function, dict(self.values))
 
 
 def result_of(function: Callable[[dict[str, Any]], object], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the dict that a step returns for a dict of channels.
+    """Return the dict that a step returns for a dict of channels, which it may change.
 
     Raises:
         TypeError: it returns something else, or is an async function. ValueError: a key is not the name of a channel.
     """
-    result = function(dict(given))
+    result = function(given)
     if isinstance(result, Coroutine):
         result.close()
         message = "a step must not be an async function, because it runs within reads and commits"

@@ -15,7 +15,8 @@ from statelog.log.names import OWN_CHANNELS, channel_key
 from statelog.reducers import Overwrite, Removal
 from statelog.schema.versions import Versioned, newer_error, result_of
 from statelog.store.checked_views import Reading
-from statelog.store.views import ListView, MapView, channel_value
+from statelog.store.step_values import StepList, StepMap, plain_value, step_value
+from statelog.store.views import channel_value
 from statelog.tree import mapping, reduce
 from statelog.tree.node import ROOT, Node, Slot, Workspace
 from statelog.tree.tree import STRIDE, Tree
@@ -192,7 +193,7 @@ class _StoredChannels:
     """The channels of a stored state, as the steps of a schema change them.
 
     Until the first function, only slots are moved. A function gets all channels as values. A value that the steps
-    return unchanged, and that cannot have been changed in place, keeps its slot.
+    return unchanged keeps its slot. A list or dict into which they have looked is compared for that.
     """
 
     def __init__(self, tree: Tree, schema: Schema, reading: Reading | None, thread_id: str) -> None:
@@ -205,7 +206,7 @@ class _StoredChannels:
         """Slots and encoded values by channel. After a function was called, these are values."""
         self._has_values = False
         self._given: dict[str | int, tuple[Any, Slot | bytes]] = {}
-        """The stored forms of values that a function cannot change: of views by their `id`, of others by channel."""
+        """The stored forms of values that a function got: of lists and dicts by their `id`, of others by channel."""
 
     def has(self, channel: str) -> bool:
         """Return True if the state has a channel."""
@@ -228,7 +229,7 @@ class _StoredChannels:
         if not self._has_values:
             self._channels = {name: self._value(name, stored) for name, stored in self._channels.items()}
             self._has_values = True
-        self._channels = result_of(function, self._channels)
+        self._channels = result_of(function, dict(self._channels))
 
     def changed(self) -> Changed:
         """Return the channels that the steps have changed.
@@ -254,7 +255,8 @@ class _StoredChannels:
         value = channel_value(self._tree.workspace, slot)
         if self._reading is not None:
             value = self._reading.channel(value, name, self._thread_id)
-        is_view = isinstance(value, ListView | MapView)
+        value = step_value(value)
+        is_view = isinstance(value, StepList | StepMap)
         if is_view or cbor.is_immutable(type(value)) or type(value) is Quarantined:
             self._given[id(value) if is_view else name] = value, stored
         return value
@@ -262,12 +264,16 @@ class _StoredChannels:
     def _stored_form(self, name: str, value: Any) -> Slot | bytes:
         """Return the slot or the encoding of a channel's value after the steps."""
         given = self._given.get(id(value)) or self._given.get(name)
+        plain = value
         if given is not None and given[0] is value:
-            return given[1]
+            if not isinstance(value, StepList | StepMap) or value.loaded is None:
+                return given[1]
+            plain = plain_value(value)
+            if cbor.encode(plain, path=name) == cbor.encode(value.stored.to_python()):
+                return given[1]
         if type(value) is Quarantined:  # Its type is hidden, too.
             return cbor.encode(value, path=name)
-        plain = value.to_python() if isinstance(value, ListView | MapView) else value
-        checked = self._schema.validate_write(name, Overwrite(plain))
+        checked = self._schema.validate_write(name, Overwrite(plain_value(plain)))
         return cbor.encode(checked.value if isinstance(checked, Overwrite) else checked, path=name)
 
 

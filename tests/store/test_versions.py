@@ -681,3 +681,30 @@ def test_metadata_that_leaves_no_room_for_the_version_is_refused(store, thread):
     with pytest.raises(statelog.LimitError):
         thread.commit({"count": 3}, metadata={"text": "x" * (65_536 - 12)})
     assert unchanged(store) == before
+
+
+@pytest.mark.parametrize("items", [1, 2000])
+def test_a_step_may_change_lists_and_dicts_in_place_at_any_depth(path, items):
+    schema = versioned({"messages": list, "conf": dict, "kept": list}, name="chat", version=2)
+
+    @schema.step(1)
+    def change(state):
+        for message in state["messages"]:
+            message["role"] = message.pop("sender")
+        state["conf"]["model"]["name"] = "new"
+        state["conf"]["tags"] = state["kept"]
+        assert state["kept"][0] == "a"
+        return state
+
+    with statelog.open(path) as store:
+        old = {"messages": [{"sender": "ann"}] * items, "conf": {"model": {"name": "old"}}, "kept": ["a"] * items}
+        store.thread("t").commit(old)
+        thread = store.thread("t", schema=schema)
+        new = {
+            "messages": [{"role": "ann"}] * items,
+            "conf": {"model": {"name": "new"}, "tags": ["a"] * items},
+            "kept": ["a"] * items,
+        }
+        assert thread.state == new
+        assert list(thread.head.stored["kept"]) == ["a"] * items
+        assert thread.commit({}).stored == new

@@ -111,7 +111,7 @@ class _Channels:
         self.changed.discard(channel)
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
-        made = result_of(function, self.values)
+        made = result_of(function, dict(self.values))
         for channel in self.values.keys() - made.keys():
             self._rename(channel, None)
         self.values = made

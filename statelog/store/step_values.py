@@ -1,0 +1,139 @@
+"""The values that a step of a schema gets: lists and dicts that it may change in place, at any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, MutableSequence
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+
+from statelog.limits import DEPTH_MAX
+from statelog.store.views import ListView, MapView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["StepList", "StepMap", "plain_value", "step_value"]
+
+
+def step_value(value: Any) -> Any:
+    """Return a channel's value for a step. A view of a list or dict becomes one that can be changed."""
+    if isinstance(value, ListView):
+        return StepList(value)
+    return StepMap(value) if isinstance(value, MapView) else value
+
+
+def plain_value(value: Any, depth: int = 0) -> Any:
+    """Return a value that a step returns, with plain lists and dicts in place of those that it got."""
+    if isinstance(value, ListView | MapView):
+        loaded = value.loaded if isinstance(value, StepList | StepMap) else None
+        if loaded is None:
+            return value.to_python()
+        value = loaded
+    if depth < DEPTH_MAX:
+        if type(value) is list:
+            return [plain_value(each, depth + 1) for each in value]
+        if type(value) is dict:
+            return {key: plain_value(each, depth + 1) for key, each in value.items()}
+    return value
+
+
+class StepList(ListView, MutableSequence[Any]):
+    """A list that is read as a whole when a step first looks into it. From then on it is a plain list.
+
+    Attributes:
+        stored: the view of the stored list.
+        loaded: the plain list, or None if the step has not looked into it.
+    """
+
+    __slots__ = ("loaded", "stored")
+
+    def __init__(self, stored: ListView) -> None:
+        super().__init__(stored._source)  # noqa: SLF001 - a view of the same
+        self.stored = stored
+        self.loaded: list[Any] | None = None
+
+    def _items(self) -> list[Any]:
+        if self.loaded is None:
+            self.loaded = self._source = self.stored.to_python()
+        return self.loaded
+
+    @property
+    def lazy(self) -> StepList:
+        """The list itself."""
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items()[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._items()[index] = value
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        del self._items()[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items())
+
+    def __iadd__(self, other: Any) -> Self:  # type: ignore[override]  # as a list
+        self._items().extend(other)
+        return self
+
+    def insert(self, index: SupportsIndex, value: Any) -> None:
+        """Insert a value, as in a list."""
+        self._items().insert(index, value)
+
+    def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
+        """Sort the list in place, as a list."""
+        self._items().sort(key=key, reverse=reverse)
+
+    def to_python(self) -> list[Any]:
+        """Return a plain, deep copy."""
+        return super().to_python() if self.loaded is not None else self.stored.to_python()
+
+
+class StepMap(MapView, MutableMapping[str, Any]):
+    """A dict that is read as a whole when a step first looks into it. From then on it is a plain dict.
+
+    Attributes:
+        stored: the view of the stored dict.
+        loaded: the plain dict, or None if the step has not looked into it.
+    """
+
+    __slots__ = ("loaded", "stored")
+
+    def __init__(self, stored: MapView) -> None:
+        super().__init__(stored._source)  # noqa: SLF001 - a view of the same
+        self.stored = stored
+        self.loaded: dict[str, Any] | None = None
+
+    def _members(self) -> dict[str, Any]:
+        if self.loaded is None:
+            self.loaded = self._source = self.stored.to_python()
+        return self.loaded
+
+    @property
+    def lazy(self) -> StepMap:
+        """The dict itself."""
+        return self
+
+    def __getitem__(self, key: str) -> Any:
+        return self._members()[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._members()[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._members()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members())
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override]  # as a dict
+        self._members().update(other)
+        return self
+
+    def _pairs(self) -> Iterator[tuple[str, Any]]:
+        return iter(self._members().items())
+
+    def to_python(self) -> dict[str, Any]:
+        """Return a plain, deep copy."""
+        return super().to_python() if self.loaded is not None else self.stored.to_python()
