@@ -21,8 +21,10 @@ from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.events import schema_version
 from statelog.log.names import check_name
 from statelog.schema.versions import Versioned
+from statelog.store import frameworks
 from statelog.store.arguments import check_flag
 from statelog.store.diff import Diff
+from statelog.store.foreign_threads import check_not_foreign, has_users_channels, is_foreign_id, is_langgraphs
 from statelog.store.migration import migrate_ahead
 from statelog.store.thread import Thread
 
@@ -41,8 +43,8 @@ _GROUP_SIZE_BYTES_MAX = 256 * 1024
 
 DIFFERENCES_MAX = 20
 
-_OWN_IDS = "statelog:"
-"""The prefix of the ids of the library's own threads: of the board, of leases, of streams of durable runs."""
+_WILDCARDS = "*?["
+"""The characters that make a pattern of thread ids more than the id of one thread."""
 
 STORE_ERRORS = (
     AccessError,
@@ -116,9 +118,28 @@ def migrate_threads(
     check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
     if not dry_run:
         session.engine.store_file.lmdb_file.check_writable()
+    if not any(each in pattern for each in _WILDCARDS):
+        _check_named(session, pattern)
     with session.read() as view:
-        rows = [row for row in view.threads() if fnmatchcase(row.id, pattern) and not row.id.startswith(_OWN_IDS)]
+        rows = [row for row in view.threads() if fnmatchcase(row.id, pattern) and not is_foreign_id(row.id)]
     return _Migration(session, schema, rows, is_dry=dry_run, progress=progress).run()
+
+
+def _check_named(session: StoreSession, thread_id: str) -> None:
+    """Raise UsageError if a thread is not one of the user's own."""
+    check_not_foreign(thread_id)
+    with session.read() as view:
+        lsn = view.thread_lsn(thread_id)
+        if lsn is not None and any(is_langgraphs(session, head) for _branch, head in _heads(view, lsn)):
+            raise frameworks.refused(thread_id)
+
+
+def _heads(view: View, thread: int) -> Iterator[tuple[str, CheckpointEvent]]:
+    """Yield the branches of a thread with their heads."""
+    for branch in view.branches(thread):
+        head = view.head_checkpoint(thread, branch.number)
+        if head is not None:
+            yield branch.name, head[0]
 
 
 class _Migration:
@@ -159,17 +180,20 @@ class _Migration:
         """Yield threads with the heads that do not have the declared version, by branch."""
         with self._session.read() as view:
             found = [(row, self._older_branches(view, row)) for row in rows]
-        yield from found
+        yield from ((row, branches) for row, branches in found if branches is not None)
 
-    def _older_branches(self, view: View, row: ThreadRow) -> dict[str, CheckpointEvent]:
+    def _older_branches(self, view: View, row: ThreadRow) -> dict[str, CheckpointEvent] | None:
+        """Return the older heads of a thread by branch, or None if LangGraph keeps the thread."""
         if not view.is_alive(row.lsn):
             return {}
-        found = {}
-        for branch in view.branches(row.lsn):
-            head = view.head_checkpoint(row.lsn, branch.number)
-            if head is not None and schema_version(head[0].metadata) != self._schema.version:
-                found[branch.name] = head[0]
-        return found
+        found = {
+            branch: head
+            for branch, head in _heads(view, row.lsn)
+            if schema_version(head.metadata) != self._schema.version
+        }
+        if any(is_langgraphs(self._session, head) for head in found.values()):
+            return None
+        return {branch: head for branch, head in found.items() if has_users_channels(self._session, head)}
 
     def _prepare(self, thread_id: str, heads: dict[str, CheckpointEvent]) -> None:
         """Run the steps for the heads of a thread, outside any lock, and add the thread to the group."""

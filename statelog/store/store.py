@@ -587,12 +587,13 @@ class Store(Threads, OldStoreNames):
 
         Args:
             schema: what `statelog.versioned` returned, with its steps.
-            threads: a pattern of thread ids, as for file names. Threads of LangGraph and of other schemas fail.
+            threads: a pattern of thread ids, as for file names. Threads of LangGraph, of other adapters and of
+                `statelog.memory` are left out. Threads of other schemas fail.
             dry_run: whether to write nothing, and report what would happen with the first differences.
             progress: called with (threads done, threads in all).
 
         Raises:
-            UsageError: an argument is not valid.
+            UsageError: an argument is not valid, or `threads` names one thread that would be left out. No step has run.
             StoreFullError, StorageError, ReadOnlyError: as for `Thread.commit`. What was migrated so far stays.
         """
         from statelog.store.migrations import migrate_threads

@@ -106,6 +106,10 @@ class Thread(Written[S, W]):
         self._schema = self._given
         self._declared = self._given if schema is not None else None
         lineage = self._given.lineage
+        if lineage is not None:
+            from statelog.store.foreign_threads import check_not_foreign
+
+            check_not_foreign(thread_id)
         self._declared_version: int | None = 1 if lineage is None else lineage.version
         self._missing_specs: dict[str, str] = {}
         self._lsn: int | None = None
@@ -392,6 +396,10 @@ class Thread(Written[S, W]):
         if head is None or schema_version(head.event.metadata) == self._declared_version:
             self._is_migrated = True
             return 0
+        if self._is_langgraphs():
+            from statelog.store import frameworks
+
+            raise frameworks.refused(self._id)
         from statelog.store.migration import migrate_ahead
 
         return migrate_ahead(self._session, self._id, head.event, self._schema)

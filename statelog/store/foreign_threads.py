@@ -1,0 +1,57 @@
+"""Threads of LangGraph, of another adapter or of the library, which no schema of a user describes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from statelog.errors import UsageError
+from statelog.limits import GRAPH_CHANNEL
+from statelog.log.names import OWN_CHANNELS, channel_key
+from statelog.store.views import MapView
+from statelog.tree.node import ROOT
+from statelog.tree.tree import Tree
+
+if TYPE_CHECKING:
+    from statelog.log.events import CheckpointEvent
+    from statelog.store.session import Session
+
+__all__ = ["check_not_foreign", "has_users_channels", "is_foreign_id", "is_langgraphs"]
+
+_FOREIGN_IDS = re.compile(
+    "(statelog|langgraph|openai|claude|agent-framework|autogen|pydantic-ai|strands"
+    "|adk(-artifacts|-artifacts-names|-memory)?"
+    "|crewai(-pending|-memory|-checkpoints|-checkpoints-ids)?):"
+    "|(pydantic-ai-conversations|strands-keys)$|memory/.*/:sessions/"
+)
+"""Matches the ids of such threads. A thread of LangGraph's checkpoints has an id of the user."""
+
+
+def is_foreign_id(thread_id: str) -> bool:
+    """Return True if the id is one of an adapter or of the library."""
+    return _FOREIGN_IDS.match(thread_id) is not None
+
+
+def check_not_foreign(thread_id: str) -> None:
+    """Raise UsageError if a thread with this id must not get a schema with a version."""
+    if is_foreign_id(thread_id):
+        message = (
+            f"thread {thread_id!r} belongs to the library or to one of its adapters, by its id:"
+            " a schema with a version is for threads of your own"
+        )
+        raise UsageError(message, argument="thread id", thread=thread_id)
+
+
+def is_langgraphs(session: Session, head: CheckpointEvent) -> bool:
+    """Return True if a version is a checkpoint of LangGraph: it has a channel of LangGraph's own."""
+    return _tree(session, head).find(channel_key(GRAPH_CHANNEL))[1] is not None
+
+
+def has_users_channels(session: Session, head: CheckpointEvent) -> bool:
+    """Return True if a version has a channel that is not the library's. The thread of a durable run may have none."""
+    return not all(name.startswith(OWN_CHANNELS) for name in MapView(_tree(session, head), is_state=True))
+
+
+def _tree(session: Session, head: CheckpointEvent) -> Tree:
+    workspace = session.workspace()
+    return Tree(workspace, workspace.read(ROOT, head.root_digest, head.root_lsn, head.root_node))

@@ -1,0 +1,85 @@
+"""A schema with versions leaves threads alone that belong to the library, to an adapter, or to another schema."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import statelog
+from statelog import durable, versioned
+from statelog.errors import UsageError
+from statelog.store.foreign_threads import is_foreign_id
+
+ADAPTERS = Path(statelog.__file__).parent / "adapters"
+FOREIGN = ("langgraph:store", "langgraph:cache", "openai:ticket", "adk-memory:app/user", "memory/user/ann/:sessions/1")
+
+
+def research():
+    schema = versioned({"memories": list}, name="research", version=2)
+    schema.step(1)(lambda state: {"memories": list(state.get("notes", []))})
+    return schema
+
+
+@pytest.fixture
+def store(path):
+    with statelog.open(path) as opened:
+        opened.thread("chat-1", schema={"notes": list}).commit({"notes": ["tea"]})
+        yield opened
+
+
+def stored(store):
+    return {each.id: store.thread(each.id).head.stored.to_python() for each in store.threads()}
+
+
+def test_foreign_threads_are_left_out_of_a_migration_and_refused_by_name(store):
+    for each in FOREIGN:
+        store.thread(each).commit({"items": 1})
+
+    @durable.step
+    def book():
+        return 1
+
+    @durable.workflow(name="trip")
+    def trip(run):
+        return run.step(book)
+
+    durable.run(store, trip, id="a run")
+    before = stored(store)
+    assert store.migrate(research(), dry_run=True).migrated == 1
+    report = store.migrate(research())
+    assert (report.migrated, report.skipped, report.failed) == (1, 1, [])  # the run has no channels of the user's
+    assert stored(store) == {**before, "chat-1": {"memories": ["tea"]}}
+    for each in FOREIGN:
+        with pytest.raises(UsageError, match="belongs to"):
+            store.migrate(research(), threads=each)
+        with pytest.raises(UsageError, match="belongs to"):
+            store.thread(each, schema=research()).commit({"memories": []})
+    assert stored(store) == {**before, "chat-1": {"memories": ["tea"]}}
+
+
+def test_threads_of_langgraphs_checkpoints_are_left_out_and_refused_by_name(store):
+    pytest.importorskip("langgraph")
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    from statelog.adapters.langgraph import StatelogSaver
+
+    checkpoint = {**empty_checkpoint(), "channel_values": {"notes": ["in"]}, "channel_versions": {"notes": "1"}}
+    config = {"configurable": {"thread_id": "a", "checkpoint_ns": ""}}
+    StatelogSaver(store).put(config, checkpoint, {}, {"notes": "1"})
+    assert store.migrate(research()).migrated == 1
+    for act in (
+        lambda: store.migrate(research(), threads="a"),
+        lambda: store.thread("a", schema=research()).commit({"memories": []}),
+    ):
+        with pytest.raises(UsageError, match="belongs to LangGraph"):
+            act()
+    assert StatelogSaver(store).get_tuple(config).checkpoint["channel_values"] == {"notes": ["in"]}
+
+
+def test_ids_of_all_adapters_are_known():
+    text = "\n".join(each.read_text() for each in sorted(ADAPTERS.rglob("*.py")))
+    found = set(re.findall(r'(?:thread_id\(|^_?(?:PREFIX|PENDING_PREFIX) = )"([a-z-]+)"', text, re.MULTILINE))
+    assert len(found) >= 10
+    assert [each for each in sorted(found) if not is_foreign_id(f"{each}:x")] == []
