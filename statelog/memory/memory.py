@@ -21,6 +21,7 @@ from statelog.store.session import session_of
 from statelog.store.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import date
 
     from statelog.memory.erasure import ForgetReport
@@ -230,8 +231,11 @@ class Memory:
         moment = Moment(answer.facts, question.at_us, question.known_us)
         limit, fits, depth = question.limit, question.fits, max(DEPTH_MIN, 4 * question.limit)
         session, prefix = session_of(self._store), self._cache.prefix
-        found = search_items(session, question.query, prefix, limit=depth, enough=limit)
-        rankings = [moment.chosen(answer.confirmed(found), fits, depth)]
+
+        def choose(found: Iterator[tuple[str, int]]) -> list[str]:
+            return moment.chosen(answer.confirmed(found), fits, depth)
+
+        rankings = [search_items(session, question.query, prefix, choose, enough=limit)]
         if unit is not None:
             rankings.append(moment.chosen(answer.nearest, fits, depth))
         scores = joined(rankings)

@@ -447,17 +447,24 @@ class Index:
             self._counts[expression, at_most] = count
         return count
 
-    def items_below(self, expression: str, prefix: str, limit: int) -> list[tuple[str, int]]:
-        """Return the key and hash of the texts of entries whose keys begin with a prefix, best first."""
+    def items_below(self, expression: str, prefix: str) -> Generator[tuple[str, int]]:
+        """Yield the key and hash of the texts of entries whose keys begin with a prefix, best first.
+
+        The caller is the `work` of `read`.
+        """
         assert self._connection is not None
         first = json.dumps([prefix], ensure_ascii=False).removesuffix('"]')
         query = """
             SELECT sources.path, docs.hash FROM texts
             CROSS JOIN docs ON docs.id = texts.rowid CROSS JOIN sources ON sources.id = docs.source
-            WHERE texts MATCH ? AND sources.kind = ? AND sources.path >= ? AND sources.path < ? ORDER BY rank LIMIT ?
+            WHERE texts MATCH ? AND sources.kind = ? AND sources.path >= ? AND sources.path < ? ORDER BY rank
         """
-        rows = self._connection.execute(query, (expression, ENTRY, first, first + _LAST, limit))
-        return [(_key_in(path), hash) for path, hash in rows]
+        cursor = self._connection.execute(query, (expression, ENTRY, first, first + _LAST))
+        try:
+            for path, hash in cursor:
+                yield _key_in(path), hash
+        finally:
+            cursor.close()
 
     def _all_sources(self, connection: sqlite3.Connection) -> Iterator[tuple[int, Source]]:
         query = "SELECT id, kind, thread, branch, path FROM sources WHERE id > ? ORDER BY id"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog import reducers
 from statelog.board import entry_writer, reads, writes
@@ -16,10 +17,14 @@ from statelog.search.search import search as search_index
 from statelog.store.graph_threads import GraphThreadsInView
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from statelog.board.entry_writer import Writer
     from statelog.log.engine import Engine
     from statelog.search.hits import Hits
     from statelog.store.session import StoreSession
+
+T = TypeVar("T")
 
 _KEPT = "search"
 
@@ -45,28 +50,37 @@ def search(session: StoreSession, text: str, *, match: str, **conditions: Any) -
     return search_index(engine, index, text, asked, match=match)
 
 
-def search_items(session: StoreSession, text: str, prefix: str, *, limit: int, enough: int) -> list[tuple[str, int]]:
-    """Search the entries below a prefix in the index. Return the keys and hashes of texts, the best first.
+def search_items(
+    session: StoreSession,
+    text: str,
+    prefix: str,
+    choose: Callable[[Iterator[tuple[str, int]]], list[T]],
+    *,
+    enough: int,
+) -> list[T]:
+    """Search the entries below a prefix in the index. Return what `choose` makes of the texts that were found.
 
-    The caller compares the hashes with those of the stored texts (`hash_of`). The rarest words of the question are
-    searched first. The other words hardly change the result and cost most, so they are searched only if fewer than
-    `enough` texts were found.
+    `choose` gets the keys and hashes of all texts that match, the best first, and reads as many as it needs. It
+    compares the hashes with those of the stored texts (`hash_of`). The rarest words of the question are searched first.
+    The other words hardly change the result and cost most, so they are searched only if fewer than `enough` texts were
+    chosen.
     """
     index = _index_of(session)
     configuration = index.configuration()
     parts = dict.fromkeys(parse_query(text, configuration.tokenizer, match="any").parts)
 
-    def find() -> list[tuple[str, int]]:
+    def find() -> list[T]:
         counted = sorted((index.count(part, at_most=_RARE_MAX), part) for part in parts)
         counted = [each for each in counted if each[0]]
         sums = accumulate(count for count, _part in counted)
         every = [part for _count, part in counted]
         rare = [part for part, total in zip(every, sums, strict=True) if total <= _RARE_MAX] or every[:1]
-        found: list[tuple[str, int]] = []
+        chosen: list[T] = []
         for some in (rare, every):
-            if some and len(found) < enough:
-                found = index.items_below(" OR ".join(some), prefix, limit)
-        return found
+            if some and len(chosen) < enough:
+                with closing(index.items_below(" OR ".join(some), prefix)) as found:
+                    chosen = choose(found)
+        return chosen
 
     return index.read(configuration, find) if parts else []
 

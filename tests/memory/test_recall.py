@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 import statelog
-from statelog import Memory, guard
+from statelog import Memory, guard, reducers
 from statelog.bench.guard_texts import SECRETS
 from statelog.errors import EmbeddingError, UsageError
 from statelog.memory.recall import joined
@@ -95,6 +95,20 @@ def test_filters_are_by_source_and_metadata(memory):
     assert keys(memory.recall("eat music live pet", limit=10, metadata={"about": "city"})) == ["city"]
     assert memory.recall("vegan", metadata={"about": None}) == []
     assert keys(memory.facts(source="chat-pet")) == ["pet"]
+
+
+def test_texts_that_do_not_fit_do_not_crowd_out_a_fact_that_does(store):
+    memory = Memory(store, "user/43")
+    with store.transaction() as tx:
+        for number in range(30):  # More than the 20 facts that a ranking contributes.
+            fact = {"id": f"i{number}", "text": f"tea {number}", "known": 1000 + number}
+            tx.board().update(f"memory/user/43/:facts/k{number}", reducers.append, {**fact, "source": "chat-1"})
+            tx.board().update("memory/user/43/:facts/mood", reducers.append, {**fact, "text": f"mood {number}"})
+    memory.remember("she also said that she likes tea of any kind", key="long", source="chat-2", metadata={"n": 1})
+    memory.remember("her mood depends on the weather of the day", key="weather")
+    assert keys(memory.recall("tea", source="chat-2")) == ["long"]
+    assert keys(memory.recall("tea", metadata={"n": 1})) == ["long"]
+    assert keys(memory.recall("mood")) == ["mood", "weather"]
 
 
 @pytest.mark.parametrize(
