@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from langchain_core.messages import BaseMessage
 from langgraph.types import Command
 
+from statelog.adapters.langgraph.values.names import AT_HEAD
 from statelog.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
@@ -39,20 +40,22 @@ def resume_or_start(
 
     If a crash or an error has left a run unfinished, that run is resumed first. If it has the same input, nothing else
     is run, because the event was delivered again. If the thread waits for an answer, a new input is refused and not
-    used. `Command(resume=...)` answers.
+    used. `Command(resume=...)` answers. If two calls run on one thread at once, one of them raises ConflictError, so
+    that no input is lost: deliver its event again.
 
     Args:
         graph: a compiled graph with a checkpointer.
         input: the input of the graph, a Command, or None to resume only.
         config: as for `graph.invoke`.
         event_id: the id of the event that has the input, such as that of a message. It tells whether two equal inputs
-            are one event. A run with this id is not started again. Without it, an input that is equal to that of the
-            unfinished run is taken for the same event.
+            are one event. If the state of the thread comes from a run with this id, no other is started. Without it,
+            an input that is equal to that of the unfinished run is taken for the same event.
         options: as for `graph.invoke`.
 
     Raises:
         ConflictError: the thread waits for an answer, or at a breakpoint, and `input` is not a Command. The input was
-            not used. Facts: thread, interrupts (their ids), next (the nodes).
+            not used. Facts: thread, interrupts (their ids), next (the nodes). Or another call has continued the thread
+            meanwhile (with a StatelogSaver). Facts: thread, expected_version, actual_version.
         UsageError: the graph has no checkpointer, or a Command resumes a thread that does not wait.
     """
     plan = _plan(graph, input, config, event_id, options)
@@ -103,7 +106,7 @@ def _plan(
         if input.resume is not None and not state.interrupts:
             message = f"thread {_thread(config)!r} waits for no answer: Command(resume=...) would answer nothing"
             raise UsageError(message, argument="input", thread=_thread(config))
-        return (yield _Do("invoke", (input, config), options))
+        return (yield _Do("invoke", (input, _at_head(config, state)), options))
     is_known, is_done = yield from _known(input, config, state, event_id)
     if state.interrupts or (input is not None and _is_at_breakpoint(graph, state)):
         if is_known or input is None:
@@ -111,21 +114,24 @@ def _plan(
         raise _waiting(config, state)
     result = state.values
     if state.next:
-        result = yield _Do("invoke", (None, config), options)
+        result = yield _Do("invoke", (None, _at_head(config, state)), options)
     if is_known or is_done or input is None:
         return result
-    yield from _refuse_if_waiting(config, was_unfinished=bool(state.next))
+    if state.next:
+        state = yield _Do("get_state", (config,), {})
+        if state.next:  # Another run would drop what the resumed one waits for.
+            raise _waiting(config, state)
     if event_id is not None:
         config = {**config, "metadata": {**(config.get("metadata") or {}), EVENT_ID: event_id}}
-    return (yield _Do("invoke", (input, config), options))
+    return (yield _Do("invoke", (input, _at_head(config, state)), options))
 
 
-def _refuse_if_waiting(config: RunnableConfig, *, was_unfinished: bool) -> Generator[_Do, Any, None]:
-    """Raise ConflictError if the resumed run waits for something, so that a new one would drop it."""
-    if was_unfinished:
-        state = yield _Do("get_state", (config,), {})
-        if state.next:
-            raise _waiting(config, state)
+def _at_head(config: RunnableConfig, state: Any) -> RunnableConfig:
+    """Return a config with which a StatelogSaver refuses the checkpoints of a run that others have overtaken."""
+    configurable = config.get("configurable") or {}
+    if configurable.get("checkpoint_id"):  # The caller goes back in time, and begins another line.
+        return config
+    return {**config, "configurable": {**configurable, AT_HEAD: (_thread(config), _id_in(state.config))}}
 
 
 def _check(graph: Any, event_id: object) -> None:
@@ -143,8 +149,8 @@ def _known(
     """Return whether the unfinished run has this input, and whether the event had a run before."""
     is_done = False
     if event_id is not None:
-        runs = yield _Do("list", (config,), {"filter": {EVENT_ID: event_id}, "limit": 1})
-        is_done = bool(runs)
+        runs = yield _Do("list", (config,), {"filter": {EVENT_ID: event_id}})
+        is_done = bool(runs) and (yield from _is_on_line({each.checkpoint["id"] for each in runs}, config, state))
     if not state.next or input is None:
         return False, is_done
     history = yield _Do("history", (config,), {})
@@ -156,6 +162,22 @@ def _known(
     found = yield _Do("get_tuple", (began.config,), {})
     values = {} if found is None else found.checkpoint["channel_values"]
     return _INPUT_CHANNEL in values and _comparable(values[_INPUT_CHANNEL]) == _comparable(input), is_done
+
+
+def _is_on_line(ids: set[str], config: RunnableConfig, state: Any) -> Generator[_Do, Any, bool]:
+    """Return True if one of some checkpoints leads to the state. Another line may have an event whose run was lost."""
+    checkpoints = yield _Do("list", (config,), {"limit": _STEPS_MAX})
+    parents = {each.checkpoint["id"]: _id_in(each.parent_config) for each in checkpoints}
+    id = _id_in(state.config)
+    while id in parents and id not in ids:
+        id = parents[id]
+    if id and id not in parents:  # Retention has removed it. The older checkpoints may have led to it.
+        return any(each <= id for each in ids)
+    return id in ids
+
+
+def _id_in(config: RunnableConfig | None) -> str:
+    return ((config or {}).get("configurable") or {}).get("checkpoint_id") or ""
 
 
 def _is_at_breakpoint(graph: Any, state: Any) -> bool:

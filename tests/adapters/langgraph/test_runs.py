@@ -107,6 +107,38 @@ def test_equal_inputs_of_two_events_are_both_used_and_a_repeated_event_is_not(go
     assert len(go(made.graph, {"n": 1}, CONFIG, event_id="evt-4")["log"]) == 8
 
 
+def test_an_input_that_another_run_has_overtaken_is_refused_and_used_when_it_comes_again(saver):
+    made = Graph(saver)
+
+    def overtaken(_state):
+        resume_or_start(made.graph, {"n": 2}, CONFIG, event_id="e2")
+        return {}
+
+    builder = StateGraph(State)
+    builder.add_node("overtaken", overtaken)
+    builder.add_edge(START, "overtaken")
+    graph = builder.compile(checkpointer=saver)
+    with pytest.raises(ConflictError):
+        resume_or_start(graph, {"n": 1}, CONFIG, event_id="e1", durability="exit")
+    assert resume_or_start(made.graph, {"n": 1}, CONFIG, event_id="e1")["n"] == 1
+    assert resume_or_start(made.graph, {"n": 1}, CONFIG, event_id="e1")["log"] == [
+        "first 2",
+        "second 2",
+        "first 1",
+        "second 1",
+    ]
+
+
+def test_an_event_of_another_line_is_not_done(go, saver):
+    made = Graph(saver)
+    go(made.graph, {"n": 1}, CONFIG, event_id="e1")
+    before = made.graph.get_state(CONFIG).config
+    go(made.graph, {"n": 2}, CONFIG, event_id="e2")
+    made.graph.invoke({"n": 3}, before)
+    assert go(made.graph, {"n": 1}, CONFIG, event_id="e1")["n"] == 3
+    assert go(made.graph, {"n": 2}, CONFIG, event_id="e2")["n"] == 2
+
+
 def test_an_interrupt_is_answered_by_a_command_alone(go, saver):
     made = Graph(saver)
     made.asks = True

@@ -39,6 +39,7 @@ from statelog.adapters.langgraph.values.copies import CACHE_SIZE_BYTES, Decoded
 from statelog.adapters.langgraph.values.frozen import Frozen
 from statelog.adapters.langgraph.values.migration import Migration
 from statelog.adapters.langgraph.values.names import (
+    AT_HEAD,
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
     Place,
@@ -54,7 +55,7 @@ from statelog.adapters.langgraph.values.own import Own
 from statelog.adapters.langgraph.values.renamed_nodes import Renaming
 from statelog.adapters.langgraph.values.types import Types
 from statelog.aio.bridge import Runner
-from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
+from statelog.errors import CheckpointNotFoundError, ConflictError, ExpiredError, ThreadNotFoundError, UsageError
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
@@ -89,6 +90,21 @@ def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
     remote = session_of(store).owner.remote
     if remote is not None and config["configurable"].get(_DURABILITY) == "sync":
         remote.wait(store.last_lsn)
+
+
+def _is_at_head(config: RunnableConfig, asked: Place, metadata: CheckpointMetadata) -> bool:
+    """Return True if a checkpoint must continue the last one, because its run was begun by `resume_or_start`.
+
+    Raises:
+        ConflictError: the run begins at a checkpoint that `resume_or_start` has not seen.
+    """
+    thread_id, seen = config["configurable"].get(AT_HEAD, (None, ""))
+    if thread_id != asked.thread_id or asked.namespace:  # A node may run another graph with the same config.
+        return False
+    if metadata.get("source") == "input" and asked.id != seen:
+        message = f"thread {thread_id!r}: another run has continued it meanwhile, so the input was not used"
+        raise ConflictError(message, thread=thread_id, expected_version=seen or None, actual_version=asked.id)
+    return True
 
 
 class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
@@ -358,7 +374,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
 
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
-            ConflictError: the parent has a successor, with conflict="raise".
+            ConflictError: the parent has a successor, with conflict="raise" or in `resume_or_start`.
             ThreadDeletedError: the parent belonged to a thread that was deleted.
             UsageError, LimitError: an argument, name or size is invalid; the message names it.
         """
@@ -415,7 +431,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             line=line_name(place.namespace),
             fork=partial(fork_name, place.namespace, place.id),
             metadata=small,
-            at_head=self._conflict == "raise",
+            at_head=self._conflict == "raise" or _is_at_head(config, asked, metadata),
             counts=partial(is_in_namespace, place.namespace),
             declared=None if codec.migration is None else codec.migration.version_of(place),
             similar=changes.similar(place) if changes.whole else None,

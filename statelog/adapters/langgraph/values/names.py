@@ -45,6 +45,10 @@ CACHE_THREAD_ID = "langgraph:cache"
 
 _KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
 
+AT_HEAD = "__statelog_at_head"
+"""The key of a config with a thread and its last checkpoint, which `resume_or_start` has seen. LangGraph's metadata
+leaves out keys that begin so."""
+
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 OF_FORK = "@"
