@@ -108,7 +108,7 @@ def _plan(
             raise UsageError(message, argument="input", thread=_thread(config))
         return (yield _Do("invoke", (input, _at_head(config, state)), options))
     is_known, is_done = yield from _known(input, config, state, event_id)
-    if state.interrupts or (input is not None and _is_at_breakpoint(graph, state)):
+    if state.interrupts or (input is not None and _is_at_breakpoint(graph, state, options)):
         if is_known or input is None:
             return {**state.values, _INTERRUPTS: list(state.interrupts)} if state.interrupts else state.values
         raise _waiting(config, state)
@@ -180,9 +180,10 @@ def _id_in(config: RunnableConfig | None) -> str:
     return ((config or {}).get("configurable") or {}).get("checkpoint_id") or ""
 
 
-def _is_at_breakpoint(graph: Any, state: Any) -> bool:
+def _is_at_breakpoint(graph: Any, state: Any, options: dict[str, Any]) -> bool:
     """Return True if a person may have to look: the next node is a breakpoint, or the last one was."""
-    before, after = graph.interrupt_before_nodes, graph.interrupt_after_nodes
+    before = options.get("interrupt_before") or graph.interrupt_before_nodes
+    after = options.get("interrupt_after") or graph.interrupt_after_nodes
     if not state.next or not (before or after) or any(task.error for task in state.tasks):
         return False
     return before == "*" or bool({*state.next} & {*before}) or bool(after)

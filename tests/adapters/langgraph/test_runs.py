@@ -172,6 +172,16 @@ def test_a_breakpoint_is_not_passed_by_an_input(go, saver):
     assert go(made.graph, None, CONFIG)["log"] == ["first 1", "second 1"]
 
 
+def test_a_breakpoint_of_the_call_is_not_passed_by_an_input(go, saver):
+    made = Graph(saver)
+    more = {"interrupt_before": ["second"], "event_id": "e1"}
+    go(made.graph, {"n": 1}, CONFIG, **more)
+    with pytest.raises(ConflictError, match="second"):
+        go(made.graph, {"n": 2}, CONFIG, interrupt_before=["second"])
+    assert go(made.graph, {"n": 1}, CONFIG, **more)["log"] == ["first 1"]
+    assert go(made.graph, None, CONFIG)["log"] == ["first 1", "second 1"]
+
+
 def test_messages_are_compared_without_their_ids(go, saver):
     fails = [True]
 
