@@ -98,7 +98,7 @@ def _is_at_head(config: RunnableConfig, asked: Place, metadata: CheckpointMetada
     Raises:
         ConflictError: the run begins at a checkpoint that `resume_or_start` has not seen.
     """
-    thread_id, seen = config["configurable"].get(AT_HEAD, (None, ""))
+    thread_id, seen = config["configurable"][AT_HEAD]
     if thread_id != asked.thread_id or asked.namespace:  # A node may run another graph with the same config.
         return False
     if metadata.get("source") == "input" and asked.id != seen:
@@ -431,7 +431,8 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             line=line_name(place.namespace),
             fork=partial(fork_name, place.namespace, place.id),
             metadata=small,
-            at_head=self._conflict == "raise" or _is_at_head(config, asked, metadata),
+            at_head=self._conflict == "raise"
+            or (AT_HEAD in config["configurable"] and _is_at_head(config, asked, metadata)),
             counts=partial(is_in_namespace, place.namespace),
             declared=None if codec.migration is None else codec.migration.version_of(place),
             similar=changes.similar(place) if changes.whole else None,
