@@ -7,9 +7,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
+from langgraph.pregel import _algo
 from langgraph.types import Command
 
-from statelog.adapters.langgraph.values.names import AT_HEAD
+from statelog.adapters.langgraph.values.names import ANSWERS, AT_HEAD, NO_TASK, AtHead
 from statelog.errors import ConflictError, UsageError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ EVENT_ID = "event_id"
 """The key of the event in the metadata of checkpoints."""
 _INPUT_CHANNEL = "__start__"
 _INTERRUPTS = "__interrupt__"
+_interrupt_id: Any = getattr(_algo, "_interrupt_id", None)
+"""Returns the id of a question by its task and number. None in releases of LangGraph whose questions have no number."""
 _STEPS_MAX = 10_000
 """The number of checkpoints in which the input of a run is looked for."""
 
@@ -40,8 +43,8 @@ def resume_or_start(
 
     If a crash or an error has left a run unfinished, that run is resumed first. If it has the same input, nothing else
     is run, because the event was delivered again. If the thread waits for an answer, a new input is refused and not
-    used. `Command(resume=...)` answers. If two calls run on one thread at once, one of them raises ConflictError, so
-    that no input is lost: deliver its event again.
+    used. `Command(resume=...)` answers. A run that failed after an answer is resumed with that answer. If two calls run
+    on one thread at once, one of them raises ConflictError, so that no input is lost: deliver its event again.
 
     Args:
         graph: a compiled graph with a checkpointer.
@@ -102,36 +105,64 @@ def _plan(
     """Yield the calls to make, and return the result."""
     _check(graph, event_id)
     state = yield _Do("get_state", (config,), {})
-    if isinstance(input, Command):
-        if input.resume is not None and not state.interrupts:
-            message = f"thread {_thread(config)!r} waits for no answer: Command(resume=...) would answer nothing"
-            raise UsageError(message, argument="input", thread=_thread(config))
+    answered = yield from _answered(state)
+    if isinstance(input, Command) and not _is_repeated(input, config, state, answered):
         return (yield _Do("invoke", (input, _at_head(config, state)), options))
+    if isinstance(input, Command):
+        input = None
     is_known, is_done = yield from _known(input, config, state, event_id)
-    if state.interrupts or (input is not None and _is_at_breakpoint(graph, state, options)):
+    waits = state.interrupts and answered is None
+    if waits or (input is not None and _is_at_breakpoint(graph, state, options)):
         if is_known or input is None:
-            return {**state.values, _INTERRUPTS: list(state.interrupts)} if state.interrupts else state.values
+            return {**state.values, _INTERRUPTS: list(state.interrupts)} if waits else state.values
         raise _waiting(config, state)
     result = state.values
     if state.next:
-        result = yield _Do("invoke", (None, _at_head(config, state)), options)
+        result = yield _Do("invoke", (None, _at_head(config, state, is_answered=answered is not None)), options)
     if is_known or is_done or input is None:
         return result
     if state.next:
         state = yield _Do("get_state", (config,), {})
         if state.next:  # Another run would drop what the resumed one waits for.
             raise _waiting(config, state)
-    if event_id is not None:
-        config = {**config, "metadata": {**(config.get("metadata") or {}), EVENT_ID: event_id}}
-    return (yield _Do("invoke", (input, _at_head(config, state)), options))
+    return (yield _Do("invoke", (input, _at_head(_with_event(config, event_id), state)), options))
 
 
-def _at_head(config: RunnableConfig, state: Any) -> RunnableConfig:
-    """Return a config with which a StatelogSaver refuses the checkpoints of a run that others have overtaken."""
+def _is_repeated(command: Command[Any], config: RunnableConfig, state: Any, answered: _Answered | None) -> bool:
+    """Return True if a Command has the answer after which the run has failed.
+
+    Raises:
+        UsageError: there was no question.
+        ConflictError: the question has got another answer.
+    """
+    if command.resume is not None and not state.interrupts:
+        message = f"thread {_thread(config)!r} waits for no answer: Command(resume=...) would answer nothing"
+        raise UsageError(message, argument="input", thread=_thread(config))
+    if command.resume is None or answered is None:
+        return False
+    if command.resume != answered.answer:
+        raise _was_answered(config, state)
+    return True
+
+
+def _with_event(config: RunnableConfig, event_id: str | None) -> RunnableConfig:
+    if event_id is None:
+        return config
+    return {**config, "metadata": {**(config.get("metadata") or {}), EVENT_ID: event_id}}
+
+
+def _at_head(config: RunnableConfig, state: Any, *, is_answered: bool = False) -> RunnableConfig:
+    """Return a config with which a StatelogSaver refuses the checkpoints of a run that others have overtaken.
+
+    `is_answered` tells whether the run goes on behind an answer, which must not answer a later question, too.
+    """
     configurable = config.get("configurable") or {}
     if configurable.get("checkpoint_id"):  # The caller goes back in time, and begins another line.
         return config
-    return {**config, "configurable": {**configurable, AT_HEAD: (_thread(config), _id_in(state.config))}}
+    return {
+        **config,
+        "configurable": {**configurable, AT_HEAD: AtHead(_thread(config), _id_in(state.config), is_answered)},
+    }
 
 
 def _check(graph: Any, event_id: object) -> None:
@@ -180,6 +211,38 @@ def _id_in(config: RunnableConfig | None) -> str:
     return ((config or {}).get("configurable") or {}).get("checkpoint_id") or ""
 
 
+class _Answered(NamedTuple):
+    """The last answer to a thread, after which its run has failed."""
+
+    answer: Any
+
+
+def _answered(state: Any) -> Generator[_Do, Any, _Answered | None]:
+    """Return the last answer if no question of a thread waits for one.
+
+    LangGraph shows the question until the node has finished. Questions of graphs that a node has called count as
+    waiting, because their answers are stored elsewhere.
+    """
+    asking = [task for task in state.tasks if task.interrupts]
+    if not asking or _interrupt_id is None:
+        return None
+    found = yield _Do("get_tuple", (state.config,), {})
+    answers = {task: value for task, channel, value in found.pending_writes or () if channel == ANSWERS}
+    last = answers.get(NO_TASK)  # It stays there until the next answer.
+    used = {task.id: _listed(answers.get(task.id)) for task in asking}
+    is_unused = last is not None and not any(each and each[-1] == last for each in used.values())
+    for task in asking:
+        count = len(used[task.id])
+        ids = {_interrupt_id(f"{task.name}:{task.id}", number) for number in range(count + is_unused)}
+        if not all(each.id in ids for each in task.interrupts):
+            return None
+    return _Answered(last)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
 def _is_at_breakpoint(graph: Any, state: Any, options: dict[str, Any]) -> bool:
     """Return True if a person may have to look: the next node is a breakpoint, or the last one was."""
     before = options.get("interrupt_before") or graph.interrupt_before_nodes
@@ -194,6 +257,15 @@ def _waiting(config: RunnableConfig, state: Any) -> ConflictError:
     message = (
         f"thread {thread!r} waits in {', '.join(nodes)}, so the input was not used: answer with Command(resume=...), or"
         " go on with the input None"
+    )
+    return ConflictError(message, thread=thread, interrupts=[each.id for each in state.interrupts], next=nodes)
+
+
+def _was_answered(config: RunnableConfig, state: Any) -> ConflictError:
+    thread, nodes = _thread(config), list(state.next)
+    message = (
+        f"thread {thread!r} has got an answer, and then failed in {', '.join(nodes)}, so this one was not used: go on"
+        " with the input None"
     )
     return ConflictError(message, thread=thread, interrupts=[each.id for each in state.interrupts], next=nodes)
 

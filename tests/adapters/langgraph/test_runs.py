@@ -154,6 +154,33 @@ def test_an_interrupt_is_answered_by_a_command_alone(go, saver):
     assert len(go(made.graph, {"n": 2}, CONFIG)["log"]) == 4
 
 
+def test_a_run_that_fails_behind_its_answer_is_resumed_with_it_and_asks_its_next_question(go, saver):
+    fails = [False]
+
+    def ask(_state):
+        first = interrupt("first?")
+        if fails.pop():
+            raise ZeroDivisionError
+        return {"log": [first, interrupt("second?")]}
+
+    builder = StateGraph(State).add_node("ask", ask).add_edge(START, "ask")
+    graph = builder.compile(checkpointer=saver)
+    for name, input in enumerate((None, Command(resume="yes"))):
+        config = {"configurable": {"thread_id": str(name)}}
+        go(graph, {"n": 1}, config)
+        fails[:] = [False, True]
+        with pytest.raises(ZeroDivisionError):
+            go(graph, Command(resume="yes"), config)
+        with pytest.raises(ConflictError, match="has got an answer"):
+            go(graph, Command(resume="no"), config)
+        assert [each.value for each in go(graph, input, config)["__interrupt__"]] == ["second?"]
+        assert [each.value for each in go(graph, None, config)["__interrupt__"]] == ["second?"]
+        with pytest.raises(ConflictError, match="waits in ask"):
+            go(graph, {"n": 2}, config)
+        fails[:] = [False]
+        assert go(graph, Command(resume="right"), config)["log"] == ["yes", "right"]
+
+
 def test_an_interrupt_behind_a_crash_keeps_the_new_input_out(go, saver):
     made = Graph(saver)
     crash(go, made, {"n": 1})

@@ -26,6 +26,7 @@ from statelog.adapters.langgraph.saver.checkpoint_reader import (
     row_metadata,
 )
 from statelog.adapters.langgraph.saver.delta_replay import delta_history, keepset
+from statelog.adapters.langgraph.saver.head_check import is_at_head, without_used_answer
 from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
 from statelog.adapters.langgraph.saver.metadata_filter import fits
 from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_paused
@@ -55,7 +56,7 @@ from statelog.adapters.langgraph.values.own import Own
 from statelog.adapters.langgraph.values.renamed_nodes import Renaming
 from statelog.adapters.langgraph.values.types import Types
 from statelog.aio.bridge import Runner
-from statelog.errors import CheckpointNotFoundError, ConflictError, ExpiredError, ThreadNotFoundError, UsageError
+from statelog.errors import CheckpointNotFoundError, ExpiredError, ThreadNotFoundError, UsageError
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
@@ -90,21 +91,6 @@ def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
     remote = session_of(store).owner.remote
     if remote is not None and config["configurable"].get(_DURABILITY) == "sync":
         remote.wait(store.last_lsn)
-
-
-def _is_at_head(config: RunnableConfig, asked: Place, metadata: CheckpointMetadata) -> bool:
-    """Return True if a checkpoint must continue the last one, because its run was begun by `resume_or_start`.
-
-    Raises:
-        ConflictError: the run begins at a checkpoint that `resume_or_start` has not seen.
-    """
-    thread_id, seen = config["configurable"][AT_HEAD]
-    if thread_id != asked.thread_id or asked.namespace:  # A node may run another graph with the same config.
-        return False
-    if metadata.get("source") == "input" and asked.id != seen:
-        message = f"thread {thread_id!r}: another run has continued it meanwhile, so the input was not used"
-        raise ConflictError(message, thread=thread_id, expected_version=seen or None, actual_version=asked.id)
-    return True
 
 
 class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
@@ -269,7 +255,10 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         row = read_latest(self._engine, decoded, asked)
         if row is ...:
             row = self._read_latest_of_several(decoded, asked)
-        return None if row is None else decode_row(codec, row, config if asked.id else None, decoded)
+        if row is None:
+            return None
+        found = decode_row(codec, row, config if asked.id else None, decoded)
+        return without_used_answer(config, found) if AT_HEAD in config["configurable"] else found
 
     def _read_latest_of_several(self, decoded: DecodedBy, asked: Place) -> Row | None:
         with self.store.snapshot() as snapshot:
@@ -432,7 +421,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             fork=partial(fork_name, place.namespace, place.id),
             metadata=small,
             at_head=self._conflict == "raise"
-            or (AT_HEAD in config["configurable"] and _is_at_head(config, asked, metadata)),
+            or (AT_HEAD in config["configurable"] and is_at_head(config, asked, metadata)),
             counts=partial(is_in_namespace, place.namespace),
             declared=None if codec.migration is None else codec.migration.version_of(place),
             similar=changes.similar(place) if changes.whole else None,

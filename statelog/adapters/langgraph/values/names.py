@@ -46,8 +46,13 @@ CACHE_THREAD_ID = "langgraph:cache"
 _KEPT_THREADS = (STORE_THREAD_ID, CACHE_THREAD_ID)
 
 AT_HEAD = "__statelog_at_head"
-"""The key of a config with a thread and its last checkpoint, which `resume_or_start` has seen. LangGraph's metadata
-leaves out keys that begin so."""
+"""The key of an `AtHead` in a config. LangGraph's metadata leaves out keys that begin so."""
+
+ANSWERS = "__resume__"
+"""LangGraph's channel of answers."""
+
+NO_TASK = "00000000-0000-0000-0000-000000000000"
+"""The task under which LangGraph stores the last answer of a thread, which the first question without one takes."""
 
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
@@ -81,6 +86,16 @@ _INDEX_OF_GROUPS = 1
 
 _new = tuple.__new__
 """Makes a named tuple without a call of Python's."""
+
+
+class AtHead(NamedTuple):
+    """What `resume_or_start` has seen of a thread before it runs the graph."""
+
+    thread_id: str | None = None
+    checkpoint_id: str = ""
+    """The last checkpoint; empty if there is none."""
+    is_answered: bool = False
+    """Whether the last answer was used, so that it must not answer another question."""
 
 
 class Place(NamedTuple):

@@ -1,0 +1,47 @@
+"""What a run of `resume_or_start` asks of a saver: that nobody overtakes the run, and that no answer is used twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statelog.adapters.langgraph.values.names import ANSWERS, AT_HEAD, NO_TASK
+from statelog.errors import ConflictError
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple
+
+    from statelog.adapters.langgraph.values.names import AtHead, Place
+
+
+def is_at_head(config: RunnableConfig, asked: Place, metadata: CheckpointMetadata) -> bool:
+    """Return True if a checkpoint must continue the last one of its thread. The config has an `AtHead`.
+
+    Raises:
+        ConflictError: the run begins at a checkpoint that `resume_or_start` has not seen.
+    """
+    run: AtHead = config["configurable"][AT_HEAD]
+    if run.thread_id != asked.thread_id or asked.namespace:  # A node may run another graph with the same config.
+        return False
+    if metadata.get("source") == "input" and asked.id != run.checkpoint_id:
+        message = f"thread {asked.thread_id!r}: another run has continued it meanwhile, so the input was not used"
+        raise ConflictError(
+            message, thread=asked.thread_id, expected_version=run.checkpoint_id or None, actual_version=asked.id
+        )
+    return True
+
+
+def without_used_answer(config: RunnableConfig, found: CheckpointTuple) -> CheckpointTuple:
+    """Return a checkpoint without its last answer, if a run goes on behind that answer and a task has used it.
+
+    LangGraph would take the answer for the next question of the task.
+    """
+    run: AtHead = config["configurable"][AT_HEAD]
+    if not run.is_answered:
+        return found
+    writes = found.pending_writes or []
+    answers = [write for write in writes if write[1] == ANSWERS]
+    last = next((write for write in answers if write[0] == NO_TASK), None)
+    if last is None or not any(write[0] != NO_TASK and write[2] and write[2][-1] == last[2] for write in answers):
+        return found
+    return found._replace(pending_writes=[write for write in writes if write is not last])
