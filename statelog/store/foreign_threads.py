@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent
     from statelog.store.session import Session
 
-__all__ = ["check_not_foreign", "has_users_channels", "is_foreign_id", "is_langgraphs"]
+__all__ = ["check_not_foreign", "is_foreign_id", "is_langgraphs", "is_of_run"]
 
 _FOREIGN_IDS = re.compile(
     "(statelog|langgraph|openai|claude|agent-framework|autogen|pydantic-ai|strands"
@@ -47,9 +47,14 @@ def is_langgraphs(session: Session, head: CheckpointEvent) -> bool:
     return _tree(session, head).find(channel_key(GRAPH_CHANNEL))[1] is not None
 
 
-def has_users_channels(session: Session, head: CheckpointEvent) -> bool:
-    """Return True if a version has a channel that is not the library's. The thread of a durable run may have none."""
-    return not all(name.startswith(OWN_CHANNELS) for name in MapView(_tree(session, head), is_state=True))
+def is_of_run(session: Session, head: CheckpointEvent) -> bool:
+    """Return True if a version is that of a durable run whose thread has no channels of the user."""
+    state = MapView(_tree(session, head), is_state=True)
+    return (bool(state) or OWN_CHANNELS.encode() in head.written) and all(map(_is_own, state))
+
+
+def _is_own(channel: str) -> bool:
+    return channel.startswith(OWN_CHANNELS)
 
 
 def _tree(session: Session, head: CheckpointEvent) -> Tree:

@@ -15,7 +15,7 @@ from statelog.log.names import OWN_CHANNELS, channel_key
 from statelog.reducers import Overwrite, Removal
 from statelog.schema.versions import Versioned, newer_error, result_of
 from statelog.store.checked_views import Reading
-from statelog.store.step_values import StepList, StepMap, plain_value, step_value
+from statelog.store.step_values import GivenChannels, StepList, StepMap, plain_value, step_value
 from statelog.store.views import channel_value
 from statelog.tree import mapping, reduce
 from statelog.tree.node import ROOT, Node, Slot, Workspace
@@ -36,12 +36,17 @@ Changed = dict[str, "Slot | bytes | None"]
 
 
 class _Migrated:
-    """The result of the steps on one stored root: the changes, the new root, and its nodes. It is never changed."""
+    """The result of the steps on one stored root: the changes, the new root, and its nodes. It is never changed.
 
-    __slots__ = ("changed", "node", "rows")
+    Attributes:
+        ignored: the channels that are not in the result because a function has ignored them.
+    """
 
-    def __init__(self, changed: Changed, node: Node, rows: list[NodeRow]) -> None:
+    __slots__ = ("changed", "ignored", "node", "rows")
+
+    def __init__(self, changed: Changed, node: Node, rows: list[NodeRow], ignored: frozenset[str]) -> None:
         self.changed = changed
+        self.ignored = ignored
         self.node = node
         self.rows = rows
 
@@ -105,12 +110,25 @@ def declared_tree(
     return Tree(workspace, made.node)
 
 
-def migrate_ahead(session: Session, thread_id: str, event: CheckpointEvent, schema: Schema) -> int:
+def migrate_ahead(
+    session: Session, thread_id: str, event: CheckpointEvent, schema: Schema, *, is_named: bool = True
+) -> int:
     """Migrate a state and remember it, so that the commit that follows finds it. Return the bytes that are new.
 
-    The arguments and errors are those of `declared_tree`.
+    `is_named` is False if the thread has not recorded the schema's name, so that it may have another schema. The other
+    arguments and errors are those of `declared_tree`.
+
+    Raises:
+        MigrationError: the thread may have another schema, because a step has ignored a channel that is lost then.
     """
     made = _migrated(session, thread_id, event, schema, session.workspace(), in_commit=False)
+    if made is not None and made.ignored and not is_named:
+        channel = min(made.ignored)
+        message = (
+            f"channel {channel!r} would be lost: no step has read or removed it, so thread {thread_id!r} may have"
+            " another schema. If it has this one, let the step remove the channel: state.pop(...)"
+        )
+        raise MigrationError(message, thread=thread_id, channel=channel)
     return 0 if made is None else made.size_bytes
 
 
@@ -162,7 +180,8 @@ def _migrated(
         facts = {**error.facts, "schema": lineage.name, "stored": stored, "declared": declared}
         message = f"schema {lineage.name!r}: what the steps from version {stored} have made is not a state of version"
         raise MigrationError(f"{message} {declared}: {error.message}", **facts) from error
-    made = _Migrated(changed, _with_changes(tree, changed, schema), workspace.rows)
+    ignored = frozenset(channels.ignored)
+    made = _Migrated(changed, _with_changes(tree, changed, schema), workspace.rows, ignored)
     if session.is_final and not in_commit:
         if remembered is None:
             remembered = engine.migrated = _Remembered()
@@ -205,6 +224,8 @@ class _StoredChannels:
         self._channels: dict[str, Any] = dict(self._stored)
         """Slots and encoded values by channel. After a function was called, these are values."""
         self._has_values = False
+        self.ignored: set[str] = set()
+        """The channels that a function has left out of its result without reading or removing them."""
         self._given: dict[str | int, tuple[Any, Slot | bytes]] = {}
         """The stored forms of values that a function got: of lists and dicts by their `id`, of others by channel."""
 
@@ -229,7 +250,10 @@ class _StoredChannels:
         if not self._has_values:
             self._channels = {name: self._value(name, stored) for name, stored in self._channels.items()}
             self._has_values = True
-        self._channels = result_of(function, dict(self._channels))
+        given = GivenChannels(self._channels)
+        made = result_of(function, given)
+        self.ignored |= self._channels.keys() - made.keys() - given.named
+        self._channels = dict(made)
 
     def changed(self) -> Changed:
         """Return the channels that the steps have changed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import (
@@ -11,22 +12,28 @@ from statelog.errors import (
     ClosedError,
     FencedError,
     ForkedError,
+    MigrationError,
     ReadOnlyError,
     StatelogError,
     StorageError,
     StoreFullError,
     UsageError,
+    ValidationError,
 )
+from statelog.format.quarantined import holds_quarantined
 from statelog.limits import THREAD_ID_SIZE_BYTES_MAX
 from statelog.log.events import schema_version
 from statelog.log.names import check_name
+from statelog.reducers import Overwrite
+from statelog.schema.schema import SCHEMA_ENTRY
 from statelog.schema.versions import Versioned
 from statelog.store import frameworks
 from statelog.store.arguments import check_flag
 from statelog.store.diff import Diff
-from statelog.store.foreign_threads import check_not_foreign, has_users_channels, is_foreign_id, is_langgraphs
+from statelog.store.foreign_threads import check_not_foreign, is_foreign_id, is_langgraphs, is_of_run
 from statelog.store.migration import migrate_ahead
 from statelog.store.thread import Thread
+from statelog.store.views import ListView, MapView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import ThreadRow, View
+    from statelog.schema import Schema
     from statelog.store.diff import Change
     from statelog.store.session import StoreSession
 
@@ -142,6 +150,25 @@ def _heads(view: View, thread: int) -> Iterator[tuple[str, CheckpointEvent]]:
             yield branch.name, head[0]
 
 
+def _check_types(thread: Thread[Any, Any], schema: Schema) -> None:
+    """Raise MigrationError if the head's state, as the steps make it, is not one of the declared types."""
+    head = thread.head
+    if head is None:
+        return
+    state = head._read_state()  # noqa: SLF001 - `state`, past its types
+    for channel in schema.channels:
+        if not schema.is_checked(channel) or channel not in state:
+            continue
+        try:
+            value = state[channel]
+            plain = value.to_python() if isinstance(value, ListView | MapView) else value
+            if channel not in schema.readings and holds_quarantined(plain) is None:
+                schema.validate_write(channel, Overwrite(plain))
+        except ValidationError as error:
+            message = f"what the steps make of thread {thread.id!r}, branch {thread.branch!r}, does not fit the schema"
+            raise MigrationError(f"{message}: {error.message}", **error.facts) from error
+
+
 class _Migration:
     """One run of `Store.migrate`."""
 
@@ -168,7 +195,7 @@ class _Migration:
         for start in range(0, len(self._rows), _GROUP_THREADS_MAX):
             for row, branches in self._older(self._rows[start : start + _GROUP_THREADS_MAX]):
                 if branches:
-                    self._prepare(row.id, branches)
+                    self._prepare(row, branches)
                 else:
                     self._report.skipped += 1
             self._commit_group()
@@ -193,14 +220,17 @@ class _Migration:
         }
         if any(is_langgraphs(self._session, head) for head in found.values()):
             return None
-        return {branch: head for branch, head in found.items() if has_users_channels(self._session, head)}
+        return {branch: head for branch, head in found.items() if not is_of_run(self._session, head)}
 
-    def _prepare(self, thread_id: str, heads: dict[str, CheckpointEvent]) -> None:
+    def _prepare(self, row: ThreadRow, heads: dict[str, CheckpointEvent]) -> None:
         """Run the steps for the heads of a thread, outside any lock, and add the thread to the group."""
-        schema = self._schema.schema
+        schema, thread_id = self._schema.schema, row.id
+        ahead = partial(migrate_ahead, self._session, thread_id, schema=schema, is_named=SCHEMA_ENTRY in row.specs)
         try:
             threads = [Thread(self._session, thread_id, self._schema, branch) for branch in heads]
-            size = sum(migrate_ahead(self._session, thread_id, event, schema) for event in heads.values())
+            size = sum(ahead(event) for event in heads.values())
+            for each in threads:
+                _check_types(each, schema)
             if self._is_dry:
                 self._compare(threads)
         except STORE_ERRORS:

@@ -11,7 +11,7 @@ from statelog.store.views import ListView, MapView
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["StepList", "StepMap", "plain_value", "step_value"]
+__all__ = ["GivenChannels", "StepList", "StepMap", "plain_value", "step_value"]
 
 
 def step_value(value: Any) -> Any:
@@ -34,6 +34,79 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         if type(value) is dict:
             return {key: plain_value(each, depth + 1) for key, each in value.items()}
     return value
+
+
+class GivenChannels(dict[str, Any]):
+    """The dict of channels that a step gets.
+
+    Attributes:
+        named: the channels that the step has read or removed. Iterating over the dict, or copying it, reads all.
+    """
+
+    def __init__(self, channels: dict[str, Any]) -> None:
+        super().__init__(channels)
+        self.named: set[str] = set()
+
+    def _all(self) -> dict[str, Any]:
+        self.named.update(super().keys())
+        return self
+
+    def __getitem__(self, key: str) -> Any:
+        self.named.add(key)
+        return super().__getitem__(key)
+
+    def __delitem__(self, key: str) -> None:
+        self.named.add(key)
+        super().__delitem__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        self._all()
+        return super().__iter__()
+
+    def get(self, key: str, *default: Any) -> Any:
+        """Return a channel's value, as `dict.get`."""
+        self.named.add(key)
+        return super().get(key, *default)
+
+    def pop(self, key: str, *default: Any) -> Any:
+        """Remove a channel, as `dict.pop`."""
+        self.named.add(key)
+        return super().pop(key, *default)
+
+    def keys(self) -> Any:
+        """Return the names of the channels."""
+        self._all()
+        return super().keys()
+
+    def items(self) -> Any:
+        """Return the channels with their values."""
+        self._all()
+        return super().items()
+
+    def values(self) -> Any:
+        """Return the values of the channels."""
+        self._all()
+        return super().values()
+
+    def popitem(self) -> tuple[str, Any]:
+        """Remove a channel, as `dict.popitem`."""
+        self._all()
+        return super().popitem()
+
+    def clear(self) -> None:
+        """Remove all channels."""
+        self._all()
+        super().clear()
+
+    def copy(self) -> dict[str, Any]:
+        """Return a plain dict."""
+        return dict(self)
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self)
 
 
 class StepList(ListView, MutableSequence[Any]):

@@ -78,6 +78,30 @@ def test_threads_of_langgraphs_checkpoints_are_left_out_and_refused_by_name(stor
     assert StatelogSaver(store).get_tuple(config).checkpoint["channel_values"] == {"notes": ["in"]}
 
 
+def test_a_thread_of_another_schema_is_not_emptied(store):
+    store.thread("invoice", schema={"total": int, "notes": list}).commit({"total": 5, "notes": []})
+    report = store.migrate(research())
+    assert report.migrated == 1
+    assert [(each.thread, each.kind) for each in report.failed] == [("invoice", "MigrationError")]
+    assert "'total' would be lost" in report.failed[0].reason
+    assert store.thread("invoice").state == {"total": 5, "notes": []}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda state: {"memories": state.pop("notes"), "n": state.pop("total")},
+        lambda state: {"memories": next(value for name, value in state.items() if name != "total"), "n": 1},
+        lambda state: {name: value for name, value in {**state, "memories": [], "n": 1}.items() if name in "memories"},
+    ],
+)
+def test_a_step_may_leave_channels_out_that_it_has_read_or_removed(store, step):
+    schema = versioned({"memories": list, "n": int}, name="research", version=2)
+    schema.step(1)(step)
+    store.thread("chat-2", schema={"total": int, "notes": list}).commit({"total": 5, "notes": []})
+    assert store.migrate(schema, threads="chat-2").failed == []
+
+
 def test_ids_of_all_adapters_are_known():
     text = "\n".join(each.read_text() for each in sorted(ADAPTERS.rglob("*.py")))
     found = set(re.findall(r'(?:thread_id\(|^_?(?:PREFIX|PENDING_PREFIX) = )"([a-z-]+)"', text, re.MULTILINE))

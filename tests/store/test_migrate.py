@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from enum import Enum
 
 import pytest
 
@@ -240,3 +241,18 @@ def test_loop_migrates_too(store, path):
     with statelog.open(path) as opened:
         assert opened.thread("chat-9").head.schema_version == 2
         assert opened.verify().ok
+
+
+class Mood(Enum):
+    GLAD = "glad"
+
+
+@pytest.mark.parametrize(("declared", "value"), [(int, "no number"), (Mood, "sad"), (list[int], ["a"])])
+def test_a_value_that_does_not_fit_its_type_fails_and_is_not_stamped(path, declared, value):
+    schema = versioned({"x": declared}, name="types", version=2)
+    schema.step(1)(lambda state: {**state})
+    with statelog.open(path) as store:
+        store.thread("bad").commit({"x": value})
+        report = store.migrate(schema)
+        assert [(each.thread, each.kind) for each in report.failed] == [("bad", "MigrationError")]
+        assert store.thread("bad").head.schema_version == 1
