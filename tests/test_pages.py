@@ -63,8 +63,18 @@ def search_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path, search_path: str) -> None:
+def test_a_pages_blocks_run_in_order(page: Path, tmp_path: Path, search_path: str) -> None:
     """One after the other in one directory, as a reader pastes them."""
+    run_blocks(page, tmp_path, search_path, times=1)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path, search_path: str) -> None:
+    run_blocks(page, tmp_path, search_path, times=2)
+
+
+def run_blocks(page: Path, tmp_path: Path, search_path: str, times: int) -> None:
     blocks = blocks_of(page)
     if any("langgraph" in code for _language, code in blocks):
         pytest.importorskip("langgraph.checkpoint.sqlite", reason="LangGraph or its SqliteSaver is not installed")
@@ -74,7 +84,7 @@ def test_a_pages_blocks_run_in_order_and_again(page: Path, tmp_path: Path, searc
     warnings = "error" if framework is None else "ignore"  # frameworks warn of each other
     options = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
     options["env"] = os.environ | {"PATH": search_path}
-    for _turn in range(2):
+    for _time in range(times):
         for language, code in blocks:
             if language == "python":
                 done = forks.run([sys.executable, "-W", warnings, "-c", code], **options)

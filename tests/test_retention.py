@@ -191,7 +191,7 @@ def test_policy_is_applied_whatever_makes_the_versions(store: statelog.Store, ki
     assert len(versions(thread)) < 3 + 64
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_policy_needs_no_process_that_stays(tmp_path: Path) -> None:
     """A store that is reopened for every turn stays as small as one that is kept open."""
     sizes = []
@@ -228,7 +228,7 @@ def test_policy_frees_nodes_that_die_late(store: statelog.Store) -> None:
     assert size < 0.6 * 1600 * 400
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_file_of_a_trimmed_chat_with_a_policy_grows_only_by_its_chain(store: statelog.Store) -> None:
     """Records that shrank are put together: pages left a sixteenth full would grow the file by 1,900 bytes a turn."""
     thread = store.thread("t", schema=SCHEMA)

@@ -281,7 +281,7 @@ def test_the_states_of_versions_are_unchanged(tmp_path_factory: pytest.TempPathF
         assert store.verify().problems == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_sweep_takes_some_ten_bytes_of_memory_for_a_record(path: Path) -> None:
     """Three arrays, and one that they are made of; a Python object for each would take a hundred."""
 

@@ -247,7 +247,7 @@ def test_a_workload_that_turns_out_not_to_be_measurable_is_skipped_and_said(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(importlib.util.find_spec("statelog.durable") is None, reason="there is no statelog.durable")
 @pytest.mark.parametrize("row", table.ROWS)
 def test_our_side_of_every_row_measures(row, tmp_path):

@@ -31,7 +31,7 @@ without the one that starts servers: test_fleet.py runs its quick rows.
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("name", [runnable(workload) for workload in ALONE])
 def test_every_workload_measures_and_its_json_parses(name, tmp_path):
     code, text = run_to_text([name], tmp_path, as_json=True)
@@ -46,7 +46,7 @@ def test_every_workload_measures_and_its_json_parses(name, tmp_path):
     assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_tables_show_durability_and_missed_targets_and_no_files_are_left(tmp_path):
     _code, text = run_to_text(["file-of-small-messages", "open-after-kill"], tmp_path)
     assert list(tmp_path.iterdir()) == []

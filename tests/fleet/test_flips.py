@@ -72,7 +72,7 @@ def shipped(tmp_path_factory):
     return Shipped(tmp_path_factory.mktemp("flips"))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_each_flipped_bit_before_the_compressed_data_is_noticed(shipped):
     path = min((shipped.folder / "bucket").rglob("log/*/*"))
     data = path.read_bytes()

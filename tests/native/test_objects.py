@@ -139,7 +139,7 @@ def test_many_appends_in_one_commit_take_the_batch(tmp_path):
         assert store.verify().ok
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["commit", "append", "rollback", "refused"])
 def test_nothing_is_left_behind(tmp_path, kind):
     """A leaked reference would show as memory that is never freed."""
@@ -269,7 +269,7 @@ def test_attributes_that_describe_a_type_may_raise():
         freeze([[{"a": Model()}]], lambda _kind: 1 // 0)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_nothing_of_freezing_is_left_behind():
     values = [Model(a=1, b=[{"x": "y" * 30}], c=(1.5, None)), {"k": [object()]}, nested(40, lambda value: [value])]
 
