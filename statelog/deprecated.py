@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from functools import wraps
-from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from warnings import warn
 
@@ -108,6 +107,8 @@ def step_options(
     named = _STEP_OPTIONS.intersection(kwargs)
     if not named:
         return {}, dict(kwargs)
+    from inspect import Parameter, signature  # noqa: PLC0415 - takes 10 ms, and few calls need it
+
     try:
         parameters = list(signature(function).parameters.values())
     except (TypeError, ValueError):  # Some builtins do not have a signature.

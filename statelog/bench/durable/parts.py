@@ -61,7 +61,7 @@ def _step(run: durable.Run, kind: str, number: int) -> None:
         "event": {"emit": lambda result: ("bench/stepped", {"number": result})},
         "board": {"transact": _reserve},
     }
-    run.step(trivial, number, **more[kind])
+    run.step_with(durable.StepOptions(**more[kind]), trivial, number)
 
 
 @durable.workflow
