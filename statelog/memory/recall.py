@@ -186,6 +186,8 @@ class FactCache:
         key = place.removeprefix(self.prefix)
         facts = read_facts(value)
         vectors = {each["id"]: each.pop("vector") for each in facts if "vector" in each}
+        # Another embedding model has made vectors of another size. These facts are found by their text.
+        vectors = {fact_id: vector for fact_id, vector in vectors.items() if len(vector) == 4 * self._dims}
         self._facts[key] = facts
         self._hashes[place] = {_hash_of(each): each["id"] for each in facts}
         if any(each.get("pinned") for each in facts):

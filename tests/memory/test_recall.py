@@ -152,10 +152,15 @@ def test_a_board_that_is_rolled_back_takes_the_memory_with_it(store, memory):
     assert "boat" not in keys(memory.recall("boat", limit=10))
 
 
-def test_a_stored_vector_of_another_size_is_named(store, memory):
-    del memory
-    with pytest.raises(EmbeddingError, match="4 numbers, but dims=2"):
-        Memory(store, "user/42", embed=lambda asked: [[1.0, 2.0] for _text in asked], dims=2).recall("x")
+def test_facts_of_another_embedding_model_are_found_by_text_until_they_are_remembered_again(store, memory):
+    other = Memory(store, "user/42", embed=lambda asked: [[1.0, 2.0] for _text in asked], dims=2)
+    assert keys(other.recall("vegan")) == ["diet"]
+    assert len(other.facts()) == 4
+    other.remember("is vegan", key="diet")
+    assert keys(other.recall("x")) == ["diet"]
+    assert "diet" in keys(memory.recall("vegan"))
+    with pytest.raises(EmbeddingError, match="dims=3"):
+        Memory(store, "user/42", embed=lambda asked: [[1.0, 2.0] for _text in asked], dims=3).recall("x")
 
 
 @pytest.mark.slow
