@@ -10,6 +10,7 @@ from langchain_core.messages import BaseMessage
 from langgraph.pregel import _algo
 from langgraph.types import Command
 
+from statelog.adapters.langgraph.saver.paused_nodes import check_next_nodes
 from statelog.adapters.langgraph.values.names import ANSWERS, AT_HEAD, NO_TASK, AtHead
 from statelog.errors import ConflictError, UsageError
 
@@ -59,6 +60,7 @@ def resume_or_start(
         ConflictError: the thread waits for an answer, or at a breakpoint, and `input` is not a Command. The input was
             not used. Facts: thread, interrupts (their ids), next (the nodes). Or another call has continued the thread
             meanwhile (with a StatelogSaver). Facts: thread, expected_version, actual_version.
+        NodeNotFoundError: the unfinished run is at a node that the graph does not have. The input was not used.
         UsageError: the graph has no checkpointer, or a Command resumes a thread that does not wait.
     """
     plan = _plan(graph, input, config, event_id, options)
@@ -105,6 +107,7 @@ def _plan(
     """Yield the calls to make, and return the result."""
     _check(graph, event_id)
     state = yield _Do("get_state", (config,), {})
+    yield from _check_nodes(graph, config, state)
     answered = yield from _answered(state)
     if isinstance(input, Command) and not _is_repeated(input, config, state, answered):
         return (yield _Do("invoke", (input, _at_head(config, state)), options))
@@ -126,6 +129,14 @@ def _plan(
         if state.next:  # Another run would drop what the resumed one waits for.
             raise _waiting(config, state)
     return (yield _Do("invoke", (input, _at_head(_with_event(config, event_id), state)), options))
+
+
+def _check_nodes(graph: Any, config: RunnableConfig, state: Any) -> Generator[_Do, Any, None]:
+    """Raise NodeNotFoundError if the thread is at a node that the graph lacks. To LangGraph, such a run is finished."""
+    if not state.next and state.created_at is not None:
+        found = yield _Do("get_tuple", (config,), {})
+        if found is not None:
+            check_next_nodes(found, graph.channels, graph.nodes)
 
 
 def _is_repeated(command: Command[Any], config: RunnableConfig, state: Any, answered: _Answered | None) -> bool:

@@ -23,7 +23,7 @@ from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
 
 from statelog import versioned
-from statelog.adapters.langgraph import LostTypeWarning, StatelogSaver
+from statelog.adapters.langgraph import LostTypeWarning, StatelogSaver, resume_or_start
 from statelog.errors import (
     MigrationError,
     MissingMigrationError,
@@ -92,6 +92,18 @@ def test_looking_and_beginning_anew_are_allowed(store):
     assert len(list(graph.get_state_history(CONFIG))) == 2
     assert "__interrupt__" in graph.invoke({"notes": ["b"]}, CONFIG)
     assert graph.invoke(Command(resume="new"), CONFIG) == {"notes": ["a", "b"], "answer": "new"}
+
+
+@pytest.mark.parametrize("given", [{"notes": ["b"]}, None, Command(resume="yes")], ids=["new", "none", "answer"])
+def test_resume_or_start_raises_at_a_node_that_the_graph_lacks(store, given):
+    paused(StatelogSaver(store))
+    before = store.last_lsn
+    with pytest.raises(NodeNotFoundError, match="paused at node 'ask'"):
+        resume_or_start(asking(StatelogSaver(store), "ask_user"), given, CONFIG)
+    assert store.last_lsn == before
+    graph = asking(StatelogSaver(store, nodes={"ask": "ask_user"}), "ask_user")
+    assert resume_or_start(graph, Command(resume="yes"), CONFIG)["answer"] == "yes"
+    assert "__interrupt__" in resume_or_start(graph, {"notes": ["b"]}, CONFIG)
 
 
 def test_asyncio_raises_too(store):

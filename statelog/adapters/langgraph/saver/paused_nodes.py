@@ -38,14 +38,19 @@ def check_paused(found: CheckpointTuple) -> None:
     loop = _loop_that_asks()
     if loop is None or not _goes_on(loop):
         return
-    for node in _next_nodes(found.checkpoint, loop.specs):
-        if node not in loop.nodes:
+    check_next_nodes(found, loop.specs, loop.nodes)
+
+
+def check_next_nodes(found: CheckpointTuple, channels: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:
+    """Raise NodeNotFoundError if a checkpoint leads to a node that a graph does not have."""
+    for node in _next_nodes(found.checkpoint, channels):
+        if node not in nodes:
             thread = found.config["configurable"]["thread_id"]
             message = (
                 f"thread {thread!r} is paused at node {node!r}, which the graph does not have: an answer would be lost."
                 f" If the node was renamed, give its name: StatelogSaver(nodes={{{node!r}: ...}})"
             )
-            raise NodeNotFoundError(message, thread=thread, node=node, nodes=sorted(loop.nodes))
+            raise NodeNotFoundError(message, thread=thread, node=node, nodes=sorted(nodes))
 
 
 def _loop_that_asks() -> Any:
