@@ -107,7 +107,7 @@ def step_options(
     named = _STEP_OPTIONS.intersection(kwargs)
     if not named:
         return {}, dict(kwargs)
-    from inspect import Parameter, signature  # noqa: PLC0415 - takes 10 ms, and few calls need it
+    from inspect import Parameter, signature
 
     try:
         parameters = list(signature(function).parameters.values())

@@ -8,15 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from statelog.durable.erasure import erase_run, runs_on_board
-from statelog.errors import StatelogError, ThreadNotFoundError
+from statelog.errors import BranchNotFoundError, StatelogError, ThreadDeletedError, ThreadNotFoundError
 from statelog.memory.scopes import FACTS, ROOT, SESSIONS, is_within
+from statelog.store.copies import copies_of
 from statelog.store.retain import erase_leftovers
 from statelog.store.session import session_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from statelog.store.branches import BranchInfo
     from statelog.store.store import Store
+    from statelog.store.thread import Thread
 
 _ITEMS_THREAD = "langgraph:store"
 _ITEMS_MODULE = "statelog.adapters.langgraph.memory.scopes"
@@ -94,17 +97,32 @@ def sweep_sessions(store: Store, scope: str) -> list[str]:
 
 
 def _threads_of(store: Store, scope: str) -> list[str]:
-    """Return the ids of the threads that belong to a scope, by their id or by `scope` in the metadata of their head."""
+    """Return the ids of the threads that belong to a scope, and of their copies, which come first.
+
+    A thread belongs to it by its id, or by `scope` in the metadata of any checkpoint.
+    """
 
     def is_of_scope(thread: str) -> bool:
         if is_within(thread, scope) or is_within(thread, f"{ROOT}{scope}"):
             return True
-        with suppress(StatelogError):  # A check of the guard refuses to show the head, or the thread was deleted.
-            head = store.thread(thread).head
-            return head is not None and is_within(head.metadata.get("scope"), scope)
+        with suppress(ThreadNotFoundError, ThreadDeletedError, BranchNotFoundError):  # Another process has deleted it.
+            branches = store.thread(thread).branches()
+            return any(_is_named(store.thread(thread, branch=each.name), each, scope) for each in branches)
         return False
 
-    return [each for each in store.thread_ids() if is_of_scope(each)]
+    own = [each for each in store.thread_ids() if is_of_scope(each)]
+    return [*copies_of(session_of(store), own), *own]
+
+
+def _is_named(branch: Thread, info: BranchInfo, scope: str) -> bool:
+    """Return True if a checkpoint that a branch has of its own names a scope in its metadata."""
+    for checkpoint in branch.history():
+        if info.parent is not None and checkpoint.version <= info.base_version:
+            return False
+        with suppress(StatelogError):  # A check of the guard refuses to show the metadata.
+            if is_within(checkpoint.metadata.get("scope"), scope):
+                return True
+    return False
 
 
 def _erase_runs(store: Store, scope: str, threads: Iterable[str]) -> list[str]:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from statelog.errors import UsageError
 from statelog.log.care import thread_copies
+from statelog.log.care.loans import sources_of
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.store.arguments import check_flag
 from statelog.store.thread import Thread
 from statelog.store.writes import check_thread_id
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from statelog.store.session import Session
 
 
@@ -27,3 +30,17 @@ def copy_thread(session: Session, source: str, target: str, *, recreate: bool) -
             raise UsageError(message, argument="thread id", value=each)
     session.act(partial(thread_copies.copy_thread, source_id=source, target_id=target, anew=recreate))
     return Thread(session, target)
+
+
+def copies_of(session: Session, sources: Collection[str]) -> list[str]:
+    """Return the ids of the copies of some threads, and of the copies of those, each before its source."""
+    with session.read() as view:
+        rows = list(view.threads())
+        origins = {row.lsn: sources_of(view, row.lsn) for row in rows}
+    found = {row.lsn for row in rows if row.id in sources}
+    copies: list[str] = []
+    for row in sorted(rows, key=lambda each: each.lsn):  # A copy is younger than its source.
+        if row.lsn not in found and not found.isdisjoint(origins[row.lsn]):
+            found.add(row.lsn)
+            copies.append(row.id)
+    return copies[::-1]

@@ -124,6 +124,27 @@ def fill(store, scope, secret):
     durable.run(store, waits, secret, id=f"waits-{scope.replace('/', '-')}", thread=f"{scope}/waits")
 
 
+def test_a_scope_takes_threads_that_were_its_own_once_and_copies_with_it(store):
+    chat = store.thread("chat")
+    chat.commit({"n": 1}, metadata={"scope": "user/42"})
+    chat.commit({"n": 2})
+    store.thread("branched").commit({"n": 1})
+    store.thread("branched").fork("side").commit({"n": 2}, metadata={"scope": "user/42/agent"})
+    store.thread("user/42/chat").commit({"n": 3})
+    store.copy_thread("user/42/chat", "copy")
+    store.copy_thread("copy", "copy of the copy")
+    store.thread("other").commit({"n": 3}, metadata={"scope": "user/421"})
+    store.copy_thread("other", "copy of the other")
+    assert Memory.forget_scope(store, "user/42").threads == [
+        "copy of the copy",
+        "copy",
+        "chat",
+        "branched",
+        "user/42/chat",
+    ]
+    assert store.thread_ids() == ["copy of the other", "other"]
+
+
 @pytest.mark.slow
 def test_a_scope_is_forgotten_wherever_it_is(store):
     fill(store, "user/42", SECRETS[0])

@@ -29,6 +29,13 @@ def lenders_of(view: View, thread: int) -> list[int]:
     return [keys.decode_debt_lender(key) for key, _payload in scan]
 
 
+def sources_of(view: View, thread: int) -> list[int]:
+    """Return the threads of which a thread is a copy. The loans of a purge, which have no versions, do not count."""
+    scan = view.transaction.scan_index(keys.encode_debt_prefix(thread))
+    loans = [_read_loan(view, keys.decode_lsn(payload)) for _key, payload in scan]
+    return [loan.lender for loan in loans if loan.next_versions]
+
+
 def gives_back(view: View, thread: int) -> bool:
     """Return True if nothing reaches a thread's borrowed nodes once the thread is deleted.
 
