@@ -97,7 +97,7 @@ def closing_block(run: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        run._end()  # noqa: SLF001 - of an entered run
+        run._end()  # noqa: SLF001 - `run` is an EnteredRun
 
 
 def block_has_ended(id: str) -> UsageError:
@@ -131,9 +131,9 @@ class _BlockHost(ThreadHost):
         self,
         execution: Any,  # noqa: ARG002 - as declared
         enter: Callable[[], None],
-        function: Callable[..., Any],  # noqa: ARG002 - likewise
+        function: Callable[..., Any],  # noqa: ARG002 - as declared
         args: Any,
-        kwargs: Any,  # noqa: ARG002 - likewise
+        kwargs: Any,  # noqa: ARG002 - as declared
     ) -> None:
         """Suspend the coroutine until the block ends, instead of calling the workflow. Raise its exception."""
         if self._was_called:
@@ -216,7 +216,7 @@ def entered(
         if isinstance(error, Exception):
             raise
         raise reason(store, id, error) from error
-    except BaseException as error:  # an interrupt
+    except BaseException as error:  # This is an interrupt.
         with suppress(BaseException):
             driven.end(error)
         raise

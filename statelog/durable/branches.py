@@ -1,4 +1,4 @@
-"""What runs beside a workflow: steps and branches begun with `run.start`, `run.branch` and `run.map`."""
+"""Steps and branches that run beside a workflow. `run.start`, `run.branch` and `run.map` begin them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Branch(Generic[R]):
         return f"<Branch {self.place} of {self._execution.id!r}>"
 
     def result(self) -> R:
-        """Return what it returns, or raise that; waits for it. Of a run in asyncio it is awaited."""
+        """Wait for the branch. Return its result, or raise its exception. In an asyncio workflow, await the call."""
         found: R = self._awaited(lambda: _result(self._execution, self.future))
         return found
 
@@ -46,7 +46,7 @@ async def _result(execution: Execution, future: Any) -> Any:
 
 
 async def gathered(execution: Execution, place: str, branches: Sequence[Branch]) -> Any:
-    """Return what branches return, when all have ended or wait; raise the first exception."""
+    """Wait until each branch has ended or is suspended. Return their results, or raise the first exception."""
     execution.check_cut(place)
     futures = [each.future for each in branches]
     await execution.host.wait(futures, first=False)
@@ -58,9 +58,10 @@ async def gathered(execution: Execution, place: str, branches: Sequence[Branch])
 async def _raise_one(
     execution: Execution, place: str, op: str, count: int, errors: Mapping[int, BaseException]
 ) -> None:
-    """Raise what several calls have come to, if not all have returned: a stop first, and a suspension last.
+    """Raise one of the errors of several calls: a stop before a failure, and a failure before a suspension.
 
-    Which failure was raised while others still waited is recorded: those may fail later, and come first then.
+    If a failure is raised while other calls wait, its number is recorded. Otherwise a replay could raise the later
+    failure of a call that comes first.
     """
     for number in sorted(errors):
         if _is_signal(errors[number]):
@@ -80,7 +81,7 @@ async def _raise_one(
 
 
 def error_in(future: Any) -> BaseException | None:
-    """Return what a future has ended with, None if with a result."""
+    """Return the exception of a future, or None if it has a result or was cancelled."""
     if future.cancelled():
         return None
     error: BaseException | None = future.exception()
@@ -95,7 +96,10 @@ def _is_signal(error: BaseException) -> bool:
 async def in_turn(
     execution: Execution, place: str, works: Sequence[Callable[[], Coroutine[Any, Any, Any]]], concurrency: int
 ) -> list[Any]:
-    """Run works, at most so many at once, and return their results in order; all end, or wait, before one raises."""
+    """Run `works`, at most `concurrency` at a time, and return their results in order.
+
+    An exception is raised only after all of them have ended or are suspended.
+    """
     host, todo = execution.host, iter(enumerate(works))
     ended: dict[int, Any] = {}
     errors: dict[int, BaseException] = {}
@@ -104,7 +108,7 @@ async def in_turn(
         for number, work in todo:
             try:
                 ended[number] = await host.in_order(f"{place}.{number}", work())
-            except (Suspended, Exception) as error:  # noqa: BLE001 - it is raised when all have ended
+            except (Suspended, Exception) as error:  # noqa: BLE001 - the error is raised when all have ended
                 errors[number] = error
 
     if len(works) == 1:
@@ -114,7 +118,7 @@ async def in_turn(
         try:
             if futures:
                 await host.wait(futures, first=False)
-        except BaseException:  # it is cancelled
+        except BaseException:  # The call was cancelled.
             for each in futures:
                 host.let_go(each)
             raise
@@ -125,7 +129,7 @@ async def in_turn(
 
 
 async def first_done(execution: Execution, place: str, branches: Sequence[Branch]) -> Branch:
-    """Return the first branch that has ended, and record which it was."""
+    """Return the first branch that has ended, and record its number. The other branches are let go."""
     done = execution.begin(place, "any", str(len(branches)))
     if done is not None:
         winner = branches[done["r"]]

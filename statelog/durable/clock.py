@@ -1,4 +1,4 @@
-"""The clock that runs go by: the wall clock, or another one in a test."""
+"""The clock of durable runs: the wall clock, or another clock in a test."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, and how to wait."""
+    """A clock: it has a time, and can wait."""
 
     def now_us(self) -> int:
-        """Return microseconds since the epoch."""
+        """Return the time in microseconds since the epoch."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for `seconds`."""
 
     def is_short(self, seconds: float) -> bool:
-        """Whether a wait is so short that a run is not suspended for it."""
+        """Return True if a run is not suspended for a wait of this length."""
 
 
 class WallClock:
@@ -47,17 +47,17 @@ def clock() -> Clock:
 
 
 def moment_of(time_us: int) -> datetime:
-    """Return a time of a record, or of the board, as users get it."""
+    """Return a stored time, in microseconds since the epoch, as a datetime in UTC."""
     return datetime.fromtimestamp(time_us / 1e6, UTC)
 
 
 def now() -> datetime:
-    """Return the time by the clock of this process."""
+    """Return the time of the clock of this process, in UTC."""
     return moment_of(_clock.now_us())
 
 
 def set_clock(other: Clock | None) -> Clock:
-    """Let runs of this process go by another clock, None for the wall clock; return the one before."""
+    """Set the clock of the runs of this process; None sets the wall clock. Return the previous clock."""
     global _clock
     before, _clock = _clock, WallClock() if other is None else other
     return before

@@ -71,7 +71,7 @@ def _of_run(value: Mapping[str, Any], what: str) -> object:
 
 
 def _encoded(value: Any) -> bytes:
-    """Return a value in its canonical form. Unlike `==`, it tells 1 from True, and compares arrays and NaN."""
+    """Return the canonical bytes of a value. Unlike `==`, they differ for 1 and True, and compare arrays and NaN."""
     return encode(value, "value", depth=0)
 
 
@@ -89,7 +89,7 @@ def in_order(places: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def _difference(items: Sequence[Item], others: Sequence[Item], infos: Sequence[StepInfo | None]) -> str | None:
-    """Return in what a call of two runs differs, or None."""
+    """Return `call`, `arguments` or `outcome`, in which a call of two runs differs, or None."""
     first, second = items[0], others[0]
     left, right = infos
     assert left is not None

@@ -1,4 +1,4 @@
-"""What others do to a run: answer its gates, send it mail, cancel it, see its events."""
+"""Functions for programs outside a run: answer its gates, send it mail, cancel it, read its events."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ _SLICE_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Where a run waits for an answer.
+    """A point at which a run waits for an answer.
 
     Attributes:
-        status: `pending`, `answered`, `late` (nobody has answered in time), `closed` (its run has ended).
+        status: `pending`, `answered`, `late` (nobody answered in time), or `closed` (the run has ended, or has
+            cancelled the wait).
     """
 
     id: str
@@ -52,8 +53,8 @@ def gates(store: Store, *, pending: bool | None = None, run: str | None = None) 
 
     Args:
         store: the store.
-        pending: True: only those that wait for an answer. False: only the others.
-        run: only those of this run.
+        pending: True for the gates that wait for an answer, False for the other gates, None for all.
+        run: the id of the run whose gates are returned; None for all runs.
     """
     pattern = "durable/gates/**" if run is None else f"durable/gates/{keys.check_run_id(run)}/*"
     found = [_gate_of(entry.value) for entry in board_of(store).list(pattern)]
@@ -113,17 +114,17 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
 
 
 def send(store: Store, run: str, message: Any, *, topic: str = "default", idempotency_key: str | None = None) -> None:
-    """Send a run a message. It is kept until the run asks for it.
+    """Send a message to a run. The message is kept until the run receives it, or ends.
 
     Args:
         store: the store.
-        run: id of the run.
-        message: what `run.recv` returns.
-        topic: of `run.recv`.
-        idempotency_key: of two messages with the same one the second is passed over, while the first is kept.
+        run: the id of the run.
+        message: the value that `run.recv` returns.
+        topic: the topic that the run passes to `run.recv`.
+        idempotency_key: the message is ignored if a message with the same key and topic still waits for the run.
 
     Raises:
-        RunNotFoundError: there is no such run. RunEndedError: it has ended.
+        RunNotFoundError: there is no such run. RunEndedError: the run has ended.
         ValueTypeError, LimitError: the message cannot be stored. SecretError: the topic has a secret.
     """
     given = recorded(store, message, "message")
@@ -147,7 +148,7 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
 
 
 def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> Any:
-    """Return what a run has set an event to; wait for it. None: it was not set in time.
+    """Wait until a run has set an event, and return its value. Return None after `timeout_s`, or if the run has ended.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -201,10 +202,10 @@ def cancel(store: Store, run: str) -> bool:
 
 
 def resume(store: Store, run: str) -> RunInfo:
-    """Have a run looked at now: a parked one goes on, one that waits looks whether it still has to.
+    """Continue a parked run, or make a suspended run check its waits now. A worker or `durable.run` takes it up.
 
     Raises:
-        RunNotFoundError: there is no such run. RunEndedError: it has ended.
+        RunNotFoundError: there is no such run. RunEndedError: the run has ended.
     """
     check_open(find(store, run).value)
     unpark(store, run)

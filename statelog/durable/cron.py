@@ -1,8 +1,9 @@
-"""When a schedule is due: cron expressions in a time zone, as moments in UTC.
+"""Computes the times of a cron expression in a time zone, in UTC.
 
-Five fields, read as Debian's cron reads them. A job of certain times, `30 2 * * *`, runs once a day also where clocks
-change: at the first minute after a gap that its time falls into, and the first time of an hour that comes twice. A job
-of every so often (minute or hour begin with `*`) goes by what time has passed: not within the gap, in both hours.
+An expression has five fields with the meaning of Debian's cron. A job with a fixed time, such as `30 2 * * *`, runs
+once a day even if the clocks change. If its time is skipped, it runs at the first minute after the gap. If its hour
+comes twice, it runs in the first one. A job whose minute or hour begins with `*` follows the elapsed time: it does not
+run in the gap, and runs in both hours.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CatchUp = Literal["none", "latest", "all"]
-"""Which times that passed while nobody looked are still run."""
+"""Which of the times that passed without a worker still begin a run."""
 
 _LATEST_WINDOW = timedelta(hours=1)
-"""How far before the end the latest time is looked for first; twice as far while there is none."""
+"""The first window before the end in which the latest time is searched. The window doubles until a time is found."""
 
 
 def check_cron(expression: str, timezone: str) -> None:
-    """Refuse what is no schedule.
+    """Check a cron expression and a time zone.
 
     Raises:
-        UsageError: the expression has not five fields that cron knows, or never fires; the zone is unknown; or
-            `cronsim` is not installed. Facts: argument, value.
+        UsageError: the expression does not have five valid fields, or never fires; the zone is unknown; or `cronsim` is
+            not installed. Facts: argument, value.
     """
     for argument, value in (("cron", expression), ("timezone", timezone)):
         if not isinstance(value, str):
@@ -50,20 +51,20 @@ def due_times(
     *,
     grace_s: float = 0.0,
 ) -> list[datetime]:
-    """Return when it was due after one moment and until another, the latter included, the earliest first.
+    """Return the times of a cron expression after `after` and up to and including `until`, the earliest first.
 
     Args:
-        expression: five fields of cron.
-        timezone: a name such as "Europe/Berlin": its clocks are what the expression speaks of.
-        after: the last time that was seen to.
-        until: now.
-        catch_up: "all"; the "latest" alone; or "none" but those at most `grace_s` ago.
-        limit: how many at most. Of "all" the earliest are returned: ask again after the last of them.
-        grace_s: how late is not yet missed.
+        expression: the five fields of the cron expression.
+        timezone: the zone of the expression, such as "Europe/Berlin".
+        after: the last time that was handled.
+        until: the current time.
+        catch_up: "all" times, only the "latest", or with "none" only the times of the last `grace_s` seconds.
+        limit: the maximum number of times. If there are more, the earliest are returned: call again after the last.
+        grace_s: how late a run may begin if `catch_up` is "none", in seconds.
 
     Raises:
-        UsageError: what `check_cron` refuses, a time without a zone, another way to catch up, a limit below 1, or a
-            grace below 0. Facts: argument, value.
+        UsageError: `check_cron` refuses the expression, a time does not have a zone, or another argument is not valid.
+            Facts: argument, value.
     """
     check_cron(expression, timezone)
     start, end = _moment("after", after), _moment("until", until)
@@ -82,10 +83,10 @@ def due_times(
 
 
 def next_time(expression: str, timezone: str, after: datetime) -> datetime | None:
-    """Return when it is due next after a moment, None if not before the calendar ends.
+    """Return the first time of a cron expression after `after`, or None if there is none before the year 10000.
 
     Raises:
-        UsageError: what `check_cron` refuses, or a time without a zone. Facts: argument, value.
+        UsageError: `check_cron` refuses the expression, or `after` does not have a zone. Facts: argument, value.
     """
     check_cron(expression, timezone)
     return next(_times(expression, timezone, _moment("after", after)), None)
@@ -93,7 +94,7 @@ def next_time(expression: str, timezone: str, after: datetime) -> datetime | Non
 
 @lru_cache(maxsize=1024)
 def _check(expression: str, timezone: str) -> None:
-    if len(expression.split()) != 5:  # cronsim takes six, too, but those run twice, or not at all, where clocks change
+    if len(expression.split()) != 5:  # cronsim accepts six fields, but handles clock changes wrongly for them.
         message = f"cron {expression!r} has {len(expression.split())} fields, not minute, hour, day, month, day of week"
         raise UsageError(message, argument="cron", value=expression)
     try:
@@ -110,7 +111,7 @@ def _check(expression: str, timezone: str) -> None:
 
 
 def _times(expression: str, timezone: str, start: datetime) -> Iterator[datetime]:
-    """Yield when it is due after a moment, without end."""
+    """Yield the times of a cron expression after `start`, without end."""
     try:
         from cronsim import CronSim, CronSimError
     except ImportError:
@@ -120,13 +121,13 @@ def _times(expression: str, timezone: str, start: datetime) -> Iterator[datetime
     try:
         for local in CronSim(expression, start.astimezone(ZoneInfo(timezone))):
             moment = local.astimezone(UTC)
-            if moment > last:  # asked for within an hour that comes twice, it begins with the first of them
+            if moment > last:  # If `start` is in an hour that comes twice, cronsim begins with the first of the two.
                 yield moment
                 last = moment
     except CronSimError as error:
         message = f"cron {expression!r} is none: {error}"
         raise UsageError(message, argument="cron", value=expression) from None
-    except (OverflowError, ValueError):  # past year 9999
+    except (OverflowError, ValueError):  # The year 9999 is over.
         return
 
 
@@ -138,7 +139,7 @@ def _between(expression: str, timezone: str, start: datetime, end: datetime) -> 
 
 
 def _latest(expression: str, timezone: str, start: datetime, end: datetime) -> list[datetime]:
-    """Return the last time of a span, in a list: found from its end, because a year has half a million minutes."""
+    """Return a list with the last time between two moments, if any. It searches from the end: the span may be long."""
     window = _LATEST_WINDOW
     while start < end:
         begin = max(start, end - window) if window < end - start else start
@@ -160,7 +161,7 @@ def _moment(argument: str, value: datetime) -> datetime:
 
 def _grace(grace_s: float) -> timedelta:
     is_number = isinstance(grace_s, (int, float)) and not isinstance(grace_s, bool)
-    if not is_number or not 0 <= grace_s <= timedelta.max.days:  # as many seconds: a day of each is far too long
+    if not is_number or not 0 <= grace_s <= timedelta.max.days:  # The number of days serves as a limit in seconds.
         message = f"grace_s is a number of seconds, not {grace_s!r}"
         raise UsageError(message, argument="grace_s", value=grace_s)
     return timedelta(seconds=grace_s)

@@ -76,8 +76,8 @@ def _stage_failure(tx: Any, store: Store, run: str) -> bool:
 def _stage(tx: Any, seen: Snapshot, run: str, status: str, say: Callable[[Mapping[str, Any]], str]) -> bool:
     """Stage the end of a run that has not begun. Return False if the run has begun or has ended.
 
-    All reads use the snapshot `seen`. The transaction fails if the entries have changed since, because a worker may
-    claim the run, or its turn may come, at any time.
+    All reads use the snapshot `seen`. A worker may claim the run, or its turn may come, at any time. So the transaction
+    fails if the entries have changed since.
     """
     entry = board_of(seen).get(run_key(run))
     if entry is None or entry.value["status"] in ENDED:

@@ -1,4 +1,4 @@
-"""Runs of which a queue has one at a time: a start with the key of one that is there begins no other."""
+"""Deduplication keys. A start with the key of an open run of the same queue returns that run."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
-    """Have a run begin, if none with its deduplication key is open; return the id of the one that is.
+    """Begin a run, unless a run with its deduplication key is open. Return the id of the new or open run.
 
     Args:
         store: the store.
-        start: how it begins; it has a key.
-        is_debounced: one that is there and has not begun begins as this one would.
+        start: the start of the run, with a deduplication key.
+        is_debounced: if the open run has not begun, give it the arguments and the due time of this start.
 
     Raises:
-        ConflictError: as `create`; or the run with this key is one of another workflow.
+        ConflictError: as `create`; or the open run has another workflow.
     """
     start = start.guarded(store)
     assert start.dedup is not None
@@ -70,7 +70,7 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
 
 
 def _stage_anew(tx: Any, store: Store, entry: Entry, start: Start) -> None:
-    """Stage that a run begins with other arguments, and at another time, if it has not begun."""
+    """Stage the arguments and the due time of `start` for an open run, if that run has not begun."""
     task = board_of(store).get(task_key_of(entry.value))
     if has_begun(store, entry.value, task):
         return
@@ -85,7 +85,7 @@ def _stage_anew(tx: Any, store: Store, entry: Entry, start: Start) -> None:
 
 
 def stage_forgotten(board: Board, store: Any, value: Mapping[str, Any]) -> None:
-    """Stage that the deduplication key of a run that ends is free."""
+    """Stage the removal of the deduplication key of a run that ends."""
     held = board_of(store).get(dedup_key(value["queue"], value["dedup"]))
     if held is not None and held.value["run"] == value["id"]:
         board.delete(held.key, expected_version=held.version)

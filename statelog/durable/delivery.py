@@ -1,8 +1,9 @@
-"""Delivery of the outbox: each message to each of its subscribers, at least once, and of each run in order.
+"""Delivers the outbox: each message goes to each of its subscribers at least once. Messages of a run stay in order.
 
-One process at a time has the messages of a run, by a claim. It notes who has got a message right after, under the
-claim as a fence: what it had no time to note is sent again, with the same id. A subscriber that refuses a message gets
-no later one of that run before it has taken it, or has refused it for good; the other subscribers go on.
+One process at a time claims the messages of a run. After each delivery, it records which subscriber has the message,
+with the claim as a fence. If it dies before that, the message is sent again with the same id. A subscriber that
+refuses a message gets later messages of the run only after it has accepted the message, or refused it permanently.
+Other subscribers are not affected.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _log = redacting_logger("statelog.durable")
 
 DELAYS_S: Final = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
-"""How long a message waits after each refusal, as the Standard Webhooks specification proposes. The tenth is final."""
+"""The waits after the first nine refusals, as the Standard Webhooks specification proposes. The tenth is permanent."""
 
 _RETRY_AFTER_S_MAX = 86400.0
 _SLICE_S = 0.5
@@ -43,14 +44,14 @@ _PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a delivery came to.
+    """The outcome of `deliver`.
 
     Attributes:
-        sent: how often a subscriber took a message.
-        refused: how often one refused one.
-        parked: messages that were parked, as a subscriber has refused them for good.
-        waiting: messages that wait now.
-        due: when the first of those is tried that were refused, None: none was.
+        sent: how often a subscriber accepted a message.
+        refused: how often a subscriber refused a message.
+        parked: the number of messages that were parked because a subscriber has refused them permanently.
+        waiting: the number of messages that wait now.
+        due: when the first refused message is tried again, or None if no waiting message was refused.
     """
 
     sent: int
@@ -61,22 +62,23 @@ class Delivery:
 
 
 def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None, wait: bool = False) -> Delivery:
-    """Give subscribers the messages that wait for them.
+    """Deliver the waiting messages to the subscribers.
 
-    A message leaves the outbox as soon as all of the subscribers whose topics it fits have it, also if there are none.
-    So give the same ones to all processes that deliver. Without any subscriber all messages stay.
+    A message leaves the outbox when all subscribers with a matching topic have it. If there are subscribers, but none
+    has a matching topic, the message leaves, too. So pass the same subscribers in all processes that deliver. If
+    `subscribers` is empty, all messages stay.
 
-    A refused message is tried again after 5 seconds, 5 minutes, half an hour, and so on, or when the receiver asks for
-    it; after ten refusals, or an answer of 410, it is parked: see `outbox` and `redeliver`.
+    A refused message is tried again after 5 seconds, 5 minutes, half an hour, and so on, or later if the receiver asks
+    for it. After ten refusals, or an answer of 410, the message is parked: see `outbox` and `redeliver`.
 
     Args:
         store: the store.
-        subscribers: webhooks, functions of a `Message`, and what `subscription` returns.
-        run: only messages of the run of this id.
-        wait: go on until none waits any more, also for those that were refused.
+        subscribers: webhooks, functions of a `Message`, and results of `subscription`.
+        run: the id of the run whose messages are delivered; None for all runs.
+        wait: continue until no message waits any more, including refused messages.
 
     Raises:
-        UsageError: one of the arguments is none.
+        UsageError: an argument is not valid.
         RunNotFoundError: there is no such run.
     """
     known = check_subscribers(subscribers, "subscribers")
@@ -129,7 +131,7 @@ class _Turn:
         self._flushed_lsn = claim.token
 
     def go_on(self) -> None:
-        """Send what may be sent, and give the claim back."""
+        """Send the messages that may be sent now, and release the claim."""
         try:
             with renewed(self._claim, LEASE_S):
                 has_left = self._send_all()
@@ -143,10 +145,10 @@ class _Turn:
             raise
 
     def _send_all(self) -> bool:
-        """Send until nothing may be sent; whether all has left, and the claim with it."""
+        """Send messages until none may be sent. Return True if all have left the outbox, and their claim has ended."""
         key, board = self._claim.key, self._board
         while not self._stop.is_set():
-            entry = board.get(key)  # read before: what is emitted from now on changes its version
+            entry = board.get(key)  # This is read first, because each later message changes the version of the entry.
             messages = waiting(self._store, self._run)
             with _unless_changed():
                 if entry is None:
@@ -165,20 +167,24 @@ class _Turn:
         return False
 
     def _flush(self, messages: list[Entry]) -> None:
-        """See to it that what is sent is on the disk, as what was there is when something is claimed."""
+        """Flush the messages to the disk before they are sent. A claim and its renewal flush all earlier commits."""
         newest = max(each.version for each in messages)
         if newest > self._flushed_lsn:
             self._claim.renew()
             self._flushed_lsn = newest
 
     def _send_each(self, messages: list[Entry]) -> int:
-        """Send each message to each subscriber who may have it now; return when the next one is due, 0: at once."""
+        """Send each message to each subscriber that may get it now.
+
+        Returns:
+            When the next message is due, in microseconds since the epoch; 0 if one may be sent at once.
+        """
         behind: dict[str, int] = {}
-        """Subscribers that have yet to take an earlier message, and when they are asked again."""
+        """Digests of the subscribers that still need an earlier message, with the times of their next attempts."""
         for message in messages:
             if self._stop.is_set():
                 return 0
-            with _unless_changed():  # its run was purged
+            with _unless_changed():  # The run may have been purged.
                 self._send(message, behind)
         return min(behind.values(), default=0)
 
@@ -201,10 +207,10 @@ class _Turn:
             self._let_go(entry, value)
 
     def _attempt(self, entry: Entry, value: dict[str, Any], subscriber: Subscriber) -> dict[str, Any]:
-        """Return what is to be noted of a message, having sent it."""
+        """Send a message to a subscriber. Return the new value of its entry, which has the outcome."""
         try:
             subscriber.send(message_of(entry))
-        except Exception as error:  # noqa: BLE001 - of the subscriber: whatever it is, the message comes again
+        except Exception as error:  # noqa: BLE001 - after any error of the subscriber, the message is sent again
             self._tally["refused"] += 1
             _log.warning("message %s of run %s was refused: %s", value["id"], self._run, error)
             return _refused(value, subscriber, error)
@@ -212,7 +218,7 @@ class _Turn:
         return {**value, "delivered": [*value["delivered"], subscriber.digest]}
 
     def _let_go(self, entry: Entry, value: Mapping[str, Any]) -> None:
-        """Take a message away that all have, or were given often enough."""
+        """Remove a message that no subscriber needs any more. Park it if a subscriber has refused it permanently."""
         if any(each["due"] is None for each in value.get("refusals", {}).values()):
             with self._store.transaction() as tx:
                 board = board_of(tx)
@@ -226,7 +232,7 @@ class _Turn:
 
 @contextmanager
 def _unless_changed() -> Iterator[None]:
-    """Leave a block where others have written what it has read, but for the claim."""
+    """Leave the block if another process has changed an entry that the block has read. LeaseLostError is raised."""
     try:
         yield
     except LeaseLostError:
@@ -236,7 +242,7 @@ def _unless_changed() -> Iterator[None]:
 
 
 def _is_open_for(value: Mapping[str, Any], subscriber: Subscriber) -> bool:
-    """Whether a subscriber is to have a message that it has not, and has not refused for good."""
+    """Return True if a subscriber still needs a message: it does not have it, and has not refused it permanently."""
     refusal = value.get("refusals", {}).get(subscriber.digest)
     has_given_up = refusal is not None and refusal["due"] is None
     return subscriber.target.fits(value["topic"]) and subscriber.digest not in value["delivered"] and not has_given_up
@@ -259,7 +265,7 @@ def _refused(value: Mapping[str, Any], subscriber: Subscriber, error: Exception)
 
 
 def deliver_here(store: Store, subscribers: tuple[Subscriber, ...], run: str) -> None:
-    """Deliver what a run, and its children, have emitted, as far as it goes now."""
+    """Deliver the messages of a run and of its children that may be sent now."""
     if subscribers:
         for child in board_of(store).list(f"durable/children/{check_run_id(run)}/*"):
             deliver_here(store, subscribers, child.value["run"])
@@ -273,7 +279,7 @@ def _deliver_now(store: Store, subscribers: tuple[Subscriber, ...], run: str | N
 
 @contextmanager
 def delivered_beside(store: Store, subscribers: tuple[Subscriber, ...], *, drains: bool) -> Iterator[None]:
-    """Deliver messages as they come while a block runs, in a thread; at its end, if asked, what is there then."""
+    """Deliver messages in another thread during the block. With `drains`, deliver those that are left at its end."""
     if not subscribers:
         yield
         return
@@ -297,6 +303,6 @@ def _go_on(store: Store, subscribers: tuple[Subscriber, ...], stop: threading.Ev
                 _Turn(store, subscribers, claim, _tally(), stop=stop).go_on()
         except ClosedError:
             return
-        except Exception:  # noqa: BLE001 - of one run, or a full disk
+        except Exception:  # noqa: BLE001 - one run may have failed, or the disk may be full
             _log.exception("delivery of the outbox has stopped for %s s", _PAUSE_S)
             stop.wait(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Driving a run: its workflow is called, replays what is recorded, and goes on from there."""
+"""Drives a run: calls its workflow, which replays the recorded calls and continues after them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _log = redacting_logger("statelog.durable")
 
 STOPPED_DELAY_S = 5.0
-"""A run whose code does not fit is looked at again so much later."""
+"""The delay before a run whose code does not match its record is taken up again, in seconds."""
 
 
 async def drive(
@@ -66,14 +66,15 @@ async def drive(
     lease_s: float = LEASE_S,
     backs_off: bool = False,
 ) -> None:
-    """Drive a claimed run until it ends, waits, or stops.
+    """Drive a claimed run until it ends, is suspended, or stops.
 
-    One that stops may be claimed again at once; with `backs_off`, as a worker would do so, after a time that grows.
+    A run that has stopped may be claimed again at once. With `backs_off`, it may be claimed after a delay that grows
+    with each stop.
 
     Raises:
-        NondeterminismError: the code is another than the one it has begun with. The run has stopped.
+        NondeterminismError: the code does not match the record of the run. The run has stopped.
         LeaseLostError: another process has taken the run over.
-        StatelogError: the store refuses.
+        StatelogError: the store refuses a read or a commit. The run has stopped.
     """
     if host.is_async and not workflow.is_async:
         thread = ThreadHost()
@@ -112,18 +113,18 @@ def _give_back(
     claim: Claim,
     delay_s: float,
     error: str | None,
-    backs_off: bool,  # noqa: FBT001 - `Host.io` hands on what has no name
+    backs_off: bool,  # noqa: FBT001 - `Host.io` passes positional arguments only
 ) -> None:
     try:
         put_back(store, value, claim, delay_s=delay_s, error=error, backs_off=backs_off)
-    except StatelogError:  # its claim runs out
+    except StatelogError:  # The claim expires by itself.
         return
 
 
 async def _to_rest(
     store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
 ) -> None:
-    """Call the workflow until it has come to an end, or waits."""
+    """Call the workflow until the run has ended or is suspended."""
     rollbacks, is_at_rest = 0, False
     while not is_at_rest:
         try:
@@ -140,17 +141,17 @@ async def _to_rest(
 async def _executed(
     store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
 ) -> bool:
-    """Call the workflow; False if it is to be called again at once. Raises why it has stopped."""
+    """Call the workflow. Return False if it must be called again at once. Raise the error that stopped the run."""
     try:
         return await _execute(store, workflow, value, claim, host, lease_s)
-    except Stopped as stopped:  # behind the workflow: in a compensation, or at the end
+    except Stopped as stopped:  # The run stopped after the workflow: in a compensation, or in the commit of its end.
         raise stopped.error from stopped
 
 
 async def _execute(
     store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
 ) -> bool:
-    """Call the workflow; False if it is to be called again at once."""
+    """Call the workflow. Return False if it must be called again at once."""
     execution = await host.io(Execution, store, workflow, value, claim, host)
     try:
         with observers.executing(execution):
@@ -180,7 +181,7 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
         await host.io(begin_anew, execution, args, kwargs)
         return False
     if error is not None and not isinstance(error, (Exception, Cancelled, Unwinding)):
-        raise error  # an interrupt
+        raise error  # This is an interrupt.
     try:
         execution.record.check_all_called(execution.let_go)
     except NondeterminismError as differs:
@@ -212,7 +213,7 @@ def _end(execution: Execution, status: str, more: Mapping[str, Any], error: Base
 
 
 async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | None]:
-    """Call the workflow, and return what it returns, as it is recorded, or what it raises."""
+    """Call the workflow. Return its result as a replay will read it, or None, and its exception, or None."""
     workflow, value, host = execution.workflow, execution.value, execution.host
     result: Any = None
     error: BaseException | None = None
@@ -220,14 +221,14 @@ async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | 
     try:
         result = await host.call_workflow(execution, run._enter, workflow.function, (run, *args), kwargs)  # noqa: SLF001
         result = execution.recorded_value(result, f"result of workflow {workflow.name!r}", workflow.function)
-    except BaseException as raised:  # noqa: BLE001 - told apart by the caller
+    except BaseException as raised:  # noqa: BLE001 - the caller handles each kind
         error = bare(raised)
     await _settle(execution, error)
     return result, error
 
 
 async def _settle(execution: Execution, error: BaseException | None) -> None:
-    """Wait for what goes on beside, where the workflow has failed also for what was let go, as far as it is behind."""
+    """Wait for the branches that the run needs. After a failure, first wait for branches that were let go."""
     if execution.let_go and isinstance(error, (Exception, Cancelled, Unwinding)):
         await execution.host.io(execution.wait_for_branches_let_go)
     await execution.host.settle(execution)
@@ -237,7 +238,7 @@ async def _settle(execution: Execution, error: BaseException | None) -> None:
 
 
 async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
-    """Run the compensations, the last step's first; return how the run has ended."""
+    """Run the compensations, that of the last step first. Return the status of the run, and fields for its entry."""
     execution.is_shielded = True
     shield = undoing.set(True)
     try:
@@ -264,7 +265,7 @@ async def _undone(execution: Execution, error: BaseException | None) -> tuple[st
     for undo in undos:
         try:
             await _undo(execution, undo)
-        except Exception as failed:  # noqa: BLE001 - the others run all the same
+        except Exception as failed:  # noqa: BLE001 - the other compensations still run
             parked.append(f"{undo.step}: {error_text(error_of(failed))}")
     status = str(failure["n"])
     more: dict[str, Any] = {"error": failure["e"]["message"] if status == "cancelled" else error_text(failure["e"])}
@@ -303,7 +304,7 @@ async def _undo(execution: Execution, undo: Undo) -> None:
 
 
 def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
-    """Return a compensation with its first argument."""
+    """Return a function that calls a compensation with the result of its step as the first argument."""
 
     def compensate(*args: Any, **kwargs: Any) -> Any:
         return function(result, *args, **kwargs)
@@ -315,7 +316,7 @@ def _of(function: Callable[..., Any], result: Any) -> Callable[..., Any]:
 
 
 async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host, lease_s: float) -> None:
-    """Drive a child here, if nobody else does."""
+    """Drive a child in this process, if no other process drives it."""
     entry = await host.io(find, store, run)
     claim = await host.io(claim_one, store, task_key_of(entry.value), lease_s)
     if claim is not None:
@@ -325,7 +326,10 @@ async def _drive_child(store: Store, workflow: Workflow, run: str, host: Host, l
 async def replay(
     store: Store, workflow: Workflow, value: Mapping[str, Any], items: Iterable[Item], host: Host
 ) -> BaseException | None:
-    """Replay a run that has ended by what it had recorded; return why it was stopped: StopIteration, it did more."""
+    """Replay an ended run with its recorded items. Return the error that stopped the replay, or None.
+
+    The error is a StopIteration if the workflow makes a call that is not recorded.
+    """
     execution = await host.io(Execution, store, workflow, value, None, host)
     execution.record = Record(execution.id, items)
     await _called(execution, Run(execution, None))
@@ -333,7 +337,7 @@ async def replay(
 
 
 def rehearse_here(store: Store, workflow: Workflow, value: Mapping[str, Any]) -> NondeterminismError | None:
-    """Replay a run in this thread: see `rehearse`."""
+    """Replay a run in this thread. See `rehearse`."""
     host = ThreadHost()
     return host.finish(rehearse(store, workflow, value, host))
 
@@ -341,13 +345,13 @@ def rehearse_here(store: Store, workflow: Workflow, value: Mapping[str, Any]) ->
 async def rehearse(
     store: Store, workflow: Workflow, value: Mapping[str, Any], host: Host
 ) -> NondeterminismError | None:
-    """Replay a run, and do nothing that is not recorded; return how its code differs."""
+    """Replay a run up to the end of its record. Return the difference of its code from the record, or None."""
     execution = await host.io(Execution, store, workflow, value, None, host)
     _result, error = await _called(execution, Run(execution, None))
     if isinstance(execution.stop, NondeterminismError):
         return execution.stop
     if isinstance(execution.stop, StopIteration) or isinstance(error, Suspended):
-        return None  # it came to where the record ends
+        return None  # The replay has reached the end of the record.
     try:
         execution.record.check_all_called(execution.let_go)
     except NondeterminismError as differs:

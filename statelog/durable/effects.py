@@ -1,4 +1,4 @@
-"""Operations that write to the store alone: each happens once, in the commit that records it."""
+"""Operations that only write to the store. Each is done exactly once, in the commit that records it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CONFLICTS_MAX = 100
 async def take_value(
     execution: Execution, place: str, op: str, make: Callable[[], Any], load: Callable[[Any], Any] | None = None
 ) -> Any:
-    """Return a value that would differ each time: the one that was recorded."""
+    """Return the recorded value of `now`, `uuid` or `random`. On the first call, make and record the value."""
     done = execution.begin(place, op, "")
     if done is None:
         await execution.check_signals(place)
@@ -37,7 +37,7 @@ async def take_value(
 async def take_commit(
     execution: Execution, place: str, updates: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any] | None
 ) -> None:
-    """Write to the thread, once."""
+    """Write to the run's thread, unless this call is recorded."""
     check_channels(updates)
     if execution.begin(place, "commit", "") is not None:
         return
@@ -47,7 +47,7 @@ async def take_commit(
 
 
 async def take_emit(execution: Execution, place: str, topic: str, payload: Any) -> None:
-    """Emit, once."""
+    """Emit a message, unless this call is recorded."""
     check_topic(topic)
     digest = execution.digest_of(encode(payload, f"payload of {topic!r}"))
     if execution.begin(place, "emit", topic, digest) is not None:
@@ -58,7 +58,7 @@ async def take_emit(execution: Execution, place: str, topic: str, payload: Any) 
 
 
 async def take_event(execution: Execution, place: str, name: str, value: Any) -> None:
-    """Set an event, once."""
+    """Set an event, unless this call is recorded."""
     check_part("event", name)
     digest = execution.digest_of(encode(value, f"event {name!r}"))
     if execution.begin(place, "event", name, digest) is not None:
@@ -75,7 +75,7 @@ async def take_event(execution: Execution, place: str, name: str, value: Any) ->
 async def take_transaction(
     execution: Execution, place: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Return what a function of a transaction returns, whose writes happen with the record of it."""
+    """Call a function that writes in a transaction, or return its recorded result. Writes and result are one commit."""
     name = name_of(function)
     digest = execution.digest_of(arguments_item(f"transaction {name!r}", function, args, kwargs, (), skip=1))
     done = execution.begin(place, "transact", name, digest)
@@ -113,9 +113,9 @@ def _transact(
             execution.commit(item, also=also)
         except SIGNALS:
             raise
-        except Exception as error:  # noqa: BLE001 - it is recorded
+        except Exception as error:  # noqa: BLE001 - the error is recorded
             if isinstance(error, ConflictError) and has_returned:
-                continue  # others wrote what it has read
+                continue  # Another process has changed what the function has read.
             failed = error
             break
         return typed(function, "return", item["r"])
@@ -125,7 +125,7 @@ def _transact(
 
 
 async def take_patch(execution: Execution, next_places: Sequence[str], name: str) -> bool:
-    """Whether the run goes by a patch."""
+    """Return True if the run follows a patch (D24). Record the patch when the run first reaches it."""
     execution.check_stop()
     record = execution.record
     event = f"patch {name}"
@@ -148,7 +148,7 @@ async def _going_by(record: Record, name: str) -> None:
 
 
 async def pass_patch(execution: Execution, name: str) -> None:
-    """Pass over what was recorded of a patch."""
+    """Accept the record of a patch, whose code does not call `patched` any more."""
     execution.check_stop()
     if name in execution.record.patches:
         await execution.host.in_order(f"patch {name}", _going_by(execution.record, name))

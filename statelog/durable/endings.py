@@ -1,4 +1,4 @@
-"""How the execution of a run ends: it has come to its end, waits, is parked, or begins anew. One commit each."""
+"""Ends the execution of a run: the run ends, is suspended, is parked, or begins again. Each of these is one commit."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 ATTEMPTS_MAX: Final = 20
-"""A run that was taken up so often, and never came to a rest, is parked."""
+"""A run is parked if its process has died this many times in a row (D20)."""
 
 
 STOPPED_DELAY_S_MAX: Final = 60.0
-"""A run that stops again and again is taken up by workers at least so often."""
+"""The longest delay before a worker takes up a stopped run again, in seconds."""
 
 
 def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
-    """Record the end of a run, and have the next one of its thread begin. Raises Stopped."""
+    """Record the end of a run, and let the next run of its thread begin. Raises Stopped if the store refuses."""
     store, claim = execution.store, execution.claim
     checkpoint = keys.new_checkpoint() if execution.has_header else None
     last = execution.deferred
@@ -53,7 +53,7 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
         entry = find(store, execution.id)
         if checkpoint is not None:
             thread = execution.thread_in(tx)
-            if last:  # The last item is a wait, which is in the version before the end.
+            if last:  # The last items are ends of waits. The version before the end has them (D28).
                 thread.commit({STEPS: last}, fence=claim)
             thread.commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
         stage_end(tx, store, entry, task, {**more, "status": status, "checkpoint": checkpoint}, fence=claim)
@@ -95,7 +95,7 @@ def stage_end(
 
 
 def _stopping(execution: Execution, what: str, work: Any) -> None:
-    """Do what ends the execution; what is refused stops it, and the run goes on elsewhere or later."""
+    """Call `work`, which ends the execution. If the store refuses it, stop the execution: raises Stopped."""
     tell("before", execution.id, what)
     try:
         work()
@@ -105,7 +105,7 @@ def _stopping(execution: Execution, what: str, work: Any) -> None:
 
 
 def _next_of_thread(board: Any, store: Any, value: Mapping[str, Any]) -> None:
-    """Stage that the next run of a thread may begin."""
+    """Stage the removal of a run from the line of its thread, and a task for the next run of the line."""
     key = keys.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     waiting = [run for run in (line.value if line is not None else []) if run != value["id"]]
@@ -120,10 +120,10 @@ def _next_of_thread(board: Any, store: Any, value: Mapping[str, Any]) -> None:
 
 
 def _clear(tx: Any, store: Any, run: str) -> None:
-    """Stage that what nobody waits for any more goes: its mail, and its open gates are closed."""
+    """Stage the removal of a run's mail, and the closing of its open gates."""
     outside, board = board_of(store), board_of(tx)
     mail = f"durable/mail/{keys.check_run_id(run)}/"
-    for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # a pattern costs more than a look
+    for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # `children` is cheaper than a pattern.
         board.delete(entry.key)
     for gate in _gates(store, run):  # This includes gates from before a rollback.
         if gate.value["status"] == "pending":
@@ -137,7 +137,11 @@ def _gates(store: Any, run: str) -> list[Entry]:
 
 
 def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
-    """Put a run to rest until something happens; False if that has happened already."""
+    """Suspend a run until one of its waits ends. Return False if one has ended already: call the workflow again.
+
+    Raises:
+        Stopped: the run was ended or taken over by another process, or the store refuses.
+    """
     store, claim = execution.store, execution.claim
     assert claim is not None
     key = task_key_of(execution.value)
@@ -169,7 +173,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
         except ConflictError as error:
             if not is_by_others(error):
                 raise execution.stopped(error) from error
-            continue  # somebody has woken the run: look again
+            continue  # The task was changed to wake the run, so the waits must be checked again.
         except StatelogError as error:
             raise execution.stopped(error) from error
         tell("after", execution.id, "suspension")
@@ -179,7 +183,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
 
 
 def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Record that a run begins anew with other arguments."""
+    """Record that a run begins again with other arguments, as `continue_as_new` asks. Raises Stopped."""
     store, claim = execution.store, execution.claim
 
     def work(tx: Any) -> None:
@@ -196,7 +200,7 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
 
     def begin() -> None:
         retried(store, work)
-        execution.leave()  # a branch that was let go ends later, and records nothing then
+        execution.leave()  # A branch that was let go may still run. It must not record its outcome.
 
     _stopping(execution, "beginning anew", lambda: execution.alone(begin))
 
@@ -204,9 +208,9 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
 def put_back(
     store: Store, value: Mapping[str, Any], claim: Claim, *, delay_s: float, error: str | None, backs_off: bool = False
 ) -> None:
-    """Give a run back that has stopped here, for another process or for later.
+    """Release a run that has stopped, so that a process may claim it after `delay_s`.
 
-    With `backs_off` for later: the longer, the more often it has stopped since it came to a rest.
+    With `backs_off`, the delay grows with the number of stops since the run was last suspended.
     """
     tell("before", value["id"], "return to its queue")
     key = task_key_of(value)
@@ -225,7 +229,7 @@ def put_back(
 
 
 def park(store: Store, run: str, claim: Claim, error: str) -> None:
-    """Put a run aside, for a person to look at."""
+    """Park a run: no process drives it until a person calls `resume`."""
 
     def work(tx: Any) -> None:
         entry = find(store, run)
@@ -237,7 +241,7 @@ def park(store: Store, run: str, claim: Claim, error: str) -> None:
 
 
 def unpark(store: Store, run: str) -> None:
-    """Have a parked run go on."""
+    """Open a parked run again, and stage its task. A run that is not parked stays as it is."""
 
     def work(tx: Any) -> None:
         entry = find(store, run)

@@ -30,7 +30,7 @@ class RunOnBoard(NamedTuple):
 
 
 def runs_on_board(store: Store) -> list[RunOnBoard]:
-    """Return all runs, the oldest first, also those whose entries are deleted and not yet removed from the history."""
+    """Return all runs, the oldest first. Runs with a deleted entry are included while its history is kept."""
     board = board_of(store)
     values = [entry.value for entry in board.list(_RUNS)]
     values += [value for key in _deleted(store) if (value := _last_value(board.history(key))) is not None]
@@ -39,10 +39,10 @@ def runs_on_board(store: Store) -> list[RunOnBoard]:
 
 
 def erase_run(store: Store, run: str) -> None:
-    """Remove a run and everything that the board has about it, with its history. Its thread stays.
+    """Remove a run, its entries on the board, and their history. The thread of the run stays.
 
-    A run that has not ended ends without its compensations. A process that drives it stops at its next operation. If
-    this process dies meanwhile, `runs_on_board` still has the run.
+    An open run ends without its compensations. A process that drives the run stops at its next operation. If this
+    process dies during the erasure, `runs_on_board` still returns the run.
     """
 
     def end(tx: Any) -> None:

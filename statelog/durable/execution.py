@@ -1,4 +1,4 @@
-"""One execution of a run: what it replays, what it records, and what makes it stop."""
+"""One execution of a run by one process. It replays recorded calls, records new ones, and may stop."""
 
 from __future__ import annotations
 
@@ -56,7 +56,13 @@ if TYPE_CHECKING:
 
 
 class Stopped(BaseException):
-    """Raised in a workflow that is not to go on here: another works on it, the disk is full, the code is another."""
+    """Raised in a workflow whose run has stopped in this process.
+
+    For example, another process has taken the run over, the disk is full, or the code does not match the record.
+
+    Attributes:
+        error: the reason.
+    """
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -64,7 +70,7 @@ class Stopped(BaseException):
 
 
 class Unwinding(BaseException):
-    """Raised in a workflow that failed before, where it would do what it did not do then."""
+    """Raised in a workflow whose failure is recorded, when it makes a call that is not recorded."""
 
 
 class CutShort(BaseException):
@@ -76,20 +82,20 @@ class CutShort(BaseException):
 
 
 class RolledBackError(Exception):
-    """The run's thread was rolled back while the run was at work in it: it is to go on from there."""
+    """The run's thread was rolled back while the run was at work in it. The workflow must be called again."""
 
 
 class Wait(NamedTuple):
-    """What a run waits for."""
+    """An event that a run waits for."""
 
     label: str
     due_us: int
-    """When it goes on by itself, 0: never."""
+    """The time at which the wait ends by itself, in microseconds since the epoch; 0 for never."""
     is_ready: Callable[[], bool]
 
 
 class Suspended(BaseException):
-    """Raised in a workflow that waits for long."""
+    """Raised in a workflow by a call with a long wait."""
 
     def __init__(self, *waits: Wait) -> None:
         super().__init__(*waits)
@@ -99,11 +105,11 @@ class Suspended(BaseException):
 
 
 _BEHIND_S = 5.0
-"""So long at most a run that is undone waits for branches that were let go, and replay what they did."""
+"""How long a failed run waits for branches that were let go, until their replay has registered their compensations."""
 _LOOK_S = 0.002
 
 RECORDED = "statelog:steps"
-"""The path of what is recorded, for a guard: the channel that has it."""
+"""The path under which a guard reports secrets in recorded values. It is the name of the channel of the record."""
 
 SIGNALS = (Stopped, Unwinding, Suspended, Cancelled)
 
@@ -117,18 +123,18 @@ class Undo(NamedTuple):
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     call: Callable[..., Any]
-    """The step's function: its annotation says the type of the result."""
+    """The function of the step. Its annotation has the type of the result."""
 
 
 undoing: ContextVar[bool] = ContextVar("undoing", default=False)
-"""Whether a compensation calls: what a branch calls beside it that nobody waits for is another thing."""
+"""True in calls of compensations, and False in branches that were let go and run at the same time."""
 
 in_step: ContextVar[tuple[str, ...]] = ContextVar("in_step", default=())
-"""The ids of the runs whose steps are being called here. A step may drive another run, which has steps of its own."""
+"""The ids of the runs whose steps are being called here. A step may drive another run, which calls its own steps."""
 
 
 class Execution:
-    """A run, as one process drives it."""
+    """One execution of a run in one process."""
 
     def __init__(
         self, store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim | None, host: Host
@@ -141,11 +147,11 @@ class Execution:
         self.thread: Any = thread_of(store, value, workflow.schema)
         head = self.thread.head
         self._version = -1 if head is None else head.version
-        """Of the head, when it was last seen to have what is recorded here."""
+        """The version of the head when it was last known to have the record of this execution."""
         state = {} if head is None else head.state
         header = state.get(HEADER)
         self.has_header = header is not None and header["run"] == self.id
-        """Whether the thread says that this run is at work in it."""
+        """True if the head of the thread names this run as the run at work."""
         held = state.get(STEPS) if self.has_header else None
         self.record = Record(self.id, () if held is None else held.to_python())
         self._lock = threading.RLock()
@@ -159,11 +165,11 @@ class Execution:
         self.let_go: dict[str, Any] = {}
         """Futures of branches that nobody waits for, by place."""
         self.unpatched: set[str] = set()
-        """Patches that this execution has been told it does not go by."""
+        """Patches for which `patched` has returned False in this execution."""
         self.made: set[str] = set()
-        """Places of operations that were made and have not begun."""
+        """Places of operations that the workflow has called, and that have not begun."""
         self.outstanding: dict[str, Any] = {}
-        """Futures of branches that are waited for before the run ends, by place."""
+        """Futures of the branches that must end before the run ends, by place."""
         self.scopes: WeakValueDictionary[str, Scope] = WeakValueDictionary()
         """The scopes that number calls, by the prefix of the places of these calls."""
         self.calls: dict[str, tuple[str, str, bytes | None]] = {}
@@ -175,17 +181,18 @@ class Execution:
         began_us = value.get("retried", value["created"])
         self._deadline_us = began_us + round(value["timeout_s"] * 1e6) if value.get("timeout_s") else 0
         self.is_dry = claim is None
-        """Whether nothing is to happen but replay: see `check_replay`."""
+        """True if the execution only replays, and makes no new call. See `check_replay`."""
 
     # --- looking ----------------------------------------------------------------------------
 
     def begin(self, place: str, op: str, name: str, digest: bytes | None = None) -> Item | None:
-        """Return what a call came to, None if it is to be made.
+        """Return the item of a call's outcome, or None if the call must be made.
 
         Raises:
-            UsageError: it stands inside a step.
+            UsageError: the call is made within a step.
             SecretError: the name has a secret.
-            Stopped: the run has stopped, or this call is another than the one recorded.
+            Stopped: the run has stopped, or another call is recorded at this place.
+            CutShort: the workflow has cancelled this call.
         """
         if self.id in in_step.get() or (self.host.is_async and in_step.get()):
             message = f"{op} {name!r} inside a step: a step calls no operation of its run, and its workflow does"
@@ -245,12 +252,12 @@ class Execution:
         return close
 
     def stopped(self, error: BaseException) -> Stopped:
-        """Note why the run stops here."""
+        """Stop the run in this process. The first reason counts. Return the exception for the workflow."""
         self.stop = self.stop or error
         return Stopped(error)
 
     def check_stop(self) -> None:
-        """Refuse to go on if the run has stopped here. Raises Stopped."""
+        """Raise Stopped if the run has stopped in this process."""
         if self.stop is not None:
             raise Stopped(self.stop)
 
@@ -278,7 +285,7 @@ class Execution:
             raise signal
 
     def look(self) -> Stopped | Cancelled | None:
-        """Return what the workflow gets instead of its next operation: the run has stopped, or was cancelled."""
+        """Return the exception to raise in the next operation: Stopped, Cancelled, or None if the run may continue."""
         if self.stop is not None:
             return Stopped(self.stop)
         if self.cancelled is None and not self.is_shielded:
@@ -287,7 +294,7 @@ class Execution:
 
     def _reason_to_cancel(self) -> str | None:
         lsn = self.store.last_lsn
-        if lsn != self._looked_lsn:  # somebody has written since
+        if lsn != self._looked_lsn:  # The store has changed since the last check.
             self._looked_lsn = lsn
             entry = board_of(self.store).get(run_key(self.id))
             if entry is not None and entry.value.get("cancel"):
@@ -296,23 +303,23 @@ class Execution:
 
     @property
     def recorded(self) -> int:
-        """How many items the thread has of this run."""
+        """The number of items of this run in the thread."""
         return self.record.count - len(self._deferred)
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the run was cancelled, or its time is up."""
-        if self.is_shielded:  # a compensation goes on, and a step that nobody waits for
+        """True if the run was cancelled, has stopped, or its time is up."""
+        if self.is_shielded:  # Compensations continue after a cancellation, and so do branches that were let go.
             return self.stop is not None
         return self.cancelled is not None or self.stop is not None or self._reason_to_cancel() is not None
 
     @property
     def deadline_us(self) -> int:
-        """When the run's time is up, 0: never."""
+        """The time at which the run's time is up, in microseconds since the epoch; 0 for never."""
         return 0 if self.is_shielded else self._deadline_us
 
     def outcome(self, done: Item, function: Callable[..., Any] | None = None) -> Any:
-        """Return what is recorded of a call, or raise it."""
+        """Return the recorded result of a call, or raise its recorded exception."""
         if "e" in done:
             raise self.failure(done["e"], done["p"])
         return done.get("r") if function is None else self.result(done, function)
@@ -332,7 +339,7 @@ class Execution:
         return typed(function, "return", found)
 
     def name_at(self, place: str, op: str, names: Sequence[str]) -> str:
-        """Return which one of a call's names is recorded at its place; the first one, if none is."""
+        """Return the one of a call's names that is recorded at its place, or the first name if none is recorded."""
         recorded = self.record.done.get(place) or self.record.begun.get(place)
         held = recorded or self.value.get("replaced", {}).get(place, {})
         return held["n"] if held.get("o") == op and held["n"] in names else names[0]
@@ -353,12 +360,12 @@ class Execution:
         return made
 
     def done(self, place: str, op: str, name: str, digest: bytes | None = None, **more: Any) -> Item:
-        """Return the item of what a call came to."""
+        """Return the item for the outcome of a call."""
         self.calls.pop(place, None)
         return self.item(place, DONE, op, name, digest, **more)
 
     def begun(self, place: str, op: str, name: str, digest: bytes | None = None, **more: Any) -> Item:
-        """Return the item of a call that is about to be made."""
+        """Return the item for a call that is about to be made."""
         return self.item(place, BEGUN, op, name, digest, **more)
 
     def commit(
@@ -370,11 +377,20 @@ class Execution:
         emitted: Emitted | None = None,
         is_flushed: bool = False,
     ) -> None:
-        """Record items, and whatever else happens with them, in one commit.
+        """Record items, with further writes, in one commit.
+
+        Args:
+            *items: the items. Deferred items are recorded before them.
+            writes: updates of the run's thread.
+            metadata: metadata of the checkpoint.
+            also: a function that writes to the store in the transaction. It may be called several times.
+            emitted: a message for the outbox.
+            is_flushed: flush the commit to the disk before returning, whatever the durability of the store. It has no
+                effect with `also` or `emitted`.
 
         Raises:
-            Stopped: the run is another's by now, or the store refuses.
-            StatelogError: what is written besides cannot be.
+            Stopped: another process has taken the run over, or the store refuses.
+            StatelogError: the further writes are refused.
         """
         with self._lock:
             self.check_stop()
@@ -437,7 +453,7 @@ class Execution:
         *,
         is_flushed: bool,
     ) -> Any:
-        """Commit on a head that has what is recorded here; again, where others have committed to the thread."""
+        """Commit if the head has the record of this execution. Repeat if others have committed to the thread."""
         while True:
             try:
                 if also is not None or emitted is not None:
@@ -492,14 +508,14 @@ class Execution:
                 message = f"thread {self.thread.id!r} is at {held.version}, not at {self._version}"
                 raise ConflictError(message, thread=self.thread.id, expected_version=self._version)
             checkpoint = self._stage_besides(tx, writes[0][STEPS], also, emitted)
-            expected = self._version if held.version == self._version else None  # it may have written to the thread
+            expected = self._version if held.version == self._version else None  # `also` may have written to the thread
             made = held.commit(*writes, **how, id=checkpoint, expected_version=expected)
-        return made  # noqa: RET504 - its version stands when the transaction has ended
+        return made  # noqa: RET504 - the version is known after the end of the transaction
 
     def _stage_besides(
         self, tx: Transaction, items: Any, also: Callable[[Transaction], None] | None, emitted: Emitted | None
     ) -> str | None:
-        """Stage what happens with a record; return the id of the checkpoint, if a message names it."""
+        """Stage the further writes of a commit. Return the id for its checkpoint if a message names it, else None."""
         if also is not None:
             also(tx)
         if emitted is None:
@@ -510,7 +526,7 @@ class Execution:
         return checkpoint
 
     def defer(self, item: Item) -> None:
-        """Record an item with the next commit: until then a replay finds again what it says."""
+        """Record an item with the next commit. If it is lost before, a replay finds the same outcome again."""
         with self._lock:
             if self.order is not None:
                 self.order.expect((item,))
@@ -522,7 +538,10 @@ class Execution:
         return thread_of(tx, self.value, self.workflow.schema)
 
     def wait_for_branches_let_go(self) -> None:
-        """Wait until their steps that are recorded to have begun are there to be undone: a replay may be behind."""
+        """Wait up to five seconds until branches that were let go have replayed their recorded steps.
+
+        Until then, the compensations of these steps are not registered.
+        """
         until_s = monotonic() + _BEHIND_S
         while monotonic() < until_s:
             begun = [place for place, item in list(self.record.begun.items()) if item["o"] == "step"]
@@ -550,12 +569,12 @@ class Execution:
             return list(self._deferred)
 
     def alone(self, work: Callable[[], None]) -> None:
-        """Do what no branch records anything beside."""
+        """Call `work` while no branch can record anything."""
         with self._lock:
             work()
 
     def leave(self) -> None:
-        """Have what goes on beside stop: the run is at rest, has ended, or is executed anew."""
+        """Stop the branches of this execution, because the run is suspended, has ended, or is executed again."""
         with self._lock:
             self.stopped(LeaseLostError(f"run {self.id!r} goes on elsewhere", run=self.id))
 
@@ -576,7 +595,7 @@ class Execution:
         return made
 
     def digest_of(self, item: bytes) -> bytes:
-        """Return the digest of arguments, as they will be stored."""
+        """Return the digest of encoded arguments in the form in which they will be stored."""
         return digest_of(guarded(self.store, item, RECORDED))
 
     def record_failure(
@@ -610,7 +629,7 @@ class Execution:
         return {prefix: scope.next_numbers for prefix, scope in list(self.scopes.items()) if place.startswith(prefix)}
 
     def begin_undoing(self, failure: Item) -> None:
-        """Record that the workflow has failed: its compensations follow."""
+        """Record the failure of the workflow, before its compensations run."""
         self.commit(failure)
         self.is_unwinding = True
 
@@ -627,7 +646,7 @@ def _version_error(run: str, done: Item, options: Declaration, missing: int | No
 
 
 class ContinuedAsNew(BaseException):
-    """Raised in a workflow that begins anew with other arguments."""
+    """Raised in a workflow by `continue_as_new`, to begin again with other arguments."""
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__(args, kwargs)
@@ -635,7 +654,7 @@ class ContinuedAsNew(BaseException):
 
 
 class Scope:
-    """Where calls are counted: a workflow, or a branch of it."""
+    """Numbers the calls of a workflow, of a branch, or of a task."""
 
     def __init__(self, execution: Execution, prefix: str, caller: object) -> None:
         execution.scopes[prefix] = self
@@ -647,7 +666,7 @@ class Scope:
         self._next_await = 0
         self._next_timer = 0
         self.suspended: Suspended | None = None
-        """Raised in it: nothing is called in it any more, whatever the workflow catches."""
+        """Set after a call has raised Suspended. Each later call of the scope raises it again."""
 
     def take(self) -> str:
         """Return the place of the next call. Raises Suspended."""
@@ -658,17 +677,17 @@ class Scope:
         return place
 
     def take_task(self) -> str:
-        """Return the place of a task of asyncio whose calls count for themselves.
+        """Return the place of the next asyncio task, whose calls have their own numbers.
 
-        Tasks are numbered apart from calls: whether a task makes its first call before its parent's next one depends
-        on whether that is replayed.
+        Tasks are numbered apart from calls, because a replay may change whether a task makes its first call before the
+        next call of its parent.
         """
         place = f"{self._prefix}t{self._next_task}"
         self._next_task += 1
         return place
 
     def take_gathering(self) -> str:
-        """Return the place of a `gather`, which is no call: it has one for what it raises before all have ended."""
+        """Return the place of a `gather`. It is not a call, but a failure that it raises early needs a place."""
         place = f"{self._prefix}g{self._next_gathering}"
         self._next_gathering += 1
         return place
@@ -692,9 +711,9 @@ class Scope:
 
     @property
     def next_places(self) -> tuple[str, str]:
-        """The places of the next call and of the next task, which are not taken."""
+        """The places of the next call and of the next task. This does not take them."""
         return f"{self._prefix}{self.next_number}", f"{self._prefix}t{self._next_task}"
 
 
 current_scope: ContextVar[tuple[Execution, Scope] | None] = ContextVar("scope", default=None)
-"""Where calls are counted that are made here, if that is not the workflow itself."""
+"""The execution and the scope that number the calls made here. None stands for the scope of the workflow."""

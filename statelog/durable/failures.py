@@ -417,7 +417,7 @@ def _can_say(kind: type[BaseException]) -> bool:
 def _saying(kind: type[BaseException]) -> type[BaseException]:
     """Return a subclass of `kind` with the same name, whose `__str__` returns the recorded text.
 
-    A UnicodeDecodeError whose data was too long to keep, for example, has no text of its own.
+    A UnicodeDecodeError whose data was too long to keep, for example, cannot compute its text.
     """
 
     def text(self: BaseException) -> str:

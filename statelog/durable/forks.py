@@ -1,4 +1,4 @@
-"""Looking at what a run has recorded, and beginning another one from there."""
+"""Shows the recorded calls of a run, begins a new run from them, and replays runs to check code."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _WAITS = ("gate", "recv", "sleep", "child")
 
 
 def step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo:
-    """Return a call as its users see it."""
+    """Return the public view of a call from its place and its items."""
     first, last = items[0], items[-1]
     is_done = last["s"] == DONE
     failure = last.get("e")
@@ -139,7 +139,7 @@ def step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo
 
 
 def _back(head: Any, generations: int) -> Any:
-    """Return a checkpoint that a head has come from, None: there is none, or it was let go."""
+    """Return the checkpoint some generations before a head. Return None if there is none, or retention removed it."""
     try:
         return head.ancestor(generations)
     except (CheckpointNotFoundError, ExpiredError):
@@ -147,7 +147,10 @@ def _back(head: Any, generations: int) -> Any:
 
 
 def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) -> int:
-    """Return how many items a run had at a checkpoint; -1 where it was not at work yet, or had not begun anew."""
+    """Return the number of items of a run at a checkpoint.
+
+    Return -1 if the run was not at work at this checkpoint, or had another first item, as before `continue_as_new`.
+    """
     state = {} if checkpoint is None else checkpoint.state
     header = state.get(HEADER)
     held: Sequence[Item] = state.get(STEPS) or ()
@@ -156,7 +159,7 @@ def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) ->
 
 
 def _known_as(store: Store, value: Mapping[str, Any]) -> list[str]:
-    """Return under which ids a run was at work: its own, and those of the runs that it was forked from."""
+    """Return the ids under which a run has recorded: its own, and those of the runs that it was forked from."""
     found = [value["id"]]
     while value.get("forked") and value["forked"] not in found:
         found.append(value["forked"])
@@ -177,31 +180,31 @@ def fork(
     kwargs: Mapping[str, Any] | None = None,
     replace: Mapping[str, Any] | None = None,
 ) -> Handle:
-    """Begin a run that goes on from the middle of another: in a branch of its thread, with what was recorded before.
+    """Begin a new run from the middle of another run, on a new branch of its thread, with the calls recorded before.
 
-    One commit, whatever was recorded. The state of the branch is that of the thread before the step, too. Mail and
-    answers that came later are not taken along: its gates ask again. `RunInfo` of the new run names the other run, the
-    place and the replaced results. `compare_runs` shows the differences of the two runs.
+    This is one commit, whatever the length of the record. The state of the branch is that of the thread before the
+    step. Later mail and answers are not taken along, so gates ask again. `RunInfo` of the new run names the other run,
+    the place and the replaced results. `compare_runs` shows the differences of the two runs.
 
     Args:
         store: the store.
-        run: id of the run; it may have ended.
-        at: the step before which it leaves: one of `steps`, its place, that of a whole `map` or `branch`, or its name
-            if it is called once. Or a number: so many items of the record are kept. Of a step with a compensation there
-            are two, that it begins and its end.
-        id: of the new run. It is the name of the branch, too.
-        args: of the workflow, instead of those of the run.
-        kwargs: likewise.
+        run: the id of the run, which may have ended.
+        at: the step before which the new run begins: one of `steps`, the place of a call, `map` or `branch`, or the
+            name of a step that is called once. Or the number of items of the record to keep. A step with a compensation
+            has two items, one before the call and one for its outcome.
+        id: the id of the new run, and the name of the branch.
+        args: arguments for the workflow. The default is the arguments of the run.
+        kwargs: keyword arguments for the workflow. The default is those of the run.
         replace: results of recorded calls at or after `at`, by the place of the call, or by its name if it is called
-            once. The new run does not make such a call, and takes this result. The `commit`, `transact` and `emit` of
-            a step get it, too. A call with another name at that place is made as usual. Steps, children and messages
-            (`recv`) can be replaced.
+            once. The new run does not make such a call, and uses this result, also for the `commit`, `transact` and
+            `emit` of a step. A call with another name at that place is made as usual. Results of steps, children and
+            `recv` can be replaced.
 
     Raises:
         RunNotFoundError: there is no such run.
-        AlreadyExistsError: there is a run of the new id, or a branch of its name.
-        UsageError: the run has recorded no such step, or nothing in a thread that is empty, or what it had recorded was
-            let go. Or a call of `replace` is not recorded, is before `at`, or cannot be replaced.
+        AlreadyExistsError: there is a run with the new id, or a branch with its name.
+        UsageError: the run has not recorded such a step, its thread is empty, or the record is not kept any more. Or a
+            call of `replace` is not recorded, is before `at`, or cannot be replaced.
         ValueTypeError, LimitError: an argument or a result of `replace` cannot be stored. Facts: path.
     """
     entry = find(store, run)
@@ -240,7 +243,7 @@ def fork(
         update: dict[str, Any] | None = None
         if count:
             update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: missing}
-        if missing is None:  # the run has begun the thread
+        if missing is None:  # The first commit of the thread is the run's, so the branch must be empty.
             update = dict.fromkeys(found.state, DROP)
         held.fork(id, at=found.version, update=update)
         board = board_of(tx)
@@ -256,7 +259,7 @@ def fork(
 
 
 def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
-    """Return how many items come before a step. Raises UsageError."""
+    """Return the number of items before a step. Raises UsageError."""
     run = recorded.run
     if isinstance(at, int) and not isinstance(at, bool):
         count = len(recorded.held())
@@ -333,7 +336,7 @@ def _place_of(step: StepInfo) -> str:
 
 
 def _named(items: Sequence[Item], at: object) -> set[str]:
-    """Return the places that are meant: one, the first of a map or branch that stands there, or those of a name."""
+    """Return the places that `at` names: a place, the first place in a `map` or branch, or the places of a name."""
     for item in items:
         if item["p"] == at or str(item["p"]).startswith(f"{at}."):
             return {item["p"]}
@@ -341,13 +344,14 @@ def _named(items: Sequence[Item], at: object) -> set[str]:
 
 
 def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[Any, list[Item] | None]:
-    """Return the last checkpoint with so many items among those that the record has come from, and what is missing.
+    """Return the last ancestor of the record with at most `count` items, and the items that it lacks.
 
-    That are waits that had come to their end, and were recorded with what followed. Nothing of the checkpoint is to be
-    kept (None) where the run has begun the thread. What was rolled back is no ancestor of what came then.
+    The missing items are ends of waits and timers, which are recorded with the next commit. They are None if the run
+    has made the first commit of the thread, and `count` is 0: then nothing of the checkpoint may be kept. Versions that
+    were rolled back are not ancestors.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such checkpoint.
     """
     message = f"what run {recorded.run!r} had recorded before is not kept, or was recorded with what follows"
     refusal = UsageError(message, argument="at", value=count)
@@ -355,7 +359,7 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
         raise refusal
     held = recorded.held()
     head, begun = recorded.thread.at(recorded.version), list(held[:1])
-    near, far = 0, 1  # so many generations back; what is recorded grows
+    near, far = 0, 1  # These are generations before the head. The number of items grows from one to the next.
     while _count_at(_back(head, far), known, begun) > count:
         near, far = far, far * 2
     while near < far:
@@ -376,19 +380,19 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
 
 
 def _is_deferred(item: Item) -> bool:
-    """Whether an item is recorded with the next one."""
+    """Return True if an item is recorded with the next commit, and not by a commit of its own."""
     return item["o"] in ("gate", "sleep", "timer") and item["s"] == DONE
 
 
 def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
-    """Replay all open runs with this code, and do nothing; return what differs, by run. Before a deploy it is empty.
+    """Replay all open runs with this code, without new calls. Return the differences from their records, by run id.
 
-    A workflow runs as far as its record goes: what it does outside of its steps happens. Runs of async workflows are
-    passed over: `statelog.aio.durable.check_replay` replays them, too.
+    Deploy the code only if the result is empty. A workflow runs up to the end of its record, so its effects outside of
+    steps happen. Runs of async workflows are skipped; `statelog.aio.durable.check_replay` replays them, too.
 
     Args:
         store: the store.
-        workflows: as they would be deployed. The runs of others are told, too.
+        workflows: the workflows to deploy. Open runs of other workflows are reported as NotFoundError.
     """
     open_runs, found = to_check(store, workflows)
     for value, workflow in open_runs:
@@ -419,13 +423,13 @@ def to_check(
 
 
 def purge_run(store: Store, run: str) -> None:
-    """Remove a run that has ended, with its gates, events, messages and streams, in one commit. Its thread stays.
+    """Remove an ended run with its gates, events, messages and streams, in one commit. Its thread stays.
 
-    Its id may begin anew then.
+    After that, a new run may have the same id.
 
     Raises:
         RunNotFoundError: there is no such run.
-        UsageError: it has not ended.
+        UsageError: the run has not ended.
     """
     info = get_run(store, run)
     if not info.has_ended:

@@ -1,7 +1,7 @@
-"""Where a run is executed: in the calling thread. `statelog.aio.durable` has the other host, the event loop.
+"""Hosts, which execute runs. The host in this file is the calling thread; `statelog.aio.durable` has the event loop.
 
-What a run does is written once, as coroutines over a host. This one never suspends a coroutine: whatever it is asked to
-wait for it does at once, in the thread that asks. So `finish` runs a coroutine to its end.
+The operations of a run are written once, as coroutines that use a host. The thread host never suspends a coroutine: it
+waits in the calling thread. So `finish` runs a coroutine to its end.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ class EventOrder(Protocol):
 
 
 class Host(Protocol):
-    """What runs a workflow and its steps."""
+    """Runs a workflow and its steps."""
 
     is_async: bool
 
     def another(self) -> Host:
-        """Return what runs a child."""
+        """Return the host for a child run."""
 
     async def aside(self, host: ThreadHost, call: Callable[[], T]) -> T:
-        """Make a call that works in its thread by another host. Who is to stop meanwhile stops that one."""
+        """Make a call in another thread, where it uses `host`. If this host is stopped meanwhile, stop `host`."""
 
     async def call_workflow(
         self, execution: Any, enter: Callable[[], None], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """Call a workflow; `enter` is called where it is. Raises Suspended: all that it does waits for long."""
+        """Call `enter`, then the workflow, in the same thread or task. Raises Suspended if the workflow only waits."""
 
     async def settle(self, execution: Any) -> None:
-        """Wait for all that is under way beside the workflow."""
+        """Wait for the branches that run beside the workflow."""
 
     def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> Any:
-        """Return what an operation returns, or an awaitable of it."""
+        """Return the result of an operation, or an awaitable of the result."""
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
-        """Call a step, or a part of a workflow. Raises TimeoutError: it was stopped as its time was up."""
+        """Call a step, or a part of a workflow. Raises TimeoutError if it was stopped after `timeout_s`."""
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
         """Make a call. Return its outcome when it is the turn of its event (D32)."""
@@ -79,26 +79,26 @@ class Host(Protocol):
         """Wait until all recorded events were replayed (D33). Return False to make the caller check for signals."""
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
-        """Call what reads or writes the store."""
+        """Call a function that reads or writes the store."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for `seconds`."""
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Begin a branch; return a future."""
+        """Begin a branch. Return its future."""
 
     async def wait(self, futures: Sequence[Any], *, first: bool) -> None:
-        """Wait until one of the futures is done, or all are."""
+        """Wait until all futures are done, or with `first` until one is."""
 
     def place_of_caller(self) -> object:
-        """Return the task, or the thread, that calls."""
+        """Return an object that identifies the calling task or thread."""
 
     def let_go(self, future: Any) -> None:
-        """Have a branch come to nothing, if it can be stopped."""
+        """Cancel a branch whose result is not needed any more, if the host can cancel it."""
 
 
 class ThreadHost:
-    """The calling thread."""
+    """The calling thread as a host."""
 
     is_async = False
 
@@ -108,7 +108,7 @@ class ThreadHost:
         self._stop: BaseException | None = None
 
     def stop(self, error: BaseException) -> None:
-        """Have the runs here stop at their next operation, resumable, with an error; for another thread to call."""
+        """Stop the runs of this host with `error` at their next operation. They stay open. Any thread may call this."""
         with self._lock:
             self._stop = error
             for execution in self._executions:
@@ -158,7 +158,7 @@ class ThreadHost:
         try:
             work.send(None)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # of the coroutine
+            return end.value  # type: ignore[no-any-return]  # This is the result of the coroutine.
         work.close()
         message = "a coroutine of this room has waited for something outside of its host"
         raise AssertionError(message)
@@ -195,14 +195,14 @@ class ThreadHost:
         clock().sleep(seconds)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """As declared: an OS thread of its own, so that a branch may wait for others."""
+        """As declared. Each branch has an OS thread, so that it can wait for other branches."""
         future: Future[Any] = Future()
         context = copy_context()
 
         def run() -> None:
             try:
                 future.set_result(context.run(self._finish, work))
-            except BaseException as error:  # noqa: BLE001 - who waits for it gets it
+            except BaseException as error:  # noqa: BLE001 - the waiting thread gets the error
                 future.set_exception(error)
 
         threading.Thread(target=run, name="statelog run", daemon=True).start()
@@ -220,4 +220,4 @@ class ThreadHost:
         return threading.get_ident()
 
     def let_go(self, future: Any) -> None:
-        """As declared: a thread cannot be stopped."""
+        """As declared. This does nothing, because a thread cannot be stopped."""

@@ -1,4 +1,4 @@
-"""Runs as their users see them."""
+"""The public view of runs: `RunInfo`, `get_run` and `runs`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RunInfo(Generic[R]):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will change any more."""
+        """True if the run has completed, has failed, or was cancelled."""
         return self.status in ENDED
 
     def result(self) -> R:
@@ -87,7 +87,7 @@ class RunInfo(Generic[R]):
 
 
 def info_of(store: Store, entry: Entry) -> RunInfo:
-    """Return a run as its entry and its task say."""
+    """Return the state of a run from its entry and its task."""
     value = entry.value
     status, due_us, error = value["status"], 0, value.get("error")
     waiting_for: tuple[str, ...] = ()
@@ -149,10 +149,10 @@ def _in_line(store: Store, value: Mapping[str, Any]) -> tuple[str, tuple[str, ..
 
 
 def get_run(store: Store, run: str) -> RunInfo:
-    """Return a run.
+    """Return the state of a run.
 
     Raises:
-        RunNotFoundError: there is none of this id. Facts: run.
+        RunNotFoundError: there is no run with this id. Facts: run.
     """
     return info_of(store, find(store, run))
 
@@ -164,9 +164,9 @@ def runs(
 
     Args:
         store: the store.
-        status: only those of this status; see `RunInfo`.
-        workflow: only those of this workflow, by its name.
-        thread: only those of this thread.
+        status: return only runs with this status; see `RunInfo`.
+        workflow: return only runs of the workflow with this name.
+        thread: return only runs of the thread with this id.
 
     Raises:
         UsageError: there is no such status.

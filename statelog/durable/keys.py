@@ -1,4 +1,4 @@
-"""Names of runs, workflows, queues and topics, and the keys of the board that are made of them."""
+"""Checks names of runs, workflows, queues and topics, and makes keys of the board from them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 RUN_ID_SIZE_BYTES_MAX: Final = 200
 NAME_SIZE_BYTES_MAX: Final = 90
-"""Of workflows, queues and topics. With the id of a run they fit a key of the board."""
+"""The maximum size of the name of a workflow, queue or topic. Two names and a run id fit into a key of the board."""
 
 STEPS: Final = "statelog:steps"
-"""The channel with what the run at work in a thread has recorded."""
+"""The channel of a thread with the record of the run at work."""
 
 HEADER: Final = "statelog:run"
-"""The channel that says which run that is."""
+"""The channel of a thread that names the run at work."""
 
 _OWN_CHANNELS = "statelog:"
 
@@ -31,7 +31,7 @@ _SIGNS = re.compile(r"[%/*?\[\]\\]")
 
 
 def quote(text: str) -> str:
-    """Return a text as one segment of a key."""
+    """Return a text as one segment of a key, with signs that have a meaning in keys and patterns escaped."""
     quoted = _SIGNS.sub(lambda found: f"%{ord(found[0]):02X}", text)
     if unicodedata.normalize("NFC", quoted) != quoted:
         quoted = "".join(sign if sign.isascii() else f"%u{ord(sign):X}." for sign in quoted)
@@ -49,7 +49,7 @@ def _checked(what: str, text: str, size_bytes_max: int, *, escapes_at: bool = Fa
 
 
 def check_run_id(run: str) -> str:
-    """Return the id of a run as part of a key. Raises UsageError, LimitError: it is none, or too long."""
+    """Return the id of a run as part of a key. Raises UsageError if it is not valid, LimitError if it is too long."""
     return _checked("run id", run, RUN_ID_SIZE_BYTES_MAX)
 
 
@@ -59,7 +59,7 @@ def check_part(what: str, name: str) -> str:
 
 
 def check_channels(updates: Iterable[object]) -> None:
-    """Refuse what a workflow would write to channels of the library's own. Raises UsageError."""
+    """Raise UsageError if an update writes to a channel of the library (`statelog:...`)."""
     for update in updates:
         for channel in update if isinstance(update, Mapping) else ():
             if isinstance(channel, str) and channel.startswith(_OWN_CHANNELS):
@@ -68,7 +68,7 @@ def check_channels(updates: Iterable[object]) -> None:
 
 
 def run_key(run: str) -> str:
-    """Return the key of a run."""
+    """Return the key of a run's entry."""
     return f"durable/runs/{check_run_id(run)}"
 
 
@@ -86,13 +86,13 @@ def check_segment(queue: str, partition: str | None) -> str:
 
 
 def task_key(queue: str, partition: str | None, workflow: str, run: str) -> str:
-    """Return the key of what is claimed to drive a run."""
+    """Return the key of a run's task. A process claims the task to drive the run."""
     workflow = check_part("workflow", workflow)
     return f"durable/tasks/{check_segment(queue, partition)}/{workflow}/{check_run_id(run)}"
 
 
 def task_patterns(workflows: Iterable[str]) -> list[str]:
-    """Return what fits the tasks of some workflows, in whatever queue. Raises UsageError, LimitError."""
+    """Return the patterns of the tasks of some workflows, in all queues. Raises UsageError, LimitError."""
     return [f"durable/tasks/*/{check_part('workflow', name)}/*" for name in workflows]
 
 
@@ -102,7 +102,7 @@ def unknown_key(queue: str, workflow: str) -> str:
 
 
 def dedup_key(queue: str, key: str) -> str:
-    """Return the key that says which run of a queue has a deduplication key."""
+    """Return the key of the entry that names the open run with a deduplication key in a queue."""
     return f"durable/dedup/{check_queue(queue)}/{text_digest(key)}"
 
 
@@ -117,7 +117,7 @@ def deadline_key(run: str) -> str:
 
 
 def line_key(thread: str, branch: str) -> str:
-    """Return the key of the runs that wait for a thread."""
+    """Return the key of the line of a thread's branch: the list of its runs, the run at work first."""
     return f"durable/threads/{text_digest(f'{len(thread)} {thread} {branch}')}"
 
 
@@ -145,7 +145,7 @@ def gate_id(run: str, place: str) -> str:
 
 
 def mail_directory(run: str, topic: str) -> str:
-    """Return what keys of the mail of a run begin with."""
+    """Return the prefix of the keys of a run's mail on a topic."""
     return f"durable/mail/{check_run_id(run)}/{check_part('topic', topic)}/"
 
 
@@ -155,36 +155,36 @@ def event_key(run: str, event: str) -> str:
 
 
 def child_key(parent: str, child: str) -> str:
-    """Return the key that says that a run is the child of another."""
+    """Return the key of the entry that makes a run the child of another run."""
     return f"durable/children/{check_run_id(parent)}/{text_digest(child)}"
 
 
 def outbox_directory(run: str) -> str:
-    """Return what keys of messages begin with that a run has emitted."""
+    """Return the prefix of the keys of the waiting messages of a run."""
     return f"durable/outbox/{check_run_id(run)}/"
 
 
 def parked_directory(run: str) -> str:
-    """Return what keys of messages of a run begin with that were refused for good."""
+    """Return the prefix of the keys of the parked messages of a run."""
     return f"durable/outbox-parked/{check_run_id(run)}/"
 
 
 def delivery_key(run: str) -> str:
-    """Return the key of what is claimed to deliver the messages of a run."""
+    """Return the key of the entry that a process claims to deliver the messages of a run."""
     return f"durable/deliver/{check_run_id(run)}"
 
 
 def text_digest(text: str) -> str:
-    """Return a text of any length as a short segment of a key."""
+    """Return the BLAKE2b-128 digest of a text in hex, as a short segment of a key."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def new_checkpoint() -> str:
-    """Return an id for a checkpoint that something names, before it is made."""
+    """Return a new id for a checkpoint, so that a message can name the checkpoint before it is made."""
     return uuid4().hex
 
 
 def child_id(parent: str, place: str) -> str:
-    """Return the id of a child that was given none; short also where parents have long ones."""
+    """Return the default id of a child: `PARENT.PLACE`, or a digest of that if it is too long."""
     named = f"{parent}.{place}"
     return named if len(quote(named).encode()) <= RUN_ID_SIZE_BYTES_MAX else f"child.{text_digest(named)}"

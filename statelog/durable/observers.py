@@ -1,4 +1,4 @@
-"""The observer of runs: `statelog.otel` sets it, and without it each of these functions is a look at a variable."""
+"""The observer of runs, which `statelog.otel` sets. Without it, each of these functions only checks a variable."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from statelog.durable.record import Item
 
 Told = Any
-"""The execution of a run. This file is below that of its class."""
+"""The execution of a run. This module cannot import the class, because `execution` imports this module."""
 
 
 class Observer(Protocol):
-    """What an observer is told. It must not raise."""
+    """The methods that an observer has. They must not raise."""
 
     def started(self, store: Any) -> Mapping[str, Any]:
         """Return fields for the entry of a run that begins."""
@@ -25,7 +25,7 @@ class Observer(Protocol):
         """Return a context in which a process drives a run, until it ends, waits or stops."""
 
     def calling(self, execution: Told, place: str, call: Any, attempt: int) -> AbstractContextManager[Any]:
-        """Return a context in which the function of a step is called. It yields a function that is told the result."""
+        """Return a context in which the function of a step is called. It yields a function that receives the result."""
 
     def metadata(self, execution: Told, metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return the metadata of a checkpoint of a run."""
@@ -55,12 +55,12 @@ def executing(execution: Told) -> AbstractContextManager[object]:
 
 
 def _untold(_result: Any) -> None:
-    """Take note of nothing."""
+    """Do nothing."""
 
 
 _UNOBSERVED: AbstractContextManager[Callable[[Any], None]] = nullcontext(_untold)
 
 
 def calling(execution: Told, place: str, call: Any, attempt: int) -> AbstractContextManager[Callable[[Any], None]]:
-    """Return a context in which a step is called. It yields a function that is told the result."""
+    """Return a context in which a step is called. It yields a function that receives the result."""
     return _UNOBSERVED if observer is None else observer.calling(execution, place, call, attempt)

@@ -1,4 +1,4 @@
-"""The outbox: what a run emits leaves after its commit, at least once, in order."""
+"""The outbox: messages of a run are sent after their commit, at least once, in order."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _SHOWN = ("id", "topic", "payload", "run", "thread", "branch", "checkpoint", "ga
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a run has emitted, or that a gate of it waits for an answer (topic `gate/opened`).
+    """A message that a run has emitted, or the message that a gate waits for an answer (topic `gate/opened`).
 
     Attributes:
-        id: the same at every delivery, and no other message has it: who gets it twice knows by it.
-        checkpoint: id of the checkpoint in which it was emitted.
-        gate: id of the gate that waits, if it tells of one.
-        time: when it was emitted.
-        place: its name among the messages of its run, for `redeliver`.
-        attempts: how often the subscriber that refused it most has done so.
-        error: the last refusal: what was answered, or raised. Of a webhook neither the URL nor the text of the answer.
-        due: when it is tried again, None: at once, or not at all.
-        is_parked: whether a subscriber has refused it for good.
+        id: the id of the message, which is the same in each delivery. A receiver detects repeated deliveries by it.
+        checkpoint: the id of the checkpoint in which the message was emitted.
+        gate: the id of the waiting gate, or None.
+        time: the time at which the message was emitted.
+        place: the name of the message within its run, for `redeliver`.
+        attempts: the number of refusals by the subscriber that has refused the message most often.
+        error: the answer or exception of the last refusal, without the URL of a webhook or the text of its answer.
+        due: when the message is tried again; None if it may be sent at once, or is parked.
+        is_parked: True if a subscriber has refused the message permanently.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Message:
 
 
 def check_topic(topic: str) -> None:
-    """Refuse what is no topic: names, with slashes between them. Raises UsageError, LimitError."""
+    """Check a topic, which consists of names with slashes between them. Raises UsageError, LimitError."""
     if not isinstance(topic, str):
         raise UsageError(f"a topic is a text, not {topic!r}", argument="topic", value=topic)
     for part in topic.split("/"):
@@ -69,16 +69,16 @@ def check_topic(topic: str) -> None:
 
 
 class Emitted(NamedTuple):
-    """What a run emits with a commit."""
+    """A message that a run emits with a commit."""
 
     topic: str
     payload: Any
     gate: str | None = None
-    """Id of the gate of which it tells."""
+    """The id of the gate that the message is about, or None."""
 
 
 def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitted, checkpoint: str) -> None:
-    """Stage a message in the transaction of what it tells. Raises UsageError, ValueTypeError, LimitError."""
+    """Stage a message in the transaction that it reports. Raises UsageError, ValueTypeError, LimitError."""
     check_topic(emitted.topic)
     run = value["id"]
     board = board_of(tx)
@@ -96,13 +96,13 @@ def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitte
         "delivered": [],
         "attempts": 0,
     }
-    # A run that was rolled back, or continued as new, comes to the same place again: both messages are to leave.
+    # After a rollback or `continue_as_new`, a run may emit at the same place again. Both messages are sent.
     board.create(f"{outbox_directory(run)}{place}-{digest[:_SUFFIX_SIZE]}", message)
     board.set(delivery_key(run), {"run": run})
 
 
 def stage_withdrawal(tx: Any, store: Any, gate: str) -> None:
-    """Stage that the message goes that a gate waits for its answer: nobody is to be told that any more."""
+    """Stage the removal of the message that a gate waits for its answer, because the gate waits no more."""
     outside, board = board_of(store), board_of(tx)
     run = gate.rpartition("/")[0]
     messages = outside.list(f"durable/outbox/{run}/*")
@@ -116,7 +116,7 @@ def stage_withdrawal(tx: Any, store: Any, gate: str) -> None:
 
 
 def waiting(store: Any, run: str | None = None) -> list[Entry]:
-    """Return the messages that wait, of each run in the order in which they were emitted."""
+    """Return the waiting messages of a run, or of all runs, in the order in which they were emitted."""
     return _listed(store, "durable/outbox/**" if run is None else f"{outbox_directory(run)}*")
 
 
@@ -125,12 +125,12 @@ def _listed(store: Any, pattern: str) -> list[Entry]:
 
 
 def order_of(entry: Entry) -> int:
-    """Return the LSN with which a message was emitted. What is noted of it later changes its version."""
+    """Return the LSN with which a message was emitted. Later changes of its entry keep this LSN as `order`."""
     return int(entry.value.get("order", entry.version))
 
 
 def message_of(entry: Entry) -> Message:
-    """Return a message as its entry says."""
+    """Return the message of an entry."""
     value = entry.value
     is_parked = entry.key.startswith("durable/outbox-parked/")
     dues = [each["due"] for each in value.get("refusals", {}).values() if each["due"]]
@@ -145,11 +145,14 @@ def message_of(entry: Entry) -> Message:
 
 
 def outbox(store: Store, *, parked: bool | None = None) -> list[Message]:
-    """Return the messages that have not left, in the order in which they were emitted.
+    """Return the messages that have not left the outbox, in the order in which they were emitted.
 
     Args:
         store: the store.
-        parked: True: only those that a subscriber has refused for good. False: only those that wait.
+        parked: True for the parked messages, False for the waiting messages, None for both.
+
+    Raises:
+        UsageError: `parked` is not valid.
     """
     if parked is not None and type(parked) is not bool:
         raise UsageError(f"parked is True, False or None, not {parked!r}", argument="parked", value=parked)
@@ -160,14 +163,14 @@ def outbox(store: Store, *, parked: bool | None = None) -> list[Message]:
 
 
 def redeliver(store: Store, run: str, place: str) -> None:
-    """Have a parked message wait again, with all attempts before it, in front of what was emitted after it.
+    """Put a parked message back into the outbox, before later messages of its run. Its attempts start from zero.
 
-    Who had it does not get it again.
+    Subscribers that already have the message do not get it again.
 
     Args:
         store: the store.
-        run: id of its run.
-        place: `Message.place`.
+        run: the id of the run of the message.
+        place: the `Message.place` of the message.
 
     Raises:
         MessageNotFoundError: no such message is parked. Facts: run, place.

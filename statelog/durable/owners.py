@@ -1,6 +1,6 @@
-"""Which process has claimed a run, and whether it is gone: then nobody has to wait for its claim to run out.
+"""Names the processes that claim runs, and detects dead ones. The claim of a dead process is taken over at once.
 
-It can be told on Linux, of processes that see each other. Elsewhere the claim runs out.
+This works on Linux, among processes with the same process ids. Elsewhere, other processes wait until the claim expires.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 _IMAGE = uuid4().hex[:12]
-"""Of this program: a process that has begun another one under its id does not have the claims of the first."""
+"""A random name of this program. If a process executes another program, it keeps its id, but not its claims."""
 
 
 class _Owner(NamedTuple):
     place: str
-    """Boot, and namespace of process ids."""
+    """The boot id, and the namespace of process ids."""
     process_id: int
     started: str
     image: str
@@ -52,7 +52,7 @@ def _place() -> str:
 
 
 def _started(process_id: int) -> str:
-    """Return when a process began, "" if there is none."""
+    """Return the start time of a process in clock ticks since the boot, or "" if there is no such process."""
     try:
         text = Path(f"/proc/{process_id}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -61,7 +61,7 @@ def _started(process_id: int) -> str:
 
 
 def is_gone(name: str | None) -> bool:
-    """Whether the process that has claimed something is gone for certain."""
+    """Return True if the process of this name is certainly dead."""
     parts = (name or "").split(":")
     if len(parts) != len(_Owner._fields) or not parts[1].isdigit() or parts[0] != _place() or not parts[0]:
         return False
@@ -72,7 +72,7 @@ def is_gone(name: str | None) -> bool:
 
 
 def claim_one(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
-    """Claim what has this key, a task of a run or its messages; also one whose process is gone."""
+    """Claim the entry of a key, even if a dead process has claimed it. Return None if it cannot be claimed in time."""
     board = board_of(store, me())
     claim = board.claim(key, lease_s=lease_s, wait_s=wait_s)
     if claim is None:
@@ -83,13 +83,13 @@ def claim_one(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Cl
 
 
 def free(store: Store, task: Entry) -> bool:
-    """Take what a process has claimed from it, if that is gone; tell whether it was."""
+    """Free a claimed entry if its process is dead. Return True if this call has freed it."""
     if task.claim is None or not is_gone(task.claim.holder):
         return False
     value = task.value
     if task.key.startswith("durable/tasks/"):
         value = {**value, "crashes": value.get("crashes", 0) + task.attempts}
-    with suppress(ConflictError):  # another has done so
+    with suppress(ConflictError):  # Another process has freed the entry.
         with store.transaction() as tx:
             board = board_of(tx)
             board.delete(task.key, expected_version=task.version)
@@ -99,6 +99,6 @@ def free(store: Store, task: Entry) -> bool:
 
 
 def free_all(store: Store) -> None:
-    """Take from processes that are gone what they have claimed: runs, places of a queue, messages to deliver."""
+    """Free all entries that dead processes have claimed: tasks of runs, slots of queues, messages to deliver."""
     for task in board_of(store).claims("durable/**"):
         free(store, task)

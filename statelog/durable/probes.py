@@ -1,6 +1,6 @@
-"""Where tests reach into runs: before and after their commits, and where steps are called.
+"""Hooks for tests, before and after the commits of runs, and before calls of steps.
 
-`statelog.testing.durable` uses it. Without a test each place costs a look at an empty variable.
+`statelog.testing.durable` uses them. Without a test, each hook only checks a variable.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 probe: ContextVar[Callable[[str, str, Any], None] | None] = ContextVar("probe", default=None)
-"""Told of each place that a run passes. What it raises goes through the run as it is."""
+"""Called at each hook that a run passes. Its exceptions go through the run unchanged."""
 
 stubs: dict[object, Callable[..., Any]] = {}
-"""What is called instead of a step, by the step's name or by its function; in all threads of the process."""
+"""Functions that are called instead of steps, by the name or function of the step, in all threads of the process."""
 
 
 def tell(moment: str, run: str, what: Any) -> None:
-    """Tell of a place.
+    """Call the probe, if there is one.
 
     Args:
-        moment: `before` or `after` a commit of a run, or `call`: a step is about to be called.
-        run: id of the run.
-        what: the items that a commit records, or a word for it; of a step its place and its call.
+        moment: `before` or `after` a commit of a run, or `call` before a step is called.
+        run: the id of the run.
+        what: the items of the commit, or a word for the commit; for a step, its place and its call.
     """
     told = probe.get()
     if told is not None:
@@ -32,7 +32,7 @@ def tell(moment: str, run: str, what: Any) -> None:
 
 
 def stub_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what is called for a step."""
+    """Return the stub of a step, or the function itself if there is none."""
     if not stubs:
         return function
     found = stubs.get(name)

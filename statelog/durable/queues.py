@@ -1,7 +1,7 @@
-"""Queues: how many of their runs go at once, and how often one begins, over all processes that work for them.
+"""Queues, with limits on the number and the rate of their runs. A limit holds for all workers of a queue together.
 
-Who drives a run of a queue with a limit holds *slots*: entries `durable/slots/QUEUE/N`, as many as may go at once, and
-each claimed by one worker. A worker that is done with a run goes on with the next one in the same slots.
+To drive a run of a queue with a limit, a thread of a worker claims *slots*: entries `durable/slots/QUEUE/N`, one for
+each run that may be driven at once. After a run, the thread keeps its slots for the next one.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 _FULL_S: Final = 2.0
-"""What was full is asked for again after so long, also where nobody has said that it is not."""
+"""The time after which a worker checks a full queue again, even if no slot was reported free."""
 _BUSY_S: Final = 0.05
-"""A worker that waits while a limit of its own holds looks again so often."""
+"""The interval at which a worker checks again while a `per_worker` limit is reached."""
 _TURN_S: Final = 1.0
-"""Who has had a slot for so long gives it back behind the run at hand: other workers wait for their turn, too."""
+"""The time after which a thread releases its slot when its run is at rest, so that other workers get a turn."""
 _RATE_COUNT_MAX: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """How much a queue lets through. Runs that are suspended do not count.
+    """The limits of a queue. Suspended runs do not count.
 
-    Limits hold among all workers of a store that are given the same ones. What `run` and `resume_all` drive, and
-    children, which their parents drive, do not count.
+    The limits hold for all workers of a store together, if all workers are given the same ones. Runs that `run` and
+    `resume_all` drive do not count, and neither do children that their parents drive.
 
     Args:
-        concurrency: so many of its runs are driven at once, by all workers.
-        per_worker: so many by each worker.
-        per_partition: so many of each partition, by all workers. A run without a partition has no such limit.
-        rate: (count, seconds): at most so many of its runs begin in any time of so many seconds. A run that goes on
-            does not count; it waits, as they do, while the rate is used up.
+        concurrency: the maximum number of its runs that all workers drive at once.
+        per_worker: the maximum number that each worker drives at once.
+        per_partition: the maximum number of each partition that all workers drive at once. It does not apply to runs
+            without a partition.
+        rate: (count, seconds): at most `count` of its runs begin within any period of this length. A run that
+            continues does not count, but also waits while the rate is used up.
 
     Raises:
-        UsageError: one of the arguments is none.
+        UsageError: an argument is not valid.
     """
 
     concurrency: int | None = None
@@ -81,51 +82,53 @@ _NO_LIMITS: Final = Queue()
 
 
 class Wanted(NamedTuple):
-    """What a worker may take now, besides all that it looks for."""
+    """Changes that limits make to the patterns of a worker's next claim."""
 
     patterns: list[str]
+    """Additional patterns: those of the slots of full queues."""
     unless: list[str]
+    """Prefixes of the tasks that may not be claimed now."""
     wait_s: float
-    """It may be more after so long, without anybody's doing."""
+    """The time after which more tasks may be claimable, even if nothing is written."""
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A slot that is claimed."""
+    """A slot that this process has claimed."""
 
     pool: str
     """`QUEUE` or `QUEUE@PARTITION`."""
     claim: Claim
     since_s: float
     checked_s: float
-    """When it was last known to be held."""
+    """The time at which the claim was last known to be held."""
 
 
 @dataclass(slots=True, eq=False)
 class Hand:
-    """What a thread has to drive a run, and keeps for the next one."""
+    """The slots of a thread, which it keeps from one run to the next."""
 
     queue: str = ""
-    """In which it counts as one that works."""
+    """The queue for whose `per_worker` limit the thread counts; empty for none."""
     slots: list[Slot] = field(default_factory=list)
 
 
 class Limits:
-    """The limits of a worker's queues. Threads share it, each with a hand of its own."""
+    """The limits of a worker's queues. The threads of the worker share this object; each has its own `Hand`."""
 
     def __init__(self, store: Store, queues: Mapping[str, Queue], lease_s: float) -> None:
         self._board, self._queues, self._lease_s = board_of(store, me()), queues, lease_s
         self._lock = threading.Lock()
         self._at_work: Counter[str] = Counter()
         self._full: dict[str, float] = {}
-        """Pools whose slots are all taken, until when that is believed."""
+        """Pools without a free slot, with the times at which to check them again."""
         self._used_up: dict[str, float] = {}
-        """Queues whose rate is, until when."""
+        """Queues whose rate is used up, with the times at which the next run may begin."""
 
-    # --- what may be taken ------------------------------------------------------------------
+    # --- what a worker may claim ------------------------------------------------------------
 
     def wanted(self, hand: Hand) -> Wanted:
-        """Return what may be taken now: nothing of a queue that is full, but the next slot of it."""
+        """Return what a thread may claim now. Of a full queue it may claim the next free slot, but no task."""
         now_s, held = monotonic(), {slot.pool for slot in hand.slots}
         with self._lock:
             self._full = {pool: at_s for pool, at_s in self._full.items() if at_s > now_s}
@@ -140,9 +143,10 @@ class Limits:
         return Wanted(patterns, unless, min(waits, default=_FULL_S))
 
     def admit(self, claim: Claim, hand: Hand) -> bool:
-        """Take into a hand what a claimed run needs to be driven; False: a limit does not allow it, it was given back.
+        """Claim the slots that a claimed run needs. Other slots of the hand are released.
 
-        What else was in the hand is given back, too.
+        Returns:
+            False if a limit does not allow the run now. Then the run and all slots of the hand are released.
         """
         segment = claim.key.split("/")[2]
         name, _at, partition = segment.partition("@")
@@ -165,7 +169,7 @@ class Limits:
         return is_allowed
 
     def came(self, claim: Claim, hand: Hand) -> None:
-        """Take a slot that was claimed into a hand."""
+        """Add a claimed slot to a hand, unless its limit was reduced meanwhile."""
         pool = claim.key.split("/")[2]
         if not self._is_extra(claim, pool):
             hold(claim, self._lease_s)
@@ -173,12 +177,15 @@ class Limits:
             hand.slots.append(Slot(pool, claim, now_s, now_s))
 
     def take_turns(self, hand: Hand) -> None:
-        """Give back, between two runs, the slots that were held for long."""
+        """Release the slots that a thread has held for longer than `_TURN_S`. Called between two runs."""
         until_s = monotonic() - _TURN_S
         self._drop(hand, [slot for slot in hand.slots if slot.since_s <= until_s])
 
     def give_back(self, hand: Hand, *, is_idle: bool = False) -> bool:
-        """Empty a hand; tell whether there was a slot in it. `is_idle`: nobody needs them now, so nothing is full."""
+        """Release all slots of a hand. Return True if there were any.
+
+        `is_idle`: there was no task for the slots, so their queues do not count as full.
+        """
         with self._lock:
             if hand.queue:
                 self._at_work[hand.queue] -= 1
@@ -194,7 +201,7 @@ class Limits:
         return most is None or self._at_work[name] < most
 
     def _join(self, hand: Hand, name: str) -> bool:
-        """Count a thread to those that work for a queue; False if there are enough."""
+        """Count a thread for the `per_worker` limit of a queue. Return False if the limit is reached."""
         if hand.queue == name:
             return True
         with self._lock:
@@ -210,7 +217,7 @@ class Limits:
         return True
 
     def _is_ours(self, slot: Slot) -> bool:
-        """Whether a slot is held still: this process may have been paused, and another have taken it."""
+        """Return True if this process still holds a slot. It may have lost the slot while it was paused."""
         if not is_held(slot.claim):
             return False
         now_s = monotonic()
@@ -223,7 +230,7 @@ class Limits:
         return True
 
     def _take(self, hand: Hand, pool: str, size: int) -> bool:
-        """Take a slot; False if none is free."""
+        """Claim a slot of a pool. Return False if none is free."""
         while True:
             claim = self._board.claim(f"durable/slots/{pool}/*", lease_s=self._lease_s)
             if claim is not None:
@@ -236,7 +243,7 @@ class Limits:
                 return False
 
     def _make(self, pool: str, size: int) -> bool:
-        """Make a slot that is not there; False if all are."""
+        """Create a missing slot of a pool. Return False if all `size` slots exist."""
         there = {entry.key for entry in self._board.list(f"durable/slots/{pool}/*")}
         keys = (f"durable/slots/{pool}/{number}" for number in range(size))
         missing = next((key for key in keys if key not in there), None)
@@ -246,7 +253,7 @@ class Limits:
         return missing is not None
 
     def _is_extra(self, claim: Claim, pool: str) -> bool:
-        """Whether a slot is of a time when there were more; it goes then."""
+        """Return True if a slot is above the current limit, which may have been reduced. Such a slot is removed."""
         name, _at, partition = pool.partition("@")
         size = self._queues[name].per_partition if partition else self._queues[name].concurrency
         if size is not None and int(claim.key.rpartition("/")[2]) < size:
@@ -256,27 +263,27 @@ class Limits:
         return True
 
     def _drop(self, hand: Hand, slots: list[Slot]) -> bool:
-        """Give slots back; tell whether there were any."""
+        """Release slots. Return True if there were any."""
         for slot in slots:
             hand.slots.remove(slot)
             let_go(slot.claim)
-            with suppress(StatelogError):  # it runs out
+            with suppress(StatelogError):  # The claim expires by itself.
                 slot.claim.release()
                 if "@" in slot.pool and not self._board.children(f"durable/tasks/{slot.pool}/"):
                     self._clear(slot.pool)
         return bool(slots)
 
     def _clear(self, pool: str) -> None:
-        """Take away the slots that nobody has, of a partition in which nothing is left."""
+        """Remove the free slots of a partition that has no tasks any more."""
         for entry in self._board.list(f"durable/slots/{pool}/*"):
             if entry.claim is None:
-                with suppress(ConflictError):  # another has taken it, or it away
+                with suppress(ConflictError):  # Another process has claimed or removed the slot.
                     self._board.delete(entry.key, expected_version=entry.version)
 
     # --- the rate -------------------------------------------------------------------------------
 
     def _may_begin(self, name: str, queue: Queue, claim: Claim) -> bool:
-        """Note that a run begins; False if too many have begun."""
+        """Record that a run begins. Return False if the rate is used up."""
         value = claim.value
         if queue.rate is None or claim.attempt > 1 or value["waiting_for"] or value["error"] is not None:
             return True
@@ -285,7 +292,7 @@ class Limits:
         while True:
             now_us, entry = clock().now_us(), self._board.get(key)
             held = [] if entry is None else entry.value
-            times = [each for each in held if abs(now_us - each) < window_us]  # a clock that was set back forgets
+            times = [each for each in held if abs(now_us - each) < window_us]  # Drop future times of a clock set back.
             if len(times) >= count:
                 with self._lock:
                     self._used_up[name] = monotonic() + (times[-count] + window_us - now_us) / 1e6
@@ -297,18 +304,18 @@ class Limits:
                 return True
 
 
-# --- what stands in them ----------------------------------------------------------------------------
+# --- the runs in queues -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """What stands in a queue. Runs that wait for another one of their thread do not yet.
+    """The numbers of runs in a queue. Runs that wait for another run of their thread do not count.
 
     Attributes:
         waiting: runs that may be taken up now.
-        delayed: those that may be later.
-        running: those that are driven.
-        suspended: those that wait for something.
+        delayed: runs that may be taken up later.
+        running: runs that are driven now.
+        suspended: runs that wait for an event or a time.
     """
 
     name: str
@@ -319,7 +326,7 @@ class QueueInfo:
 
 
 def queues(store: Store) -> list[QueueInfo]:
-    """Return the queues in which runs stand, by name."""
+    """Return the queues that have runs, sorted by name."""
     board, at = board_of(store), now()
     by_segment: dict[str, list[Entry]] = {}
     for entry in board.list("durable/tasks/**"):

@@ -1,8 +1,7 @@
-"""What a run has recorded: the items of its thread's channel, by place.
+"""The record of a run: the items of the channel `statelog:steps` of its thread, by place.
 
-An item is a dict. A *place* is where a call stands: the number of the call within its scope, with the places of the
-scopes around it before: `3`, `4.0`, `4.0.1`; `t0.2` is a call in a task of asyncio that the workflow began. See
-DESIGN.md here for the bytes.
+An item is a dict, described in DESIGN.md. The *place* of a call is its number within its scope, after the places of the
+scopes around it: `3`, `4.0`, `4.0.1`. `t0.2` is the third call in the first asyncio task that the workflow began.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
 Item = dict[str, Any]
 
 BEGUN = 0
-"""Stage of an item: what is called next is noted, before it is."""
+"""The stage of an item that is recorded before a call is made."""
 TRIED = 1
-"""An attempt has failed, and another one follows."""
+"""The stage of an item that records a failed attempt, after which another attempt follows."""
 DONE = 2
-"""What the call came to."""
+"""The stage of an item that records the outcome of a call."""
 PATCH = 3
-"""A change of the code that the run goes by."""
+"""The stage of an item that records a patch which the run follows."""
 UNDO = 4
-"""The workflow has failed: from here on its compensations run."""
+"""The stage of an item that records the failure of the workflow. After it, only compensations run."""
 
 
 def event_of(item: Mapping[str, Any]) -> str | None:
@@ -37,7 +36,7 @@ def event_of(item: Mapping[str, Any]) -> str | None:
 
 
 class Record:
-    """The items of a run."""
+    """The recorded items of a run."""
 
     def __init__(self, run: str, items: Iterable[Item] = ()) -> None:
         self.run = run
@@ -46,17 +45,17 @@ class Record:
         self.begun: dict[str, Item] = {}
         self.tried: dict[str, list[Item]] = {}
         self.patches: dict[str, bool] = {}
-        """Whether the code has asked for it since."""
+        """Recorded patches, with True for those that this execution has asked for."""
         self.undo: Item | None = None
         self.order: dict[str, int] = {}
-        """Of the places: which was noted first."""
+        """The number of the first item of each place, from 1."""
         self._seen: set[str] = set()
         self._events: dict[str, None] = {}
         for item in items:
             self.add(item)
 
     def add(self, item: Item) -> None:
-        """Take a recorded item in."""
+        """Add a recorded item."""
         stage, place = item["s"], item["p"]
         self.count += 1
         self.order.setdefault(place, self.count)
@@ -87,10 +86,10 @@ class Record:
         return [event for event in self._events if not any(above in cut for above in _scopes_around(event))]
 
     def look(self, place: str, op: str, name: str, digest: bytes | None) -> Item | None:
-        """Return what a call came to, None if it is not recorded.
+        """Return the item of a call's outcome, or None if no outcome is recorded. The call counts as made.
 
         Raises:
-            NondeterminismError: another call is recorded at its place.
+            NondeterminismError: another call is recorded at this place.
         """
         self._seen.add(place)
         found = self.done.get(place)
@@ -106,11 +105,11 @@ class Record:
         return found
 
     def has_after(self, place: str) -> bool:
-        """Whether anything is recorded at a place, or behind it among the calls, or the tasks, of its scope."""
+        """Return True if anything is recorded at a place, or at a later place of the same kind in its scope."""
         scope, _dot, number = place.rpartition(".")
         is_task = number.startswith("t")
         first = int(number.removeprefix("t"))
-        for each in list(self.order):  # another branch may add to it
+        for each in list(self.order):  # Another branch may add items meanwhile.
             above, _dot, tail = each.rpartition(".")
             while above != scope and above.startswith(f"{scope}." if scope else ""):
                 above, _dot, tail = above.rpartition(".")
@@ -120,13 +119,13 @@ class Record:
         return False
 
     def see(self, place: str) -> None:
-        """Note that a call is made, by a branch that may look later."""
+        """Count a call as made, although its branch may look it up later."""
         self._seen.add(place)
 
     def check_all_called(self, let_go: Iterable[str] = ()) -> None:
-        """Refuse an end of the workflow before all that is recorded was called. Raises NondeterminismError.
+        """Raise NondeterminismError if the workflow has ended without a recorded call.
 
-        Nobody has waited for the branches that were let go: they may be anywhere.
+        Calls in the branches `let_go` are not checked, because these branches may still run.
         """
         cut = self.cut_short
         passed = ("undo.", *(f"{place}." for place in (*let_go, *cut)))

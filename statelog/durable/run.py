@@ -1,4 +1,4 @@
-"""What a workflow is given: the operations of its run."""
+"""The object that a workflow receives, with the operations of its run."""
 
 # mypy: disable-error-code="no-any-return"
 # A host returns the result of an operation, or an awaitable of the result.
@@ -41,15 +41,15 @@ T = TypeVar("T")
 
 
 class Run:
-    """A run, as its workflow sees it.
+    """A run, with the operations of its workflow.
 
-    What a workflow does outside of steps has to be the same each time it is called: it may compute, and look at what
-    its operations return. Of an `async def` workflow (`statelog.aio.durable`) every operation is awaited; annotate its
-    run as `statelog.aio.durable.Run`, which has these methods for type checkers.
+    The code outside of steps must do the same each time the workflow is called: it may compute, and use the results of
+    operations. In an `async def` workflow (`statelog.aio.durable`), await each operation. Annotate the run of such a
+    workflow as `statelog.aio.durable.Run`, which declares these methods as awaitable.
 
     Attributes:
-        id: of the run.
-        thread_id: of its thread.
+        id: the id of the run.
+        thread_id: the id of the thread that the run writes to.
     """
 
     def __init__(self, execution: Execution, drive: Any) -> None:
@@ -63,7 +63,7 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.id!r}>"
 
-    # --- where a call stands ------------------------------------------------------------------
+    # --- places of calls ----------------------------------------------------------------------
 
     def _enter(self) -> None:
         self._root.caller = self._host.place_of_caller()
@@ -77,14 +77,14 @@ class Run:
     def _scope(self) -> Scope:
         scope = self._scope_here()
         caller = self._host.place_of_caller()
-        if scope.caller is None:  # of a task that was numbered as it was made
+        if scope.caller is None:  # This is the first call of a task that was numbered when it was created.
             scope.caller = caller
         if scope.caller == caller:
             return scope
         if not self._host.is_async:
             message = "an operation of a run is called from another OS thread: begin it with run.start or run.branch"
             raise UsageError(message, argument="run", value=self.id)
-        return self._branch_off(scope.take_task(), caller)  # of a loop that numbers no tasks
+        return self._branch_off(scope.take_task(), caller)  # The event loop has not numbered this task.
 
     def _branch_off(self, place: str, caller: object) -> Scope:
         scope = Scope(self._execution, f"{place}.", caller)
@@ -92,10 +92,10 @@ class Run:
         return scope
 
     def _do(self, make: Callable[[str], Coroutine[Any, Any, Any]]) -> Any:
-        """Take a place for a call, now, and return what it comes to, or an awaitable of it."""
+        """Take a place for a call now. Return the outcome of the call, or an awaitable of the outcome."""
         scope = self._scope()
         place = scope.take()
-        if scope is self._root:  # another task may be cancelled before it comes to it
+        if scope is self._root:  # In other scopes, a task may be cancelled before it begins the call.
             self._execution.made.add(place)
         return self._host.operate(lambda: self._guard(scope, lambda: make(place), place), place)
 
@@ -140,8 +140,8 @@ class Run:
         Args:
             function: the step. Its result is stored, and returned as it is stored. A return annotation (dataclass,
                 pydantic) restores the type.
-            *args: for the function. They are stored as a digest, and must be the same on replay.
-            **kwargs: likewise.
+            *args: arguments for the function. Their digest is stored, and must be the same on replay.
+            **kwargs: keyword arguments for the function, with the same rule.
 
         Raises:
             ValueTypeError, LimitError: an argument cannot be stored. The function was not called.
@@ -192,7 +192,7 @@ class Run:
             function: the step, called as `function(item, **kwargs)`.
             items: the items.
             concurrency: the maximum number of calls at a time.
-            **kwargs: for the function.
+            **kwargs: further arguments for each call.
         """
         options, given = step_options(function, kwargs, stacklevel=3)
         return self._map(StepOptions(**options) if options else NO_OPTIONS, function, items, concurrency, given)
@@ -281,7 +281,7 @@ class Run:
     @overload
     def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
     def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Begin `function(run, *args)` beside the workflow: a part of it whose calls are counted for themselves."""
+        """Begin `function(run, *args)` beside the workflow. It is a part of the workflow with its own call numbers."""
         check_callable("function", function)
         place = self._scope().take()
 
@@ -289,83 +289,87 @@ class Run:
             scope = self._branch_off(place, self._host.place_of_caller())
             try:
                 return await self._host.call(function, (self, *args), kwargs, None)
-            finally:  # whatever it made of that
+            finally:  # A suspension counts even if the function has caught it.
                 if scope.suspended is not None:
                     raise scope.suspended
 
         return Branch(self._execution, place, work(), self._awaited)
 
     def gather(self, *branches: Branch[Any] | Sequence[Branch[Any]]) -> list[Any]:
-        """Return what branches return, in the order given. All end before the first exception is raised."""
+        """Return the results of branches in the given order. All branches end before the first exception is raised."""
         given = _branches(branches)
         scope = self._scope()
         place = scope.take_gathering()
         return self._host.operate(lambda: self._guard(scope, lambda: gathered(self._execution, place, given)), place)
 
     def wait_any(self, *branches: Branch[R] | Sequence[Branch[R]]) -> Branch[R]:
-        """Return the first branch that has ended. Which one it was is recorded, and the others are let go.
+        """Return the first branch that has ended, and let the other branches go. The choice is recorded.
 
-        A step of a branch that was let go is not interrupted, unless it is async. If it ends before the run does its
+        A step of a branch that was let go is interrupted only if it is async. If it ends before the run ends, its
         result is recorded.
         """
         given = _branches(branches)
         return self._do(lambda place: first_done(self._execution, place, given))
 
-    # --- what would differ ------------------------------------------------------------------------
+    # --- values that a replay repeats -------------------------------------------------------------
 
     def now(self) -> datetime:
-        """Return the time (a datetime in UTC), on replay the same."""
+        """Return the time as a datetime in UTC. A replay returns the same time."""
         return self._do(lambda place: effects.take_value(self._execution, place, "now", now))
 
     def uuid(self) -> uuid.UUID:
-        """Return a random UUID, on replay the same."""
+        """Return a random UUID. A replay returns the same UUID."""
         return self._do(
             lambda place: effects.take_value(self._execution, place, "uuid", lambda: str(uuid.uuid4()), uuid.UUID)
         )
 
     def random(self) -> float:
-        """Return a random number from 0 to 1, on replay the same."""
+        """Return a random float of at least 0 and less than 1. A replay returns the same number."""
         make = random.random
         return self._do(lambda place: effects.take_value(self._execution, place, "random", make))
 
     def sleep(self, seconds: float) -> None:
-        """Wait. For a long time the run is suspended, and no process waits with it."""
+        """Wait for `seconds`. For more than five seconds, the run is suspended, and no process waits."""
         check_number("seconds", seconds, least=0)
         return self._do(lambda place: take_sleep(self._execution, place, seconds))
 
     def patched(self, id: str) -> bool:
-        """Whether a run goes by a change of the code: `if run.patched("faster"): ... else: ...`.
+        """Return True if the run follows a change of the code: `if run.patched("faster"): ... else: ...`.
 
-        True for a run that comes here for the first time; False for one that has recorded what comes after.
+        The result is True if the run reaches this call for the first time. It is False if the run has already recorded
+        a later call, because it began with the old code. A run gets the same answer each time.
         """
         keys.check_part("patch", id)
         scope = self._scope()
         return self._host.operate(lambda: effects.take_patch(self._execution, scope.next_places, id))
 
     def deprecate_patch(self, id: str) -> None:
-        """Say that no run is open any more from before a change: what was recorded of it is passed over."""
+        """Declare that no open run needs the code before a change. Replace a call of `patched` by this call.
+
+        The recorded patches of this id are accepted.
+        """
         keys.check_part("patch", id)
         return self._host.operate(lambda: effects.pass_patch(self._execution, id))
 
-    # --- others ---------------------------------------------------------------------------------------
+    # --- waits for others -----------------------------------------------------------------------------
 
     def gate(self, name: str, payload: Any = None, *, timeout_s: float | None = None) -> Answer:
-        """Wait for the answer of a person. The run is suspended, and its process may exit.
+        """Wait for an answer by `durable.answer`. The run is suspended, and its process may exit.
 
         Returns:
-            An `Answer`; with `approved` False and `is_timeout` True if nobody has answered in time.
+            The `Answer`. After `timeout_s` without an answer, `approved` is False and `is_timeout` is True.
         """
         return self._do(lambda place: take_gate(self._execution, place, name, payload, timeout_s))
 
     def recv(self, topic: str = "default", *, timeout_s: float | None = None) -> Any:
-        """Return the next message that was sent to the run, None if none came in time. See `durable.send`."""
+        """Wait for the next message on a topic, and return it. Return None after `timeout_s`. See `durable.send`."""
         return self._do(lambda place: take_mail(self._execution, place, topic, timeout_s))
 
     def child(self, workflow: Workflow[..., R], /, *args: Any, id: str | None = None, **kwargs: Any) -> R:
-        """Return what a run of another workflow returns. It has an id and a thread of its own, and outlives a crash.
+        """Run another workflow as a child run, and return its result. The child has its own id and thread.
 
         Raises:
-            RunFailedError, RunCancelledError: as its run has ended.
+            RunFailedError: the child has failed. RunCancelledError: the child was cancelled.
         """
         made = check_workflow(workflow)
         return self._do(
@@ -373,24 +377,24 @@ class Run:
         )
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Begin the workflow anew with other arguments, as the same run. What it has recorded is dropped.
+        """Begin the workflow again with other arguments, as the same run. Its record and compensations are dropped.
 
-        For a loop without end. Compensations of what was done before are dropped, too.
+        Use it in a workflow that repeats without end.
         """
         self._execution.check_stop()
         raise ContinuedAsNew(args, kwargs)
 
-    # --- what is written --------------------------------------------------------------------------
+    # --- writes -----------------------------------------------------------------------------------
 
     def commit(self, *updates: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
-        """Write to the run's thread, as `Thread.commit`, once."""
+        """Write to the run's thread, exactly once. The arguments are those of `Thread.commit`."""
         return self._do(lambda place: effects.take_commit(self._execution, place, updates, metadata))
 
     def transact(self, function: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function(transaction, *args)`, whose writes to the store happen in the commit that records it.
+        """Call `function(transaction, *args)`. Its writes to the store and its result are one commit.
 
-        They happen exactly once. It may be called several times until then: it has no other effects. It is not async,
-        also where the workflow is.
+        The writes happen exactly once. The function may be called several times until then, so it must not have other
+        effects. It must not be async, even in an async workflow.
         """
         check_callable("function", function)
         if inspect.iscoroutinefunction(function):
@@ -399,11 +403,11 @@ class Run:
         return self._do(lambda place: effects.take_transaction(self._execution, place, function, args, kwargs))
 
     def emit(self, topic: str, payload: Any = None) -> None:
-        """Put a message into the outbox: it leaves after this commit, at least once, in order."""
+        """Put a message into the outbox. It is sent after this commit, at least once, and in order."""
         return self._do(lambda place: effects.take_emit(self._execution, place, topic, payload))
 
     def set_event(self, name: str, value: Any) -> None:
-        """Let others see how far the run is: see `durable.get_event`."""
+        """Set an event of the run, such as its progress, which others read by `durable.get_event`."""
         return self._do(lambda place: effects.take_event(self._execution, place, name, value))
 
 

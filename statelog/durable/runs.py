@@ -1,4 +1,4 @@
-"""Runs as the board has them: how one begins, waits for its turn, is found, and is woken. `infos` shows them."""
+"""The entries of runs and tasks on the board: they are created, found, put in line, and woken here."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _TRIES_MAX: Final = 1000
 
 
 class Start(NamedTuple):
-    """How a run begins."""
+    """The start of a run: its workflow, arguments, and options."""
 
     workflow: str
     arguments: bytes
-    """Item of [args, kwargs]."""
+    """The encoded form of [args, kwargs]."""
     args: list[Any]
     kwargs: dict[str, Any]
     id: str
@@ -56,10 +56,10 @@ class Start(NamedTuple):
     partition: str | None = None
     dedup: str | None = None
     aliases: tuple[str, ...] = ()
-    """Former names of the workflow: a run of one of them is the same run."""
+    """Former names of the workflow. A run of this id under a former name is the same run."""
 
     def guarded(self, store: Any) -> Start:
-        """Return the start with its arguments as they will be stored. Raises SecretError: a name has a secret."""
+        """Return the start with its arguments as they will be stored. Raises SecretError if a name has a secret."""
         if session_of(store).owner.guard is None:
             return self
         names = (self.workflow, self.queue, self.thread, self.branch, self.partition, self.dedup)
@@ -69,7 +69,7 @@ class Start(NamedTuple):
         return self._replace(arguments=arguments, args=args, kwargs=kwargs)
 
     def value(self) -> dict[str, Any]:
-        """Return the entry of the run."""
+        """Return the value of the run's entry."""
         now_us = clock().now_us()
         return {
             "workflow": self.workflow,
@@ -92,14 +92,14 @@ class Start(NamedTuple):
 
 
 def board_of(store: Any, agent: str = AGENT) -> Board:
-    """Return the board of a store, or of a transaction, for entries of this room."""
+    """Return a board of a store or transaction that may write below `durable/`."""
     return own_board(store, agent=agent)
 
 
 def task_value(
     run: str, waiting_for: tuple[str, ...] = (), due_us: int = 0, error: str | None = None
 ) -> dict[str, Any]:
-    """Return the entry of a task."""
+    """Return the value of a task's entry."""
     return {"run": run, "waiting_for": list(waiting_for), "due": due_us, "error": error}
 
 
@@ -109,13 +109,13 @@ def task_key_of(value: Mapping[str, Any]) -> str:
 
 
 def delay_of(due_us: int) -> float | None:
-    """Return how long a task is not to be claimed that is due at a time; 0: now."""
+    """Return the delay in seconds until a due time in microseconds since the epoch. Return None if it is 0 or past."""
     left_us = due_us - clock().now_us() if due_us else 0
     return left_us / 1e6 if left_us > 0 else None
 
 
 FAR_S: Final = 10 * 365 * 86400.0
-"""How long a task waits that waits for something to happen."""
+"""The delay of the task of a run that waits for an event without a time, in seconds."""
 
 
 def find(store: Any, run: str) -> Entry:
@@ -130,7 +130,9 @@ def find(store: Any, run: str) -> Entry:
 
 
 def create(store: Store, start: Start) -> bool:
-    """Have a run begin, behind those of its thread; False if it is there already.
+    """Begin a run, after the other runs of its thread. Return False if the run exists already.
+
+    An ended run is opened again if its thread was rolled back to a version in which the run was at work.
 
     Raises:
         ConflictError: there is a run of this id with another workflow, other arguments or another thread.
@@ -150,7 +152,10 @@ def create(store: Store, start: Start) -> bool:
 
 
 def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None) -> None:
-    """Stage the beginning of a run in a transaction. Raises ConflictError at its end: others were first."""
+    """Stage the beginning of a run, or with its entry `held` its reopening.
+
+    The transaction raises ConflictError when it commits if another process has changed the entries.
+    """
     start = start.guarded(store)
     board = board_of(tx)
     value = start.value()
@@ -179,7 +184,7 @@ def stage_turn(board: Board, store: Store, value: Mapping[str, Any]) -> None:
 
 
 def stage_task(board: Board, value: Mapping[str, Any]) -> None:
-    """Stage that a run may be claimed, when its time has come."""
+    """Stage the task of a run, which may be claimed from the due time of the run on."""
     due_us = value.get("due", 0)
     made = task_value(value["id"], (), due_us)
     board.create(task_key_of(value), made, priority=value["priority"], delay_s=delay_of(due_us))
@@ -211,7 +216,8 @@ def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
         if line is None or value["id"] not in line.value[1:]:
             return True
     else:
-        has_error = task.value["error"] is not None and not task.value.get("is_unknown")  # not begun
+        # Earlier releases set `is_unknown` with an error on the task of a run that has not begun.
+        has_error = task.value["error"] is not None and not task.value.get("is_unknown")
         has_stopped = bool(task.value["waiting_for"]) or has_error
         has_crashed = task.attempts > 0 or task.value.get("crashes", 0) > 0
         if task.claim is not None or has_stopped or has_crashed:
@@ -220,7 +226,7 @@ def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
 
 
 def check_same(start: Start, held: Mapping[str, Any]) -> None:
-    """Refuse another run under the id of one that is there. Raises ConflictError."""
+    """Raise ConflictError if a start differs from the existing run of its id in workflow, arguments or thread."""
     is_other = held["workflow"] not in (start.workflow, *start.aliases)
     if is_other or held["digest"] != digest_of(start.arguments):
         what = "another workflow" if is_other else "other arguments"
@@ -232,17 +238,20 @@ def check_same(start: Start, held: Mapping[str, Any]) -> None:
 
 
 def reopens(store: Store, held: Entry) -> bool:
-    """Whether a run that has ended is to go on: its thread was rolled back to where the run was at work."""
+    """Return True if an ended run must continue, because its thread was rolled back to before the end of the run."""
     return held.value["status"] in ENDED and is_at_work(store, held.value)
 
 
 def thread_of(held: Any, value: Mapping[str, Any], schema: object = None) -> Any:
-    """Return the thread of a run, of a store or of a transaction."""
+    """Return the thread of a run from `held`, a store or a transaction."""
     return held.thread(value["thread"], branch=value["branch"], schema=schema)
 
 
 def wake_if_it_can_go_on(store: Store, run: str) -> bool:
-    """Have a run looked at that waits, if its thread was rolled back, or a child that it waits for can go on."""
+    """Wake a suspended run if its thread was rolled back, or if a child that it waits for can continue.
+
+    Return True if the run was woken.
+    """
     value = find(store, run).value
     task = board_of(store).get(task_key_of(value))
     if task is None or task.claim is not None or not task.value["waiting_for"] or "items" not in task.value:
@@ -258,7 +267,7 @@ def wake_if_it_can_go_on(store: Store, run: str) -> bool:
 
 
 def _child_can_go_on(store: Store, waiting_for: Sequence[str]) -> bool:
-    """Whether one of the runs that a run waits for, or one that those wait for, may be driven now."""
+    """Return True if a child that a run waits for, or a child of that child, may be driven now."""
     for child in (label.removeprefix("run ") for label in waiting_for if label.startswith("run ")):
         task = board_of(store).get(task_key_of(find(store, child).value))
         if task is None or task.claim is not None:
@@ -272,7 +281,7 @@ def _child_can_go_on(store: Store, waiting_for: Sequence[str]) -> bool:
 
 
 def is_at_work(store: Any, value: Mapping[str, Any]) -> bool:
-    """Whether a run's thread says that this run is at work in it."""
+    """Return True if the head of a run's thread names this run as the run at work."""
     header = thread_of(store, value).state.get(HEADER)
     return header is not None and bool(header["run"] == value["id"])
 
@@ -281,9 +290,9 @@ def is_at_work(store: Any, value: Mapping[str, Any]) -> bool:
 
 
 def stage_poke(tx: Any, store: Any, value: Mapping[str, Any], *, is_at_once: bool = False) -> None:
-    """Stage that a run that waits is looked at now; `is_at_once`: also one whose beginning was put off.
+    """Stage the wake-up of a suspended run. With `is_at_once`, also wake a run whose beginning or retry is delayed.
 
-    At the transaction's end it may raise ConflictError: read and stage again.
+    The transaction may raise ConflictError when it commits. Then the caller must read and stage again.
     """
     key = task_key_of(value)
     task = board_of(store).get(key)
@@ -292,12 +301,12 @@ def stage_poke(tx: Any, store: Any, value: Mapping[str, Any], *, is_at_once: boo
         kept = {**task.value, "due": due_us}
         agent = AGENT if task.claim is None or task.claim.holder is None else task.claim.holder
         how: dict[str, Any] = {"priority": task.priority, "delay_s": delay_of(due_us)}
-        # Written in either case: a run that is about to be suspended is told by the version.
+        # Write even if nothing changes: a process that is about to suspend the run compares the version.
         board_of(tx, agent).cas(key, kept, expected_version=task.version, **how)
 
 
 def hurry(store: Store, run: str) -> None:
-    """Have a run that has stopped looked at now, and not when its time has come."""
+    """Let a run that has stopped with an error be claimed now, without its delay."""
     value = find(store, run).value
     task = board_of(store).get(task_key_of(value))
     if task is not None and task.claim is None and task.value.get("error") and not task.value["waiting_for"]:
@@ -305,7 +314,7 @@ def hurry(store: Store, run: str) -> None:
 
 
 def poke(store: Store, run: str) -> None:
-    """Have a run looked at now."""
+    """Wake a run now, whatever it waits for."""
 
     def work(tx: Any) -> None:
         stage_poke(tx, store, find(store, run).value, is_at_once=True)
@@ -314,12 +323,19 @@ def poke(store: Store, run: str) -> None:
 
 
 def is_by_others(error: ConflictError) -> bool:
-    """Whether a commit was refused because others wrote what it has read: to be read again. Of this room none is."""
+    """Return True if a commit was refused because an entry or thread has changed since it was read.
+
+    The ConflictErrors that this package raises itself have none of these facts, and are not retried.
+    """
     return "actual_version" in error.facts or "version" in error.facts
 
 
 def retried(store: Store, work: Any) -> Any:
-    """Commit a transaction; again, where others wrote meanwhile what it has read."""
+    """Call `work` in a transaction, commit, and return its result. Repeat if another process has changed what it read.
+
+    Raises:
+        ConflictError: `work` has refused, or each of 1,000 attempts was in conflict with other writes.
+    """
     for _ in range(_TRIES_MAX):
         try:
             with store.transaction() as tx:
@@ -333,13 +349,13 @@ def retried(store: Store, work: Any) -> Any:
 
 
 def error_of_end(run: str, status: str, error: object) -> RunFailedError | RunCancelledError:
-    """Return what is raised for a run that has ended without a result."""
+    """Return the error of a run that has failed or was cancelled."""
     kind, what = (RunCancelledError, "was cancelled") if status == "cancelled" else (RunFailedError, "has failed")
     return kind(f"run {run!r} {what}: {error}", run=run, error=error)
 
 
 def check_open(value: Mapping[str, Any]) -> None:
-    """Refuse what comes after the end of a run. Raises RunEndedError."""
+    """Raise RunEndedError if a run has ended."""
     if value["status"] in ENDED:
         message = f"run {value['id']!r} has ended: it has {value['status']}"
         raise RunEndedError(message, run=value["id"], status=value["status"])

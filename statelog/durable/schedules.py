@@ -1,4 +1,4 @@
-"""Schedules: runs that begin at the times of a cron expression, each time one, whoever looks; and when to look next."""
+"""Schedules, which begin one run at each time of a cron expression, however many workers there are."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 _log = redacting_logger("statelog.durable")
 
 GRACE_S: Final = 60.0
-"""With `catch_up="none"` a time is missed if no worker has looked for so long."""
+"""With `catch_up="none"`, a time is missed if no worker has begun its run within this time, in seconds."""
 _AT_ONCE: Final = 50
-"""So many runs begin in one commit."""
+"""The maximum number of runs that begin in one commit."""
 _TRIED_AGAIN_S: Final = 60.0
 
 
@@ -130,7 +130,7 @@ def schedule(
 
 
 def unschedule(store: Store, name: str) -> bool:
-    """End a schedule; False if there was none. Runs that it began go on."""
+    """Delete a schedule. Return False if there is no such schedule. Runs that have begun continue."""
     return board_of(store).delete(schedule_key(name))
 
 
@@ -209,7 +209,7 @@ def _due_of(value: Mapping[str, Any]) -> datetime | None:
 
 
 def _delay_s(value: Mapping[str, Any]) -> float | None:
-    """Return how long nobody needs to look at a schedule."""
+    """Return the delay in seconds until a schedule is next due, or None if it is due now."""
     due = _due_of(value)
     return FAR_S if due is None else delay_of(round(due.timestamp() * 1e6))
 
@@ -218,7 +218,7 @@ def _delay_s(value: Mapping[str, Any]) -> float | None:
 
 
 def begin_due(store: Store, claim: Claim) -> None:
-    """Begin the runs of a claimed schedule that are due, and have it claimed again when the next one is."""
+    """Begin the due runs of a claimed schedule, and delay its entry until the next time."""
 
     def work(tx: Any) -> None:
         entry = board_of(store).get(claim.key)
@@ -243,7 +243,7 @@ def begin_due(store: Store, claim: Claim) -> None:
 
     try:
         retried(store, work)
-    except LeaseLostError:  # it was ended, or another worker has it
+    except LeaseLostError:  # The schedule was deleted, or another worker has claimed it.
         return
     except StatelogError as error:
         _log.warning("schedule %s could not begin its runs: %s", claim.key.rpartition("/")[2], error.message)
@@ -272,14 +272,14 @@ def follow_clock(store: Store) -> None:
 
 
 def next_due(store: Store, *, outbox: bool = False) -> datetime | None:
-    """Return when a worker has something to do next: now, if it has now; None: not before something happens.
+    """Return the time at which a worker next has something to do, so that a host can start workers on demand.
 
-    A host that starts workers on demand starts one then. What a process works on counts from when its lease ends: if
-    that one dies it is to be gone on with.
+    The result is the current time if there is work now, and None if there is none until an event happens. Claimed work
+    counts from the end of its lease, because its process may have died.
 
     Args:
         store: the store.
-        outbox: whether messages count that wait for delivery: for workers that are given an `outbox`.
+        outbox: True to include waiting messages, for workers that are given an `outbox`.
     """
     board, at = board_of(store), now()
     if any(moment_of(entry.value["last"]) > at for entry in board.list("durable/schedules/*")):

@@ -1,4 +1,4 @@
-"""Beginning and resuming runs, and waiting for their end."""
+"""Begins and resumes runs, and waits for their ends."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ _SLICE_S = 0.5
 
 
 class Handle(Generic[R]):
-    """A run that was begun.
+    """A handle of a run.
 
     Attributes:
-        id: of the run.
+        id: the id of the run.
     """
 
     def __init__(self, store: Store, id: str, workflow: Workflow[..., R] | None = None) -> None:
@@ -67,26 +67,29 @@ class Handle(Generic[R]):
 
     @property
     def info(self) -> RunInfo[R]:
-        """The run as it is now."""
+        """The current state of the run."""
         return get_run(self._store, self.id)
 
     def result(self, timeout_s: float | None = None) -> R:
-        """Return what the workflow returned; wait for it, for so long at most.
+        """Wait for the end of the run, and return the result of its workflow.
+
+        Args:
+            timeout_s: how long to wait, in seconds; None for no limit.
 
         Raises:
-            TimeoutError: the run goes on.
-            RunFailedError: it has failed. Facts: run, error. RunCancelledError: it was cancelled.
+            TimeoutError: the run has not ended in time. It continues.
+            RunFailedError: the run has failed. Facts: run, error. RunCancelledError: the run was cancelled.
         """
         found: R = result_of(wait_for_end(self._store, self.id, timeout_s), self._workflow, timeout_s)
         return found
 
     def cancel(self) -> bool:
-        """Have the run, and its children, stop at its next operation, and undo what it did. See `durable.cancel`."""
+        """Cancel the run and its children, and undo their steps. See `durable.cancel`."""
         return cancel(self._store, self.id)
 
 
 def result_of(info: RunInfo, workflow: Workflow | None, timeout_s: float | None) -> Any:
-    """Return what a run has returned after a wait. Raises TimeoutError, RunFailedError, RunCancelledError."""
+    """Return the result of a run after a wait. Raises TimeoutError, RunFailedError, RunCancelledError."""
     if not info.has_ended:
         message = f"run {info.id!r} has not ended within {timeout_s} s: it is {info.status}"
         raise TimeoutError(message)
@@ -95,7 +98,7 @@ def result_of(info: RunInfo, workflow: Workflow | None, timeout_s: float | None)
 
 
 def wait_for_end(store: Store, run: str, timeout_s: float | None) -> RunInfo:
-    """Return a run when it has ended, or the time is up. Raises RunNotFoundError."""
+    """Wait until a run has ended, or the time is up. Return its state. Raises RunNotFoundError."""
     if timeout_s is not None:
         check_number("timeout_s", timeout_s, least=0)
     deadline_s = None if timeout_s is None else monotonic() + timeout_s
@@ -110,7 +113,7 @@ def wait_for_end(store: Store, run: str, timeout_s: float | None) -> RunInfo:
 
 
 def wait_for_change(store: Store, run: str, version: int, timeout_s: float) -> None:
-    """Wait until a run's entry is another than that of a version, or the time is up."""
+    """Wait until the entry of a run is no longer at `version`, or the time is up."""
     with board_of(store).watch(run_key(run), after=version, timeout_s=timeout_s) as events:
         next(events, None)
 
@@ -199,7 +202,7 @@ def run(
 
 
 def typed_info(info: RunInfo[R], workflow: Workflow[..., R]) -> RunInfo[R]:
-    """Return a run whose value is of the type that its workflow says."""
+    """Return a run whose value has the type of the workflow's return annotation."""
     if info.status != "completed":
         return info
     return dataclasses.replace(info, value=typed(workflow.function, "return", info.value))
@@ -208,7 +211,16 @@ def typed_info(info: RunInfo[R], workflow: Workflow[..., R]) -> RunInfo[R]:
 def drive_here(
     store: Store, workflow: Workflow, run: str, *, wait_s: float, is_patient: bool, lease_s: float = LEASE_S
 ) -> RunInfo:
-    """Drive a run in this thread as far as it goes."""
+    """Drive a run in this thread until it has ended or waits. Return its state.
+
+    Args:
+        store: the store.
+        workflow: the workflow of the run.
+        run: the id of the run.
+        wait_s: how long to wait for the run while it waits, or while another process drives it.
+        is_patient: wait without a limit while another process drives the run.
+        lease_s: the duration of the claim, which is renewed, in seconds.
+    """
     deadline_s = monotonic() + wait_s
     host = ThreadHost()
     claim: Claim | None = None
@@ -254,27 +266,27 @@ def start(
     debounce_s: float | None = None,
     **kwargs: Any,
 ) -> Handle[R]:
-    """Have a run begin in whichever worker takes it up first, and return at once. See `run` and `run_worker`.
+    """Create a run, which a worker will drive, and return at once. See `run` and `run_worker`.
 
     Args:
         store: the store.
         workflow: as for `run`.
         *args: as for `run`.
-        id: as for `run`; one of the library's making if id and thread are left out.
+        id: as for `run`. If id and thread are left out, a new id is made.
         thread: as for `run`.
-        queue: name of the queue it waits in.
-        priority: runs of a higher one begin first; -127 to 127.
-        delay_s: it begins so many seconds from now, and not before.
+        queue: the name of the queue in which the run waits.
+        priority: from -127 to 127. Runs with a higher priority begin first.
+        delay_s: the earliest time at which the run begins, in seconds from now.
         timeout_s: as for `run`.
-        partition: of the queue, as a customer or a host: see `Queue`.
-        dedup_key: while a run of the queue with this key has not ended no other begins: the handle is that run's.
-        debounce_s: it begins so many seconds from now. If another start with its `dedup_key` comes before, that one's
-            arguments count, and the time begins anew.
+        partition: a part of the queue with its own limit, such as a customer or a host: see `Queue`.
+        dedup_key: if a run of the queue with this key is open, no other run begins, and the handle is that of this run.
+        debounce_s: the run begins this many seconds from now. If another start with the same `dedup_key` comes before,
+            the run takes its arguments, and the time starts again.
         **kwargs: as for `run`.
 
     Raises:
-        ConflictError, UsageError, ValueTypeError, LimitError: as for `run`. Nothing has begun. ConflictError, too: the
-            run with this `dedup_key` is one of another workflow.
+        ConflictError, UsageError, ValueTypeError, LimitError: as for `run`; no run has begun. ConflictError is also
+            raised if the open run with this `dedup_key` has another workflow.
     """
     check_segment(queue, partition)
     if dedup_key is not None:
@@ -398,7 +410,7 @@ class Round:
             return
         except (ClosedError, ForkedError):
             raise
-        except Exception as error:  # noqa: BLE001 - of one run
+        except Exception as error:  # noqa: BLE001 - the error concerns one run
             self._stopped[run] = error_text(error_of(error))
             _log.warning("run %s has stopped: %s", run, self._stopped[run])
             self._left.append(claim)

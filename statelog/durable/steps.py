@@ -1,4 +1,4 @@
-"""Steps: called once, recorded, and never called again."""
+"""Steps: functions whose outcome is recorded, and which are not called again after that."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 class StepContext:
-    """The step that is being called: see `current_step`.
+    """The step that is being called. See `current_step`.
 
     Attributes:
-        run: id of its run.
-        name: of the step.
-        attempt: which call it is, from 1. One that a crash has cut short is not counted: nobody has recorded it.
-        idempotency_key: the same in every attempt, also after a crash: pass it to whom the step calls.
+        run: the id of the run.
+        name: the name of the step.
+        attempt: the number of the call, from 1. Calls that a crash ended do not count, because they are not recorded.
+        idempotency_key: a key that is the same in each attempt, even after a crash. Pass it to the called service.
     """
 
     def __init__(self, execution: Execution, place: str, name: str, attempt: int, late_us: int) -> None:
@@ -58,11 +58,11 @@ class StepContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether its run was cancelled, or its time is up. A step that takes long asks now and then, and returns."""
+        """True if the run was cancelled, or its time or that of the step is up. A long step should check and return."""
         return self._execution.is_cancelled or 0 < self._late_us <= clock().now_us()
 
     def heartbeat(self) -> None:
-        """Say that the step still runs: its run stays this process's for another while.
+        """Renew the claim of the run now. Claims are also renewed by themselves while the process runs.
 
         Raises:
             LeaseLostError: another process has taken the run over.
@@ -72,7 +72,7 @@ class StepContext:
             claim.renew()
 
     def stream(self, chunk: Any) -> None:
-        """Give out a part of the result ahead, to `durable.stream`. It is marked by attempt, and not flushed."""
+        """Publish a part of the result before the step has ended, for `durable.stream`. It is not flushed."""
         store = self._execution.store
         if self._told_as is None:
             self._told_as = next_attempt(store, self.run, self._place, self.attempt)
@@ -83,10 +83,10 @@ _current: ContextVar[StepContext | None] = ContextVar("step", default=None)
 
 
 def current_step() -> StepContext:
-    """Return the step that is being called.
+    """Return the step that is being called in this thread or task.
 
     Raises:
-        UsageError: none is.
+        UsageError: no step is being called.
     """
     found = _current.get()
     if found is None:
@@ -95,14 +95,14 @@ def current_step() -> StepContext:
 
 
 class StepCall(NamedTuple):
-    """A call of a step, as the workflow asks for it."""
+    """A call of a step, with all its options."""
 
     function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
     name: str
     digest: bytes
-    """Of the arguments; while nobody has taken the step, their item."""
+    """The digest of the arguments. Before `take_step`, it is their encoded form."""
     retry: Retry
     timeout_s: float | None
     compensate: Callable[..., Any] | None
@@ -112,19 +112,19 @@ class StepCall(NamedTuple):
     is_at_most_once: bool
 
     def results_in_more(self) -> bool:
-        """Whether more than the result is written."""
+        """Return True if the commit of the result also writes to the thread, the store or the outbox."""
         return self.commit is not None or self.transact is not None or self.emit is not None
 
 
 def make_call(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], given: StepOptions = NO_OPTIONS
 ) -> StepCall:
-    """Return a call, checked before anything happens.
+    """Return a call of a step, after a check of its arguments and options.
 
     Args:
-        function: the step, which may have options of its own.
-        args: its arguments.
-        kwargs: likewise.
+        function: the step, which may have declared options.
+        args: the arguments of the step.
+        kwargs: the keyword arguments of the step.
         given: further options, which take precedence.
 
     Raises:
@@ -156,10 +156,10 @@ def make_call(
 
 
 def _check_takes(compensate: Callable[..., Any], step: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Refuse a compensation that could not be called. Raises UsageError."""
+    """Raise UsageError if a compensation cannot be called with a result and the arguments of its step."""
     try:
         inspect.signature(compensate).bind(None, *args, **kwargs)
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # Some builtin functions do not have a signature.
         return
     except TypeError as error:
         message = f"compensation {name_of(compensate)!r} does not take a result and the arguments of {step!r}: {error}"
@@ -167,7 +167,7 @@ def _check_takes(compensate: Callable[..., Any], step: str, args: Sequence[Any],
 
 
 async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
-    """Return what a step returns, now or when it was called; raise what it raises."""
+    """Return the recorded outcome of a step, or call the step and record its outcome. Raises its exception."""
     record = execution.record
     call = call._replace(digest=execution.digest_of(call.digest))
     note_begun(execution, place, call)
@@ -201,7 +201,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
             result = await _call(execution, place, call, attempt) if replacement is None else replacement["r"]
         except SIGNALS:
             raise
-        except Exception as raised:  # noqa: BLE001 - it is recorded
+        except Exception as raised:  # noqa: BLE001 - the error is recorded
             error = bare(raised)
         if error is None:
             return await execution.host.io(_note_result, execution, place, call, attempt, result)
@@ -235,7 +235,7 @@ async def _wait_for_turn(execution: Execution, place: str, call: StepCall) -> No
 
 
 async def pause(execution: Execution, until_us: int, label: str) -> None:
-    """Wait until a time: here, if it is soon; else the run is suspended. Raises Suspended, Cancelled."""
+    """Wait until a time in microseconds since the epoch. Raises Suspended if the wait is long, or Cancelled."""
     left_s = (until_us - clock().now_us()) / 1e6
     if left_s <= 0:
         return
@@ -300,7 +300,7 @@ def _note_result(execution: Execution, place: str, call: StepCall, attempt: int,
             execution.commit(item)
     except SIGNALS:
         raise
-    except Exception as raised:  # noqa: BLE001 - it is recorded
+    except Exception as raised:  # noqa: BLE001 - the error is recorded
         error = raised
     else:
         return given

@@ -1,4 +1,4 @@
-"""Streams: parts of a step's result that others may read ahead of it."""
+"""Streams: parts of a step's result that other programs can read before the step has ended."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Chunk:
     """A part of the result of a step.
 
     Attributes:
-        value: what the step gave out.
-        step: idempotency key of the step.
-        attempt: which call of the step it is from, from 1; one that a crash has cut short counts, too. The parts of an
-            earlier one do not count when a later one has begun.
-        cursor: `stream(after=cursor)` goes on behind it.
+        value: the value that the step passed to `stream`.
+        step: the idempotency key of the step.
+        attempt: the number of the call of the step, from 1, including calls that a crash ended. When a part of a later
+            attempt comes, discard the parts of earlier attempts.
+        cursor: the position of the part. `stream(after=cursor)` continues after it.
     """
 
     value: Any
@@ -43,15 +43,15 @@ def _thread_of(store: Store, run: str) -> Any:
 
 
 def stage_chunk(store: Store, run: str, place: str, attempt: int, chunk: Any) -> None:
-    """Give out a part, not flushed. Raises ValueTypeError, LimitError."""
+    """Commit a part of a result, without a flush. Raises ValueTypeError, LimitError."""
     item = {"p": place, "i": attempt, "r": recorded(store, chunk, "chunk")}
     _thread_of(store, run).commit({STEPS: [item]}, durable=False)
 
 
 def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
-    """Return as which attempt a call gives out its parts: another than those that have given out some.
+    """Return the number of an attempt for its parts, which is greater than those of all earlier parts of the step.
 
-    A call that a crash has cut short is recorded nowhere else.
+    Calls that a crash ended are recorded only by their parts.
     """
     held = _thread_of(store, run).state.get(STEPS)
     told = next((item["i"] for item in reversed(held or ()) if item["p"] == place), 0)
@@ -59,7 +59,7 @@ def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
 
 
 def check_stream(after: object, timeout_s: object) -> None:
-    """Refuse what `stream` cannot begin with. Raises UsageError."""
+    """Check the arguments of `stream`. Raises UsageError."""
     if type(after) is not int or after < 0:
         message = f"after is the cursor of a Chunk, or 0 for the beginning, not {after!r}"
         raise UsageError(message, argument="after", value=after)
@@ -70,21 +70,21 @@ def check_stream(after: object, timeout_s: object) -> None:
 def stream(
     store: Store, run: str, *, after: int = 0, follow: bool = True, timeout_s: float | None = None
 ) -> Iterator[Chunk]:
-    """Yield the parts that the steps of a run give out, in their order, until the run ends.
+    """Yield the parts of results that the steps of a run stream, in order, until the run ends.
 
-    They are there at once, and not flushed: a power cut may take the last ones. A step that is called again gives out
-    its parts again, with another `attempt`.
+    Parts are available at once, and are not flushed: a power cut may lose the last ones. A step that is called again
+    streams its parts again, with a higher `attempt`.
 
     Args:
         store: the store.
-        run: id of the run.
-        after: the cursor behind which to begin.
-        follow: wait for more, instead of stopping behind the last one.
-        timeout_s: stop after so long without a part.
+        run: the id of the run.
+        after: the cursor of the part after which to begin; 0 for the beginning.
+        follow: wait for more parts, instead of stopping after the last one.
+        timeout_s: stop after this time without a part, in seconds; None for no limit.
 
     Raises:
         RunNotFoundError: there is no such run. Facts: run.
-        UsageError: one of the arguments is none.
+        UsageError: an argument is not valid.
     """
     check_stream(after, timeout_s)
     get_run(store, run)

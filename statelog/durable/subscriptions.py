@@ -1,4 +1,4 @@
-"""Who gets what runs emit: webhooks, and functions of this process."""
+"""Subscribers, which receive the messages of runs: webhooks, and functions of this process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Subscription:
-    """A function that gets messages. See `subscription`."""
+    """A function that receives messages. See `subscription`."""
 
     def __init__(self, function: Callable[[Message], object], topics: Sequence[str] = ("**",)) -> None:
         if not callable(function) or inspect.iscoroutinefunction(function):
@@ -29,45 +29,45 @@ class Subscription:
         self._patterns = patterns_of(topics)
         self.topics = tuple(topics)
         self.digest = text_digest(f"{getattr(function, '__module__', '')}.{name_of(function)}")
-        """By which the store knows what it has got."""
+        """The digest under which the store records the messages that the function has received."""
 
     def __repr__(self) -> str:
         return f"subscription({self._function!r}, topics={self.topics!r})"
 
     def fits(self, topic: str) -> bool:
-        """Whether it gets messages of a topic."""
+        """Return True if the function receives messages of a topic."""
         return any(pattern.fits(topic) for pattern in self._patterns)
 
     def take(self, message: Message) -> None:
-        """Call the function."""
+        """Call the function with a message."""
         self._function(message)
 
 
 def subscription(function: Callable[[Message], object], *, topics: Sequence[str] = ("**",)) -> Subscription:
-    """Have a function get messages of some topics alone; a function in itself gets all.
+    """Return a subscriber that passes the messages of some topics to a function. A bare function receives all messages.
 
-    It is called with a `Message`, in the thread that delivers, and the message has left when it returns. If it raises,
-    the message comes again later. The store knows the function by its module and name.
+    The function is called with a `Message`, in the thread that delivers. It accepts the message by returning. If it
+    raises, it is called again later. The store identifies the function by its module and name.
 
     Args:
-        function: called with each message, at least once: `message.id` says which one it is.
+        function: called at least once for each message. `message.id` identifies the message.
         topics: as for `Webhook`.
 
     Raises:
-        UsageError: it is no function, or async, or the topics are none.
+        UsageError: `function` is not a function, or is async, or the topics are not valid.
     """
     return Subscription(function, topics)
 
 
 class Subscriber(NamedTuple):
-    """One of those who are given messages."""
+    """A webhook or function that receives messages."""
 
     digest: str
-    """Another for each; the same in each process that is given the same ones."""
+    """The identity of the subscriber. It is the same in each process that is given the same subscribers."""
     target: Webhook | Subscription
 
     def send(self, message: Message) -> None:
-        """Give it a message, and return when it has taken it. Raises whatever it does."""
+        """Send a message. Return when the subscriber has accepted it, or raise the error of the subscriber."""
         if isinstance(self.target, Subscription):
             self.target.take(message)
             return
@@ -86,7 +86,7 @@ class Subscriber(NamedTuple):
 
 
 def check_subscribers(given: Iterable[Any], argument: str = "outbox") -> tuple[Subscriber, ...]:
-    """Return subscribers. Raises UsageError: one is none. Facts: argument, value."""
+    """Return the subscribers of a list. Raises UsageError if an element is not valid. Facts: argument, value."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
         message = f"{argument} is a list of webhooks and functions, not {given!r}"
         raise UsageError(message, argument=argument, value=given)
@@ -99,7 +99,7 @@ def check_subscribers(given: Iterable[Any], argument: str = "outbox") -> tuple[S
 
 
 def shown_error(error: Exception) -> str:
-    """Return what the store keeps of a refusal: of a webhook no URL, which its answer may quote."""
+    """Return the text of a refusal for the store, without the URL of a webhook, and its answer, which may quote it."""
     if not isinstance(error, WebhookError):
         return f"{type(error).__name__}: {error}"[:1000]
     status, reason = error.facts["status"], error.facts["reason"]

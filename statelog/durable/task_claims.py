@@ -1,4 +1,4 @@
-"""Claims of tasks, renewed while their runs are driven: one OS thread for all of a process."""
+"""Renews the claims of tasks and slots while they are used. One OS thread renews all claims of a process."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from statelog.store.claims import Claim
 
 LEASE_S: Final = 30.0
-"""So long others wait for a process of which they cannot tell that it was killed."""
+"""How long other processes wait for a killed process if they cannot detect its death, in seconds."""
 
 _RENEWALS: Final = 3
 
 
 class _Renewer:
-    """Renews the claims that are held, until there are none.
+    """Renews the held claims until there are none.
 
-    It refers to them weakly: an interrupt may come between a claim and what would let it go. It runs out then.
+    It holds weak references, because an interrupt may prevent the release of a claim. Such a claim then expires.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class _Renewer:
         self._thread: threading.Thread | None = None
 
     def add(self, claim: Claim, lease_s: float) -> None:
-        """Renew a claim from now on."""
+        """Renew a claim regularly from now on."""
         with self._lock:
             self._held[id(claim)] = (ref(claim), lease_s / _RENEWALS, monotonic() + lease_s / _RENEWALS)
             if self._thread is None or not self._thread.is_alive():
@@ -43,12 +43,12 @@ class _Renewer:
                 self._lock.notify()
 
     def drop(self, claim: Claim) -> None:
-        """Renew it no more."""
+        """Stop renewing a claim."""
         with self._lock:
             self._held.pop(id(claim), None)
 
     def has(self, claim: Claim) -> bool:
-        """Whether it is renewed."""
+        """Return True if a claim is being renewed."""
         with self._lock:
             return id(claim) in self._held
 
@@ -77,7 +77,7 @@ class _Renewer:
             claim.renew()
         except LeaseLostError:
             self.drop(claim)
-        except StatelogError:  # a full disk, a closed store: its run finds out for itself
+        except StatelogError:  # The disk may be full, or the store closed. The run gets the same error when it writes.
             return
 
 
@@ -85,23 +85,23 @@ _renewer = _Renewer()
 
 
 def hold(claim: Claim, lease_s: float) -> None:
-    """Renew a claim from now on."""
+    """Renew a claim regularly from now on."""
     _renewer.add(claim, lease_s)
 
 
 def let_go(claim: Claim) -> None:
-    """Renew a claim no more."""
+    """Stop renewing a claim. The claim is not released."""
     _renewer.drop(claim)
 
 
 def is_held(claim: Claim) -> bool:
-    """Whether a claim is renewed: if nobody has let it go it was lost."""
+    """Return True if a claim is being renewed. If it is not, and was not let go, the claim was lost."""
     return _renewer.has(claim)
 
 
 @contextmanager
 def renewed(claim: Claim, lease_s: float) -> Iterator[None]:
-    """Renew a claim while a block runs."""
+    """Renew a claim during the block."""
     hold(claim, lease_s)
     try:
         yield

@@ -42,7 +42,7 @@ class UnknownWorkflows:
         self._store, self._known, self._queues = store, known, queues
         self._told: set[str] = set()
         self._marked_s: dict[str, float] = {}
-        """By key of a mark, when this worker has set it."""
+        """The times from which this worker may set a mark again, by the key of the mark."""
 
     def tell(self) -> None:
         """Check the queues. Log each unknown workflow once, mark it, and remove the marks of known workflows."""

@@ -70,7 +70,7 @@ def _made(kind: Callable[[Any], Any], parts: list[Any], value: Any) -> Any:
 
 
 def _dumped(model: Any) -> Any:
-    from statelog.schema.secrets import names_secret, refuse_secrets, with_handles  # pydantic is imported already
+    from statelog.schema.secrets import names_secret, refuse_secrets, with_handles  # This module imports pydantic.
 
     try:
         dumped = model.model_dump()
@@ -125,10 +125,10 @@ def recorded_text(store: Any, text: str) -> str:
 
 
 def check_names(store: Any, *names: str) -> None:
-    """Refuse names with a secret: a replay could not find what was recorded under a redacted name.
+    """Refuse names with a secret, because a replay could not find a call that is recorded under a redacted name.
 
     Raises:
-        SecretError: a name has one. Facts: rule, path.
+        SecretError: a name has a secret. Facts: rule, path.
     """
     guard = session_of(store).owner.guard
     if guard is not None:
@@ -137,7 +137,7 @@ def check_names(store: Any, *names: str) -> None:
 
 
 def decode(item: bytes) -> Any:
-    """Return a value as it was recorded."""
+    """Return the value of an encoded item."""
     return cbor.decode(item)
 
 
@@ -162,18 +162,21 @@ def _shape(function: Callable[..., Any], name: str) -> Shape | None:
 
 
 def typed(function: Callable[..., Any], name: str, value: Any) -> Any:
-    """Return a recorded value as the annotation of a function says, of its parameter or of its `return`."""
+    """Return a recorded value as the type of a function's annotation: of a parameter, or of `return`.
+
+    If the value does not fit the annotation, it is returned as it was recorded.
+    """
     try:
         shape = _shape(function, name)
         return value if shape is None or shape.load is None else shape.load(value)
-    except (StatelogError, MisfitError, TypeError, ValueError):  # recorded under another declaration
+    except (StatelogError, MisfitError, TypeError, ValueError):  # The annotation may have changed since.
         return value
 
 
 def typed_arguments(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], *, skip: int
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return recorded arguments as the annotations of a function say. The first `skip` parameters are not recorded."""
+    """Return recorded arguments as the types of a function's annotations. The first `skip` parameters are left out."""
     names, others = _parameters_of(function, len(args), kwargs, skip)
     given = [typed(function, name, value) for name, value in zip(names, args, strict=True)]
     return given, {name: typed(function, others[name], value) for name, value in kwargs.items()}
@@ -219,7 +222,7 @@ def _refuse_plain_arguments(
 
 
 def digest_of(item: bytes) -> bytes:
-    """Return the digest of arguments."""
+    """Return the BLAKE2b-96 digest of encoded arguments."""
     return hashlib.blake2b(item, digest_size=12).digest()
 
 

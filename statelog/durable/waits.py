@@ -1,4 +1,4 @@
-"""What a run waits for: time, a gate, mail, a child."""
+"""Operations with a wait: for a time, a gate, mail, or a child."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
 
 GATE_OPENED: Final = "gate/opened"
-"""Topic of the message that a gate waits for an answer."""
+"""The topic of the message that a gate waits for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a gate was answered.
+    """The answer of a gate.
 
     Attributes:
-        approved: False, too, where nobody has answered in time.
-        payload: what came with it.
-        by: who has answered.
-        is_timeout: whether nobody has answered in time.
+        approved: True if the request was approved. False if it was refused, or nobody answered in time.
+        payload: the payload that was given with the answer.
+        by: the name of the person or program that answered, or None.
+        is_timeout: True if nobody answered in time.
     """
 
     approved: bool
@@ -50,7 +50,7 @@ class Answer:
 
 
 def due_of(timeout_s: float | None) -> int:
-    """Return the time at which a wait ends, 0: never. Raises UsageError."""
+    """Return the time at which a wait ends, in microseconds since the epoch; 0 for never. Raises UsageError."""
     if timeout_s is None:
         return 0
     return clock().now_us() + round(min(check_number("timeout_s", timeout_s, least=0), FAR_S) * 1e6)
@@ -61,7 +61,7 @@ def _is_over(due_us: int) -> bool:
 
 
 async def take_sleep(execution: Execution, place: str, seconds: float) -> None:
-    """Sleep, once."""
+    """Wait for `seconds` from the first call on. A replay does not wait again."""
     until_us = due_of(seconds)
     digest = digest_of(encode(float(seconds), "seconds"))
     if execution.begin(place, "sleep", "", digest) is not None:
@@ -81,7 +81,7 @@ async def take_sleep(execution: Execution, place: str, seconds: float) -> None:
 
 
 async def take_gate(execution: Execution, place: str, name: str, payload: Any, timeout_s: float | None) -> Answer:
-    """Return what a person, or another program, has answered."""
+    """Return the answer of a gate. On the first call, open the gate. Raises Suspended if there is no answer yet."""
     due_us = due_of(timeout_s)
     keys.check_part("gate", name)
     digest = execution.digest_of(encode(payload, f"payload of gate {name!r}"))
@@ -129,7 +129,7 @@ def _gate_value(execution: Execution, begun: Mapping[str, Any], payload: Any) ->
 
 
 def _reopen_gate(execution: Execution, begun: Mapping[str, Any], payload: Any, entry: Entry | None) -> None:
-    """Have a gate wait again that was closed by an end of its run which was rolled back."""
+    """Open a gate again. The end of the run has closed it, and a rollback of the thread has undone this end."""
     value, version = _gate_value(execution, begun, payload), 0 if entry is None else entry.version
     try:
         with execution.store.transaction() as tx:
@@ -147,7 +147,7 @@ def _answered(execution: Execution, gate: str) -> Mapping[str, Any] | None:
 
 
 def _take_answer(execution: Execution, begun: Mapping[str, Any], payload: Any) -> Mapping[str, Any] | None:
-    """Record what a gate was answered, or that its time is up; None: neither yet."""
+    """Record and return the answer of a gate, or its timeout. Return None if there is neither."""
     key = keys.gate_key(begun["g"])
     while True:
         entry = board_of(execution.store).get(key)
@@ -169,7 +169,7 @@ def _take_answer(execution: Execution, begun: Mapping[str, Any], payload: Any) -
 
         try:
             execution.commit(item, also=late)
-        except ConflictError:  # answered in the last moment
+        except ConflictError:  # The gate was answered at the last moment.
             continue
         return answer
 
@@ -178,7 +178,7 @@ def _take_answer(execution: Execution, begun: Mapping[str, Any], payload: Any) -
 
 
 async def take_mail(execution: Execution, place: str, topic: str, timeout_s: float | None) -> Any:
-    """Return the next message of a topic, None: none came in time."""
+    """Return the next message of a topic, or None after a timeout. Raises Suspended if there is no message yet."""
     due_us = due_of(timeout_s)
     directory = keys.mail_directory(execution.id, topic)
     done = execution.begin(place, "recv", topic)
@@ -207,7 +207,7 @@ def _mail(execution: Execution, directory: str) -> list[Entry]:
 
 
 def _take_message(execution: Execution, place: str, topic: str, due_us: int) -> Mapping[str, Any] | None:
-    """Record the oldest message, or that none came in time; None: neither."""
+    """Record the oldest message, or the timeout, and return its item. Return None if there is neither."""
     directory = keys.mail_directory(execution.id, topic)
     while True:
         held = _mail(execution, directory)
@@ -225,7 +225,7 @@ def _take_message(execution: Execution, place: str, topic: str, due_us: int) -> 
 
         try:
             execution.commit(item, also=also)
-        except ConflictError:  # another branch has taken it
+        except ConflictError:  # Another branch has taken the message.
             continue
         return item
 
@@ -242,7 +242,12 @@ async def take_child(
     id: str | None,
     drive: Any,
 ) -> Any:
-    """Return what a run within this run returns, or raise what it failed with."""
+    """Begin a child run, drive it here if no other process does, and return its result.
+
+    Raises:
+        Suspended: the child has not ended.
+        RunFailedError, RunCancelledError: the child has failed or was cancelled.
+    """
     run = keys.child_id(execution.id, keys.visit_of(place, execution.visit)) if id is None else id
     item = arguments_item(f"workflow {workflow.name!r}", workflow.function, args, kwargs, (), skip=1)
     item = guarded(execution.store, item, RECORDED)
@@ -276,9 +281,9 @@ async def take_child(
         try:
             await drive(run)
         except (LeaseLostError, NondeterminismError):
-            pass  # it goes on elsewhere, or with other code
+            pass  # The child continues in another process, or with other code.
         except StatelogError as failed:
-            if type(failed) is UsageError:  # the child cannot be called from here
+            if type(failed) is UsageError:  # The child cannot be called here: it is async, and its parent is not.
                 raise
             raise execution.stopped(failed) from failed
     value = (await execution.host.io(find, execution.store, run)).value
@@ -305,7 +310,7 @@ def _begin_child(execution: Execution, place: str, digest: bytes, start: Start) 
         def also(tx: Any, held: Entry | None = held) -> None:
             if held is None:
                 stage_create(tx, execution.store, start)
-            elif held.value["status"] not in ENDED:  # begun by another, and its end wakes this run, too
+            elif held.value["status"] not in ENDED:  # The run has begun elsewhere. Its end must wake this run, too.
                 waiters = [*held.value.get("waiters", ()), execution.id]
                 board_of(tx).cas(held.key, {**held.value, "waiters": waiters}, expected_version=held.version)
             board_of(tx).set(keys.child_key(execution.id, start.id), {"run": start.id})

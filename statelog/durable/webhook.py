@@ -1,7 +1,7 @@
-"""Messages sent to a URL, signed by the Standard Webhooks specification: the receiver can tell who sent them, and when.
+"""Webhooks: messages are sent to a URL with a signature, so that the receiver can verify their origin and time.
 
-A message is sent once. Whether it is sent again, and when, is for who sends it: what is raised says what the receiver
-asked for. A `Webhook` has a secret, so it is given to the process that sends, and never stored.
+Signatures follow the Standard Webhooks specification. `send` sends a message once. The caller decides whether and when
+to send it again; the error says what the receiver asked for. A `Webhook` has a secret, so it is never stored.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from statelog.errors import LimitError, UsageError, WebhookError
 if TYPE_CHECKING:
     import ssl
 
-_SECRET_PREFIX = "whsec_"  # noqa: S105 - what secrets begin with, not one
+_SECRET_PREFIX = "whsec_"  # noqa: S105 - this is the prefix of secrets, not a secret
 _SECRET_BYTES = range(24, 65)
 _ID = re.compile(r"[!-\-/-~]{1,256}")
-"""Visible ASCII but for the full stop, which parts what is signed."""
+"""Visible ASCII characters except the full stop, which separates the parts of the signed text."""
 _ANSWER_BYTES_MAX = 1024
 _QUOTED_CHARACTERS_MAX = 200
 _TIMEOUT_S_MAX = 3600.0
 
 
 class Webhook:
-    """A URL that messages are sent to, each with a signature.
+    """A URL to which messages are sent, each with a signature.
 
     Args:
-        url: of `http` or `https`; a user and password in it are sent as basic authentication.
-        secret: `whsec_` and base64, or the bytes themselves, 24 to 64 of them. While it is being changed, several
-            texts divided by a space: a message is signed with each.
-        topics: patterns of what is sent: `*` within a segment, `**` for any number of segments. Topics that begin with
-            `durable/` fit those patterns alone that begin so.
-        timeout_s: how long an exchange may take, all of it.
+        url: an `http` or `https` URL. A user and password in it are sent as basic authentication.
+        secret: `whsec_` and the base64 form of 24 to 64 bytes, or these bytes. To change a secret, pass several texts
+            separated by a space: each message is signed with all of them.
+        topics: patterns of the topics to send. `*` stands for text within a segment, `**` for any number of segments.
+            A topic that begins with `durable/` fits only patterns that begin with `durable/`.
+        timeout_s: the maximum duration of an exchange, from the connection to the answer, in seconds.
 
     Raises:
-        UsageError: one of them makes no sense, or `httpx2` is not installed. Facts: argument, value (but of secrets).
+        UsageError: an argument is not valid, or `httpx2` is not installed. Facts: argument, value (never a secret).
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Webhook:
         self._keys = _keys_of(secret)
         self._patterns = patterns_of(topics)
         self.digest = text_digest(f"{self._login} {self._target}")
-        """By which the store knows where messages have been sent: it keeps no URL."""
+        """The digest under which the store records sent messages. The store does not keep the URL."""
         self._certificates: ssl.SSLContext | None = None
         self.url = parts._replace(netloc=host, query="", fragment="").geturl()
-        """Where messages go, without user, password and query: it may be shown."""
+        """The URL without user, password and query, so that it may be shown."""
         self.topics = tuple(topics)
         self.timeout_s = _checked_timeout(timeout_s)
         if importlib.util.find_spec("httpx2") is None:
@@ -79,20 +79,20 @@ class Webhook:
         return f"Webhook({self.url!r}, topics={self.topics!r})"
 
     def fits(self, topic: str) -> bool:
-        """Whether messages of a topic are sent here."""
+        """Return True if messages of a topic are sent to this webhook."""
         return any(pattern.fits(topic) for pattern in self._patterns)
 
     def send(self, message: Mapping[str, Any], *, id: str, now_s: float) -> None:
-        """Send a message, once, and return when it was taken.
+        """Send a message once. Return when the receiver has accepted it.
 
         Args:
-            message: what `body_of` makes a body of: type, timestamp and data, and nothing else.
-            id: the same whenever the message is sent: receivers know by it what they had already.
-            now_s: what the signature says that the time is, in seconds since 1970.
+            message: a dict with exactly `type`, `timestamp` and `data`; see `body_of`.
+            id: the id of the message, the same in each delivery: 1 to 256 visible ASCII characters without a full stop.
+            now_s: the time for the signature, in seconds since 1970.
 
         Raises:
-            WebhookError: anything but an answer of 200 to 299, within the time there is.
-            UsageError: it is no message, or the id is none: visible ASCII without a full stop. Facts: argument, value.
+            WebhookError: there was no answer with a status of 200 to 299 within the timeout.
+            UsageError: the message or its id is not valid. Facts: argument, value.
         """
         if not isinstance(message, Mapping) or set(message) != {"type", "timestamp", "data"}:
             text = "a message has type, timestamp and data, and nothing else"
@@ -100,7 +100,7 @@ class Webhook:
         body = body_of(message["type"], message["timestamp"], message["data"])
         headers = {
             "content-type": "application/json",
-            "accept-encoding": "identity",  # of an answer little is read, and that as it is
+            "accept-encoding": "identity",  # The beginning of a refusal is quoted, so it must not be compressed.
             "user-agent": "statelog",
             **_signed(self._keys, id, now_s, body),
         }
@@ -108,7 +108,7 @@ class Webhook:
         exchange.start()
         try:
             exchange.join(self.timeout_s)
-        finally:  # also when interrupted
+        finally:  # This also ends the exchange after an interrupt.
             exchange.end()
         if exchange.bug is not None:
             raise exchange.bug
@@ -131,7 +131,7 @@ class Webhook:
         )
 
     def _client_options(self) -> dict[str, Any]:
-        if self._certificates is None:  # read once: it takes longer than an exchange
+        if self._certificates is None:  # Certificates are read only once, because this takes longer than an exchange.
             import httpx2
 
             self._certificates = httpx2.create_ssl_context()
@@ -139,10 +139,10 @@ class Webhook:
 
 
 class _Exchange(Thread):
-    """One request and its answer, in a thread of its own.
+    """One request and its answer, in a separate thread.
 
-    Timeouts of sockets begin anew with each byte, and names are looked up without any: who waits for this waits as long
-    as it wants, and closes the connection then.
+    A socket timeout starts again with each byte, and name lookups do not have one. So the caller waits for this thread
+    with its own timeout, and then closes the connection.
     """
 
     def __init__(self, options: Mapping[str, Any], url: str, headers: Mapping[str, str], body: bytes) -> None:
@@ -160,15 +160,15 @@ class _Exchange(Thread):
         self.status: int | None = None
         self.retry_after: str | None = None
         self.quotation = ""
-        """The beginning of a refusal, to be shown."""
+        """The beginning of the text of a refusal."""
         self.failure = ""
-        """Why there was no answer, if not for the time it took."""
+        """The reason why there was no answer; empty after a timeout."""
         self.bug: Exception | None = None
 
     def run(self) -> None:
         try:
             self._exchange()
-        except Exception as error:  # noqa: BLE001 - raised by who waits
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises the error
             if not self._is_over:
                 self.bug = error
 
@@ -191,34 +191,35 @@ class _Exchange(Thread):
                 self.failure = f"{type(error).__name__}: {error}"
 
     def _follow(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Keep hold of the connection, as soon as there is one."""
+        """Keep a duplicate of the socket when the connection is open, so that `end` can close the connection."""
         if not event.endswith("connect_tcp.complete"):
             return
         stream = facts["return_value"]
         with self._lock:
-            if self._is_over:  # who waited has gone: nothing is sent any more
+            if self._is_over:  # The caller waits no more, so nothing may be sent.
                 stream.close()
                 raise TimeoutError
-            self._connection = stream.get_extra_info("socket").dup()  # TLS takes the socket itself away
+            self._connection = stream.get_extra_info("socket").dup()  # TLS detaches the original socket.
 
     def end(self) -> None:
-        """Close the connection, whatever is being said over it."""
+        """Close the connection, even during the exchange."""
         with self._lock:
             self._is_over = True
             if self._connection is not None:
-                with suppress(OSError):  # the other side has closed it
+                with suppress(OSError):  # The receiver may have closed the connection.
                     self._connection.shutdown(socket.SHUT_RDWR)
                 self._connection.close()
 
 
 def body_of(topic: str, time: datetime | str, data: Any) -> bytes:
-    """Return the body of a message: JSON, the same bytes for the same message, so that it may be sent again.
+    """Return the body of a message as JSON. The same message always gives the same bytes, so it can be sent again.
 
-    What JSON does not know is shown: bytes as base64, times in ISO 8601, NaN and infinities by their names, sets as
-    sorted lists, keys and whatever else as text.
+    Values that JSON does not have are converted: bytes to base64, times to ISO 8601, NaN and infinities to their names,
+    sets to sorted lists, and dict keys and all other values to text.
 
     Raises:
-        UsageError: the topic is no text, or the time neither a datetime with a zone nor text. Facts: argument, value.
+        UsageError: `topic` is not a text, or `time` is neither a text nor a datetime with a zone. Facts: argument,
+            value.
     """
     if not isinstance(topic, str) or not topic:
         message = f"the type of a message is a text of at least one character, not {topic!r}"
@@ -236,7 +237,7 @@ def _encode(value: Any) -> bytes:
 
 
 def _shown(value: Any) -> Any:
-    """Return what JSON knows in place of a value."""
+    """Return the JSON form of a value."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -265,7 +266,7 @@ def _order(pair: tuple[str, Any]) -> tuple[str, bytes]:
 
 
 def _signed(keys: Sequence[bytes], id: str, now_s: float, body: bytes) -> dict[str, str]:
-    """Return the headers of a message."""
+    """Return the headers of a message, with its signatures. Raises UsageError."""
     if not isinstance(id, str) or not _ID.fullmatch(id):
         message = f"the id of a message is 1 to 256 visible ASCII characters without a full stop, not {id!r}"
         raise UsageError(message, argument="id", value=id)
@@ -280,13 +281,13 @@ def _signed(keys: Sequence[bytes], id: str, now_s: float, body: bytes) -> dict[s
 
 
 def _split_url(url: str) -> SplitResult:
-    """Take a URL apart, and refuse what nothing can be sent to; what is shown of it has no password."""
+    """Return the parts of a URL. Raises UsageError if it is not valid. The message does not have its password."""
     if not isinstance(url, str):
         message = f"url is a text, not {type(url).__name__}"
         raise UsageError(message, argument="url", value=None)
     with suppress(ValueError):
         parts = urlsplit(url)
-        is_port = parts.port != 0  # or raises
+        is_port = parts.port != 0  # This raises ValueError if the port is not valid.
         if (
             parts.scheme in ("http", "https")
             and parts.hostname
@@ -317,7 +318,7 @@ def _keys_of(secret: str | bytes) -> list[bytes]:
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes of a secret. What is raised says nothing of it."""
+    """Return the bytes of a secret. Raises UsageError, whose message does not have the secret."""
     if text.startswith(_SECRET_PREFIX):
         encoded = text.removeprefix(_SECRET_PREFIX).rstrip("=")
         with suppress(binascii.Error, ValueError):
@@ -327,7 +328,7 @@ def _decoded(text: str) -> bytes:
 
 
 def patterns_of(topics: Sequence[str]) -> list[Any]:
-    """Return the patterns of topics. Raises UsageError: they are none."""
+    """Return the compiled patterns of topics. Raises UsageError if they are not valid."""
     is_sequence = isinstance(topics, Sequence) and not isinstance(topics, (str, bytes))
     if not is_sequence or not topics or not all(isinstance(topic, str) for topic in topics):
         message = f"topics is a sequence of patterns, at least one, not {topics!r}"
@@ -348,7 +349,7 @@ def _checked_timeout(timeout_s: float) -> float:
 
 
 def _retry_after_s(header: str | None, now_s: float) -> float | None:
-    """Return how long a receiver asks to wait, None if it does not say so in seconds or by a date."""
+    """Return the seconds that a receiver asks to wait. Return None if the header has neither seconds nor a date."""
     text = (header or "").strip()
     if re.fullmatch(r"[0-9]{1,9}", text):
         return float(text)
@@ -360,7 +361,7 @@ def _retry_after_s(header: str | None, now_s: float) -> float | None:
 
 
 def _quoted(beginning: bytes) -> str:
-    """Return the beginning of an answer, as one line to show."""
+    """Return the beginning of an answer as one printable line of at most 200 characters, after a colon."""
     text = beginning[:_ANSWER_BYTES_MAX].decode("utf-8", "replace")
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return f": {line[:_QUOTED_CHARACTERS_MAX]}" if line else ""

@@ -1,4 +1,4 @@
-"""Workers: processes that take up runs as they come, and go on with those that wait."""
+"""Workers: processes that drive runs of queues, begin runs of schedules, and deliver messages."""
 
 from __future__ import annotations
 
@@ -51,24 +51,25 @@ def run_worker(
     until_idle: bool = False,
     lease_s: float = LEASE_S,
 ) -> int:
-    """Drive runs, and begin those of schedules that are due, until stopped; return how often one was taken up.
+    """Drive runs, and begin the due runs of schedules, until stopped. Return how often a run was taken up.
 
-    Any number of processes may do so on one store. Each run is driven by one of them at a time. A run whose process was
-    killed is taken up by another within seconds, or after `lease_s` where it cannot be told that the process is gone.
+    Any number of workers may use one store. Only one at a time drives a run. If a process is killed, another takes up
+    its run within seconds, or after `lease_s` if it cannot detect that the process is dead.
 
     Args:
         store: the store.
-        workflows: those whose runs are taken up.
-        queues: names of the queues to take runs from; or their limits by their names, `{"trips": Queue(...)}`, which
-            all workers of a queue are to be given. All queues, if left out, without limits.
-        outbox: webhooks and callables that get what runs emit.
-        concurrency: so many runs are driven at once in this process.
-        stop: set it, in a signal handler or another thread, to have this return when the runs at work are at rest.
+        workflows: the workflows whose runs are driven.
+        queues: the names of the queues to take runs from, or a dict of their limits, `{"trips": Queue(...)}`. Give all
+            workers of a queue the same limits. The default is all queues, without limits.
+        outbox: webhooks and callables that receive the messages of runs.
+        concurrency: the maximum number of runs that this process drives at once.
+        stop: an event that a signal handler or another thread may set. Then this returns when the current runs have
+            ended or are suspended.
         until_idle: return when there is nothing to do now.
-        lease_s: so long others wait for this process if they cannot tell that it was killed.
+        lease_s: how long other processes wait for this process if they cannot detect that it was killed, in seconds.
 
     Raises:
-        UsageError: one of the arguments is none.
+        UsageError: an argument is not valid.
     """
     if stop is not None and not hasattr(stop, "is_set"):
         raise UsageError(f"stop is a threading.Event, not {stop!r}", argument="stop", value=stop)
@@ -79,7 +80,7 @@ def run_worker(
 
 
 def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Queue] | None:
-    """Return the limits of queues by their names as parts of keys, None: of all queues, none. Raises UsageError."""
+    """Return the limits of queues by their names as parts of keys, or None for all queues. Raises UsageError."""
     if queues is None:
         return None
     names = check_list("queues", queues, "a list of names, or a dict")
@@ -99,15 +100,15 @@ class Taken(NamedTuple):
 
     @property
     def run(self) -> str:
-        """The run's id."""
+        """The id of the run."""
         return str(self.claim.value["run"])
 
 
 class Taker:
-    """Claims what there is to do for a worker, in one call for all of it.
+    """Claims the work of a worker. One claim looks for tasks, schedules, deadlines and slots.
 
     Raises:
-        UsageError: one of the arguments is none.
+        UsageError: an argument is not valid.
     """
 
     def __init__(
@@ -137,9 +138,9 @@ class Taker:
         self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
     def next(self, hand: Hand, stop: threading.Event, wait_s: float) -> Taken | None:
-        """Return the run whose turn it is, None if there is none in time; do what else there is to do.
+        """Claim the next run, and handle schedules and deadlines meanwhile. Return None if no run comes in time.
 
-        The hand has what the run needs then; otherwise it is empty.
+        The hand then has the slots that the run needs. Without a run, the hand is empty.
         """
         try:
             self._limits.take_turns(hand)
@@ -173,11 +174,11 @@ class Taker:
         return attempt_claim(self._board, patterns, unless=wanted.unless, lease_s=self.lease_s), wanted.wait_s
 
     def drop(self, hand: Hand) -> None:
-        """Let others have what is in a hand."""
+        """Release the slots of a hand."""
         self._limits.give_back(hand)
 
     def give_back(self, taken: Taken, hand: Hand) -> None:
-        """Let others have a run that is not driven, and what was in the hand for it."""
+        """Release a claimed run that is not driven, and the slots of its hand."""
         with told(taken.run):
             taken.claim.release(counts=False)
         self.drop(hand)
@@ -193,7 +194,7 @@ class Taker:
 
 
 class _Worker:
-    """Has runs driven by OS threads. A thread that is done with a run claims the next one."""
+    """Drives runs in OS threads. When a thread has driven a run, it claims the next one."""
 
     def __init__(self, taker: Taker) -> None:
         self._taker = taker
@@ -203,7 +204,7 @@ class _Worker:
         self._count = 0
 
     def go_on(self, stop: threading.Event, *, until_idle: bool) -> int:
-        """Claim runs, and have them driven."""
+        """Claim runs, and drive them in threads. Return how often a run was taken up."""
         with ThreadPoolExecutor(self._taker.concurrency, thread_name_prefix="statelog worker") as pool:
             while not stop.is_set():
                 if not self._free.acquire(timeout=_SLICE_S):
@@ -225,7 +226,7 @@ class _Worker:
         return self._count
 
     def _drive(self, taken: Taken | None, hand: Hand, stop: threading.Event) -> None:
-        """Drive a run, and then others, for as long as there are."""
+        """Drive a run, and then the next ones, until there are none."""
         try:
             while taken is not None:
                 with self._lock:
@@ -234,7 +235,7 @@ class _Worker:
                 taken = self._taker.next(hand, stop, 0.0)
         except StatelogError as error:
             _log.warning("a worker could not go on: %s", error.message)
-        except BaseException:  # noqa: BLE001 - the others go on
+        except BaseException:  # noqa: BLE001 - the other threads continue
             _log.exception("a worker could not go on")
         finally:
             with self._lock:
@@ -251,12 +252,12 @@ class _Worker:
 
 @contextmanager
 def told(run: str) -> Iterator[None]:
-    """Say in the log why a run has stopped; the others go on."""
+    """Log the reason if a run stops within the `with` block. The errors are not raised, so other runs continue."""
     try:
         yield
     except LeaseLostError:
         _log.info("run %s was taken over by another process", run)
     except StatelogError as error:
         _log.warning("run %s has stopped: %s", run, error.message)
-    except Exception:  # noqa: BLE001 - of one run
+    except Exception:  # noqa: BLE001 - the error concerns one run
         _log.exception("run %s has stopped", run)

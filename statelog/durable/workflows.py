@@ -1,4 +1,4 @@
-"""What users declare: workflows, steps, and how a step is tried again."""
+"""Declarations of workflows and steps, with the options and retries of steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from statelog.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from typing_extensions import ParamSpec, TypeVar  # every type checker has it; it need not be installed
+    from typing_extensions import ParamSpec, TypeVar  # Type checkers know this package even if it is not installed.
 
     P = ParamSpec("P", default=...)
     """The parameters of a step, or of a workflow without its run."""
@@ -40,7 +40,7 @@ _NUMBER_MAX: Final = 1e15
 
 
 def check_number(argument: str, value: object, *, least: float, is_least_allowed: bool = True) -> float:
-    """Refuse what is no number from `least` on. Raises UsageError."""
+    """Return a number as a float. Raises UsageError if it is not a number of at least `least`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not (least <= cast("float", value) <= _NUMBER_MAX) or (value == least and not is_least_allowed):
         above = "from" if is_least_allowed else "above"
@@ -50,34 +50,34 @@ def check_number(argument: str, value: object, *, least: float, is_least_allowed
 
 
 def check_classes(argument: str, value: object) -> tuple[Any, ...]:
-    """Return what is given where one class may be, or several. Raises UsageError: it is neither."""
+    """Return a class, or a list of classes, as a tuple. Raises UsageError if the value is neither."""
     if isinstance(value, type):
         return (value,)
     return tuple(check_list(argument, value, "a class of exceptions, or a list of them"))
 
 
 def check_list(argument: str, value: Any, what: str) -> Iterable[Any]:
-    """Refuse what cannot be gone through, and texts. Raises UsageError."""
+    """Return the value. Raises UsageError if it is not iterable, or is a text."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
         raise UsageError(f"{argument} is {what}, not {value!r}", argument=argument, value=value)
     return value
 
 
 def check_callable(argument: str, value: object) -> None:
-    """Refuse what cannot be called. Raises UsageError."""
+    """Raise UsageError if a value cannot be called."""
     if not callable(value):
         raise UsageError(f"{argument} is a function, not {value!r}", argument=argument, value=value)
 
 
 def check_text(argument: str, value: object) -> None:
-    """Refuse what is no text of at least one character. Raises UsageError."""
+    """Raise UsageError if a value is not a text of at least one character."""
     if not isinstance(value, str) or not value:
         message = f"{argument} is a text of at least one character, not {value!r}"
         raise UsageError(message, argument=argument, value=value)
 
 
-class Abort(Exception):  # noqa: N818 - what a workflow does, not what went wrong
-    """Raise it in a workflow to give up: what was done is undone, the last step first. The run has failed then."""
+class Abort(Exception):  # noqa: N818 - it names an action of a workflow, not an error
+    """Raise this in a workflow to give up. The run fails, and its steps are undone, the last one first."""
 
 
 class Cancelled(BaseException):
@@ -85,7 +85,7 @@ class Cancelled(BaseException):
 
 
 class _Unknown:
-    """What a compensation gets for the result of a step that did not return one."""
+    """The type of `UNKNOWN`."""
 
     def __repr__(self) -> str:
         return "durable.UNKNOWN"
@@ -95,26 +95,26 @@ class _Unknown:
 
 
 UNKNOWN: Final = _Unknown()
-"""Given to a compensation instead of a result: nobody knows whether the step had its effect."""
+"""Passed to a compensation in place of a result if it is not known whether the step had its effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a step is tried, and how long after each failure.
+    """How often a step is tried, and how long to wait after each failure.
 
-    The wait before attempt n + 1 is `first_delay_s * backoff ** (n - 1)`, at most `max_delay_s`; with `jitter` a
-    random part of that, at least half. A long wait suspends the run: no process waits for it.
+    The wait before attempt n + 1 is `first_delay_s * backoff ** (n - 1)`, at most `max_delay_s`. With `jitter`, it is
+    a random part of this time, at least half. A long wait suspends the run, so no process waits.
 
     Args:
-        attempts: the calls in all.
-        first_delay_s: the wait behind the first failure.
-        backoff: what each further wait is multiplied with.
-        max_delay_s: the longest wait.
-        jitter: whether waits differ by chance, so that many runs do not come at once.
-        give_up_on: classes of exceptions after which it is not tried again.
+        attempts: the maximum number of calls.
+        first_delay_s: the wait after the first failure, in seconds.
+        backoff: the factor by which each further wait grows.
+        max_delay_s: the longest wait, in seconds.
+        jitter: whether to make waits random, so that many runs do not retry at the same time.
+        give_up_on: classes of exceptions after which the step is not tried again.
 
     Raises:
-        UsageError: one of the arguments is none.
+        UsageError: an argument is not valid.
     """
 
     attempts: int = 1
@@ -137,18 +137,18 @@ class Retry:
                 raise UsageError(message, argument="give_up_on", value=kind)
 
     def delay_s(self, attempt: int) -> float:
-        """Return the wait behind a failed attempt, the first is 1."""
+        """Return the wait after a failed attempt, in seconds. The first attempt is 1."""
         delay_s = min(self.first_delay_s * self.backoff ** (attempt - 1), self.max_delay_s)
-        return delay_s * random.uniform(0.5, 1.0) if self.jitter else delay_s  # noqa: S311 - no secret
+        return delay_s * random.uniform(0.5, 1.0) if self.jitter else delay_s  # noqa: S311 - the number is not a secret
 
     def gives_up(self, error: BaseException) -> bool:
-        """Whether an exception ends the attempts."""
+        """Return True if the step is not tried again after this exception."""
         return isinstance(error, check_classes("give_up_on", self.give_up_on))
 
 
 NO_RETRY: Final = Retry()
 COMPENSATION_RETRY: Final = Retry(attempts=5)
-"""How a compensation is tried that says nothing else."""
+"""The default for compensations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ NO_OPTIONS: Final = StepOptions()
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """What `@step` declares of a function."""
+    """The declaration of a function by `@step`."""
 
     options: StepOptions = NO_OPTIONS
     ignore: tuple[str, ...] = ()
@@ -212,16 +212,16 @@ class Declaration:
     upcast: Mapping[int, Callable[[Any], Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     def recorded(self) -> dict[str, int]:
-        """Return what the record of a result says of its version: nothing, if that is 1."""
+        """Return the fields of an item that record the version of the result. There are none for version 1."""
         return {} if self.version == 1 else {"v": self.version}
 
     def missing(self, version: int) -> int | None:
-        """Return the first version from `version` on that has no function to the next one; None if there is none."""
+        """Return the first version from `version` on without a function to the next version, or None."""
         return next((each for each in range(version, self.version) if each not in self.upcast), None)
 
 
 class Step(Protocol[P, R_co]):
-    """A function that `@step` has decorated: it is called as before, and has `options`."""
+    """A function that `@step` has decorated. It is called as before, and has the method `options`."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself, not as a step."""
@@ -247,8 +247,8 @@ class Step(Protocol[P, R_co]):
     ) -> Step[P, R_co]:
         """Return the step with options for a call: `run.step(charge.options(timeout_s=5), 840)`.
 
-        The step itself stays as it is. An option that is None stays as declared. See `StepOptions` for what each one
-        does. A method that is a step has no `options` once it is bound to an object; use `run.step_with` for it.
+        The step itself does not change. If an option is None, the declared option applies. See `StepOptions` for their
+        meaning. A bound method does not have `options`; use `run.step_with` for it.
 
         Raises:
             UsageError: an option is not valid.
@@ -273,7 +273,7 @@ class StepWithOptions:
 
 
 def declaration_of(function: object) -> Declaration:
-    """Return what `@step` has declared of a function."""
+    """Return the declaration of a function by `@step`, or an empty declaration."""
     found = getattr(function, "__statelog_step__", None)
     return found if isinstance(found, Declaration) else _UNDECLARED
 
@@ -289,7 +289,7 @@ def options_of(function: object) -> StepOptions:
 
 
 def versions_of(function: object) -> Declaration:
-    """Return what `@step` has declared of a function, or of the function that a `partial` calls."""
+    """Return the declaration of a function, or of the function that a `partial` calls."""
     while isinstance(function, functools.partial):
         function = function.func
     return declaration_of(function)
@@ -330,25 +330,25 @@ def step(
     version: int = 1,
     upcast: Mapping[int, Callable[[Any], Any]] | None = None,
 ) -> Any:
-    """Declare how a function is called as a step. A function that needs none of this needs no decorator.
+    """Declare options of a function for its calls as a step. A function without options does not need this decorator.
 
-    The function stays as it is, and gets the attribute `options`: `run.step(charge.options(timeout_s=5), 840)` calls it
-    with further options. See `Step.options`.
+    The function is returned unchanged, with a new attribute `options`: `run.step(charge.options(timeout_s=5), 840)`
+    calls it with further options. See `Step.options`.
 
     Args:
-        function: the step, where the decorator stands without parentheses.
-        name: under which its calls are recorded; that of the function, if left out.
-        ignore: parameters that are not compared on replay, and need not be storable: a client, a connection.
-        retry: how often it is tried.
-        timeout_s: how long an attempt may take.
-        version: of the result. Raise it when the meaning or the shape of the result changes.
-        upcast: for each earlier version a function that returns a result of the next one. A result that was recorded
-            by an earlier version passes through them on replay; the record stays as it is. The functions must return
-            the same for the same, and do nothing else. If one is missing, or the recorded version is a later one, the
+        function: the step, if the decorator is used without parentheses.
+        name: the name under which its calls are recorded. The default is the name of the function.
+        ignore: parameters that are not compared on replay, and need not be storable, such as a client.
+        retry: how often the step is tried.
+        timeout_s: how long an attempt may take, in seconds.
+        version: the version of the result. Raise it when the meaning or the shape of the result changes.
+        upcast: for each earlier version, a function that converts a result to the next version. On replay, a result of
+            an earlier version passes through these functions; the record does not change. The functions must be
+            deterministic and have no effects. If one is missing, or the recorded version is later than `version`, the
             run stops with StepVersionError, and continues with code that fits.
 
     Raises:
-        UsageError: one of the arguments is none.
+        UsageError: an argument is not valid.
     """
     check_list("ignore", ignore, "a list of parameters")
     if name is not None:
@@ -363,7 +363,7 @@ def step(
             if each not in inspect.signature(made).parameters:
                 message = f"step {name_of(made)!r} has no parameter {each!r} to ignore"
                 raise UsageError(message, argument="ignore", value=each)
-        made.__statelog_step__ = declared  # read by declaration_of
+        made.__statelog_step__ = declared  # `declaration_of` reads this attribute.
         made.options = StepWithOptions(made, NO_OPTIONS).options
         return made
 
@@ -371,7 +371,7 @@ def step(
 
 
 def _checked_upcast(version: object, upcast: object) -> Mapping[int, Callable[[Any], Any]]:
-    """Return the functions by version. Raises UsageError."""
+    """Return the `upcast` functions by version, after a check. Raises UsageError."""
     if type(version) is not int or version < 1:
         raise UsageError(f"version is an int above 0, not {version!r}", argument="version", value=version)
     if upcast is None:
@@ -388,9 +388,9 @@ def _checked_upcast(version: object, upcast: object) -> Mapping[int, Callable[[A
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workflow(Generic[P, R]):
-    """A function that a run executes, as `@workflow` declares it: `Workflow[parameters without the run, result]`.
+    """A workflow that `@workflow` has declared: `Workflow[parameters without the run, result]`.
 
-    Call it as the function itself in a test.
+    A test can call it like the function itself.
     """
 
     function: Callable[..., Any]
@@ -399,16 +399,16 @@ class Workflow(Generic[P, R]):
     is_async: bool = False
     schema: object = None
     aliases: tuple[str, ...] = ()
-    """Former names, whose runs it takes up."""
+    """Former names. Runs that began under one of them are runs of this workflow."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name, and the former ones."""
+        """The name and the former names."""
         return (self.name, *self.aliases)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The function itself, for `inspect.signature` and others."""
+        """The function itself, for `inspect.signature` and similar tools."""
         return self.function
 
     def __call__(self, run: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -448,19 +448,19 @@ def workflow(
 ) -> Any:
     """Declare a workflow: a function whose first parameter is its `Run`.
 
-    It does what has effects in steps (`run.step`), and is otherwise a function of its arguments and of what its steps
-    return: when it is resumed it is called anew, and every step that was recorded returns what it returned.
+    Put each effect into a step (`run.step`). The rest of the function may depend only on its arguments and the results
+    of its steps. To resume a run, the function is called again, and each recorded step returns its recorded result.
 
     Args:
-        function: the workflow, where the decorator stands without parentheses.
-        name: under which its runs are found again; that of the function, if left out.
-        raises: classes of exceptions that steps raise and the workflow handles. They come back as themselves, as
-            builtins do. Others are StepFailedError.
-        schema: of the thread, as for `Store.thread`, for what the workflow commits.
-        aliases: former names of the workflow. Runs that were begun under one of them are its runs.
+        function: the workflow, if the decorator is used without parentheses.
+        name: the name under which its runs are stored. The default is the name of the function.
+        raises: classes of exceptions that steps raise and the workflow handles. Exceptions of these classes and of
+            builtin classes keep their class. All others become StepFailedError.
+        schema: the schema of the run's thread, as for `Store.thread`.
+        aliases: former names of the workflow. Runs that began under one of them are runs of this workflow.
 
     Raises:
-        UsageError: one of the arguments is none.
+        UsageError: an argument is not valid.
     """
     kinds = check_classes("raises", raises)
     for kind in kinds:
@@ -484,7 +484,7 @@ def workflow(
 
 
 def check_workflow(value: object) -> Workflow:
-    """Refuse what is no workflow. Raises UsageError."""
+    """Return the value. Raises UsageError if it is not a workflow."""
     if not isinstance(value, Workflow):
         message = f"{value!r} is no workflow: declare it with @durable.workflow"
         raise UsageError(message, argument="workflow", value=value)
@@ -505,7 +505,11 @@ def check_arguments(workflow: Workflow, args: Sequence[Any], kwargs: Mapping[str
 
 
 def by_name(workflows: Iterable[Workflow]) -> dict[str, Workflow]:
-    """Return workflows by their names and former names. Raises UsageError: one is none, or two have one name."""
+    """Return workflows by their names and former names.
+
+    Raises:
+        UsageError: an element is not a workflow, or two workflows have the same name.
+    """
     found: dict[str, Workflow] = {}
     if isinstance(workflows, Workflow):
         workflows = (workflows,)

@@ -3,17 +3,17 @@
     @durable.workflow
     async def trip(run: durable.Run, request):
         plan = await run.step_with(durable.StepOptions(timeout_s=60), ask_model, request)
-        async with asyncio.TaskGroup() as group:  # tasks count their calls for themselves
+        async with asyncio.TaskGroup() as group:  # Each task numbers its own calls.
             flight = group.create_task(book(run, "flight", plan))
             hotel = group.create_task(book(run, "hotel", plan))
         return await run.step(charge, flight.result(), hotel.result())
 
-    info = await durable.run(store, trip, request, id="evt-991")  # a store of statelog.aio
+    info = await durable.run(store, trip, request, id="evt-991")  # `store` is a store of statelog.aio.
 
-Workflows and steps are `async def`, or not: a step that is not async is called in a thread, and a workflow that is not
-runs in a thread. Neither blocks the event loop. A workflow may await operations of its run, timers of the event loop,
-and tasks that await only these. Anything else might not be the same on replay. When all tasks of a workflow wait for
-long, the run is suspended, and its tasks are cancelled.
+Workflows and steps may be `async def` or ordinary functions. Ordinary functions are called in OS threads, so they do
+not block the event loop. A workflow may await operations of its run, timers of the event loop, and tasks that await
+only these. Anything else might not be the same on replay. When all tasks of a workflow have long waits, the run is
+suspended, and its tasks are cancelled.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""A run as a block, for code of others that does not know workflows.
+"""Runs whose workflow is an `async with` block, for code that calls third-party code without workflows.
 
-A workflow is a function that can be called again. A block cannot, so where a workflow would be called again, the block
-ends, and the run continues when the program enters it again. The workflow of such a run waits for the block, and ends
-as the block does.
+A workflow is a function that can be called again. A block cannot be called again. So an event that would call the
+workflow again ends the block, and the run continues when the program enters it again. The workflow of such a run waits
+for the block, and has the same outcome.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 
 class EnteredRun:
-    """A run that a block is in.
+    """A run that a block has entered.
 
     Attributes:
-        id: of the run.
+        id: the id of the run.
     """
 
     def __init__(self, run: Run) -> None:
@@ -106,7 +106,7 @@ class EnteredRun:
 
 
 class _Block:
-    """The workflow of an entered run: it hands out its run, and ends as the block does."""
+    """The workflow of an entered run. It passes its run to the block, and has the outcome of the block."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -168,7 +168,7 @@ async def entered(
         await driven
         raise refusal(id, "it is parked")
     run, scope = block.opened.result()
-    run._root.caller = asyncio.current_task()  # noqa: SLF001 - of this room
+    run._root.caller = asyncio.current_task()  # noqa: SLF001 - same package
     token = current_scope.set(scope)
     entered_run = EnteredRun(run)
     try:
@@ -181,7 +181,7 @@ async def entered(
         if isinstance(error, Exception):
             raise
         raise await on_pool(store, reason, id, error) from error
-    except BaseException:  # an interrupt
+    except BaseException:  # This is an interrupt.
         current_scope.reset(token)
         await _interrupted(driven)
         raise
@@ -207,7 +207,7 @@ async def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s:
 
 
 async def _left(block: _Block, driven: asyncio.Future[Any], id: str, error: BaseException | None) -> None:
-    """End the run as the block ended. Raises the error that has stopped the run."""
+    """End the run with the outcome of the block. Raises the error that has stopped the run."""
     if not block.left.done():
         block.left.set_result(error)
     await ended(driven)
@@ -221,9 +221,9 @@ async def _interrupted(driven: asyncio.Future[Any]) -> None:
     driven.cancel()
     await ended(driven)
     if not driven.cancelled():
-        driven.exception()  # marks the error as seen: the caller raises the interrupt
+        driven.exception()  # This marks the error as seen, because the caller raises the interrupt instead.
 
 
 async def _replay(store: Store, made: Workflow, value: Any, items: Any) -> None:
-    host = EventLoopHost(store._runner, is_block=True)  # noqa: SLF001 - of this room
+    host = EventLoopHost(store._runner, is_block=True)  # noqa: SLF001 - same package
     check_replayed(value, await replay(store.sync, made, value, items, host))

@@ -159,7 +159,7 @@ async def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str,
     open_runs, found = await on_pool(store, forks.to_check, workflows)
     for value, workflow in open_runs:
         if workflow.is_async:
-            host = EventLoopHost(store._runner)  # noqa: SLF001 - of this room
+            host = EventLoopHost(store._runner)  # noqa: SLF001 - same package
             differs = await rehearse(store.sync, workflow, value, host)
         else:
             differs = await in_thread(partial(rehearse_here, store.sync, workflow, value))
@@ -169,7 +169,7 @@ async def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str,
 
 
 class StepContext:
-    """The step that is being called. See `statelog.durable.StepContext`: the same names, and what writes is awaited."""
+    """The step that is being called, as in `statelog.durable.StepContext`. Await its methods."""
 
     def __init__(self, context: ThreadStepContext) -> None:
         self._context = context
@@ -177,16 +177,16 @@ class StepContext:
         self.idempotency_key = context.idempotency_key
 
     async def is_cancelled(self) -> bool:
-        """Return whether its run was cancelled, or its time is up. An async step is interrupted soon after, too."""
+        """Return True if the run was cancelled, or a time limit is over. An async step is interrupted soon after."""
         is_cancelled: bool = await self._io(lambda: self._context.is_cancelled)
         return is_cancelled
 
     async def heartbeat(self) -> None:
-        """Say that the step still runs. See `statelog.durable.StepContext.heartbeat`."""
+        """Renew the claim of the run now. See `statelog.durable.StepContext.heartbeat`."""
         await self._io(self._context.heartbeat)
 
     async def stream(self, chunk: Any) -> None:
-        """Give out a part of the result ahead. See `statelog.durable.StepContext.stream`."""
+        """Publish a part of the result before the step has ended. See `statelog.durable.StepContext.stream`."""
         await self._io(self._context.stream, chunk)
 
     async def _io(self, function: Any, *args: Any) -> Any:

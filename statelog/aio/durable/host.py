@@ -59,7 +59,7 @@ class EventLoopHost:
     def __init__(self, runner: Runner, *, is_block: bool = False) -> None:
         self._runner = runner
         self.is_block = is_block
-        """Whether the host serves a block. Cancellations of a block are not recorded, as its caller may cancel it."""
+        """True if the host serves a block. Cancellations of a block are not recorded: its caller may cancel it."""
         self._begin()
 
     def _begin(self, execution: Execution | None = None) -> None:
@@ -81,7 +81,7 @@ class EventLoopHost:
         self._changed = asyncio.Event()
         self._root: asyncio.Task[Any] | None = None
         self._is_over = False
-        """Whether tasks are cancelled because the workflow has ended, or the run is suspended."""
+        """True if tasks are cancelled because the workflow has ended, or the run is suspended."""
         self._owed: set[asyncio.Task[Any]] = set()
         """Tasks that were cancelled by the workflow in a call that had ended. Their next call is cancelled instead."""
 
@@ -105,7 +105,7 @@ class EventLoopHost:
     async def call_workflow(
         self, execution: Execution, enter: Callable[[], None], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """As declared. Who cancels this stops the run."""
+        """As declared. If the awaiting task is cancelled, the run stops."""
 
         async def work() -> Any:
             in_operation.set(False)  # An operation of the parent drives a child run.
@@ -138,13 +138,13 @@ class EventLoopHost:
                 if order is not None and (timer := order.first_timer()) is not None and await self._waited(timer):
                     continue
                 waiting = [branch for branch in self._branches if not branch.done()]
-                for branch in waiting:  # so that a wait for all branches ends
+                for branch in waiting:  # This ends a wait for all branches.
                     branch.set_exception(Suspended(*self._waits))
                 if not waiting:
                     return
 
     async def _is_quiet(self) -> bool:
-        """Return whether no operation begins any more."""
+        """Return True if no operation begins any more."""
         if self._tasks <= self._asleep:
             return True
         begun = self._begun
@@ -210,7 +210,7 @@ class EventLoopHost:
         await self._changed.wait()
 
     def _adopted(self, task: asyncio.Task[Any]) -> asyncio.Task[Any]:
-        """Note a task of the run."""
+        """Add a task to the tasks of the run. Return the task."""
         if task not in self._tasks:
             self._tasks.add(task)
             task.add_done_callback(self._left)
@@ -240,7 +240,7 @@ class EventLoopHost:
     # --- operations -------------------------------------------------------------------------------
 
     def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> Coroutine[Any, Any, T]:
-        """Return the operation. Its task sleeps for good in a long wait."""
+        """Return the operation. In a long wait, its task sleeps until it is cancelled."""
         return self._operate(make, place)
 
     @is_operation
@@ -390,7 +390,7 @@ class EventLoopHost:
         task.cancel()
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
-        """As declared: on the runner's pool. A task that is cancelled waits for its end all the same."""
+        """As declared, on the pool of the runner. A cancelled task still waits for the end of the call."""
         return await self._runner.finish(function, *args)
 
     async def sleep(self, seconds: float) -> None:
@@ -407,7 +407,7 @@ class EventLoopHost:
     # --- branches ---------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
-        """As declared: a task."""
+        """As declared. Each branch is a task."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
@@ -417,7 +417,7 @@ class EventLoopHost:
                     result = await work
             except asyncio.CancelledError:
                 raise
-            except BaseException as error:  # noqa: BLE001 - who waits for it gets it
+            except BaseException as error:  # noqa: BLE001 - the waiting task gets the error
                 if not future.done():
                     future.set_exception(error)
             else:
@@ -429,7 +429,7 @@ class EventLoopHost:
             if not future.done():
                 future.cancel()
             if not future.cancelled():
-                future.exception()  # whether somebody waits for it is the workflow's affair
+                future.exception()  # This marks the error as seen, because the workflow need not wait for the branch.
 
         task = self._branches[future] = self._adopted(_task(run()))
         task.add_done_callback(end)
@@ -441,7 +441,7 @@ class EventLoopHost:
             await asyncio.wait(set(futures), return_when=asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED)
 
     def let_go(self, future: Any) -> None:
-        """As declared: its async steps are interrupted, and it calls no other one."""
+        """As declared. The async steps of the branch are interrupted, and it calls no other step."""
         self._let_go.add(future)
         for step, branches in self._steps.items():
             if future in branches:
@@ -451,7 +451,7 @@ class EventLoopHost:
 
     async def call(self, function: Callable[..., Any], args: Any, kwargs: Any, timeout_s: float | None) -> Any:
         """Call a step. A function that is not async is called in an OS thread."""
-        if not in_step.get():  # a part of the workflow
+        if not in_step.get():  # The function is a part of the workflow.
             with self.counted(-1):
                 found = function(*args, **kwargs)
                 return await found if inspect.isawaitable(found) else found
@@ -495,7 +495,7 @@ class EventLoopHost:
 
 
 class _Counted(NamedTuple):
-    """Counts calls while a block lasts.
+    """Counts calls as under way during a `with` block.
 
     It is not a `contextmanager`, because that sets the traceback of an exception, which a frozen dataclass refuses.
     """

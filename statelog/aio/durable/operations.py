@@ -1,7 +1,7 @@
-"""What type checkers see of the run of an async workflow: the methods of `statelog.durable.Run`, awaited.
+"""The type of the run of an async workflow for type checkers: the methods of `statelog.durable.Run`, as coroutines.
 
-Nothing imports this file at run time: the run of an async workflow is a `statelog.durable.Run`, whose operations return
-coroutines there. tests/test_twins.py compares the parameters.
+Nothing imports this file at run time. There, the run of an async workflow is a `statelog.durable.Run`, whose operations
+return coroutines. tests/test_twins.py compares the parameters.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class Run(Protocol):
-    """A run, as its async workflow sees it. See `statelog.durable.Run`.
+    """A run, with the operations of its async workflow. See `statelog.durable.Run`.
 
     Attributes:
-        id: of the run.
-        thread_id: of its thread.
+        id: the id of the run.
+        thread_id: the id of the thread that the run writes to.
     """
 
     id: str

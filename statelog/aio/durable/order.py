@@ -93,7 +93,7 @@ class Order:
         self._is_at_rest = True
         self._late_at_s: float | None = None
         self.is_stuck = False
-        """Whether the replay cannot continue by any known event or timer, while no call waits for its turn."""
+        """True if the replay cannot continue by any known event or timer, while no call waits for its turn."""
 
     # --- what the workflow does -------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class Order:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the workflow is at rest, and has received all recorded events that it can reach."""
+        """True if the workflow is at rest, and has received all recorded events that it can reach."""
         return self._is_at_rest and (not self._recorded or self.is_stuck)
 
     def _next(self) -> _Event | None:

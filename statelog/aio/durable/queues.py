@@ -97,7 +97,7 @@ async def redeliver(store: Store, run: str, place: str) -> None:
 
 
 async def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None, wait: bool = False) -> Delivery:
-    """See `statelog.durable.deliver`. Subscribers are called in a thread; one that is called ends."""
+    """See `statelog.durable.deliver`. Subscribers are called in an OS thread. A cancelled task waits for its end."""
     delivery = in_thread(lambda: send_out(store.sync, subscribers, run=run, wait=wait))
     await ended(delivery)
     return delivery.result()

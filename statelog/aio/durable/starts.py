@@ -1,4 +1,4 @@
-"""Beginning and resuming runs on the event loop, and waiting for their end."""
+"""Begins and resumes runs on the event loop, and waits for their ends."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _SLICE_S = 0.5
 
 
 class Handle(Generic[R]):
-    """A run that was begun. See `statelog.durable.Handle`: the same names, awaited.
+    """A handle of a run, as in `statelog.durable.Handle`. Await its methods.
 
     Attributes:
-        id: of the run.
+        id: the id of the run.
     """
 
     def __init__(self, store: Store, id: str, workflow: Workflow[..., R] | None = None) -> None:
@@ -53,7 +53,7 @@ class Handle(Generic[R]):
         return f"<Handle of {self.id!r}>"
 
     async def info(self) -> RunInfo[R]:
-        """Return the run as it is now."""
+        """Return the current state of the run."""
         info: RunInfo[R] = await on_pool(self._store, get_run, self.id)
         return info
 
@@ -74,14 +74,14 @@ class Handle(Generic[R]):
 
 async def on_pool(store: Store, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a function of `statelog.durable` on the pool with the store, and return its result."""
-    return await store._runner.run(function, store.sync, *args, **kwargs)  # noqa: SLF001 - of this room
+    return await store._runner.run(function, store.sync, *args, **kwargs)  # noqa: SLF001 - same package
 
 
 async def changed(store: Store, check: Callable[[], Any], *keys: str, timeout_s: float | None) -> bool:
     """Wait until a check of entries of the board returns true. Return False after a timeout."""
     condition = Condition(holds(check), patterns=keys)
     left_s = FOREVER_S if timeout_s is None else timeout_s
-    return await until(store._runner, session_of(store.sync), condition, left_s)  # noqa: SLF001 - of this room
+    return await until(store._runner, session_of(store.sync), condition, left_s)  # noqa: SLF001 - same package
 
 
 def has_ended(store: SyncStore, run: str) -> bool:
@@ -119,15 +119,15 @@ async def run(
 
 
 async def deliver(store: Store, outbox: tuple[Any, ...], run: str) -> None:
-    """Deliver the events that a run has emitted."""
-    if outbox:  # subscribers may take long
+    """Deliver the messages of a run and of its children."""
+    if outbox:  # Subscribers may take long, so they do not use the pool.
         await in_thread(lambda: deliver_here(store.sync, outbox, run))
 
 
 async def drive_here(
     store: Store, workflow: Workflow, run: str, *, wait_s: float, is_patient: bool, lease_s: float = LEASE_S
 ) -> RunInfo:
-    """Drive a run as far as it goes."""
+    """Drive a run until it has ended or waits. Return its state. See `statelog.durable.starts.drive_here`."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
     claim: Claim | None = None
@@ -137,7 +137,7 @@ async def drive_here(
             break
         claim = claim or await claimed(store, task_key_of(entry.value), lease_s)
         if claim is not None:
-            with suppress(LeaseLostError):  # another process continues it
+            with suppress(LeaseLostError):  # Another process continues the run.
                 await drive_claimed(store, workflow, run, claim, lease_s)
             claim, is_patient = None, False
             continue
@@ -186,13 +186,13 @@ class _TaskAttempt:
 
 async def claimed(store: Store, key: str, lease_s: float, wait_s: float = 0.0) -> Claim | None:
     """Claim the task of a run, even if a dead process has claimed it. A cancelled asyncio task releases the claim."""
-    return await win(store._runner, _TaskAttempt(store.sync, key, lease_s), wait_s)  # noqa: SLF001 - of this room
+    return await win(store._runner, _TaskAttempt(store.sync, key, lease_s), wait_s)  # noqa: SLF001 - same package
 
 
 async def _released(store: Store, claim: Claim) -> None:
-    """Give a claim back, if it is held still."""
+    """Release a claim, if it is still held."""
     with suppress(StatelogError):
-        released = asyncio.wrap_future(store._runner.submit(claim.release))  # noqa: SLF001 - of this room
+        released = asyncio.wrap_future(store._runner.submit(claim.release))  # noqa: SLF001 - same package
         await ended(released)
         released.result()
 
@@ -207,12 +207,12 @@ async def drive_claimed(
     backs_off: bool = False,
     is_block: bool = False,
 ) -> None:
-    """Drive a claimed run, and give it back when this is cancelled."""
-    host = EventLoopHost(store._runner, is_block=is_block)  # noqa: SLF001 - of this room
+    """Drive a claimed run. If the asyncio task is cancelled, release the claim."""
+    host = EventLoopHost(store._runner, is_block=is_block)  # noqa: SLF001 - same package
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:
-        await _released(store, claim)  # mostly given back already, when the run came to rest
+        await _released(store, claim)  # Usually, the run was given back when it stopped.
         raise
 
 
@@ -250,7 +250,7 @@ async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Ite
                 workflow = known[(await on_pool(store, find, run)).value["workflow"]]
                 await drive_claimed(store, workflow, run, claim, LEASE_S)
     finally:
-        await ended(asyncio.wrap_future(store._runner.submit(round_.close)))  # noqa: SLF001 - of this room
+        await ended(asyncio.wrap_future(store._runner.submit(round_.close)))  # noqa: SLF001 - same package
     for run in round_.runs:
         await deliver(store, subscribers, run)
     infos: list[RunInfo] = await on_pool(store, lambda _store: round_.infos())
@@ -259,7 +259,7 @@ async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Ite
 
 async def _next_of(store: Store, round_: starts.Round) -> Claim | None:
     """Claim the next run. If the asyncio task is cancelled meanwhile, it releases the claim."""
-    claiming = asyncio.wrap_future(store._runner.submit(round_.next))  # noqa: SLF001 - of this room
+    claiming = asyncio.wrap_future(store._runner.submit(round_.next))  # noqa: SLF001 - same package
     try:
         await ended(claiming)
     except asyncio.CancelledError:

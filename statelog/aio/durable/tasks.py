@@ -22,7 +22,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 _operations: set[CodeType] = set()
 
 in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
-"""Whether an operation of a run is active. Tasks and timers that it creates do not belong to the workflow."""
+"""True while an operation of a run is active. Tasks and timers that it creates do not belong to the workflow."""
 
 
 def is_operation(function: F) -> F:
@@ -60,7 +60,7 @@ class _Numbering:
 
 @contextmanager
 def numbered_tasks() -> Iterator[None]:
-    """Have the tasks that workflows begin on this loop numbered while a block runs."""
+    """Number the tasks that workflows begin on this loop during the block."""
     loop = asyncio.get_running_loop()
     held: Any = loop.get_task_factory()
     numbering = held if isinstance(held, _Numbering) else _Numbering(held)

@@ -1,4 +1,4 @@
-"""A worker on the event loop: each run it takes up is a task."""
+"""A worker on the event loop. Each run is driven in a task."""
 
 from __future__ import annotations
 
@@ -47,17 +47,18 @@ async def run_worker(
         store: the store.
         workflows: the workflows to run.
         queues: the names of the queues to take runs from, or a dict of their limits. The default is all queues.
-        outbox: webhooks and callables that get the events that runs emit.
+        outbox: webhooks and callables that receive the messages of runs.
         concurrency: the maximum number of runs that are driven at once.
         stop: an event. After it is set, this returns when the current runs are at rest. If instead the task that awaits
             this is cancelled, async steps are interrupted, and the runs continue in another worker.
-        until_idle: whether to return when there is nothing to do.
-        lease_s: how long others wait for this process if they cannot tell that it was killed, in seconds.
+        until_idle: return when there is nothing to do now.
+        lease_s: how long other processes wait for this process if they cannot detect that it was killed, in seconds.
 
     Raises:
-        UsageError: an argument is invalid.
+        UsageError: an argument is not valid.
     """
-    if stop is not None and not asyncio.iscoroutinefunction(getattr(stop, "wait", None)):  # it would block the loop
+    # The `wait` of a threading.Event would block the event loop.
+    if stop is not None and not asyncio.iscoroutinefunction(getattr(stop, "wait", None)):
         raise UsageError(f"stop is an asyncio.Event, not {stop!r}", argument="stop", value=stop)
     taker = Taker(store.sync, workflows, queues, concurrency, lease_s)
     with ExitStack() as beside:
@@ -105,7 +106,7 @@ class _Worker:
     async def _next(self, hand: Hand) -> Taken | None:
         """Claim a run. If this task is cancelled, a run claimed for it is given back."""
         take = partial(self._taker.next, hand, self._halt, 0.0)
-        return await self._store._runner.win(take, partial(self._taker.give_back, hand=hand))  # noqa: SLF001 - of this room
+        return await self._store._runner.win(take, partial(self._taker.give_back, hand=hand))  # noqa: SLF001 - same package
 
     async def _next_in_time(self, hand: Hand, stopping: asyncio.Task[Any]) -> Taken | None:
         """Claim a run, or wait for one. Return None if the worker should stop, or should look again."""
@@ -123,7 +124,7 @@ class _Worker:
             return None if stopping.done() else await self._next(hand)
 
     async def _drive(self, taken: Taken | None, hand: Hand) -> None:
-        """Drive a run, and then others, for as long as there are."""
+        """Drive a run, and then the next ones, until there are none."""
         try:
             while taken is not None:
                 self._count += 1
