@@ -262,7 +262,7 @@ class Board(ReadBoard, OldBoardNames):
         schemas = owner.entry_schemas
         schema, value = (None, value) if schemas is None else schemas.checked(key, value, replaces=replaces)
         value, guard = entry_writer.prepare(reducer.prepare(reads.VALUE, value, path=key)), owner.guard
-        if guard is not None:  # before the commit takes its lock
+        if guard is not None:  # The guard runs before the commit takes its lock.
             passed = value._replace(is_guarded=True)
             value = passed if is_guarded else entry_writer.guarded(guard, key, self._agent, value)
 
@@ -283,7 +283,8 @@ class Board(ReadBoard, OldBoardNames):
         entry = entry_of(self._session, made, value.item)
         if not rights.is_bound or rights.may("read", key):
             return entry
-        return replace(entry, created=entry.time, claim=None, attempts=0)  # only fields that this handle wrote
+        # A handle that may not read the entry gets only the fields that it wrote.
+        return replace(entry, created=entry.time, claim=None, attempts=0)
 
     def _act(self, work: Callable[[Writer], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
         session = self._session
@@ -372,11 +373,11 @@ class Board(ReadBoard, OldBoardNames):
     def erase(self, pattern: str) -> builtins.list[str]:
         """Delete all entries that match a pattern, and remove all their records. Return the keys.
 
-        No read returns a value of these entries afterwards, also none of `history`, `get(at=)` or `rollback`, and
+        Afterwards no read returns a value of these entries, not even `history`, `get(at=)` or `rollback`.
         `Store.compact` removes their bytes from the file. Unlike `prune`, it removes records that a watcher has not
-        seen yet: such a watch raises CursorExpiredError, and has to list the entries again. If the process dies
-        meanwhile, some of the entries are deleted; the same call finishes the work, and returns all keys that it found.
-        The keys of deleted entries may stay in the file as long as a watcher needs the records of the deletions.
+        seen yet. Such a watch raises CursorExpiredError, and must list the entries again. If the process dies during
+        the call, some of the entries are deleted. Then the same call finishes the work, and returns all keys that it
+        finds. The keys of deleted entries may stay in the file as long as a watcher needs the records of the deletions.
 
         Args:
             pattern: see `list`. A key is a pattern that matches one entry.
@@ -397,20 +398,20 @@ class Board(ReadBoard, OldBoardNames):
     def schema(self, pattern: str, schema: Versioned[Any, Any]) -> None:
         """Declare a versioned schema for the entries whose keys match a pattern.
 
-        It holds for all boards of this open store: those of other handles, transactions and snapshots, too. Nothing is
-        written. If several patterns match a key, the one with the longest beginning without wildcards applies. The last
-        declaration of a pattern counts.
+        The declaration holds for all boards of this open store, including those of other handles, transactions and
+        snapshots. Nothing is written. If several patterns match a key, the one with the longest beginning without
+        wildcards applies. The last declaration of a pattern counts.
 
         The value of such an entry is a dict of the fields of the schema. Values of older versions are returned as
         values of the declared version. A write stores the declared version, and `migrate` does so for many entries. An
         entry that was written without a schema has version 1. Reads of an entry, `claim` and watches raise
         SchemaVersionError, MissingMigrationError or MigrationError if its value cannot be returned in the declared
-        version. Facts: key, stored, declared. Writes raise them, too, also those of code without the schema, and write
-        nothing.
+        version. Facts: key, stored, declared. Writes raise these errors, too, even in code without the schema, and
+        write nothing.
 
         Args:
             pattern: see `list`.
-            schema: what `statelog.versioned` returned, with its steps.
+            schema: the result of `statelog.versioned`, with its steps.
 
         Raises:
             UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
@@ -432,20 +433,20 @@ class Board(ReadBoard, OldBoardNames):
     ) -> MigrationReport:
         """Store the values of the entries that match a pattern in the declared version of their schema.
 
-        It is not needed for reads and writes, which migrate by themselves. It makes later reads cheaper, and finds
-        values that the steps do not fit. Each entry that is migrated gets a new version. Its claim, its expiry and its
-        place in the queue stay. Others may write meanwhile. If it ends early, the next call skips what is done. An
-        entry that fails is left as it is and reported, and the others go on.
+        Reads and writes do not need this call, because they migrate values themselves. It makes later reads cheaper,
+        and finds values that the steps cannot convert. Each migrated entry gets a new version, and keeps its claim, its
+        expiry and its place in the queue. Others may write meanwhile. If the call ends early, the next call skips the
+        migrated entries. An entry that fails stays as it is and is reported, and the other entries are migrated.
 
         Args:
             pattern: see `list`. Entries without a declared schema are left out.
-            dry_run: whether to write nothing, and report what would happen with the first differences.
-            progress: called with (entries done, entries in all).
+            dry_run: write nothing, and report what would happen, with the first differences.
+            progress: called with (number of entries processed, number of all entries).
 
         Raises:
             UsageError: an argument is not valid, or the board is that of a transaction or a snapshot.
             AccessError: the handle has rules.
-            StoreFullError, StorageError, ReadOnlyError: as for `set`. What was migrated so far stays.
+            StoreFullError, StorageError, ReadOnlyError: as for `set`. Entries that were migrated so far stay migrated.
 
         """
         from statelog.store.entry_migrations import migrate_entries
@@ -647,7 +648,7 @@ def attempt_lease(board: Board, name: str, *, ttl_s: float, wait_s: float, auto_
 
 
 def own_board(held: Holder[Session], *, agent: str | None = None) -> Board:
-    """Return a board for other packages of this library. It may also write, claim and lease below `durable/`."""
+    """Return a board for other packages of statelog. It may also write, claim and lease below `durable/`."""
     if not hasattr(held, "_session"):
         raise UsageError(f"{held!r} is no store", argument="store", value=held)
     board = Board(session_of(held), agent)

@@ -99,7 +99,7 @@ def set_policies(engine: Engine, policy: Policy | None, pattern: str) -> Retenti
 
 def _check_pattern(engine: Engine, pattern: str) -> None:
     check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
-    engine.store_file.lmdb_file.check_writable()  # even if there is nothing to remove
+    engine.store_file.lmdb_file.check_writable()  # Check this even if there is nothing to remove.
 
 
 def _rows(engine: Engine, pattern: str) -> tuple[int | None, list[ThreadRow]]:
@@ -122,7 +122,7 @@ def count_due(engine: Engine, thread_id: str, policy: Mapping[str, Any], *, coun
     """Return how many versions of a thread a policy would remove now, counted up to `count_max`. Nothing is written.
 
     Args:
-        engine: of the store.
+        engine: the engine of the store.
         thread_id: the thread.
         policy: fields of a policy, as `ThreadInfo.policy` has them.
         count_max: where the count stops.

@@ -1,4 +1,4 @@
-"""What threads are got from: a store, a transaction, a snapshot."""
+"""The base class of a store, a transaction and a snapshot, which return threads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Threads(ABC):
-    """Hands out threads, typed by their schemas.
+    """Returns threads, typed by their schemas.
 
-    Of a TypedDict that requires no key an instance can be made of nothing. By that type checkers tell it from others:
-    its writes are checked key by key, whereas a write to a schema with required keys may leave out some of them, for
-    which Python has no type.
+    A TypedDict without required keys can be called without arguments, and type checkers distinguish it by that. Writes
+    to such a schema are checked key by key. A write to another TypedDict may leave out required keys, which no Python
+    type can express, so it is not checked.
     """
 
     @overload
@@ -34,7 +34,7 @@ class Threads(ABC):
         include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
     @overload
-    def thread(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
+    def thread(  # type: ignore[overload-overlap] # the first overload that fits applies
         self,
         id: str,
         *,
@@ -93,15 +93,15 @@ class Threads(ABC):
         recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Any, Any]:
-        """Return a thread; it comes to be with its first commit.
+        """Return a thread. A new thread is created by its first commit.
 
         Args:
             id: the caller's stable id.
             schema: a TypedDict, dataclass or pydantic model class, or a dict of reducers; or one of these with a
                 name and a version (`statelog.versioned`). Without one the thread takes any channel with `replace`, or
                 has the reducers it remembers, and shows states as they were written.
-            branch: one of the thread's branches. If it is left out, the thread is on `main`; a thread of LangGraph
-                shows the checkpoint that `graph.get_state` shows, on whatever branch that lies.
+            branch: a branch of the thread; the default is `main`. For a thread of LangGraph, the default is the branch
+                of the checkpoint that `graph.get_state` shows.
             recreate: re-create the thread if it was deleted. Handles of the deleted thread still raise
                 ThreadDeletedError. The log has both threads.
             include_quarantined: whether reads of the thread return values that a check of a guard has quarantined. If
@@ -109,7 +109,7 @@ class Threads(ABC):
 
         Raises:
             SchemaError: the thread remembers other reducers, or a schema of another name; the message shows both.
-            BranchNotFoundError: no such branch.
+            BranchNotFoundError: there is no such branch.
             UsageError: `recreate` is not a bool, the thread with this id is not deleted, or this is a snapshot.
         """
         made = self._thread(id, schema, branch, recreate=recreate)
