@@ -39,6 +39,7 @@ from statelog.fleet.scratch import scratch
 from statelog.fleet.stranded_commits import export_lost
 from statelog.format.record import NO_DIGEST
 from statelog.storage.options import check_path
+from statelog.store.guarded import check_store_name
 from statelog.store.store import open_for_records
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ class Fleet:
 
         Raises:
             StoreNotFoundError: the store does not exist, and `expect` is given.
+            SecretError: there is a guard, and the name has a secret.
             StoreLockedError: another owner, or another process of this machine, held the store
                 until the timeout.
             ConflictError: the local file is another store.
@@ -207,6 +209,7 @@ class Fleet:
             check_number("timeout_s", timeout_s)
         performer = self._performer(name)
         path = self.path(name)
+        check_store_name(options.get("guard"), name)
         if options.get("expect") is not None and not path.exists():
             _head_of(performer, name)
         known = _OPEN.get((os.getpid(), path.resolve()))

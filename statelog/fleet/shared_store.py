@@ -41,6 +41,7 @@ from statelog.format.mac import as_store_key
 from statelog.format.record import NO_DIGEST
 from statelog.limits import LOCK_TIMEOUT_DEFAULT_S
 from statelog.redaction import redacted_url
+from statelog.store.guarded import check_store_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -376,6 +377,7 @@ def share(
     if timeout_s is not None:
         check_number("timeout_s", timeout_s)
     folder = names.folder(name)
+    check_store_name(options.get("guard"), name)
     archive, copies = prepare(url, _default_cache(url) if cache is None else cache)
     from statelog.fleet.turns import Turns  # This import needs psycopg, which is installed at this point.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BASE_62: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _CHECKSUM_SIZE: Final = 6
+_BEGINNING_SIZE: Final = 48
 
 
 def entropy(text: bytes) -> float:
@@ -28,8 +29,8 @@ def entropy(text: bytes) -> float:
 
 
 def _is_varied(text: bytes) -> bool:
-    """Return True unless a text is a placeholder, such as `ghp_xxxxxxxx`."""
-    return entropy(text) >= 3
+    """Return True unless a text is a placeholder, such as `ghp_xxxxxxxx`. A long tail hides no varied beginning."""
+    return entropy(text) >= 3 or entropy(text[:_BEGINNING_SIZE]) >= 3
 
 
 def has_checksum(token: bytes) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from secrets import token_bytes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from statelog.errors import GuardError, UsageError
 from statelog.format.guard_key import GUARD_KEY, SIZE_BYTES, encode_guard_key, read_guard_key, unguarded_error
@@ -32,6 +32,13 @@ def check_guard(guard: object, *, read_only: bool) -> None:
     if read_only and not guard.on_read:
         message = "this store is opened for reading only, and the guard has no checks of reads (on_read=)"
         raise GuardError(message)
+
+
+def check_store_name(guard: object, name: str) -> None:
+    """Raise SecretError if the name of a store in a fleet has a secret: names of objects are not encrypted."""
+    if guard is not None:
+        check_guard(guard, read_only=False)
+        cast("Guard", guard).redactor().check_name(name)
 
 
 def redactor_for(engine: Engine, guard: Guard | None) -> Redactor:

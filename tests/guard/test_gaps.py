@@ -183,6 +183,15 @@ def test_embedded_texts_have_no_secrets(tmp_path):
     assert any("words" in text for text in embedded)
 
 
+def test_the_name_of_a_store_in_a_fleet_is_refused_if_it_has_a_secret(tmp_path):
+    (tmp_path / "bucket").mkdir()
+    with fleet.connect(f"file://{tmp_path / 'bucket'}", cache=tmp_path / "cache") as connected:
+        with pytest.raises(SecretError):
+            connected.open(TOKEN, guard=Guard())
+        assert connected.open("plain", guard=Guard()).closed is False
+    assert not [each for each in tmp_path.rglob("*") if TOKEN in str(each)]
+
+
 @pytest.mark.parametrize("way", ["export", "fleet", "salvage"])
 def test_a_copy_has_no_mark_until_it_is_opened_with_a_guard(tmp_path, way):
     made, copy = Guard(), tmp_path / "copy.state"

@@ -282,6 +282,7 @@ PGP = PEM.replace("RSA ", "PGP ").replace("KEY-----", "KEY BLOCK-----", 2).split
         f"sk_live_{LONG} end",
         f"postgresql://app:{LONG}@db/main",
         {"auth": f"hvs.{LONG}"},
+        f"{SECRETS['stripe-key'](Random(3))}{'b' * 200}",
     ],
 )
 def test_no_part_of_a_long_token_stays(value):
