@@ -191,14 +191,14 @@ class Index:
                     return work()
                 except _StaleError as error:
                     self._discard(f"the text index was made anew: {error}", to_private=is_last)
-                except sqlite3.Error as error:
+                except (sqlite3.Error, UnicodeDecodeError) as error:  # The latter for a message with damaged names.
                     self._check_resources(error)
                     self._discard(f"the text index was damaged, and was made anew: {error}", to_private=is_last)
             self._open(configuration)
             self._follow(configuration)
             return work()
 
-    def _check_resources(self, error: sqlite3.Error) -> None:
+    def _check_resources(self, error: Exception) -> None:
         """Raise an error if a new index would not help."""
         self._forget()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -475,7 +475,11 @@ class Index:
 
     def _read_source(self, connection: sqlite3.Connection, number: int) -> Source:
         query = "SELECT kind, thread, branch, path FROM sources WHERE id = ?"
-        source = self._source_rows[number] = _source(*connection.execute(query, (number,)).fetchone())
+        row = connection.execute(query, (number,)).fetchone()
+        if row is None:
+            message = "a row is missing"
+            raise _StaleError(message)
+        source = self._source_rows[number] = _source(*row)
         return source
 
 
@@ -486,7 +490,11 @@ def _key_in(path: str) -> str:
 
 
 def _source(kind: int, thread: int, branch: int, path: str) -> Source:
-    return Source(kind, thread, branch, tuple(json.loads(path)))
+    try:
+        return Source(kind, thread, branch, tuple(json.loads(path)))
+    except (TypeError, ValueError) as error:
+        message = "a path is damaged"
+        raise _StaleError(message) from error
 
 
 _REASONS = {

@@ -103,13 +103,35 @@ def drop_table(index):
     connection.close()
 
 
+def garble_a_name(index):
+    data = index.read_bytes()
+    index.write_bytes(data.replace(b"tokenize='unicode61", b"tokenize='\x88nicode61"))
+
+
+def garble_a_path(index):
+    with sqlite3.connect(index) as connection:
+        connection.execute("UPDATE sources SET path = '['")
+    connection.close()
+
+
 TO_NOTHING = truncate_to(0)
 SILENT = (os.unlink, TO_NOTHING)
 """After these, there is no index, and so nothing to be said about one."""
 
 
 @pytest.mark.parametrize(
-    "damage", [*SILENT, truncate_to(10), truncate_to(5000), truncate_to(-4096), scribble, fill_with_zeros, drop_table]
+    "damage",
+    [
+        *SILENT,
+        truncate_to(10),
+        truncate_to(5000),
+        truncate_to(-4096),
+        scribble,
+        fill_with_zeros,
+        drop_table,
+        garble_a_name,
+        garble_a_path,
+    ],
 )
 @pytest.mark.parametrize("is_open", [False, True])
 def test_a_deleted_or_damaged_index_is_made_anew(path, damage, is_open):
