@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
 from time import monotonic, sleep
@@ -330,11 +331,12 @@ class Execution:
         missing = options.missing(version)
         if version > options.version or missing is not None:
             raise self.stopped(_version_error(self.id, done, options, missing))
+        what = f"{done['o']} {done['n']!r}"
         for each in range(version, options.version):
             try:
-                found = options.upcast[each](found)
+                found = self.recorded_value(_called(options.upcast[each], found), f"result of {what}", function)
             except Exception as error:
-                error.add_note(f"statelog: raised by upcast[{each}] of {done['o']} {done['n']!r} at place {done['p']}")
+                error.add_note(f"statelog: raised by upcast[{each}] of {what} at place {done['p']}")
                 raise self.stopped(error) from error
         return typed(function, "return", found)
 
@@ -632,6 +634,16 @@ class Execution:
         """Record the failure of the workflow, before its compensations run."""
         self.commit(failure)
         self.is_unwinding = True
+
+
+def _called(upcast: Callable[[Any], Any], recorded: Any) -> Any:
+    """Return the result of an upcast. Raises TypeError if it is an async function."""
+    made = upcast(recorded)
+    if isinstance(made, Coroutine):
+        made.close()
+        message = "an upcast must not be an async function, because it runs when a recorded result is read"
+        raise TypeError(message)
+    return made
 
 
 def _version_error(run: str, done: Item, options: Declaration, missing: int | None) -> StepVersionError:

@@ -10,7 +10,14 @@ import pytest
 import statelog
 from statelog import aio, durable
 from statelog.aio import durable as aio_durable
-from statelog.errors import ConflictError, NondeterminismError, NotFoundError, StepVersionError, UsageError
+from statelog.errors import (
+    ConflictError,
+    NondeterminismError,
+    NotFoundError,
+    StepVersionError,
+    UsageError,
+    ValueTypeError,
+)
 
 
 def priced(version=1, upcast=None, result=None):
@@ -111,6 +118,21 @@ def test_a_function_that_raises_stops_the_run_and_is_named(store):
     with pytest.raises(ZeroDivisionError) as raised:
         durable.run(store, booking(priced(version=2, upcast={1: fail})), id="a")
     assert "upcast[1] of step 'price' at place 0" in raised.value.__notes__[0]
+    assert durable.run(store, booking(priced(result=1)), id="a").value == [1, "yes"]
+
+
+async def later(result):
+    return result
+
+
+@pytest.mark.parametrize(
+    ("upcast", "error"), [(later, TypeError), (lambda _result: object(), ValueTypeError)], ids=["async", "object"]
+)
+def test_an_upcast_whose_result_cannot_be_stored_stops_the_run_and_does_not_fail_it(store, upcast, error):
+    durable.run(store, booking(priced(result=1)), id="a")
+    answer_all(store)
+    with pytest.raises(error):
+        durable.run(store, booking(priced(version=2, upcast={1: upcast})), id="a")
     assert durable.run(store, booking(priced(result=1)), id="a").value == [1, "yes"]
 
 
