@@ -20,10 +20,11 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 import statelog
+from statelog import versioned
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.move.endpoints import Endpoint, opened
 from statelog.adapters.langgraph.move.migration import migrate
-from statelog.errors import CorruptionError, StoreFullError
+from statelog.errors import CorruptionError, SchemaVersionError, StoreFullError
 
 CHECKPOINTS = 3
 LATEST = "(SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'b')"
@@ -100,6 +101,22 @@ def in_store(path, *thread_ids):
 def in_database(database, *thread_ids):
     with SqliteSaver.from_conn_string(str(database)) as saver:
         return tuples(saver, *thread_ids)
+
+
+def test_nothing_of_a_thread_with_a_later_schema_version_is_exported(tmp_path, path):
+    schema = versioned({"x": int, "items": list}, name="graph", version=2)
+    schema.add(1, "items", [])
+    with StatelogSaver.open(path) as saver:
+        fill(saver, "a")
+        fill(saver, "b")
+    with StatelogSaver.open(path, migrations=schema) as saver:
+        at = saver.get_tuple({"configurable": {"thread_id": "b", "checkpoint_ns": ""}}).config
+        checkpoint = empty_checkpoint() | {"channel_values": {"x": 9}, "channel_versions": {"x": "9"}}
+        saver.put(at, checkpoint, {"step": 9}, {"x": "9"})
+    report = move(path, f"sqlite:{tmp_path / 'new.db'}")
+    assert report.threads == 1
+    assert [(each.thread, each.there, type(each.error)) for each in report.left_out] == [("b", 0, SchemaVersionError)]
+    assert in_database(tmp_path / "new.db", "b") == {"b": []}
 
 
 # --- names a store refuses --------------------------------------------------------

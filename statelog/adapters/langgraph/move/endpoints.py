@@ -22,7 +22,15 @@ from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
 from statelog.adapters.langgraph.saver.checkpoint_reader import Written, find_place, read_writes, written
 from statelog.adapters.langgraph.values import names
 from statelog.adapters.langgraph.values.own import is_hidden, writes_state
-from statelog.errors import FormatError, StorageError, StoreFullError, StoreLockedError, StoreNotFoundError, UsageError
+from statelog.errors import (
+    FormatError,
+    SchemaVersionError,
+    StorageError,
+    StoreFullError,
+    StoreLockedError,
+    StoreNotFoundError,
+    UsageError,
+)
 from statelog.redaction import redact_error, redacted_url
 from statelog.storage.file.descriptors import SHARED_MODE, follow_owner
 from statelog.store.session import session_of
@@ -116,6 +124,9 @@ class Endpoint:
         """Return the guard that redacts secrets in writes, or None if there is none or it refuses secrets."""
         return None
 
+    def check_versions(self, place: Place) -> None:
+        """Raise SchemaVersionError if the schema version of a checkpoint would be lost in the target."""
+
     def lost(self, found: CheckpointTuple) -> str | None:
         """Return what metadata of a checkpoint the source has lost, or None. The checkpoint is copied without it."""
         return None
@@ -141,6 +152,17 @@ class _StoreEndpoint(Endpoint):
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, place.thread_id)
             return is_hidden(writes_state(lineage), named) and find_place(lineage, named) is not None
+
+    def check_versions(self, place: Place) -> None:
+        named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
+        with self.store.snapshot() as snapshot:
+            found = find_place(Lineage(snapshot, place.thread_id), named)
+        if found is not None and found.schema_version > 1:
+            message = (
+                f"thread {place.thread_id!r} has checkpoints of schema version {found.schema_version}, and a copy by"
+                " LangGraph's savers would not keep the version: its values would pass the steps again"
+            )
+            raise SchemaVersionError(message, thread=place.thread_id, stored=found.schema_version, declared=1)
 
     def guard(self) -> Redactor | None:
         guard = session_of(self.store).owner.guard

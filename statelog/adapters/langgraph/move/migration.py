@@ -246,6 +246,7 @@ def _parent(place: Place, parents: dict[Place, str | None]) -> Place | None:
 def _copy(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
     for place, parent_id in thread.parents.items():
         check_names(source, place, parent_id)
+        source.check_versions(place)
     thread.order = _in_order(thread.parents)
     last: CheckpointTuple | None = None
     for place, before in thread.order.items():
