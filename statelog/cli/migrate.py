@@ -48,10 +48,13 @@ def migrate(
         raise UsageError("--entries and --threads: choose one", argument="entries", value=entries)
     output = Output(as_json=as_json)
     versioned = schema_of(schema)
+    pattern = "*" if threads is None else threads
     opening = open_for_reading(store) if dry_run else open_for_writing(store)
     with opening as opened, output.progress_in_lines("migrating") as progress:
         if entries is None:
-            report = opened.migrate(versioned, threads=threads or "*", dry_run=dry_run, progress=progress)
+            report = opened.migrate(
+                versioned, threads=pattern, dry_run=dry_run, progress=progress
+            )
         else:
             board = opened.board()
             board.schema(entries, versioned)

@@ -55,6 +55,14 @@ def test_dry_run_shows_differences(run, filled):
         assert store.thread("chat-1").head.schema_version == 1
 
 
+def test_an_empty_pattern_does_not_mean_all_threads(run, filled):
+    path, module = filled
+    for option in ("--threads", "--entries"):
+        assert run("migrate", path, f"{module}:chat", option, "").code == 2
+    with statelog.open(path) as store:
+        assert store.thread("chat-1").head.schema_version == 1
+
+
 def test_threads_that_fail_are_named(run, filled):
     path, module = filled
     answer = run("migrate", path, f"{module}:broken")
