@@ -52,9 +52,7 @@ def migrate(
     opening = open_for_reading(store) if dry_run else open_for_writing(store)
     with opening as opened, output.progress_in_lines("migrating") as progress:
         if entries is None:
-            report = opened.migrate(
-                versioned, threads=pattern, dry_run=dry_run, progress=progress
-            )
+            report = opened.migrate(versioned, threads=pattern, dry_run=dry_run, progress=progress)
         else:
             board = opened.board()
             board.schema(entries, versioned)
