@@ -178,6 +178,11 @@ class Versioned(Lineage, Written[S, W]):
                 message = f"{what} is registered already"
                 raise UsageError(message, argument="version", value=version)
 
+    @property
+    def changed_names(self) -> frozenset[str]:
+        """The channels that the steps rename, add or remove by name."""
+        return frozenset(name for step in self._steps.values() for each in step for name in each.names)
+
     # --- upgrading ------------------------------------------------------------------
 
     def check(self, stored: int, *, thread: str | None = None) -> None:

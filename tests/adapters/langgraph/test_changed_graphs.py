@@ -416,6 +416,41 @@ def test_a_renamed_channel_goes_on_under_its_name(store):
     assert graph_of(After, lambda _state: {}, again).get_state(CONFIG).values["memories"] == ["a", "b", "c"]
 
 
+def test_a_renamed_delta_channel_raises(store):
+    delta = pytest.importorskip("langgraph.channels.delta")
+
+    def reduce(items, more):
+        return [*(items or []), *(item for each in more for item in each)]
+
+    def graph(name, saver):
+        state = TypedDict("State", {name: Annotated[list, delta.DeltaChannel(reduce, list)], "x": str}, total=False)
+        return graph_of(state, lambda _state: {name: ["b"]}, saver)
+
+    graph("notes", StatelogSaver(store)).invoke({"notes": ["a"], "x": "1"}, CONFIG)
+    before = store.last_lsn
+    with pytest.raises(MigrationError, match="'notes' is a DeltaChannel"):
+        graph("memories", StatelogSaver(store, migrations=research())).invoke({"x": "2"}, CONFIG)
+    assert store.last_lsn == before
+    kept = versioned({"notes": list, "x": str}, name="research", version=2)
+    kept.step(1)(lambda state: {"x": state["x"] + "!"})
+    state = graph("notes", StatelogSaver(store, migrations=kept)).get_state(CONFIG).values
+    assert state == {"notes": ["a", "b"], "x": "1!"}
+
+
+def test_a_renamed_channel_of_a_graph_that_a_node_calls_raises(store):
+    def graph(saver, state, channel):
+        inner = StateGraph(state)
+        inner.add_node("ask", lambda _state: {channel: [interrupt("?")]})
+        inner.add_edge(START, "ask")
+        return graph_of(state, inner.compile(), saver, name="outer")
+
+    graph(StatelogSaver(store), Before, "notes").invoke({"notes": ["a"]}, CONFIG)
+    with pytest.raises(MigrationError, match="channel 'notes', which that graph does not have"):
+        graph(StatelogSaver(store, migrations=research()), After, "memories").invoke(Command(resume="yes"), CONFIG)
+    ended = graph(StatelogSaver(store), Before, "notes").invoke(Command(resume="yes"), CONFIG)
+    assert ended["notes"] == ["a", "a", "yes"]
+
+
 def test_a_channel_of_another_type_passes_its_step(store):
     old_thread(store)
     graph = graph_of(

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import ChannelVersions, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
 
+    from statelog.adapters.langgraph.values.migration import Migration
+
 T = TypeVar("T")
 
 
@@ -66,6 +68,7 @@ class AsyncCalls:
 
     _runner: Runner
     _begun: Begun
+    _migration: Migration | None
 
     if TYPE_CHECKING:  # of the saver
         put: Callable[..., RunnableConfig]
@@ -92,7 +95,7 @@ class AsyncCalls:
         """See `get_tuple`."""
         found = await self._read(config, self._get_tuple, config)
         if found is not None and any(map(LEADS, found.checkpoint["channel_values"])):
-            check_paused(found)
+            check_paused(found, self._migration)
         return found
 
     async def alist(

@@ -16,6 +16,7 @@ from statelog.adapters.kit.moment import Moment
 from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.saver.listed import ListedTuple
+from statelog.adapters.langgraph.saver.metadata import DELTAS
 from statelog.adapters.langgraph.values.migration import migrate
 from statelog.adapters.langgraph.values.msgpack_items import pack_bytes, unpack_bytes
 from statelog.adapters.langgraph.values.names import (
@@ -231,7 +232,7 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
     pending = decode_writes(codec, row.writes, decoded=decoded) if row.writes else []
     migration = codec.migration
     if migration is not None or SCHEMA_KEY_ITEM in row.metadata:
-        pending = migrate(migration, row.place, checkpoint, row.metadata, pending)
+        pending = migrate(migration, row.place, checkpoint, row.metadata, pending, metadata.get(DELTAS) or ())
     if codec.renaming is not None:
         pending = codec.renaming.apply(checkpoint, row.place.namespace, metadata.get("step"), pending)
     return CheckpointTuple(

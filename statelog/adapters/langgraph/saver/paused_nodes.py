@@ -13,12 +13,14 @@ from langgraph.pregel._loop import PregelLoop
 from langgraph.types import Command, Send
 
 from statelog.adapters.langgraph.saver.arguments import number_of
-from statelog.errors import NodeNotFoundError
+from statelog.errors import MigrationError, NodeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from langgraph.checkpoint.base import CheckpointTuple
+
+    from statelog.adapters.langgraph.values.migration import Migration
 
 _TASKS = "__pregel_tasks"
 _LEADING = ("branch:to:", "join:")
@@ -26,7 +28,7 @@ LEADS = re.compile(f"{'|'.join(_LEADING)}|{_TASKS}$").match
 """Matches the names of channels that lead to a node."""
 
 
-def check_paused(found: CheckpointTuple) -> None:
+def check_paused(found: CheckpointTuple, migration: Migration | None) -> None:
     """Check a checkpoint that leads to a node, for the run that reads it.
 
     LangGraph gives a saver the thread, not the graph. So this looks for the loop of the run among the callers. A run
@@ -34,11 +36,23 @@ def check_paused(found: CheckpointTuple) -> None:
 
     Raises:
         NodeNotFoundError: the run is to go on at a node that its graph does not have.
+        MigrationError: the graph is one that a node calls, and its checkpoint has a channel of a former name.
     """
     loop = _loop_that_asks()
     if loop is None or not _goes_on(loop):
         return
     check_next_nodes(found, loop.specs, loop.nodes)
+    named = found.config["configurable"]
+    if migration is None or not named.get("checkpoint_ns"):
+        return
+    for channel in found.checkpoint["channel_values"]:
+        if channel not in loop.specs and channel in migration.schema.changed_names:
+            message = (
+                f"thread {named['thread_id']!r} is paused in the graph {named['checkpoint_ns']!r} with channel"
+                f" {channel!r}, which that graph does not have any more. migrations= does not reach graphs that nodes"
+                " call, so its value would be lost: resume the thread with the former code"
+            )
+            raise MigrationError(message, thread=named["thread_id"], channel=channel, schema=migration.schema.name)
 
 
 def check_next_nodes(found: CheckpointTuple, channels: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:

@@ -245,7 +245,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
             self._begun.wait(config)
         found = self._get_tuple(config)
         if found is not None and any(map(LEADS, found.checkpoint["channel_values"])):
-            check_paused(found)
+            check_paused(found, self._migration)
         return found
 
     def _get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:

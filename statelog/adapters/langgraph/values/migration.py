@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from statelog.errors import UsageError
+from statelog.errors import MigrationError, UsageError
 from statelog.format import cbor
 from statelog.log.events import schema_version
 from statelog.schema.versions import Versioned, newer_error, result_of
 from statelog.store.checkpoint import event_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from langgraph.checkpoint.base import PendingWrite
 
@@ -56,11 +56,15 @@ def migrate(
     checkpoint: dict[str, Any],
     metadata: bytes,
     pending: list[PendingWrite],
+    deltas: Collection[str] = (),
 ) -> list[PendingWrite]:
     """Bring a checkpoint to the declared version in place. Return its pending writes with the names of that version.
 
+    `deltas` are the names of its DeltaChannels. Most checkpoints do not have their values.
+
     Raises:
-        SchemaVersionError: the checkpoint has a newer version. MissingMigrationError, MigrationError: as for a thread.
+        SchemaVersionError: the checkpoint has a newer version. MissingMigrationError: as for a thread.
+        MigrationError: as for a thread, or a step renames a DeltaChannel whose value the checkpoint does not have.
     """
     if place.namespace:
         return pending
@@ -71,8 +75,10 @@ def migrate(
         return pending
     values = checkpoint["channel_values"]
     own = {name: value for name, value in values.items() if name.startswith(_OWN)}
-    channels = _Channels({name: value for name, value in values.items() if name not in own})
+    unread = {name: _DeltaChannelValue() for name in deltas if name not in values}
+    channels = _Channels({name: value for name, value in values.items() if name not in own} | unread)
     migration.schema.upgrade(channels, stored)
+    _take_out(channels, unread, {"schema": migration.schema.name, "stored": stored, "declared": declared})
     checkpoint["channel_values"] = own | channels.values
     _renumber(checkpoint, channels, f"{migration.schema.name} {declared}")
     return [
@@ -80,6 +86,25 @@ def migrate(
         for task, channel, value in pending
         if channels.names.get(channel, channel) is not None
     ]
+
+
+class _DeltaChannelValue:
+    """Stands for the value of a DeltaChannel, which LangGraph makes of the writes of many checkpoints."""
+
+
+def _take_out(channels: _Channels, unread: Mapping[str, _DeltaChannelValue], facts: Mapping[str, Any]) -> None:
+    """Remove the values that stand for DeltaChannels. Raise MigrationError if one has another name now."""
+    for name, value in list(channels.values.items()):
+        if isinstance(value, _DeltaChannelValue):
+            former = next(each for each in unread if unread[each] is value)
+            if former != name:
+                message = (
+                    f"channel {former!r} is a DeltaChannel, and the steps rename it to {name!r}: its value is in the"
+                    " writes of many checkpoints under the former name, and would be lost. Keep the name"
+                )
+                raise MigrationError(message, **facts, channel=former)
+            del channels.values[name]
+            channels.changed.discard(name)
 
 
 class _Channels:
@@ -111,7 +136,8 @@ class _Channels:
         self.changed.discard(channel)
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
-        made = result_of(function, dict(self.values))
+        deltas = {name: value for name, value in self.values.items() if isinstance(value, _DeltaChannelValue)}
+        made = deltas | result_of(function, dict(self.values))
         for channel in self.values.keys() - made.keys():
             self._rename(channel, None)
         self.values = made
