@@ -51,7 +51,8 @@ def is_system(message: Mapping[str, Any]) -> bool:
 def blocks(messages: Sequence[Mapping[str, Any]]) -> list[range]:
     """Return the positions of messages in runs that must not be separated.
 
-    A call, its answers and everything in between are one run. So are a reasoning item of OpenAI and the next item.
+    A call, its answers and everything in between are one run. So are a reasoning item of OpenAI and the next item. Some
+    models number their calls anew in each turn, so an answer belongs to the last call before it that has its id.
     """
     begins: dict[str, int] = {}
     first_of = list(range(len(messages)))  # For each message, the first one that it cannot be separated from.
@@ -60,7 +61,7 @@ def blocks(messages: Sequence[Mapping[str, Any]]) -> list[range]:
         for each in answered:
             first_of[at] = min(first_of[at], begins.get(each, at))
         for each in called:
-            begins.setdefault(each, at)
+            begins[each] = at
         if at and messages[at - 1].get("type") == "reasoning":
             first_of[at] = min(first_of[at], at - 1)
     ends: list[range] = []

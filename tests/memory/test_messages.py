@@ -75,6 +75,11 @@ def test_a_call_without_an_answer_and_an_answer_without_a_call_stand_alone():
     assert ranges([openai_call("a"), USER, openai_answer("b")]) == [(0, 1), (1, 2), (2, 3)]
 
 
+@pytest.mark.parametrize(("call", "answer"), SHAPES)
+def test_an_answer_belongs_to_the_last_call_with_its_id(call, answer):
+    assert ranges([call("0"), answer("0"), USER, call("0"), answer("0")]) == [(0, 2), (2, 3), (3, 5)]
+
+
 def test_a_reasoning_item_belongs_to_the_next_one():
     messages = [USER, {"type": "reasoning", "id": "rs_1"}, responses_call("a"), responses_answer("a")]
     assert ranges(messages) == [(0, 1), (1, 4)]
@@ -121,7 +126,12 @@ def test_no_window_separates_a_call_from_its_answer(messages, tokens):
     assert len(window) <= tokens
     first = len(messages) - len(window)
     assert window == messages[first:]
-    called_before = {each for message in messages[:first] for each in _ids(message)[0]}
-    assert not called_before & {each for message in window for each in _ids(message)[1]}
+    last_calls: dict[str, int] = {}
+    answered: list[tuple[int, int]] = []
+    for at, message in enumerate(messages):
+        called, answers = _ids(message)
+        answered += [(last_calls[each], at) for each in answers if each in last_calls]
+        last_calls |= dict.fromkeys(called, at)
+    assert [pair for pair in answered if pair[0] < first <= pair[1]] == []
     assert cut_before(messages, tokens) in {block.start for block in blocks(messages)} | {0}
     assert [at for block in blocks(messages) for at in block] == list(range(len(messages)))
