@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _BATCH_RECORDS: Final = 4096
 _BATCH_CHARACTERS: Final = 16 * 1024 * 1024
 """What one transaction of the index takes in, so that neither the store's pages nor the index are held for long."""

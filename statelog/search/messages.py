@@ -71,6 +71,10 @@ def message_of(item: Any) -> Message | None:
         wrapped = _fields(fields.get(inner)) if inner in fields else {}
         if "role" in wrapped and ("content" in wrapped or "parts" in wrapped or "contents" in wrapped):
             return message_of(wrapped)
+    if isinstance(fields.get("type"), str) and "data" in fields:  # LangChain's `message_to_dict`
+        wrapped = _fields(fields["data"])
+        if "content" in wrapped:
+            return message_of({**wrapped, "type": fields["type"]})
     if fields.get("type") in ("function_call", "function_call_output", "reasoning") and "role" not in fields:
         return _of_responses(fields["type"], fields)
     role = fields.get("role") or _ROLES.get(name) or _role_of(fields)

@@ -53,6 +53,20 @@ def test_a_message_is_found_with_its_place_role_and_time(store):
     assert store.thread("chat-7").at(hit.version).state["messages"][0]["content"] == hit.text
 
 
+def test_a_message_in_the_form_of_langchains_message_to_dict_is_found_by_its_words_and_role(store):
+    call = {"id": "1", "name": "lookup", "args": {"city": "Oslo"}}
+    stored = [
+        {"type": "human", "data": {"content": "refund please", "type": "human"}},
+        {"type": "ai", "data": {"content": "", "tool_calls": [call], "type": "ai"}},
+        {"type": "tool", "data": {"content": "no refund", "tool_call_id": "1", "status": "success", "type": "tool"}},
+    ]
+    store.thread("chain").commit({"messages": stored})
+    assert [(hit.role, hit.text) for hit in store.search("please", role="user")] == [("user", "refund please")]
+    assert [hit.role for hit in store.search("Oslo")] == ["assistant"]
+    assert [hit.text for hit in store.search("no refund", role="tool")] == ["no refund"]
+    assert store.search("human") == store.search("success") == []
+
+
 def test_the_text_that_fits_best_is_the_first(store):
     thread = chat(store)
     say(thread, "refund " * 5)
