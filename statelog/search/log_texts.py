@@ -6,6 +6,7 @@ back is added twice, and each run of consecutive versions with a text begins wit
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -46,6 +47,9 @@ _OWN = "statelog:"
 RUNS = "durable/runs/"
 _OWN_ENTRIES = "durable/"
 _RUN_TEXTS = frozenset(("args", "kwargs", "value", "error"))
+_ESCAPED = re.compile(r"%u([0-9A-F]+)\.|%([0-9A-F]{2})")
+"""A sign that `statelog.durable` has escaped in a key."""
+
 _WRITES = "writes"
 _UNREADABLE = (CorruptionError, ExpiredError, FormatError)
 """Errors for a damaged record or a removed node. Its texts are not found. `verify` reports damage."""
@@ -262,13 +266,18 @@ def _is_applications(channel: str) -> bool:
     return not is_inner(channel) and not channel.startswith(_OWN)
 
 
+def run_id_of(quoted: str) -> str:
+    """Return the id of a run for its form in a key of the board."""
+    return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), quoted) if "%" in quoted else quoted
+
+
 def names_of(source: Source) -> tuple[str | None, str | None, str | None, Path]:
     """Return the key of an entry or item, the namespace of an item, the id of a run, and the path in the value."""
     path: Any = source.path
     if source.kind == ENTRY:
         return path[0], None, None, path[1:]
     if source.kind == RUN:
-        return None, None, path[0], path[1:]
+        return None, None, run_id_of(path[0]), path[1:]
     if source.kind == ITEM:
         return path[2], path[1], None, path[4:]
     return None, None, None, path

@@ -67,14 +67,9 @@ def message_of(item: Any) -> Message | None:
         return make_message(item[0], item[1])
     name = item.short_name if isinstance(item, Constructed) else ""
     fields = _fields(item)
-    for inner in ("message", "content"):  # an envelope around a message
-        wrapped = _fields(fields.get(inner)) if inner in fields else {}
-        if "role" in wrapped and ("content" in wrapped or "parts" in wrapped or "contents" in wrapped):
-            return message_of(wrapped)
-    if isinstance(fields.get("type"), str) and "data" in fields:  # LangChain's `message_to_dict`
-        wrapped = _fields(fields["data"])
-        if "content" in wrapped:
-            return message_of({**wrapped, "type": fields["type"]})
+    inner = _in_envelope(fields)
+    if inner is not None:
+        return message_of(inner)
     if fields.get("type") in ("function_call", "function_call_output", "reasoning") and "role" not in fields:
         return _of_responses(fields["type"], fields)
     role = fields.get("role") or _ROLES.get(name) or _role_of(fields)
@@ -94,6 +89,19 @@ def message_of(item: Any) -> Message | None:
         message["text"], message["size"] = "", 0
         message["role"] = "tool"
     return message
+
+
+def _in_envelope(fields: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields of the message in an envelope; None if this is not an envelope."""
+    for name in ("message", "content"):
+        wrapped = _fields(fields.get(name)) if name in fields else {}
+        if "role" in wrapped and ("content" in wrapped or "parts" in wrapped or "contents" in wrapped):
+            return wrapped
+    if isinstance(fields.get("type"), str) and "data" in fields:  # LangChain's `message_to_dict`
+        wrapped = _fields(fields["data"])
+        if "content" in wrapped:
+            return {**wrapped, "type": fields["type"]}
+    return None
 
 
 def _role_of(fields: dict[str, Any]) -> Any:

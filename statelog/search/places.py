@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.board.names import compile_pattern
 from statelog.errors import UsageError
-from statelog.search.log_texts import ENTRY, ITEM, RUN, THREAD
+from statelog.search.log_texts import ENTRY, ITEM, RUN, THREAD, run_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,8 @@ class Place(NamedTuple):
         if self.fits_name is None:
             names = tuple(map(str, path))
             return any(fnmatchcase(".".join(names[:end]), self.pattern) for end in range(1, len(names) + 1))
+        if kind == RUN:
+            return self.fits_name(run_id_of(str(path[0])))
         return self.fits_name(thread_id if kind == THREAD else str(path[1] if kind == ITEM else path[0]))
 
 

@@ -1,8 +1,8 @@
 """The texts of a value, with their paths and roles.
 
 A string is a text. A message is one text, of its words, calls and results. Any other item of a list is one text, of all
-strings in it; the members of a dict are looked at one by one. So a path leads to a text through dicts, and ends at a
-list's position or at a string.
+strings in it; the members of a dict are looked at one by one. A dict with a key that is not a text is one text. So a
+path leads to a text through dicts, and ends at a list's position, at a string, or at such a dict.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from statelog.display.packed import Coded, Constructed, unpacked
-from statelog.format.everyday import QUARANTINED
+from statelog.format.everyday import PAIRS, QUARANTINED
 from statelog.redaction import HIDDEN_VALUE, names_credential
 from statelog.search.messages import message_of, opened, role_named
 
@@ -24,6 +24,12 @@ _DEPTH_MAX = 64
 _ROLES = frozenset(("user", "assistant", "system", "tool", "reasoning"))
 NAMES_OF_MESSAGES = ("role", "content", "parts", "message", "type")
 """A dict without any of these is not a message."""
+
+
+class _Members(tuple[Any, ...]):
+    """The values of a dict with a key that is not a text."""
+
+    __slots__ = ()
 
 
 class Text(NamedTuple):
@@ -44,7 +50,7 @@ def texts_of(value: Any, path: Path = (), depth: int = 0) -> Iterator[Text]:
             if text:
                 yield Text((*path, position), role, text)
         return
-    message = _message_in(value)
+    message = None if kind is _Members else _message_in(value)
     if message is None and kind is dict and depth < _DEPTH_MAX:
         for key, member in value.items():
             yield from texts_of(member, (*path, key), depth + 1)
@@ -84,6 +90,8 @@ def _plain(value: Any) -> Any:
         codec, payload = value.stored
         if codec == QUARANTINED or names_credential(codec):
             return None
+        if codec == PAIRS and isinstance(payload, list | tuple):
+            return _Members(payload[1::2])
         inner = opened(value)
         return payload if isinstance(inner, Coded) else inner
     is_cut = type(value) is list and len(value) > 0 and isinstance(value[0], Coded)

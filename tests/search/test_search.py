@@ -67,6 +67,24 @@ def test_a_message_in_the_form_of_langchains_message_to_dict_is_found_by_its_wor
     assert store.search("human") == store.search("success") == []
 
 
+def test_a_path_ends_at_a_dict_whose_keys_are_not_all_texts(store):
+    value = {"a": {5: "refund five", ("x", "y"): {"n": "refund pair"}}, "b": [{1: "refund item"}]}
+    store.thread("keys").commit({"v": value})
+    assert {hit.path for hit in store.search("refund", threads="keys")} == {("v", "a"), ("v", "b", 0)}
+    assert store.search("x", threads="keys") == []
+
+
+@durable.workflow
+def said(_run, text):
+    return text
+
+
+def test_the_run_of_a_hit_is_an_id_that_durable_knows(store):
+    durable.run(store, said, "refund", id="user/42/é.1")
+    (hit,) = store.search("refund", where="runs:user/42/*", limit=1)
+    assert durable.get_run(store, hit.run).id == hit.run == "user/42/é.1"
+
+
 def test_the_text_that_fits_best_is_the_first(store):
     thread = chat(store)
     say(thread, "refund " * 5)
