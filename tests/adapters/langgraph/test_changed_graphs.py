@@ -18,6 +18,7 @@ import pytest
 pytest.importorskip("langgraph.graph", reason="needs langgraph")
 
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel
@@ -104,6 +105,34 @@ def test_resume_or_start_raises_at_a_node_that_the_graph_lacks(store, given):
     graph = asking(StatelogSaver(store, nodes={"ask": "ask_user"}), "ask_user")
     assert resume_or_start(graph, Command(resume="yes"), CONFIG)["answer"] == "yes"
     assert "__interrupt__" in resume_or_start(graph, {"notes": ["b"]}, CONFIG)
+
+
+def test_a_renamed_entrypoint_raises_before_a_finished_task_runs_again(store):
+    called = []
+
+    @task
+    def charge(amount):
+        called.append(amount)
+        return amount
+
+    def flow(name):
+        def work(amount):
+            return [charge(amount).result(), interrupt("?")]
+
+        work.__name__ = name
+        return entrypoint(checkpointer=StatelogSaver(store, nodes={"flow": "flow2"}))(work)
+
+    flow("flow").invoke(1, CONFIG)
+    for act in (
+        lambda: flow("flow2").invoke(Command(resume="yes"), CONFIG),
+        lambda: flow("flow2").invoke(None, CONFIG),
+    ):
+        with pytest.raises(NodeNotFoundError, match="paused in entrypoint 'flow'"):
+            act()
+    assert flow("flow").invoke(Command(resume="yes"), CONFIG) == [1, "yes"]
+    assert called == [1]
+    flow("flow2").invoke(2, CONFIG)
+    assert called == [1, 2]
 
 
 def test_asyncio_raises_too(store):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import wait
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_paused
+from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_entrypoint, check_paused, may_be_functional
 from statelog.aio.bridge import Runner, stream
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class AsyncCalls:
         copy_thread: Callable[..., None]
         prune: Callable[..., None]
         _get_tuple: Callable[..., CheckpointTuple | None]
+        _task_paths: Callable[..., set[str]]
         _list: Callable[..., Iterator[CheckpointTuple]]
         _delta_history: Callable[..., Mapping[str, DeltaChannelHistory]]
         _delta_keepset: Callable[..., set[str]]
@@ -96,6 +98,8 @@ class AsyncCalls:
         found = await self._read(config, self._get_tuple, config)
         if found is not None and any(map(LEADS, found.checkpoint["channel_values"])):
             check_paused(found, self._migration)
+        if found is not None and may_be_functional(found):
+            check_entrypoint(found, partial(self._task_paths, found.config))
         return found
 
     async def alist(

@@ -16,13 +16,15 @@ from statelog.adapters.langgraph.saver.arguments import number_of
 from statelog.errors import MigrationError, NodeNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from langgraph.checkpoint.base import CheckpointTuple
 
     from statelog.adapters.langgraph.values.migration import Migration
 
 _TASKS = "__pregel_tasks"
+_INPUT = "__start__"
+_ENTRYPOINT = re.compile(r"~__pregel_pull, (.+?)(?:, \d{10}\b|$)")
 _LEADING = ("branch:to:", "join:")
 LEADS = re.compile(f"{'|'.join(_LEADING)}|{_TASKS}$").match
 """Matches the names of channels that lead to a node."""
@@ -65,6 +67,38 @@ def check_next_nodes(found: CheckpointTuple, channels: Mapping[str, Any], nodes:
                 f" If the node was renamed, give its name: StatelogSaver(nodes={{{node!r}: ...}})"
             )
             raise NodeNotFoundError(message, thread=thread, node=node, nodes=sorted(nodes))
+
+
+def may_be_functional(found: CheckpointTuple) -> bool:
+    """Return True if a checkpoint may be one of LangGraph's functional API in which tasks have finished."""
+    return bool(found.pending_writes) and _INPUT in found.checkpoint["channel_values"]
+
+
+def check_entrypoint(found: CheckpointTuple, read_paths: Callable[[], Iterable[str]]) -> None:
+    """Check a checkpoint of the functional API for the run that reads it, as `check_paused`.
+
+    LangGraph makes the ids of tasks from the names of the entrypoint and of the task. Under another name of the
+    entrypoint, it finds neither finished tasks nor answers, and calls the tasks again.
+
+    Args:
+        found: the checkpoint.
+        read_paths: returns the paths of the tasks that have written to it.
+
+    Raises:
+        NodeNotFoundError: the run is to go on in an entrypoint that its graph does not have.
+    """
+    loop = _loop_that_asks()
+    if loop is None or not _goes_on(loop):
+        return
+    for path in read_paths():
+        named = _ENTRYPOINT.search(path)
+        if named is not None and named[1] not in loop.nodes:
+            thread, node = found.config["configurable"]["thread_id"], named[1]
+            message = (
+                f"thread {thread!r} is paused in entrypoint {node!r}, which the graph does not have: its finished tasks"
+                f" would run again. nodes= does not map entrypoints: give the function the name {node!r} again"
+            )
+            raise NodeNotFoundError(message, thread=thread, node=node, nodes=sorted(loop.nodes))
 
 
 def _loop_that_asks() -> Any:

@@ -23,13 +23,15 @@ from statelog.adapters.langgraph.saver.checkpoint_reader import (
     list_row,
     read_latest,
     read_row,
+    read_writes,
     row_metadata,
+    written,
 )
 from statelog.adapters.langgraph.saver.delta_replay import delta_history, keepset
 from statelog.adapters.langgraph.saver.head_check import is_at_head, without_used_answer
 from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
 from statelog.adapters.langgraph.saver.metadata_filter import fits
-from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_paused
+from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_entrypoint, check_paused, may_be_functional
 from statelog.adapters.langgraph.saver.puts import Base, Bases, value_writes
 from statelog.adapters.langgraph.saver.removal import keep_latest, remove_all, remove_runs
 from statelog.adapters.langgraph.saver.write_groups import Gatherer
@@ -52,7 +54,7 @@ from statelog.adapters.langgraph.values.names import (
     served_by,
     thread_id_of,
 )
-from statelog.adapters.langgraph.values.own import Own
+from statelog.adapters.langgraph.values.own import Own, writes_state
 from statelog.adapters.langgraph.values.renamed_nodes import Renaming
 from statelog.adapters.langgraph.values.types import Types
 from statelog.aio.bridge import Runner
@@ -246,7 +248,16 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         found = self._get_tuple(config)
         if found is not None and any(map(LEADS, found.checkpoint["channel_values"])):
             check_paused(found, self._migration)
+        if found is not None and may_be_functional(found):
+            check_entrypoint(found, partial(self._task_paths, found.config))
         return found
+
+    def _task_paths(self, config: RunnableConfig) -> set[str]:
+        """Return the paths of the tasks that have written to a checkpoint."""
+        place = place_of(config)
+        with self.store.snapshot() as snapshot:
+            rows = read_writes(writes_state(Lineage(snapshot, place.thread_id)), place)
+        return {each.path for each in written(rows)}
 
     def _get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         asked = place_of(config)
