@@ -123,12 +123,9 @@ def test_a_renamed_entrypoint_raises_before_a_finished_task_runs_again(store):
         return entrypoint(checkpointer=StatelogSaver(store, nodes={"flow": "flow2"}))(work)
 
     flow("flow").invoke(1, CONFIG)
-    for act in (
-        lambda: flow("flow2").invoke(Command(resume="yes"), CONFIG),
-        lambda: flow("flow2").invoke(None, CONFIG),
-    ):
+    for given in (Command(resume="yes"), None):
         with pytest.raises(NodeNotFoundError, match="paused in entrypoint 'flow'"):
-            act()
+            flow("flow2").invoke(given, CONFIG)
     assert flow("flow").invoke(Command(resume="yes"), CONFIG) == [1, "yes"]
     assert called == [1]
     flow("flow2").invoke(2, CONFIG)
