@@ -66,12 +66,8 @@ ON_ONE_SIDE = {
         },
         "for threads it is in a module of statelog.store": {"State"},
     },
-    "Memory": {
-        "a model's framework calls tools on threads": {"tool"},
-    },
-    "Session": {
-        "an attribute of each session of statelog.aio": {"id", "thread_id"},
-    },
+    "Memory": {},
+    "Session": {},
     "Turn": {
         "an attribute of each turn for threads": {"is_completed", "is_resumed", "working"},
         "for threads, the working state is a mapping that writes": {"set", "remove"},

@@ -10,6 +10,7 @@ from statelog.aio.store import Store
 from statelog.errors import UsageError
 from statelog.memory.memory import Memory as SyncMemory
 from statelog.memory.messages import estimate_tokens
+from statelog.memory.tools import make_tool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from statelog.memory.sessions import Session as SyncSession
     from statelog.memory.sessions import Turn as SyncTurn
     from statelog.memory.timeline import Fact
+    from statelog.memory.tools import Action, Framework
 
     Message = dict[str, Any]
 
@@ -139,6 +141,10 @@ class Memory:
         """See `statelog.Memory.sweep`."""
         return await self._runner.run(self.sync.sweep)
 
+    def tool(self, action: Action = "search", *, framework: Framework = "langgraph") -> Any:
+        """See `statelog.Memory.tool`. The tool is awaited: `ainvoke` for LangGraph, an async function for `json`."""
+        return make_tool(self, action, framework, is_async=True)
+
 
 class Session:
     """See `statelog.memory.Session`: the same names, awaited."""
@@ -146,10 +152,19 @@ class Session:
     def __init__(self, runner: Runner, session: SyncSession) -> None:
         self._runner = runner
         self._session = session
-        self.id, self.thread_id = session.id, session.thread_id
 
     def __repr__(self) -> str:
         return repr(self._session)
+
+    @property
+    def id(self) -> str:
+        """See `statelog.memory.Session.id`."""
+        return self._session.id
+
+    @property
+    def thread_id(self) -> str:
+        """See `statelog.memory.Session.thread_id`."""
+        return self._session.thread_id
 
     def turn(self, event_id: str) -> Turn:
         """See `statelog.memory.Session.turn`; `async with session.turn("evt-991") as turn`."""

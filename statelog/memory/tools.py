@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from statelog.errors import NotFoundError, StatelogError, UsageError
+from statelog.errors import EmbeddingError, LimitError, NotFoundError, StatelogError, StoreFullError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from statelog.memory.timeline import Fact
 
 Action = Literal["search", "manage"]
@@ -55,21 +58,24 @@ _ABOUT = {
 
 
 class _Remembers(Protocol):
-    """What a tool uses of a memory."""
+    """What a tool uses of a memory. The methods of an async memory return awaitables."""
 
-    def remember(self, text: str, *, key: str | None = None) -> Fact: ...
-    def recall(self, query: str, *, limit: int = 5) -> list[Fact]: ...
-    def forget(self, key: str) -> bool: ...
+    def remember(self, text: str, *, key: str | None = None) -> Any: ...
+    def recall(self, query: str, *, limit: int = 5) -> Any: ...
+    def forget(self, key: str) -> Any: ...
 
 
-class MemoryTool:
-    """A tool as a JSON schema and a function: what any framework or API needs.
+class _Call(NamedTuple):
+    """What a model asks of a memory."""
 
-    Attributes:
-        name: `search_memory` or `manage_memory`.
-        description: what the tool does, for the model.
-        parameters: the JSON schema of the arguments. It is strict: each property is required, and no other is allowed.
-    """
+    run: Callable[[], Any]
+    """Calls the memory."""
+    shown: Callable[[Any], dict[str, Any]]
+    """Returns the answer for the model. Raises NotFoundError."""
+
+
+class _Tool:
+    """What both kinds of tools have."""
 
     def __init__(self, memory: _Remembers, action: Action) -> None:
         if action not in _ABOUT:
@@ -85,42 +91,87 @@ class MemoryTool:
         about = {"name": self.name, "description": self.description, "parameters": self.parameters, "strict": True}
         return {"type": "function", "function": about}
 
-    def __call__(self, arguments: str | dict[str, Any]) -> str:
-        """Run the tool with a model's arguments, a dict or JSON. Return the answer for the model, as JSON.
+    def _call(self, arguments: str | dict[str, Any]) -> _Call:
+        given = _object(json.loads(arguments) if isinstance(arguments, str) else arguments)
+        return self._search(given) if self._action == "search" else self._manage(given)
 
-        Arguments that a model got wrong are answered with an error for the model. Nothing is raised for them.
-        """
-        try:
-            given = _object(json.loads(arguments) if isinstance(arguments, str) else arguments)
-            answer = self._search(given) if self._action == "search" else self._manage(given)
-        except (json.JSONDecodeError, UsageError) as error:
-            answer = {"error": error.message if isinstance(error, StatelogError) else str(error)}
-        return json.dumps(answer, ensure_ascii=False, default=str)
-
-    def _search(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _search(self, given: dict[str, Any]) -> _Call:
         limit = given.get("limit") or 5
         if type(limit) is not int or limit < 1:
             message = f"limit must be an int from 1 to {_LIMIT_MAX}, not {limit!r}"
             raise UsageError(message, argument="limit", value=limit)
-        found = self._memory.recall(given.get("query") or "", limit=min(limit, _LIMIT_MAX))
-        return {"facts": [_shown(fact) for fact in found]}
+        recall = partial(self._memory.recall, given.get("query") or "", limit=min(limit, _LIMIT_MAX))
+        return _Call(recall, lambda found: {"facts": [_shown(fact) for fact in found]})
 
-    def _manage(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _manage(self, given: dict[str, Any]) -> _Call:
         action, key = given.get("action"), given.get("key")
         if action == "remember":
-            return {"remembered": _shown(self._memory.remember(given.get("text") or "", key=key))}
+            remember = partial(self._memory.remember, given.get("text") or "", key=key)
+            return _Call(remember, lambda fact: {"remembered": _shown(fact)})
         if action != "forget":
             message = f"action must be 'remember' or 'forget', not {action!r}"
             raise UsageError(message, argument="action", value=action)
-        if not self._memory.forget(key or ""):
-            message = f"there is no fact with the key {key!r}"
-            raise NotFoundError(message, key=key)
-        return {"forgotten": key}
+
+        def shown(was_there: Any) -> dict[str, Any]:
+            if not was_there:
+                message = f"there is no fact with the key {key!r}"
+                raise NotFoundError(message, key=key)
+            return {"forgotten": key}
+
+        return _Call(partial(self._memory.forget, key or ""), shown)
 
 
-def make_tool(memory: _Remembers, action: Action, framework: Framework) -> Any:
+class MemoryTool(_Tool):
+    """A tool as a JSON schema and a function: what any framework or API needs.
+
+    Attributes:
+        name: `search_memory` or `manage_memory`.
+        description: what the tool does, for the model.
+        parameters: the JSON schema of the arguments. It is strict: each property is required, and no other is allowed.
+    """
+
+    def __call__(self, arguments: str | dict[str, Any]) -> str:
+        """Run the tool with a model's arguments, a dict or JSON. Return the answer for the model, as JSON.
+
+        Arguments that are wrong or too large, and an embedding that fails, are answered with an error for the model.
+        Nothing is raised for them.
+        """
+        try:
+            call = self._call(arguments)
+            answer = call.shown(call.run())
+        except StoreFullError:
+            raise
+        except _ANSWERED as error:
+            answer = _error_shown(error)
+        return json.dumps(answer, ensure_ascii=False, default=str)
+
+
+class AsyncMemoryTool(_Tool):
+    """A `MemoryTool` of a `statelog.aio.Memory`, which is awaited."""
+
+    async def __call__(self, arguments: str | dict[str, Any]) -> str:
+        """See `MemoryTool`."""
+        try:
+            call = self._call(arguments)
+            answer = call.shown(await call.run())
+        except StoreFullError:
+            raise
+        except _ANSWERED as error:
+            answer = _error_shown(error)
+        return json.dumps(answer, ensure_ascii=False, default=str)
+
+
+_ANSWERED = (json.JSONDecodeError, UsageError, LimitError, EmbeddingError)
+"""Errors that a model can do something about, or tell the user."""
+
+
+def _error_shown(error: Exception) -> dict[str, Any]:
+    return {"error": error.message if isinstance(error, StatelogError) else str(error)}
+
+
+def make_tool(memory: _Remembers, action: Action, framework: Framework, *, is_async: bool = False) -> Any:
     """Return a tool for a framework. See `Memory.tool`."""
-    tool = MemoryTool(memory, action)
+    tool: MemoryTool | AsyncMemoryTool = (AsyncMemoryTool if is_async else MemoryTool)(memory, action)
     if framework == "json":
         return tool
     if framework == "openai":
@@ -131,20 +182,28 @@ def make_tool(memory: _Remembers, action: Action, framework: Framework) -> Any:
     raise UsageError(message, argument="framework", value=framework)
 
 
-def _for_langgraph(tool: MemoryTool) -> Any:
+def _for_langgraph(tool: MemoryTool | AsyncMemoryTool) -> Any:
     try:
         from langchain_core.tools import StructuredTool
     except ModuleNotFoundError as error:
         message = "a tool for LangGraph needs LangChain: pip install 'statelog[langgraph]'"
         raise ModuleNotFoundError(message, name="langchain_core") from error
 
+    about: dict[str, Any] = {"name": tool.name, "description": tool.description, "args_schema": tool.parameters}
+    if isinstance(tool, AsyncMemoryTool):
+
+        async def run_async(**arguments: Any) -> str:
+            return await tool(arguments)
+
+        return StructuredTool.from_function(coroutine=run_async, **about)
+
     def run(**arguments: Any) -> str:
         return tool(arguments)
 
-    return StructuredTool.from_function(run, name=tool.name, description=tool.description, args_schema=tool.parameters)
+    return StructuredTool.from_function(run, **about)
 
 
-def _for_openai(tool: MemoryTool) -> Any:
+def _for_openai(tool: MemoryTool | AsyncMemoryTool) -> Any:
     try:
         from agents import FunctionTool
     except ModuleNotFoundError as error:
@@ -152,7 +211,7 @@ def _for_openai(tool: MemoryTool) -> Any:
         raise ModuleNotFoundError(message, name="agents") from error
 
     async def invoke(_context: Any, arguments: str) -> str:
-        return await asyncio.to_thread(tool, arguments)
+        return await (tool(arguments) if isinstance(tool, AsyncMemoryTool) else asyncio.to_thread(tool, arguments))
 
     return FunctionTool(tool.name, tool.description, tool.parameters, invoke)
 

@@ -42,6 +42,29 @@ def test_facts_are_remembered_recalled_and_forgotten(tmp_path):
     run(tmp_path / "b.state", work)
 
 
+def test_a_model_uses_the_memory_with_awaited_tools(tmp_path):
+    pytest.importorskip("langchain_core")
+
+    async def work(_store, memory):
+        manage, search = memory.tool("manage", framework="json"), memory.tool()
+        await manage({"action": "remember", "text": "is vegan", "key": "diet"})
+        assert "is vegan" in await search.ainvoke({"query": "vegan", "limit": 5})
+        assert "error" in await manage({"action": "forget", "text": None, "key": "music"})
+        assert "forgotten" in await manage({"action": "forget", "text": None, "key": "diet"})
+
+    run(tmp_path / "a.state", work, embed=embed, dims=2)
+
+
+def test_an_embedding_that_fails_is_an_error_for_the_model_to_read(tmp_path):
+    async def fails(_texts):
+        raise OSError
+
+    async def work(_store, memory):
+        assert "embed raised OSError" in await memory.tool(framework="json")({"query": "x", "limit": 5})
+
+    run(tmp_path / "a.state", work, embed=fails, dims=2)
+
+
 def test_an_async_embedding_that_fails_stores_nothing(tmp_path):
     async def fails(_texts):
         raise OSError

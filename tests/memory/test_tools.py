@@ -46,6 +46,7 @@ def test_a_model_remembers_and_forgets(memory):
         ("manage", {"action": "forget", "text": None, "key": "*"}),
         ("manage", {"action": "forget", "text": None, "key": "nothing"}),
         ("manage", {"action": "remember", "text": "", "key": None}),
+        ("manage", {"action": "remember", "text": "x", "key": "long" * 200}),
     ],
 )
 def test_wrong_arguments_of_a_model_are_answered_with_an_error(memory, action, arguments):
