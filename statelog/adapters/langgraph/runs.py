@@ -203,7 +203,7 @@ def _known(
         return began.metadata.get(EVENT_ID) == event_id, is_done
     found = yield _Do("get_tuple", (began.config,), {})
     values = {} if found is None else found.checkpoint["channel_values"]
-    return _INPUT_CHANNEL in values and _comparable(values[_INPUT_CHANNEL]) == _comparable(input), is_done
+    return _INPUT_CHANNEL in values and _are_equal(values[_INPUT_CHANNEL], input), is_done
 
 
 def _is_on_line(ids: set[str], config: RunnableConfig, state: Any) -> Generator[_Do, Any, bool]:
@@ -285,12 +285,26 @@ def _thread(config: RunnableConfig) -> Any:
     return (config.get("configurable") or {}).get("thread_id")
 
 
-def _comparable(value: Any) -> Any:
-    """Return a value in which an input equals its stored form: tuples are lists, and messages have no id."""
-    if isinstance(value, BaseMessage):
-        return {**value.model_dump(exclude={"id"}), "type": value.type}
-    if isinstance(value, Mapping):
-        return {key: _comparable(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_comparable(each) for each in value]
-    return value
+def _are_equal(stored: Any, given: Any) -> bool:
+    """Return True if an input equals its stored form, in which tuples are lists and messages may have ids."""
+    if isinstance(stored, BaseMessage) and isinstance(given, BaseMessage):
+        return stored.type == given.type and _are_equal(
+            stored.model_dump(exclude={"id"}), given.model_dump(exclude={"id"})
+        )
+    if isinstance(stored, Mapping) and isinstance(given, Mapping):
+        return stored.keys() == given.keys() and all(_are_equal(stored[key], given[key]) for key in stored)
+    if isinstance(stored, list | tuple) and isinstance(given, list | tuple):
+        return len(stored) == len(given) and all(map(_are_equal, stored, given))
+    if hasattr(stored, "dtype") and hasattr(stored, "tobytes"):  # An array of numpy compares item by item.
+        return _array(stored) == _array(given)
+    try:
+        return bool(stored == given)
+    except Exception:  # noqa: BLE001 - Of an application's class. An input that may be new is used.
+        return False
+
+
+def _array(value: Any) -> Any:
+    """Return what makes two arrays equal, also with NaN in them."""
+    if not (hasattr(value, "dtype") and hasattr(value, "tobytes")):
+        return None
+    return str(value.dtype), getattr(value, "shape", ()), value.tobytes()

@@ -228,6 +228,22 @@ def test_messages_are_compared_without_their_ids(go, saver):
     assert [message.content for message in found["messages"]] == ["hi", "soup"]
 
 
+def test_an_input_with_an_array_is_delivered_again(saver):
+    np = pytest.importorskip("numpy")
+    fails = [True]
+
+    def add(state):
+        if fails.pop():
+            raise ZeroDivisionError
+        return {"log": [float(np.nansum(state["n"]))]}
+
+    graph = StateGraph(State).add_node("add", add).add_edge(START, "add").compile(checkpointer=saver)
+    with pytest.raises(ZeroDivisionError):
+        resume_or_start(graph, {"n": np.array([1.0, np.nan])}, CONFIG)
+    fails[:] = [False] * 3
+    assert resume_or_start(graph, {"n": np.array([1.0, np.nan])}, CONFIG)["log"] == [1.0]
+
+
 def test_bad_arguments_are_refused(go, saver):
     made = Graph(saver)
     with pytest.raises(UsageError, match="checkpointer"):
