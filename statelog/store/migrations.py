@@ -213,14 +213,11 @@ class _Migration:
         """Return the older heads of a thread by branch, or None if LangGraph keeps the thread."""
         if not view.is_alive(row.lsn):
             return {}
-        found = {
-            branch: head
-            for branch, head in _heads(view, row.lsn)
-            if schema_version(head.metadata) != self._schema.version
-        }
-        if any(is_langgraphs(self._session, head) for head in found.values()):
-            return None
-        return {branch: head for branch, head in found.items() if not is_of_run(self._session, head)}
+        heads = dict(_heads(view, row.lsn))
+        older = {branch: head for branch, head in heads.items() if schema_version(head.metadata) != self._schema.version}
+        if older and any(is_langgraphs(self._session, head) for head in heads.values()):
+            return None  # Its branch of pending writes has no such channel.
+        return {branch: head for branch, head in older.items() if not is_of_run(self._session, head)}
 
     def _prepare(self, row: ThreadRow, heads: dict[str, CheckpointEvent]) -> None:
         """Run the steps for the heads of a thread, outside any lock, and add the thread to the group."""

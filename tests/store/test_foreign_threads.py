@@ -59,7 +59,8 @@ def test_foreign_threads_are_left_out_of_a_migration_and_refused_by_name(store):
     assert stored(store) == {**before, "chat-1": {"memories": ["tea"]}}
 
 
-def test_threads_of_langgraphs_checkpoints_are_left_out_and_refused_by_name(store):
+@pytest.mark.parametrize("is_migrated", [False, True])
+def test_threads_of_langgraphs_checkpoints_are_left_out_and_refused_by_name(store, is_migrated):
     pytest.importorskip("langgraph")
     from langgraph.checkpoint.base import empty_checkpoint
 
@@ -67,15 +68,19 @@ def test_threads_of_langgraphs_checkpoints_are_left_out_and_refused_by_name(stor
 
     checkpoint = {**empty_checkpoint(), "channel_values": {"notes": ["in"]}, "channel_versions": {"notes": "1"}}
     config = {"configurable": {"thread_id": "a", "checkpoint_ns": ""}}
-    StatelogSaver(store).put(config, checkpoint, {}, {"notes": "1"})
-    assert store.migrate(research()).migrated == 1
+    saver = StatelogSaver(store, migrations=research() if is_migrated else None)
+    saver.put_writes(saver.put(config, checkpoint, {}, {"notes": "1"}), [("notes", ["more"])], "task")
+    report = store.migrate(research())
+    assert (report.migrated, report.failed) == (1, [])
     for act in (
         lambda: store.migrate(research(), threads="a"),
         lambda: store.thread("a", schema=research()).commit({"memories": []}),
     ):
         with pytest.raises(UsageError, match="belongs to LangGraph"):
             act()
-    assert StatelogSaver(store).get_tuple(config).checkpoint["channel_values"] == {"notes": ["in"]}
+    found = saver.get_tuple(config)
+    assert found.checkpoint["channel_values"] == {"notes": ["in"]}
+    assert found.pending_writes == [("task", "notes", ["more"])]
 
 
 def test_a_thread_of_another_schema_is_not_emptied(store):
