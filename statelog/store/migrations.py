@@ -214,7 +214,9 @@ class _Migration:
         if not view.is_alive(row.lsn):
             return {}
         heads = dict(_heads(view, row.lsn))
-        older = {branch: head for branch, head in heads.items() if schema_version(head.metadata) != self._schema.version}
+        older = {
+            branch: head for branch, head in heads.items() if schema_version(head.metadata) != self._schema.version
+        }
         if older and any(is_langgraphs(self._session, head) for head in heads.values()):
             return None  # Its branch of pending writes has no such channel.
         return {branch: head for branch, head in older.items() if not is_of_run(self._session, head)}
