@@ -207,7 +207,7 @@ static bool are_members_still(const module_state *state, PyObject *record, Py_ss
     return place == size;
 }
 
-/* Return true if freezing `value` gives the frozen value. The recursion is no deeper than the frozen value. */
+/* Return true if `value`, once frozen, would equal the frozen value. Recurse no deeper than the frozen value. */
 static bool is_still(const module_state *state, PyObject *frozen, PyObject *value)
 {
     if (!PyTuple_CheckExact(frozen)) {

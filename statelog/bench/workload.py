@@ -52,7 +52,7 @@ class Workload:
     needs: tuple[str, ...] = ()
     """The modules of other packages that are all needed. Without one, the workload is skipped."""
     needs_one_of: tuple[str, ...] = ()
-    """The modules of other packages of which one is needed."""
+    """Modules of other packages. The workload needs one of them."""
     extra: str = ""
     """The extra of statelog that installs them."""
     rows: tuple[str, ...] = ()

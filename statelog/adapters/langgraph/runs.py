@@ -264,20 +264,16 @@ def _is_at_breakpoint(graph: Any, state: Any, options: dict[str, Any]) -> bool:
 
 
 def _waiting(config: RunnableConfig, state: Any) -> ConflictError:
-    thread, nodes = _thread(config), list(state.next)
-    message = (
-        f"thread {thread!r} waits in {', '.join(nodes)}, so the input was not used: answer with Command(resume=...), or"
-        " go on with the input None"
-    )
-    return ConflictError(message, thread=thread, interrupts=[each.id for each in state.interrupts], next=nodes)
+    return _unused(config, state, "waits", "the input was not used: answer with Command(resume=...), or go on")
 
 
 def _was_answered(config: RunnableConfig, state: Any) -> ConflictError:
+    return _unused(config, state, "has got an answer, and then failed", "this one was not used: go on")
+
+
+def _unused(config: RunnableConfig, state: Any, what: str, advice: str) -> ConflictError:
     thread, nodes = _thread(config), list(state.next)
-    message = (
-        f"thread {thread!r} has got an answer, and then failed in {', '.join(nodes)}, so this one was not used: go on"
-        " with the input None"
-    )
+    message = f"thread {thread!r} {what} in {', '.join(nodes)}, so {advice} with the input None"
     return ConflictError(message, thread=thread, interrupts=[each.id for each in state.interrupts], next=nodes)
 
 

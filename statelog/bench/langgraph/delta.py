@@ -1,4 +1,4 @@
-"""Measures a thread whose messages are a DeltaChannel, of which LangGraph stores writes, and sometimes a snapshot."""
+"""Measures a thread whose messages are a DeltaChannel. LangGraph stores its writes, and sometimes a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures server processes that share one file, one of which is killed every second, and counts lost turns.
+"""Measures server processes that share one file, kills one every second, and counts lost turns.
 
 As a script, this module starts and kills the processes of one saver. Each of them runs the main module of its parent
 again, so the parent must not be the measuring process, whose main module is unknown.

@@ -1,4 +1,4 @@
-"""What `StatelogStore` and `StatelogCache` share: a thread of which only the latest state matters, and its file."""
+"""What `StatelogStore` and `StatelogCache` share: a thread whose latest state is all that is read, and its file."""
 
 from __future__ import annotations
 

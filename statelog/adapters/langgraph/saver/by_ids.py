@@ -22,7 +22,7 @@ FEW_LINES = 8
 """For up to this number of lines it is faster to read their ends."""
 
 _NAMESPACES_MAX = 64
-"""The number of namespaces to skip before the lines are read instead, of which there may be fewer."""
+"""After skipping this many namespaces, read the lines instead: there may be fewer of them."""
 
 _PAGE = 16
 

@@ -227,7 +227,7 @@ class Changes(NamedTuple):
     writes: list[Write]
     frozen: dict[str, Items]
     lists: list[str]
-    """Channels of which items are written. Pending writes may have them already."""
+    """Channels whose items are written. Pending writes may hold these items already."""
     snapshots: list[str]
     """DeltaChannels that are stored whole."""
     whole: list[int]

@@ -43,7 +43,7 @@ def fits(namespace: Namespace, condition: MatchCondition) -> bool:
 
 
 def begins(namespace: Namespace, path: Sequence[str]) -> bool:
-    """Return True if a namespace begins with a path. `*` in the path stands for any label."""
+    """Return True if a namespace begins with a path. A `*` in the path matches any one label."""
     labels = namespace[: len(path)]
     return len(labels) == len(path) and all(wanted in ("*", label) for label, wanted in zip(labels, path, strict=True))
 
