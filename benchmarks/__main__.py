@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.workloads import WORKLOADS
-from statelog.bench import REPEATS_DEFAULT, SCALE_DEFAULT, run
+from benchmarks import REPEATS_DEFAULT, SCALE_DEFAULT, run
+from benchmarks.regression.workloads import WORKLOADS
 
 
 def main() -> int:

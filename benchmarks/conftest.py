@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from statelog.bench.workload import Bench
-
 sys.path.append(str(Path(__file__).parents[1]))
 
-from benchmarks.compared import Compared
-from benchmarks.workloads import WORKLOADS
+from benchmarks.regression.compared import Compared
+from benchmarks.regression.workloads import WORKLOADS
+from benchmarks.workload import Bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.bench.measure import Operation
+    from benchmarks.measure import Operation
 
 _SCALE_DEFAULT = 0.2
 

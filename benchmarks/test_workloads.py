@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.compared import Compared
-from benchmarks.workloads import WORKLOADS as OWN
-from statelog.bench import WORKLOADS as SHIPPED
-from statelog.bench.workload import Bench
+from benchmarks import WORKLOADS as SHIPPED
+from benchmarks.regression.compared import Compared
+from benchmarks.regression.workloads import WORKLOADS as OWN
+from benchmarks.workload import Bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from statelog.bench.measure import Operation
+    from benchmarks.measure import Operation
 
 _ROUNDS = 100
 WORKLOADS = {**SHIPPED, **OWN}

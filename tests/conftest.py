@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import statelog
 from statelog.testing import identical
 
 _MEMORY = Path("/dev/shm")
+sys.path.append(str(Path(__file__).parents[1]))  # For `benchmarks`. Last, so that an installed statelog comes first.
 
 
 def pytest_configure(config):

@@ -21,7 +21,11 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 REFERENCES = {"DESIGN.md", "FORMAT.md", "EXPORT.md", "CHANGELOG.md"}
 PAGES = sorted(
-    [README, *(page for page in (ROOT / "statelog").rglob("*.md") if page.name not in REFERENCES)],
+    [
+        README,
+        ROOT / "benchmarks" / "BENCHMARKS.md",
+        *(page for page in (ROOT / "statelog").rglob("*.md") if page.name not in REFERENCES),
+    ],
     key=lambda page: page.as_posix(),
 )
 BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)

@@ -69,7 +69,7 @@ def test_no_module_is_called_utils():
 
 def test_every_module_has_a_docstring():
     for name in TEXTS:
-        if name.startswith("statelog/") and name.endswith(".py"):
+        if name.startswith(("statelog/", "benchmarks/")) and name.endswith(".py"):
             assert text_of(name).lstrip().startswith('"""'), name
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
+import statelog
 from statelog.cli.options import AS_JSON
 from statelog.cli.output import Output
+from statelog.errors import UsageError
+
+_ELSEWHERE = (
+    "only the sources have the benchmarks: `pip download --no-deps --no-binary statelog statelog`, unpack the file,"
+    " and run `pip install -e '.[bench]'` there"
+)
 
 
 @click.command(short_help="Run the benchmarks, beside SQLite.")
@@ -41,7 +49,8 @@ def bench(
     as_json: bool,
 ) -> None:
     """Run the benchmarks NAME, or all of them. SQLite does the same work beside statelog."""
-    from statelog.bench import KEYS_DEFAULT, REPEATS_DEFAULT, run
+    _find_benchmarks()
+    from benchmarks import KEYS_DEFAULT, REPEATS_DEFAULT, run
 
     context.exit(
         run(
@@ -56,3 +65,15 @@ def bench(
             console=Output(as_json=as_json).console,
         )
     )
+
+
+def _find_benchmarks() -> None:
+    """Make the package `benchmarks` importable, which is beside `statelog` in the sources.
+
+    Raises:
+        UsageError: statelog was installed from a wheel, which has no benchmarks.
+    """
+    root = Path(statelog.__file__).resolve().parents[1]
+    if not (root / "pyproject.toml").is_file() or not (root / "benchmarks").is_dir():
+        raise UsageError(_ELSEWHERE)
+    sys.path.insert(0, str(root))  # Another project's package may have the same name.

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("re2")
 
 import statelog
-from statelog.bench.guard_texts import SECRETS
+from benchmarks.guard_texts import SECRETS
 from statelog.cli import main
 from statelog.cli import secrets as cli_secrets
 from statelog.storage.file.creation import compaction_path, lock_temporary

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import durable
-from statelog.bench.guard_texts import SECRETS
 from statelog.durable import RunDifference
 from statelog.errors import AlreadyExistsError, LimitError, RunNotFoundError, UsageError, ValueTypeError
 from statelog.reducers import append

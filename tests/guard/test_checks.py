@@ -394,7 +394,7 @@ def test_a_reason_is_a_short_text(make, reason):
 
 
 def test_a_reason_shows_neither_secrets_nor_controls(tmp_path):
-    from statelog.bench.guard_texts import SECRETS
+    from benchmarks.guard_texts import SECRETS
 
     token = SECRETS["github-token"](__import__("random").Random(1))
     with opened(tmp_path, lambda _value, _where: guard.quarantine(f"\x1b[31m\u200b{token}")) as store:

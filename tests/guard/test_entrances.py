@@ -29,8 +29,8 @@ pytest.importorskip("re2")
 from click.testing import CliRunner
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import Guard, GuardError, Memory, SecretError, aio, durable, guard, reducers
-from statelog.bench.guard_texts import SECRETS
 from statelog.cli import main
 from statelog.errors import CheckError
 
@@ -788,7 +788,6 @@ def test_every_file_that_stages_records_is_known():
     inner = (
         "storage",
         "testing",
-        "bench",
         "cli",
         "fleet",
         "adapters",

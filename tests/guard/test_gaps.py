@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("re2")
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import Guard, SecretError, durable, fleet, guard
-from statelog.bench.guard_texts import SECRETS
 from statelog.portable.salvage import salvage
 from statelog.redaction import redacting_logger
 

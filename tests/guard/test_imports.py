@@ -21,11 +21,11 @@ from langgraph.graph.message import add_messages
 from langgraph.types import interrupt
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import Guard, guard
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.move.endpoints import opened
 from statelog.adapters.langgraph.move.migration import migrate
-from statelog.bench.guard_texts import SECRETS
 from statelog.errors import SecretError
 
 RANDOM = Random(61)

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("re2")
 
+from benchmarks import guard_texts, injection_texts
 from statelog import UsageError, guard
-from statelog.bench import guard_texts, injection_texts
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
 from statelog.guard.injection import reason_of

@@ -13,8 +13,8 @@ pytest.importorskip("re2")
 from click.testing import CliRunner
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import Guard, GuardError
-from statelog.bench.guard_texts import SECRETS
 from statelog.cli import main
 from statelog.guard import kingfisher
 

@@ -14,8 +14,8 @@ from random import Random
 from pydantic import BaseModel
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import Guard, SecretError, durable, guard, reducers
-from statelog.bench.guard_texts import SECRETS
 from statelog.errors import ReducerTypeError, ValueTypeError
 
 RANDOM = Random(51)

@@ -26,9 +26,9 @@ import forks
 from forger import MAC_SIZE_BYTES, forging, with_checksum
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import Guard, GuardError, SecretError, aio, guard, reducers
 from statelog.adapters.kit.ordered import Json
-from statelog.bench.guard_texts import SECRETS
 from statelog.errors import (
     ConflictError,
     CursorError,

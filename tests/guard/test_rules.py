@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("re2")
 
-from statelog.bench.guard_texts import SECRETS, clean, planted
+from benchmarks.guard_texts import SECRETS, clean, planted
 from statelog.errors import GuardError, SecretError, UsageError
 from statelog.format import cbor
 from statelog.guard import Guard, Secrets

@@ -5,8 +5,8 @@ import operator
 
 import pytest
 
+from benchmarks.stores import opened
 from statelog import reducers
-from statelog.bench.stores import opened
 
 
 @pytest.mark.slow

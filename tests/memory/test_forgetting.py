@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 import statelog
+from benchmarks.guard_texts import SECRETS as GUARD_SECRETS
 from statelog import Memory, durable, guard
-from statelog.bench.guard_texts import SECRETS as GUARD_SECRETS
 from statelog.errors import CursorExpiredError, UsageError
 
 SECRETS = [f"zyx{number}wvu" for number in range(8)]

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import Memory, guard, reducers
-from statelog.bench.guard_texts import SECRETS
 from statelog.errors import EmbeddingError, UsageError
 from statelog.memory.recall import joined
 

@@ -9,8 +9,8 @@ import pytest
 
 import statelog
 import statelog.otel
+from benchmarks.guard_texts import SECRETS
 from statelog import Memory, aio, guard
-from statelog.bench.guard_texts import SECRETS
 from statelog.errors import UsageError
 from statelog.otel.telemetry import CAPTURE
 

@@ -18,8 +18,8 @@ from otlp import receiver, values
 
 import statelog
 import statelog.otel
+from benchmarks.guard_texts import SECRETS
 from statelog.adapters.langgraph import StatelogSaver, StatelogStore
-from statelog.bench.guard_texts import SECRETS
 from statelog.errors import ValueTypeError
 from statelog.otel.telemetry import CAPTURE
 

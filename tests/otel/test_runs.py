@@ -14,9 +14,9 @@ from otlp import receiver, values
 
 import statelog
 import statelog.otel
+from benchmarks.guard_texts import SECRETS
 from statelog import aio, durable
 from statelog.aio import durable as aio_durable
-from statelog.bench.guard_texts import SECRETS
 from statelog.otel.telemetry import CAPTURE
 
 RUN, CONVERSATION = "gen_ai.agent.execution.id", "gen_ai.conversation.id"

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import reducers
-from statelog.bench.guard_texts import SECRETS
 
 RULES = ("github-token", "aws-access-key", "stripe-key", "private-key")
 WORDS = ("alpha", "beta", "gamma", "delta")

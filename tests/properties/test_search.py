@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import reducers
-from statelog.bench.guard_texts import SECRETS
 
 SCHEMA = {"messages": reducers.extend, "notes": dict, "last": str}
 WORDS = ["red", "green", "blue", "refund", "policy"]

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("re2")
 
 import statelog
+from benchmarks.guard_texts import SECRETS
 from statelog import Guard, guard, reducers
-from statelog.bench.guard_texts import SECRETS
 
 SCHEMA = {"messages": reducers.append}
 

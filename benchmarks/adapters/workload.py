@@ -1,0 +1,47 @@
+"""The workload with the rows of each installed framework."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from typing import cast
+
+from benchmarks.result import Result
+from benchmarks.workload import Bench, SkipError, Workload, is_installed
+
+FRAMEWORKS = {
+    "openai_agents": "agents",
+    "pydantic_ai": "dbos",
+    "google_adk": "google.adk",
+    "crewai": "crewai",
+    "claude_agent_sdk": "claude_agent_sdk",
+    "strands": "strands",
+    "agent_framework": "agent_framework",
+}
+"""The frameworks' modules by the names of the adapters, which are also the names of the rows."""
+
+
+def _measure(bench: Bench) -> Result:
+    asked = bench.rows or tuple(FRAMEWORKS)
+    here = [name for name in asked if is_installed(FRAMEWORKS[name])]
+    if not here:
+        message = f"none of their frameworks is installed: {', '.join(asked)}"
+        raise SkipError(message)
+    return Result.joined([_measure_one(name, bench) for name in here])
+
+
+def _measure_one(name: str, bench: Bench) -> Result:
+    folder = bench.directory / name
+    folder.mkdir(parents=True)
+    measure = import_module(f"{__package__}.{name}").measure
+    return cast("Result", measure(replace(bench, directory=folder)))
+
+
+ADAPTERS = Workload(
+    "adapters",
+    "Adapters beside the storage that their frameworks bring",
+    "commit; the frameworks' own as they are shipped",
+    _measure,
+    needs_one_of=tuple(FRAMEWORKS.values()),
+    rows=tuple(FRAMEWORKS),
+)

@@ -1,0 +1,25 @@
+"""Workloads whose sides can be run one operation at a time, as pytest-benchmark runs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from benchmarks.workload import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from benchmarks.measure import Operation
+    from benchmarks.workload import Bench
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared(Workload):
+    """A workload, and its sides one by one."""
+
+    sides: tuple[str, ...]
+    """What is compared."""
+    operations: Callable[[Bench], AbstractContextManager[dict[str, Operation]]]
+    """The sides, ready to run."""
