@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-class Child:
+class ChildProcess:
     """One process, which runs `main(number)` of a module."""
 
     def __init__(self, module: str, number: int) -> None:
@@ -44,18 +44,18 @@ class Child:
 
 
 @contextmanager
-def started(module: str, count: int) -> Iterator[list[Child]]:
+def started(module: str, count: int) -> Iterator[list[ChildProcess]]:
     """Start processes of one module, each with its number, and end them after the `with` block."""
-    children: list[Child] = []
+    children: list[ChildProcess] = []
     try:
-        children.extend(Child(module, number) for number in range(count))
+        children.extend(ChildProcess(module, number) for number in range(count))
         yield children
     finally:
         for child in children:
             child.end()
 
 
-def ask(children: Sequence[Child], line: str) -> list[str]:
+def ask(children: Sequence[ChildProcess], line: str) -> list[str]:
     """Send a line to all children, and return a line of each."""
     for child in children:
         child.say(line)

@@ -30,7 +30,7 @@ MESSAGE_BYTES = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CommitJob:
     """Commit messages to a file until the time is over, and at least once."""
 
     path: str
@@ -43,7 +43,7 @@ class Job:
 
 
 @contextmanager
-def _appending(job: Job, number: int) -> Iterator[Operation]:
+def _appending(job: CommitJob, number: int) -> Iterator[Operation]:
     """Yield a function that appends a message to a thread that only this process uses."""
     messages = Corpus(number).endless(MESSAGE_BYTES)
     if job.is_peer:
@@ -56,7 +56,7 @@ def _appending(job: Job, number: int) -> Iterator[Operation]:
         yield lambda: thread.commit({"messages": [next(messages)]})
 
 
-def _commit(job: Job, operation: Operation) -> Samples:
+def _commit(job: CommitJob, operation: Operation) -> Samples:
     samples = Samples()
     began_s = time.monotonic()
     while not samples.durations_ns or time.monotonic() < began_s + job.duration_s:
@@ -70,7 +70,7 @@ def _commit(job: Job, operation: Operation) -> Samples:
 def main(number: int) -> None:
     """Serve jobs until stdin ends."""
     for line in sys.stdin:
-        job = Job(**json.loads(line))
+        job = CommitJob(**json.loads(line))
         with _appending(job, number) as operation:
             operation()  # Warm up.
             _say("there")

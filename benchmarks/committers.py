@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import sqlite_peer
 from benchmarks.corpus import Corpus
-from benchmarks.measure import Samples, Written, median
+from benchmarks.measure import BytesWritten, Samples, median
 from benchmarks.result import Result, Side, at_least
 from benchmarks.stores import opened
 
@@ -43,7 +43,7 @@ def run_at_once(operations: Sequence[Operation], commits: int) -> Samples:
     for thread in threads:
         thread.start()
     whole = Samples()
-    before = Written.now()
+    before = BytesWritten.now()
     barrier.wait()
     began_ns = time.perf_counter_ns()
     for thread in threads:

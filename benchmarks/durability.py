@@ -13,8 +13,8 @@ from benchmarks.committers import joined, measure_sixteen
 from benchmarks.corpus import Corpus
 from benchmarks.measure import Samples, interleave
 from benchmarks.result import Result, at_most
-from benchmarks.stores import Opened, opened
-from benchmarks.workload import Bench, Workload
+from benchmarks.stores import BenchStore, opened
+from benchmarks.workload import Bench, BenchWorkload
 from statelog.storage.wal.wal_format import encode_group
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _appended(path: Path, data: bytes) -> Iterator[Operation]:
         os.close(descriptor)
 
 
-def _journaled(store: Opened) -> bytes:
+def _journaled(store: BenchStore) -> bytes:
     """Return the bytes of the last commit in the WAL."""
     with store.engine.read() as view:
         record = view.transaction.get_log(store.last_lsn)
@@ -135,7 +135,7 @@ def _measure_transaction(bench: Bench) -> Result:
     )
 
 
-def _operations(stack: ExitStack, bench: Bench, store: Opened, write: str) -> tuple[Operation, Operation]:
+def _operations(stack: ExitStack, bench: Bench, store: BenchStore, write: str) -> tuple[Operation, Operation]:
     """Return a commit of one kind of write, and the commit of SQLite with the same guarantee."""
     synchronous = sqlite_peer.FULL if store.durability == "commit" else sqlite_peer.NORMAL
     name = f"{write}, {synchronous}.sqlite"
@@ -182,7 +182,7 @@ def _measure_unflushed(bench: Bench, write: str, most_us: float) -> Result:
     )
 
 
-DURABILITY = Workload(
+DURABILITY = BenchWorkload(
     "durability",
     "Durable commits, beside SQLite with the same guarantee",
     f"commit ({sqlite_peer.NAME}: WAL, synchronous={sqlite_peer.FULL}) and interval"

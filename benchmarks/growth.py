@@ -10,7 +10,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.measure import Samples
 from benchmarks.result import Result, Side, at_most
 from benchmarks.stores import opened
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,9 @@ def _windows(count: int) -> Iterator[tuple[str, range]]:
 
 _DURABILITY = f"commit; {sqlite_peer.NAME}: {sqlite_peer.DURABILITY}"
 
-LARGE = Workload(
+LARGE = BenchWorkload(
     "file-of-large-messages", "File after 1,000 durable commits of a 2 KB message", _DURABILITY, _measure_large
 )
-SMALL = Workload("file-of-small-messages", "File after 20,000 durable commits of 300 B", _DURABILITY, _measure_small)
+SMALL = BenchWorkload(
+    "file-of-small-messages", "File after 20,000 durable commits of 300 B", _DURABILITY, _measure_small
+)

@@ -13,7 +13,7 @@ from benchmarks.guard_texts import clean, planted
 from benchmarks.injection_texts import attack, clean_text
 from benchmarks.measure import interleave
 from benchmarks.result import Result, at_most, exactly
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,6 +193,6 @@ def _took_s(work: Callable[[], object]) -> float:
     return time.perf_counter() - began_s
 
 
-GUARD = Workload(
+GUARD = BenchWorkload(
     "guard", "A guard that keeps secrets out of the store", "commit and interval", _measure, ("re2",), extra="guard"
 )

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 import statelog
 from benchmarks.result import Result, at_least, at_most
-from benchmarks.workload import Bench, SkipError, Workload
+from benchmarks.workload import Bench, BenchWorkload, SkipError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -220,7 +220,7 @@ def _assets_size_bytes() -> int:
     return sum(len(file.read_bytes()) for file in files("statelog.inspector").joinpath("page").iterdir())
 
 
-INSPECTOR = Workload(
+INSPECTOR = BenchWorkload(
     name="inspector",
     title="the inspector in a browser",
     durability="commit",

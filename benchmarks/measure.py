@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _IO = Path("/proc/self/io")
 
 
-class Written(NamedTuple):
+class BytesWritten(NamedTuple):
     """The bytes that this process has written since it began. None if the system does not count them."""
 
     handed_bytes: int | None
     dirtied_bytes: int | None
 
     @classmethod
-    def now(cls) -> Written:
+    def now(cls) -> BytesWritten:
         """Read the counters of Linux. Other systems have none."""
         with suppress(OSError, ValueError, KeyError):
             lines = _IO.read_text(encoding="ascii").splitlines()
@@ -55,7 +55,7 @@ class Samples:
 
     def take(self, operation: Operation, count: int) -> None:
         """Run an operation `count` times."""
-        before = Written.now()
+        before = BytesWritten.now()
         for _ in range(count):
             self.time(operation)
         self.add_written(before)
@@ -69,9 +69,9 @@ class Samples:
         self.durations_ns.append(time.perf_counter_ns() - began_ns)
         self.processor_ns.append(processor_ns)
 
-    def add_written(self, before: Written) -> None:
+    def add_written(self, before: BytesWritten) -> None:
         """Add the bytes that were written since `before`."""
-        now = Written.now()
+        now = BytesWritten.now()
         self.handed_bytes = _sum(self.handed_bytes, now.handed_bytes, before.handed_bytes)
         self.dirtied_bytes = _sum(self.dirtied_bytes, now.dirtied_bytes, before.dirtied_bytes)
 

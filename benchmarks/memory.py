@@ -10,7 +10,7 @@ import statelog
 from benchmarks.measure import interleave
 from benchmarks.result import Result, at_most, exactly
 from benchmarks.search import measure_commits, measure_searches
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 from statelog import Memory
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _measure(bench: Bench) -> Result:
     return Result.joined([measure(bench) for name, measure in measured.items() if not bench.rows or name in bench.rows])
 
 
-class _Model:
+class _RandomEmbedder:
     """The embedding model of the benchmark. Each text has its own random vector."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def _texts(count: int) -> list[str]:
 
 def _fill(path: Path, texts: Sequence[str]) -> tuple[statelog.Store, Memory]:
     store = statelog.open(path, durability="interval")
-    memory = Memory(store, "user/42", embed=_Model(), dims=_DIMS)
+    memory = Memory(store, "user/42", embed=_RandomEmbedder(), dims=_DIMS)
     for number, text in enumerate(texts):
         memory.remember(text, key=f"k{number:05d}")
     return store, memory
@@ -75,7 +75,7 @@ def _measure_recall(bench: Bench) -> Result:
     texts = _texts(bench.size(_FACTS, at_least=500))
     questions = [" ".join(text.split()[:4]) for text in texts]
     store, memory = _fill(bench.directory / "recall.state", texts)
-    model = _Model()
+    model = _RandomEmbedder()
     rows = np.asarray([model([text])[0] for text in texts], dtype=np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     turn = iter(range(1 << 30))
@@ -137,7 +137,7 @@ def _is_in_files(store: statelog.Store, mark: str) -> bool:
     return any(mark.encode() in path.read_bytes() for path in files)
 
 
-MEMORY = Workload(
+MEMORY = BenchWorkload(
     "memory",
     "memory: search, recall, forget",
     "commit and interval",

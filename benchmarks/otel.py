@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.measure import interleave
 from benchmarks.result import Result, at_most
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 if TYPE_CHECKING:
     from benchmarks.measure import Operation
@@ -64,4 +64,6 @@ def _measure_commits(bench: Bench, durability: Durability) -> Result:
     )
 
 
-OTEL = Workload("otel", "What traces cost a commit", "commit and interval", _measure, ("opentelemetry",), extra="otel")
+OTEL = BenchWorkload(
+    "otel", "What traces cost a commit", "commit and interval", _measure, ("opentelemetry",), extra="otel"
+)

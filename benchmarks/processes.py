@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import statelog
 from benchmarks import sqlite_peer
 from benchmarks.children import ask, started
-from benchmarks.committer import MESSAGE_BYTES, Job
+from benchmarks.committer import MESSAGE_BYTES, CommitJob
 from benchmarks.committers import joined
 from benchmarks.measure import Samples, percentile
-from benchmarks.result import Check, Result, Side, at_least, at_most
+from benchmarks.result import Result, Side, TargetCheck, at_least, at_most
 from benchmarks.stores import opened
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from benchmarks.children import Child
+    from benchmarks.children import ChildProcess
     from statelog.storage.options import Durability
 
 _COUNTS = (1, 2, 4, 8)
@@ -42,7 +42,7 @@ _OPENING_MAX = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _ProcessCase:
     """A number of processes, and their work."""
 
     count: int
@@ -55,7 +55,7 @@ class _Case:
 
 
 @dataclass(slots=True)
-class _Found:
+class _ProcessTimes:
     """The results of a side, by round."""
 
     rounds: list[Samples] = field(default_factory=list)
@@ -83,14 +83,14 @@ class _Found:
 
 
 def _measure(bench: Bench) -> Result:
-    checks: list[Check] = []
+    checks: list[TargetCheck] = []
     sides: list[Side] = []
     notes = [
         f"each process appends messages with {MESSAGE_BYTES} bytes of text to a thread of its own; read the ratios"
     ]
     with started("benchmarks.committer", max(_COUNTS)) as processes:
         for durability, pause_s, count in product(_DURABILITIES, (0.0, _PAUSE_S), _COUNTS):
-            case = _Case(count, durability, pause_s)
+            case = _ProcessCase(count, durability, pause_s)
             ours, theirs = _compare(bench, case, processes[:count])
             our_side = joined(f"statelog, {case}", ours.rounds)
             their_side = joined(f"{sqlite_peer.NAME}, {case}", theirs.rounds)
@@ -104,11 +104,11 @@ def _measure(bench: Bench) -> Result:
     return Result(checks=tuple(checks), sides=tuple(sides), notes=tuple(notes))
 
 
-def _ratio(ours: _Found, theirs: _Found, percent: float) -> float:
+def _ratio(ours: _ProcessTimes, theirs: _ProcessTimes, percent: float) -> float:
     return ours.percentile_ns(percent) / theirs.percentile_ns(percent)
 
 
-def _checks(case: _Case, rate: float, ours: _Found, theirs: _Found) -> Iterator[Check]:
+def _checks(case: _ProcessCase, rate: float, ours: _ProcessTimes, theirs: _ProcessTimes) -> Iterator[TargetCheck]:
     """Yield the checks of a case, which may have none."""
     of = f"of {sqlite_peer.NAME}'s"
     if case.durability == "interval":
@@ -125,7 +125,7 @@ def _checks(case: _Case, rate: float, ours: _Found, theirs: _Found) -> Iterator[
         yield at_most(f"{case}: file, beyond what is in it", ours.beyond_mb, _BEYOND_MB_MAX, "MB")
 
 
-def _told(case: _Case, rate: float, ours: _Found, theirs: _Found) -> str:
+def _told(case: _ProcessCase, rate: float, ours: _ProcessTimes, theirs: _ProcessTimes) -> str:
     longest = (found.percentile_ns(100) / 1e6 for found in (ours, theirs))
     return (
         f"{case}: of {sqlite_peer.NAME}'s rate {rate:.2f}x, median {_ratio(ours, theirs, 50):.2f}x,"
@@ -138,15 +138,17 @@ def _told(case: _Case, rate: float, ours: _Found, theirs: _Found) -> str:
 # --- the processes --------------------------------------------------------------
 
 
-def _compare(bench: Bench, case: _Case, processes: Sequence[Child]) -> tuple[_Found, _Found]:
+def _compare(
+    bench: Bench, case: _ProcessCase, processes: Sequence[ChildProcess]
+) -> tuple[_ProcessTimes, _ProcessTimes]:
     """Return the results of statelog and SQLite. They take turns, each time with a new file."""
-    found = {False: _Found(), True: _Found()}
+    found = {False: _ProcessTimes(), True: _ProcessTimes()}
     duration_s = max(_DURATION_S * min(bench.scale, 1.0), _DURATION_S_MIN)
     for number in range(min(bench.repeats, _ROUNDS_MAX)):
         for is_peer in (False, True) if number % 2 == 0 else (True, False):
             path = bench.directory / ("peer.sqlite" if is_peer else "agent.state")
             _make(path, is_peer=is_peer)
-            job = Job(str(path), case.durability, is_peer, duration_s, case.pause_s)
+            job = CommitJob(str(path), case.durability, is_peer, duration_s, case.pause_s)
             found[is_peer].add(_run(job, processes))
             if not is_peer:
                 found[is_peer].beyond_mb = max(found[is_peer].beyond_mb, _beyond_mb(path))
@@ -161,13 +163,13 @@ def _beyond_mb(path: Path) -> float:
     return (found.file_size_bytes - found.pages_used * found.page_size_bytes) / 1e6
 
 
-def _measure_opening(bench: Bench, processes: Sequence[Child]) -> Result:
+def _measure_opening(bench: Bench, processes: Sequence[ChildProcess]) -> Result:
     """Measure the opening of a store to which other processes write."""
     path = bench.directory / "agent.state"
     _make(path, is_peer=False)
     alone, beside = Samples(), Samples()
     alone.take(lambda: statelog.open(path).close(), _OPENINGS)
-    job = Job(str(path), "commit", is_peer=False, duration_s=max(_DURATION_S * bench.scale, 0.1), pause_s=0.0)
+    job = CommitJob(str(path), "commit", is_peer=False, duration_s=max(_DURATION_S * bench.scale, 0.1), pause_s=0.0)
     ask(processes, json.dumps(asdict(job)))
     for process in processes:
         process.say("go")
@@ -191,7 +193,7 @@ def _make(path: Path, *, is_peer: bool) -> None:
         statelog.open(path).close()
 
 
-def _run(job: Job, processes: Sequence[Child]) -> list[Samples]:
+def _run(job: CommitJob, processes: Sequence[ChildProcess]) -> list[Samples]:
     """Let processes do a job at the same time. Return the times of each process."""
     there = ask(processes, json.dumps(asdict(job)))
     assert set(there) == {"there\n"}, there
@@ -201,7 +203,7 @@ def _run(job: Job, processes: Sequence[Child]) -> list[Samples]:
     return taken
 
 
-PROCESSES = Workload(
+PROCESSES = BenchWorkload(
     "processes",
     "1, 2, 4 and 8 processes that commit to one file, beside SQLite with the same guarantee",
     f"commit ({sqlite_peer.NAME}: WAL, synchronous={sqlite_peer.FULL}) and interval"

@@ -12,7 +12,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.measure import Samples
 from benchmarks.result import Result, at_most
 from benchmarks.stores import opened
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,4 +83,4 @@ def _measure(bench: Bench) -> Result:
     )
 
 
-OPEN = Workload("open-after-kill", "Open after SIGKILL: 1 GB file, beside 1 MB file", "interval", _measure)
+OPEN = BenchWorkload("open-after-kill", "Open after SIGKILL: 1 GB file, beside 1 MB file", "interval", _measure)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from benchmarks.result import Check, Result, Side
-    from benchmarks.workload import Workload
+    from benchmarks.result import Result, Side, TargetCheck
+    from benchmarks.workload import BenchWorkload
 
 _NOT_TOLD = "-"
 _WORDS = {AT_MOST: "at most", AT_LEAST: "at least", EXACTLY: "exactly"}
@@ -66,7 +66,7 @@ def filesystem_of(directory: Path) -> str:
     return kind
 
 
-def to_dict(setting: Setting, results: Mapping[Workload, Result]) -> dict[str, Any]:
+def to_dict(setting: Setting, results: Mapping[BenchWorkload, Result]) -> dict[str, Any]:
     """Return everything as plain values for JSON."""
     found = [
         {"name": workload.name, "title": workload.title, "durability": workload.durability, **result.to_dict()}
@@ -86,7 +86,7 @@ def print_setting(console: Console, setting: Setting) -> None:
         console.print("This file system is memory: flushes cost nothing. Give a directory on a disk.", style="yellow")
 
 
-def print_sides(console: Console, workload: Workload, result: Result) -> None:
+def print_sides(console: Console, workload: BenchWorkload, result: Result) -> None:
     """Print the measurements of one workload."""
     console.print(Text.from_markup(f"\n[bold]{workload.title}[/bold]"))
     console.print(Text.from_markup(f"[dim]{workload.name}; durability: {workload.durability}[/dim]"))
@@ -117,12 +117,12 @@ def _cells(side: Side) -> tuple[str, ...]:
     )
 
 
-def _sentence(check: Check) -> str:
+def _sentence(check: TargetCheck) -> str:
     word = "[green]met[/green]" if check.is_met else "[bold red]missed[/bold red]"
     return f"  {word}: {check.what} {_value(check, check.value)}, {_target(check)}"
 
 
-def print_targets(console: Console, results: Mapping[Workload, Result], *, scale: float) -> None:
+def print_targets(console: Console, results: Mapping[BenchWorkload, Result], *, scale: float) -> None:
     """Print all targets, met and missed."""
     table = Table(title="Targets", title_justify="left")
     table.add_column("workload", no_wrap=True)
@@ -141,11 +141,11 @@ def print_targets(console: Console, results: Mapping[Workload, Result], *, scale
         console.print(f"Sizes were shrunk by {scale:g}: the targets are made for scale 1.", style="yellow")
 
 
-def _target(check: Check) -> str:
+def _target(check: TargetCheck) -> str:
     return f"{_WORDS[check.relation]} {_value(check, check.target)}"
 
 
-def _value(check: Check, value: float) -> str:
+def _value(check: TargetCheck, value: float) -> str:
     return f"{value:.2f}x" if check.unit == "x" else f"{value:.1f} {check.unit}"
 
 

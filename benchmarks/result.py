@@ -34,7 +34,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class TargetCheck:
     """One target, and the measured value."""
 
     what: str
@@ -60,7 +60,7 @@ class Check:
 class Result:
     """The results of one run of a workload."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[TargetCheck, ...]
     sides: tuple[Side, ...]
     notes: tuple[str, ...] = ()
 
@@ -81,16 +81,16 @@ class Result:
         return found
 
 
-def at_most(what: str, value: float, target: float, unit: str = "x") -> Check:
+def at_most(what: str, value: float, target: float, unit: str = "x") -> TargetCheck:
     """Return a check that passes if `value` is at most `target`."""
-    return Check(what, value, AT_MOST, target, unit)
+    return TargetCheck(what, value, AT_MOST, target, unit)
 
 
-def at_least(what: str, value: float, target: float, unit: str = "x") -> Check:
+def at_least(what: str, value: float, target: float, unit: str = "x") -> TargetCheck:
     """Return a check that passes if `value` is at least `target`."""
-    return Check(what, value, AT_LEAST, target, unit)
+    return TargetCheck(what, value, AT_LEAST, target, unit)
 
 
-def exactly(what: str, value: float, target: float, unit: str) -> Check:
+def exactly(what: str, value: float, target: float, unit: str) -> TargetCheck:
     """Return a check of a count, which passes only if `value` equals `target`."""
-    return Check(what, value, EXACTLY, target, unit)
+    return TargetCheck(what, value, EXACTLY, target, unit)

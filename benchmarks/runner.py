@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import report
-from benchmarks.workload import KEYS_DEFAULT, Bench, SkipError, Workload
+from benchmarks.workload import KEYS_DEFAULT, Bench, BenchWorkload, SkipError
 from benchmarks.workloads import WORKLOADS
 from statelog.errors import UsageError
 
@@ -30,7 +30,7 @@ REPEATS_DEFAULT = 7
 def run(
     names: Sequence[str] | None,
     *,
-    workloads: Mapping[str, Workload] = WORKLOADS,
+    workloads: Mapping[str, BenchWorkload] = WORKLOADS,
     directory: Path | None,
     scale: float = SCALE_DEFAULT,
     repeats: int = REPEATS_DEFAULT,
@@ -72,7 +72,7 @@ def run(
     if not scale > 0 or repeats < 1 or keys < 1:
         message = f"scale, repeats and keys must be above 0, not {scale}, {repeats} and {keys}"
         raise UsageError(message)
-    results: dict[Workload, Result] = {}
+    results: dict[BenchWorkload, Result] = {}
     with TemporaryDirectory(prefix="statelog-bench-", dir=directory) as folder:
         setting = report.Setting.of(Path(folder), scale=scale, repeats=repeats)
         if not as_json:
@@ -98,7 +98,7 @@ def run(
     return int(any(check.is_wrong for result in results.values() for check in result.checks))
 
 
-def measure(workload: Workload, bench: Bench) -> Result:
+def measure(workload: BenchWorkload, bench: Bench) -> Result:
     """Run one workload in a new folder, which is removed afterwards."""
     bench.directory.mkdir()
     try:
@@ -107,7 +107,7 @@ def measure(workload: Workload, bench: Bench) -> Result:
         shutil.rmtree(bench.directory)
 
 
-def _check_rows(rows: Sequence[str], workloads: Sequence[Workload]) -> None:
+def _check_rows(rows: Sequence[str], workloads: Sequence[BenchWorkload]) -> None:
     known = [row for workload in workloads for row in workload.rows]
     for row in rows:
         if row not in known:
@@ -115,7 +115,7 @@ def _check_rows(rows: Sequence[str], workloads: Sequence[Workload]) -> None:
             raise UsageError(message, row=row)
 
 
-def _select(names: Sequence[str] | None, workloads: Mapping[str, Workload]) -> list[Workload]:
+def _select(names: Sequence[str] | None, workloads: Mapping[str, BenchWorkload]) -> list[BenchWorkload]:
     for name in names or ():
         if name not in workloads:
             close = difflib.get_close_matches(name, workloads, n=1)

@@ -42,7 +42,7 @@ _SIZE_TIMES_MAX = 0.8
 _BUILD_TIMES_MAX = 1.5
 
 
-class Texts:
+class WordTexts:
     """Texts of words, of which a few are frequent and most are rare, as in a language."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Texts:
 
 def measure_searches(bench: Bench) -> Result:
     """Measure the creation and size of an index, and searches. Compare them with a table filled from memory."""
-    source = Texts()
+    source = WordTexts()
     texts = list(source.make(bench.size(_MESSAGES, at_least=2 * _PER_THREAD)))
     path = bench.directory / "search.state"
     _fill(path, texts)

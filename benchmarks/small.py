@@ -17,7 +17,7 @@ from benchmarks.children import ask, started
 from benchmarks.corpus import Corpus
 from benchmarks.measure import Samples, interleave
 from benchmarks.result import Result, at_most
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,7 +178,7 @@ def _measure_after_others(bench: Bench) -> Result:
     return Result(checks=tuple(checks), sides=tuple(sides), notes=tuple(notes))
 
 
-SMALL = Workload(
+SMALL = BenchWorkload(
     "small",
     "the smallest operations, compared with SQLite, and a commit of an int after another process's commit",
     f"interval ({sqlite_peer.NAME}: {sqlite_peer.NORMAL}); times: commit ({sqlite_peer.NAME}: {sqlite_peer.FULL})",

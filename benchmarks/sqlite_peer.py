@@ -33,7 +33,7 @@ CREATE TABLE state (thread TEXT, channel TEXT, value TEXT, PRIMARY KEY (thread, 
 """
 
 
-class Peer:
+class SqlitePeer:
     """One connection, for one OS thread. Statements are prepared once, because sqlite3 caches them."""
 
     def __init__(self, path: Path, thread: str, synchronous: str) -> None:
@@ -92,11 +92,11 @@ def create(path: Path) -> None:
 
 
 @contextmanager
-def connected(path: Path, thread: str = "agent", *, synchronous: str = FULL) -> Iterator[Peer]:
+def connected(path: Path, thread: str = "agent", *, synchronous: str = FULL) -> Iterator[SqlitePeer]:
     """Open a connection to a database. Create the database if it does not exist."""
     if not path.exists():
         create(path)
-    peer = Peer(path, thread, synchronous)
+    peer = SqlitePeer(path, thread, synchronous)
     try:
         yield peer
     finally:

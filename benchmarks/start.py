@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measure import Samples
 from benchmarks.result import Result, at_most
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,4 +83,4 @@ def _measure(bench: Bench) -> Result:
     )
 
 
-START = Workload("start", "Short processes", "commit; SQLite: WAL, synchronous=FULL", _measure)
+START = BenchWorkload("start", "Short processes", "commit; SQLite: WAL, synchronous=FULL", _measure)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.storage.options import Durability
 
 
-class Opened(Store):
+class BenchStore(Store):
     """A store with access to its engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -25,8 +25,8 @@ class Opened(Store):
 
 
 @contextmanager
-def opened(path: Path, *, durability: Durability = "commit", flush: bool = True) -> Iterator[Opened]:
+def opened(path: Path, *, durability: Durability = "commit", flush: bool = True) -> Iterator[BenchStore]:
     """Open a store like `statelog.open`. Without `flush`, nothing is flushed, which is faster."""
-    store = Opened(open_engine(path, durability=durability, flush=flush))
+    store = BenchStore(open_engine(path, durability=durability, flush=flush))
     with store:
         yield store

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import statelog
 from benchmarks.measure import Samples, interleave
 from benchmarks.result import Result, at_most, exactly
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 from statelog import reducers, versioned
 from statelog.errors import SchemaError, SchemaVersionError
 
@@ -241,4 +241,4 @@ def _is_silent(act: Callable[[], object]) -> bool:
     return True
 
 
-VERSIONS = Workload("versions", "Schema versions: renames, reads through steps, migrations", "commit", _measure)
+VERSIONS = BenchWorkload("versions", "Schema versions: renames, reads through steps, migrations", "commit", _measure)

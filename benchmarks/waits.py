@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measure import median
 from benchmarks.result import Result, at_most
-from benchmarks.workload import Workload
+from benchmarks.workload import BenchWorkload
 from statelog import aio
 from statelog.aio import durable
 
@@ -144,4 +144,4 @@ def _measure(bench: Bench) -> Result:
     )
 
 
-WAITING = Workload("waiting", "Tasks of asyncio that wait", "commit", _measure)
+WAITING = BenchWorkload("waiting", "Tasks of asyncio that wait", "commit", _measure)

@@ -42,7 +42,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class BenchWorkload:
     """One row of the table."""
 
     name: str

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from agent_framework import FileCheckpointStorage, WorkflowCheckpoint
 
 import statelog
-from benchmarks.adapters.measurement import Clock, size_of, text
+from benchmarks.adapters.measurement import Stopwatch, size_of, text
 from benchmarks.result import Result, at_most
 from statelog.adapters.agent_framework import StatelogCheckpointStorage
 
 if TYPE_CHECKING:
-    from benchmarks.result import Check
+    from benchmarks.result import TargetCheck
     from benchmarks.workload import Bench
 
 CHECKPOINTS = 200
@@ -29,8 +29,8 @@ def measure(bench: Bench) -> Result:
     return Result(tuple(checks), ())
 
 
-async def _measure(bench: Bench, durability: Any, target: float) -> list[Check]:
-    count, folder, clock = bench.size(CHECKPOINTS, at_least=2 * LATE), bench.directory, Clock()
+async def _measure(bench: Bench, durability: Any, target: float) -> list[TargetCheck]:
+    count, folder, clock = bench.size(CHECKPOINTS, at_least=2 * LATE), bench.directory, Stopwatch()
     theirs_at, ours_at = (folder / f"{name}-{durability}" for name in ("files", "statelog"))
     messages = []
     with statelog.open(ours_at, durability=durability) as store:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import statelog
-from benchmarks.adapters.measurement import Clock, text
+from benchmarks.adapters.measurement import Stopwatch, text
 from benchmarks.result import Result
 from statelog.adapters.claude_agent_sdk import StatelogSessionStore
 
@@ -26,7 +26,7 @@ def measure(bench: Bench) -> Result:
 
 
 async def _measure(bench: Bench) -> Result:
-    clock, count = Clock(), bench.size(ENTRIES, at_least=3 * EARLY * BATCH) // BATCH
+    clock, count = Stopwatch(), bench.size(ENTRIES, at_least=3 * EARLY * BATCH) // BATCH
     with statelog.open(bench.directory / "agent.state") as store:
         sessions = StatelogSessionStore(store)
         for number in range(count):

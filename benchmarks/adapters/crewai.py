@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from crewai.flow.persistence.sqlite import SQLiteFlowPersistence
 
 import statelog
-from benchmarks.adapters.measurement import Clock, size_of, text
+from benchmarks.adapters.measurement import Stopwatch, size_of, text
 from benchmarks.result import Result, at_most
 from statelog.adapters.crewai import StatelogFlowPersistence
 
@@ -21,7 +21,7 @@ LATE = 20
 
 def measure(bench: Bench) -> Result:
     """Measure saves, loads, and the file."""
-    folder, clock = bench.directory, Clock()
+    folder, clock = bench.directory, Stopwatch()
     theirs_at, ours_at = folder / "flows.db", folder / "agent.state"
     count = bench.size(MESSAGES, at_least=2 * LATE)
     theirs = SQLiteFlowPersistence(str(theirs_at))

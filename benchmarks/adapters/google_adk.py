@@ -11,14 +11,14 @@ from google.adk.sessions.database_session_service import DatabaseSessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
 
-from benchmarks.adapters.measurement import Clock, text
+from benchmarks.adapters.measurement import Stopwatch, text
 from benchmarks.result import Result
 from statelog.adapters.google_adk import StatelogSessionService
 
 if TYPE_CHECKING:
     from google.adk.sessions.base_session_service import BaseSessionService
 
-    from benchmarks.result import Check
+    from benchmarks.result import TargetCheck
     from benchmarks.workload import Bench
 
 EVENTS = 1000
@@ -41,8 +41,8 @@ def _event(number: int) -> Event:
     return Event(invocation_id="i", author="user", timestamp=1e9 + number, content=content, actions=actions)
 
 
-async def _measure(bench: Bench) -> list[Check]:
-    folder, clock = bench.directory, Clock()
+async def _measure(bench: Bench) -> list[TargetCheck]:
+    folder, clock = bench.directory, Stopwatch()
     ours = StatelogSessionService.open(folder / "agent.state")
     database = DatabaseSessionService(f"sqlite+aiosqlite:///{folder}/database.db")
     sides: dict[str, BaseSessionService] = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from benchmarks.result import Check
+    from benchmarks.result import TargetCheck
 
 _LETTERS = string.ascii_letters + string.digits + " "
 
@@ -31,7 +31,7 @@ def size_of(path: Path) -> int:
     return sum(each.stat().st_blocks * 512 for each in found if each.is_file())
 
 
-class Clock:
+class Stopwatch:
     """Collects times by name."""
 
     def __init__(self) -> None:
@@ -48,6 +48,6 @@ class Clock:
         """Return the median of the times under a name."""
         return median(self._times_s[name])
 
-    def check(self, what: str, ours: str, theirs: str, target: float) -> Check:
+    def check(self, what: str, ours: str, theirs: str, target: float) -> TargetCheck:
         """Return the check of the ratio of our median to theirs."""
         return at_most(what, self.median_s(ours) / self.median_s(theirs), target)

@@ -9,12 +9,12 @@ from agents import SQLiteSession
 from agents.extensions.memory import AdvancedSQLiteSession
 
 import statelog
-from benchmarks.adapters.measurement import Clock, size_of, text
+from benchmarks.adapters.measurement import Stopwatch, size_of, text
 from benchmarks.result import Result, at_most
 from statelog.adapters.openai_agents import StatelogSession
 
 if TYPE_CHECKING:
-    from benchmarks.result import Check
+    from benchmarks.result import TargetCheck
     from benchmarks.workload import Bench
 
 ITEMS = 1000
@@ -26,7 +26,7 @@ LATE = 50
 def measure(bench: Bench) -> Result:
     """Measure conversations of small and of large items."""
     bench.directory.mkdir(parents=True, exist_ok=True)
-    checks: list[Check] = []
+    checks: list[TargetCheck] = []
     for size, read_target, file_target in ((SMALL, 1.0, 2.5), (LARGE, 1.0, 1.2)):
         checks += asyncio.run(_measure(bench, size, read_target, file_target))
     return Result(tuple(checks), ())
@@ -36,8 +36,8 @@ def _item(number: int, size: int) -> Any:
     return {"role": "assistant" if number % 2 else "user", "content": text(size, number)}
 
 
-async def _measure(bench: Bench, size: int, read_target: float, file_target: float) -> list[Check]:
-    count, folder, clock = bench.size(ITEMS, at_least=2 * LATE), bench.directory, Clock()
+async def _measure(bench: Bench, size: int, read_target: float, file_target: float) -> list[TargetCheck]:
+    count, folder, clock = bench.size(ITEMS, at_least=2 * LATE), bench.directory, Stopwatch()
     theirs_at, branched_at, ours_at = (folder / f"{name}-{size}" for name in ("sqlite", "advanced", "statelog"))
     theirs = SQLiteSession("s", theirs_at)
     branched = AdvancedSQLiteSession(session_id="s", db_path=branched_at, create_tables=True)

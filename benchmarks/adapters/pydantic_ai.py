@@ -15,12 +15,12 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
 import statelog
-from benchmarks.adapters.measurement import Clock
+from benchmarks.adapters.measurement import Stopwatch
 from benchmarks.result import Result, at_most
 from statelog.adapters.pydantic_ai import StatelogDurability
 
 if TYPE_CHECKING:
-    from benchmarks.result import Check
+    from benchmarks.result import TargetCheck
     from benchmarks.workload import Bench
 
 RUNS = 40
@@ -42,8 +42,8 @@ async def _work(n: int) -> str:
     return f"result {n}" * 20
 
 
-async def _measure(bench: Bench) -> Check:
-    folder, clock = bench.directory, Clock()
+async def _measure(bench: Bench) -> TargetCheck:
+    folder, clock = bench.directory, Stopwatch()
     config: DBOSConfig = {"name": "bench", "system_database_url": f"sqlite:///{folder / 'dbos.sqlite'}"}
     DBOS(config=config)
     store = statelog.open(folder / "pydantic-ai.state")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from strands.storage import LocalFileStorage
 
 import statelog
-from benchmarks.adapters.measurement import Clock, size_of, text
+from benchmarks.adapters.measurement import Stopwatch, size_of, text
 from benchmarks.result import Result, at_most
 from statelog.adapters.strands import StatelogStorage
 
@@ -28,7 +28,7 @@ def measure(bench: Bench) -> Result:
 
 
 async def _measure(bench: Bench) -> Result:
-    clock, messages, count = Clock(), [], bench.size(SNAPSHOTS, at_least=2 * LATE)
+    clock, messages, count = Stopwatch(), [], bench.size(SNAPSHOTS, at_least=2 * LATE)
     files, path, data = bench.directory / "files", bench.directory / "agent.state", b""
     theirs = LocalFileStorage(str(files))
     latest = f"{FOLDER}/snapshot_latest.json"

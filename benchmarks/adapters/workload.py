@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import cast
 
 from benchmarks.result import Result
-from benchmarks.workload import Bench, SkipError, Workload, is_installed
+from benchmarks.workload import Bench, BenchWorkload, SkipError, is_installed
 
 FRAMEWORKS = {
     "openai_agents": "agents",
@@ -37,7 +37,7 @@ def _measure_one(name: str, bench: Bench) -> Result:
     return cast("Result", measure(replace(bench, directory=folder)))
 
 
-ADAPTERS = Workload(
+ADAPTERS = BenchWorkload(
     "adapters",
     "Adapters beside the storage that their frameworks bring",
     "commit; the frameworks' own as they are shipped",

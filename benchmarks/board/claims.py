@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarks import sqlite_peer
 from benchmarks.board import table
 from benchmarks.board.large_boards import fill
-from benchmarks.board.worker import DONE, PENDING, Job, Turn, job_line
+from benchmarks.board.worker import DONE, PENDING, ClaimJob, TaskTimes, job_line
 from benchmarks.children import ask, started
 from benchmarks.committers import joined
 from benchmarks.measure import Samples
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from benchmarks.children import Child
+    from benchmarks.children import ChildProcess
     from benchmarks.workload import Bench
     from statelog.store.board import Board
     from statelog.store.claims import Claim
@@ -44,7 +44,7 @@ _CLAIMS_PER_REPEAT, _WAITING_MAX = 40, 1.5
 
 
 @dataclass(slots=True)
-class _Found:
+class _ClaimTimes:
     """The results of the processes of a side, by round."""
 
     rounds: list[Samples] = field(default_factory=list)
@@ -55,7 +55,7 @@ class _Found:
     missing: int = 0
     """The number of tasks that are not done."""
 
-    def add(self, workers: Sequence[Sequence[Turn]], put_ns: int, tasks: int, done: int) -> None:
+    def add(self, workers: Sequence[Sequence[TaskTimes]], put_ns: int, tasks: int, done: int) -> None:
         """Add a round: the turns of each process since the tasks were set."""
         turns = [turn for worker in workers for turn in worker]
         names = {turn.task for turn in turns}
@@ -76,7 +76,7 @@ def measure_claims(bench: Bench) -> Result:
     """Measure tasks for which eight processes wait. One of them claims each task."""
     processes = bench.size(_PROCESSES, at_least=2)
     tasks = bench.size(_TASKS, at_least=10 * processes)
-    found = {_OURS: _Found(), _THEIRS: _Found()}
+    found = {_OURS: _ClaimTimes(), _THEIRS: _ClaimTimes()}
     with started("benchmarks.board.worker", processes) as workers:
         for number in range(min(bench.repeats, _ROUNDS_MAX)):
             for name in list(found) if number % 2 == 0 else reversed(list(found)):
@@ -106,26 +106,28 @@ def measure_claims(bench: Bench) -> Result:
     )
 
 
-def _run_round(found: _Found, workers: Sequence[Child], path: Path, tasks: int, *, is_peer: bool) -> None:
+def _run_round(found: _ClaimTimes, workers: Sequence[ChildProcess], path: Path, tasks: int, *, is_peer: bool) -> None:
     """Let processes wait, set tasks, and collect the results of each process."""
     bodies = [(number % _PRIORITIES, {"number": number}) for number in range(tasks)]
     if is_peer:
         with table.connected(path) as peer:
-            put_ns, turns = _served(workers, Job(str(path), is_peer, _WORK_S), lambda: peer.put_tasks(bodies))
+            put_ns, turns = _served(workers, ClaimJob(str(path), is_peer, _WORK_S), lambda: peer.put_tasks(bodies))
             found.add(turns, put_ns, tasks, peer.count_done())
         return
     with opened(path) as store:
-        put_ns, turns = _served(workers, Job(str(path), is_peer, _WORK_S), lambda: _put_tasks(store, bodies))
+        put_ns, turns = _served(workers, ClaimJob(str(path), is_peer, _WORK_S), lambda: _put_tasks(store, bodies))
         found.add(turns, put_ns, tasks, len(store.board().list(f"{DONE}*")))
 
 
-def _served(workers: Sequence[Child], job: Job, put: Callable[[], object]) -> tuple[int, list[list[Turn]]]:
+def _served(
+    workers: Sequence[ChildProcess], job: ClaimJob, put: Callable[[], object]
+) -> tuple[int, list[list[TaskTimes]]]:
     assert set(ask(workers, job_line(job))) == {"there\n"}
     assert set(ask(workers, "go")) == {"waiting\n"}
     time.sleep(_BEFORE_S)
     put()
     put_ns = time.monotonic_ns()
-    turns = [[Turn(*turn) for turn in json.loads(worker.hear())] for worker in workers]
+    turns = [[TaskTimes(*turn) for turn in json.loads(worker.hear())] for worker in workers]
     assert set(ask(workers, "close")) == {"closed\n"}
     return put_ns, turns
 

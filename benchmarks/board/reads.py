@@ -47,7 +47,7 @@ def measure_large(bench: Bench) -> Result:
     return Result.joined(parts)
 
 
-def _measure_get(bench: Bench, store: Store, peer: table.Table, keys: int) -> Result:
+def _measure_get(bench: Bench, store: Store, peer: table.SqliteBoard, keys: int) -> Result:
     board, any_key = store.board(), Corpus()
     for_peer = Corpus()
     samples = interleave(
@@ -64,7 +64,7 @@ def _measure_get(bench: Bench, store: Store, peer: table.Table, keys: int) -> Re
     )
 
 
-def _measure_list(bench: Bench, store: Store, peer: table.Table, keys: int) -> Result:
+def _measure_list(bench: Bench, store: Store, peer: table.SqliteBoard, keys: int) -> Result:
     board, any_key, for_peer = store.board(), Corpus(), Corpus()
     return _compare_lists(
         bench,

@@ -38,7 +38,7 @@ RETURNING id, body
 _COMPLETE = "UPDATE task SET state = 'done', result = ? WHERE id = ? AND state = 'claimed' AND owner = ?"
 
 
-class Table:
+class SqliteBoard:
     """One connection, for one OS thread."""
 
     def __init__(self, path: Path, synchronous: str) -> None:
@@ -123,13 +123,13 @@ class Table:
 
 
 @contextmanager
-def connected(path: Path, *, synchronous: str = FULL) -> Iterator[Table]:
+def connected(path: Path, *, synchronous: str = FULL) -> Iterator[SqliteBoard]:
     """Open a connection to a database. Create the database if it does not exist."""
     if not path.exists():
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.executescript(_TABLES)
-    table = Table(path, synchronous)
+    table = SqliteBoard(path, synchronous)
     try:
         yield table
     finally:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WatchJob:
     """A job of the process."""
 
     kind: Literal["tell", "idle", "beside", "pipe"]
@@ -38,14 +38,14 @@ class Job:
         return json.dumps(asdict(self))
 
 
-def _tell(job: Job, store: Store) -> None:
+def _tell(job: WatchJob, store: Store) -> None:
     events = store.board().watch(job.pattern, follow=True)
     _say("there")
     for _, _event in zip(range(job.count), events, strict=False):
         _say(str(time.monotonic_ns()))
 
 
-def _idle(job: Job, store: Store) -> None:
+def _idle(job: WatchJob, store: Store) -> None:
     events = store.board().watch(job.pattern, follow=True, timeout_s=job.duration_s)
     _say("there")
     began_s, processor_began_s = time.monotonic(), time.process_time()
@@ -59,7 +59,7 @@ def _watch_for_ever(store: Store, pattern: str) -> None:
         pass
 
 
-def _beside(job: Job, store: Store) -> None:
+def _beside(job: WatchJob, store: Store) -> None:
     for number in range(job.count):
         pattern = job.pattern.format(thread=number)
         threading.Thread(target=_watch_for_ever, args=(store, pattern), daemon=True).start()
@@ -67,7 +67,7 @@ def _beside(job: Job, store: Store) -> None:
     sys.stdin.readline()
 
 
-def _pipe(job: Job) -> None:
+def _pipe(job: WatchJob) -> None:
     _say("there")
     for _ in range(job.count):
         os.read(sys.stdin.fileno(), 1)
@@ -80,7 +80,7 @@ _WAYS = {"tell": _tell, "idle": _idle, "beside": _beside}
 def main(_number: int) -> None:
     """Serve jobs until stdin ends."""
     for line in sys.stdin:
-        job = Job(**json.loads(line))
+        job = WatchJob(**json.loads(line))
         if job.kind == "pipe":
             _pipe(job)
         else:

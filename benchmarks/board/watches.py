@@ -7,7 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.board.watcher import Job
+from benchmarks.board.watcher import WatchJob
 from benchmarks.children import ask, started
 from benchmarks.committers import joined
 from benchmarks.measure import Samples
@@ -17,7 +17,7 @@ from benchmarks.stores import opened
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from benchmarks.children import Child
+    from benchmarks.children import ChildProcess
     from benchmarks.workload import Bench
     from statelog.storage.options import Durability
     from statelog.store.store import Store
@@ -62,8 +62,8 @@ def measure_events(bench: Bench) -> Result:
     )
 
 
-def _told_of_pipe(reader: Child, count: int) -> Samples:
-    ask([reader], Job("pipe", count=count).line())
+def _told_of_pipe(reader: ChildProcess, count: int) -> Samples:
+    ask([reader], WatchJob("pipe", count=count).line())
     samples = _unmeasured()
     for _ in range(count):
         time.sleep(_PAUSE_S)
@@ -74,8 +74,8 @@ def _told_of_pipe(reader: Child, count: int) -> Samples:
     return samples
 
 
-def _told(store: Store, path: Path, watcher: Child, count: int) -> Samples:
-    ask([watcher], Job("tell", str(path), "watched/*", count=count).line())
+def _told(store: Store, path: Path, watcher: ChildProcess, count: int) -> Samples:
+    ask([watcher], WatchJob("tell", str(path), "watched/*", count=count).line())
     time.sleep(_BEFORE_S)
     board, samples = store.board(agent="bench"), _unmeasured()
     for number in range(count):
@@ -87,9 +87,9 @@ def _told(store: Store, path: Path, watcher: Child, count: int) -> Samples:
     return samples
 
 
-def _idle(bench: Bench, path: Path, watcher: Child) -> float:
+def _idle(bench: Bench, path: Path, watcher: ChildProcess) -> float:
     duration_s = max(_IDLE_S * min(bench.scale, 1.0), _IDLE_S_MIN)
-    ask([watcher], Job("idle", str(path), "watched/*", duration_s=duration_s).line())
+    ask([watcher], WatchJob("idle", str(path), "watched/*", duration_s=duration_s).line())
     share = float(watcher.hear())
     watcher.hear()
     return share
@@ -122,7 +122,7 @@ def _measure_watched(bench: Bench, durability: Durability) -> Result:
             alone.append(write())
             with started(_WATCHER, processes) as watchers:
                 for number, watcher in enumerate(watchers):
-                    watcher.say(Job("beside", str(path), f"other/{number}/{{thread}}/**", count=_THREADS).line())
+                    watcher.say(WatchJob("beside", str(path), f"other/{number}/{{thread}}/**", count=_THREADS).line())
                 for watcher in watchers:
                     watcher.hear()
                 time.sleep(_BEFORE_S)

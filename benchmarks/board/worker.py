@@ -27,7 +27,7 @@ _FIRST_WAIT_S, _WAIT_S = 60.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ClaimJob:
     """Claim and complete all tasks of a file."""
 
     path: str
@@ -36,7 +36,7 @@ class Job:
     """The duration of the work on each task."""
 
 
-class Turn(NamedTuple):
+class TaskTimes(NamedTuple):
     """The times of one task, by the clock that all processes share."""
 
     task: str
@@ -46,45 +46,45 @@ class Turn(NamedTuple):
     done_ns: int
 
 
-class _Claimed(NamedTuple):
+class _ClaimedTask(NamedTuple):
     task: str
     complete: Callable[[], object]
 
 
 if TYPE_CHECKING:
-    _Claim = Callable[[float], _Claimed | None]
+    _Claim = Callable[[float], _ClaimedTask | None]
 
 
 @contextmanager
-def _claiming(job: Job, number: int) -> Iterator[_Claim]:
+def _claiming(job: ClaimJob, number: int) -> Iterator[_Claim]:
     """Yield a function that claims a task, and waits for one up to some seconds."""
     agent = f"worker {number}"
     if job.is_peer:
         with table.connected(Path(job.path)) as peer:
 
-            def claim_of_peer(wait_s: float) -> _Claimed | None:
+            def claim_of_peer(wait_s: float) -> _ClaimedTask | None:
                 found = peer.wait_for_claim(agent, _LEASE_S, wait_s)
                 if found is None:
                     return None
                 task = found[0]
-                return _Claimed(str(task), lambda: peer.complete(task, agent, {"worker": number}))
+                return _ClaimedTask(str(task), lambda: peer.complete(task, agent, {"worker": number}))
 
             yield claim_of_peer
         return
     with statelog.open(job.path) as store:
         board = store.board(agent=agent)
 
-        def claim(wait_s: float) -> _Claimed | None:
+        def claim(wait_s: float) -> _ClaimedTask | None:
             found = board.claim(f"{PENDING}*", lease_s=_LEASE_S, wait_s=wait_s)
             if found is None:
                 return None
-            return _Claimed(found.key, lambda: found.complete({"worker": number}, to=DONE))
+            return _ClaimedTask(found.key, lambda: found.complete({"worker": number}, to=DONE))
 
         yield claim
 
 
-def _work(job: Job, claim: _Claim) -> list[Turn]:
-    turns: list[Turn] = []
+def _work(job: ClaimJob, claim: _Claim) -> list[TaskTimes]:
+    turns: list[TaskTimes] = []
     while True:
         began_ns = time.monotonic_ns()
         claimed = claim(_WAIT_S if turns else _FIRST_WAIT_S)
@@ -94,13 +94,13 @@ def _work(job: Job, claim: _Claim) -> list[Turn]:
         time.sleep(job.work_s)
         worked_ns = time.monotonic_ns()
         claimed.complete()
-        turns.append(Turn(claimed.task, began_ns, claimed_ns, worked_ns, time.monotonic_ns()))
+        turns.append(TaskTimes(claimed.task, began_ns, claimed_ns, worked_ns, time.monotonic_ns()))
 
 
 def main(number: int) -> None:
     """Serve jobs until stdin ends."""
     for line in sys.stdin:
-        job = Job(**json.loads(line))
+        job = ClaimJob(**json.loads(line))
         with _claiming(job, number) as claim:
             _say("there")
             sys.stdin.readline()
@@ -110,7 +110,7 @@ def main(number: int) -> None:
         _say("closed")
 
 
-def job_line(job: Job) -> str:
+def job_line(job: ClaimJob) -> str:
     """Return a job as a line of stdin."""
     return json.dumps(asdict(job))
 

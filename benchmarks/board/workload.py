@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks import sqlite_peer
 from benchmarks.board import claims, fences, reads, watches, writes
 from benchmarks.result import Result
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 
 def _measure(bench: Bench) -> Result:
@@ -24,7 +24,7 @@ def _measure(bench: Bench) -> Result:
     )
 
 
-BOARD = Workload(
+BOARD = BenchWorkload(
     "board",
     "The board beside tables of SQLite",
     f"commit ({sqlite_peer.NAME}: {sqlite_peer.DURABILITY}), and interval"

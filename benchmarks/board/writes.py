@@ -93,7 +93,7 @@ def measure_update(bench: Bench) -> Result:
         peers[0].begin_counting(_TOTAL)
         board = store.board(agent="bench")
 
-        def count(peer: table.Table) -> Operation:
+        def count(peer: table.SqliteBoard) -> Operation:
             return lambda: peer.count(_TOTAL)
 
         sides: dict[str, list[Operation]] = {

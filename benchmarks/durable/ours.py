@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import statelog
 from benchmarks.children import started
-from benchmarks.durable.parts import ID, QUEUE, Job, long, parked, short, timed
+from benchmarks.durable.parts import ID, QUEUE, RunJob, long, parked, short, timed
 from benchmarks.measure import Samples
 from statelog import durable
 
@@ -42,8 +42,8 @@ def replays(directory: Path, *, size: int, repeats: int) -> dict[str, Samples]:
     taken = {"recovery": _unmeasured(), "replay": _unmeasured()}
     for repeat in range(repeats):
         path = directory / f"replay {repeat}.state"
-        _said(Job("die", str(path), size))
-        for name, time_ns in json.loads(_said(Job("replay", str(path), size))).items():
+        _said(RunJob("die", str(path), size))
+        for name, time_ns in json.loads(_said(RunJob("replay", str(path), size))).items():
             taken[name].durations_ns.append(time_ns)
     return taken
 
@@ -64,7 +64,7 @@ def answers(directory: Path, *, size: int) -> Samples:
     """Return the times from before a gate is answered until the next step begins in a process that waits for it."""
     path, taken = directory / "gates.state", _unmeasured()
     with started(_PARTS, 1) as (waiter,), statelog.open(path) as store:
-        waiter.say(Job("wait", str(path), size).line())
+        waiter.say(RunJob("wait", str(path), size).line())
         answered: set[str] = set()
         for _ in range(size):
             gate_id = _pending(store, answered)
@@ -93,7 +93,7 @@ def idle(directory: Path, *, seconds: float) -> float:
     path = directory / "idle.state"
     with statelog.open(path) as store:
         durable.run(store, parked, None, id=ID, wait_s=0)
-    return float(json.loads(_said(Job("idle", str(path), seconds=seconds)))["idle"])
+    return float(json.loads(_said(RunJob("idle", str(path), seconds=seconds)))["idle"])
 
 
 def queued(directory: Path, *, size: int, repeats: int, concurrency: int) -> Samples:
@@ -104,12 +104,12 @@ def queued(directory: Path, *, size: int, repeats: int, concurrency: int) -> Sam
         with statelog.open(path) as store:
             for number in range(size):
                 durable.start(store, short, number, id=f"run {number}", queue=QUEUE)
-        taken.durations_ns.append(int(_said(Job("work", str(path), size, concurrency=concurrency))))
+        taken.durations_ns.append(int(_said(RunJob("work", str(path), size, concurrency=concurrency))))
     return taken
 
 
 @dataclass(frozen=True, slots=True)
-class Suspended:
+class SuspendedCosts:
     """The costs of a worker while runs are suspended."""
 
     memory_bytes: int
@@ -118,21 +118,21 @@ class Suspended:
     """The used share of a core."""
 
 
-def suspended(directory: Path, *, size: int, seconds: float) -> Suspended:
+def suspended(directory: Path, *, size: int, seconds: float) -> SuspendedCosts:
     """Return the costs of a worker in a file with `size` runs that wait for a gate."""
     path = directory / f"{size} suspended.state"
     with statelog.open(path) as store:
         for number in range(size):
             durable.run(store, parked, None, id=f"run {number}", wait_s=0)
-    found = [json.loads(_said(Job("idle", str(path), seconds=seconds / _OPENINGS))) for _ in range(_OPENINGS)]
-    return Suspended(
+    found = [json.loads(_said(RunJob("idle", str(path), seconds=seconds / _OPENINGS))) for _ in range(_OPENINGS)]
+    return SuspendedCosts(
         memory_bytes=max(each["memory_bytes"] for each in found),
         openings_ns=[each["opening_ns"] for each in found],
         idle=sum(each["idle"] for each in found) / _OPENINGS,
     )
 
 
-def _said(job: Job) -> str:
+def _said(job: RunJob) -> str:
     """Let a new process do a job, and return its output. The output is empty if the process dies."""
     with started(_PARTS, 1) as (child,):
         child.say(job.line())

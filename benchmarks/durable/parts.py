@@ -114,7 +114,7 @@ def short(run: durable.Run, number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunJob:
     """A job of the process."""
 
     kind: Literal["die", "replay", "wait", "idle", "work"]
@@ -129,13 +129,13 @@ class Job:
         return json.dumps(asdict(self))
 
 
-def _die(job: Job) -> None:
+def _die(job: RunJob) -> None:
     _dies.set()
     with statelog.open(job.path) as store:
         durable.run(store, long, job.size, id=ID)
 
 
-def _replay(job: Job) -> None:
+def _replay(job: RunJob) -> None:
     """Report the time to finish a killed run, with and without the opening of the file."""
     began_ns = time.monotonic_ns()
     with statelog.open(job.path) as store:
@@ -144,7 +144,7 @@ def _replay(job: Job) -> None:
     _say(json.dumps({"recovery": ended_ns - began_ns, "replay": ended_ns - opened_ns}))
 
 
-def _wait(job: Job) -> None:
+def _wait(job: RunJob) -> None:
     with statelog.open(job.path) as store:
         for number in range(job.size):
             durable.run(store, waits, _BEFORE_GATE_STEPS, id=f"{ID} {number}", wait_s=_DEADLINE_S)
@@ -158,7 +158,7 @@ def _working(store: Store, workflows: Sequence[Any], **options: Any) -> Iterator
     yield
 
 
-def _idle(job: Job) -> None:
+def _idle(job: RunJob) -> None:
     """Print the costs of a worker whose runs all wait: memory, the opening of the file, and idling."""
     began_ns = time.monotonic_ns()
     store = statelog.open(job.path)
@@ -181,7 +181,7 @@ def _memory_bytes() -> int:
     return 0
 
 
-def _work(job: Job) -> None:
+def _work(job: RunJob) -> None:
     """Print the time from opening the file until the last queued run has ended."""
     _runs["left"] = job.size
     began_ns = time.monotonic_ns()
@@ -200,7 +200,7 @@ _WAYS = {"die": _die, "replay": _replay, "wait": _wait, "idle": _idle, "work": _
 def main(_number: int) -> None:
     """Serve jobs until stdin ends."""
     for line in sys.stdin:
-        job = Job(**json.loads(line))
+        job = RunJob(**json.loads(line))
         _WAYS[job.kind](job)
 
 

@@ -24,7 +24,7 @@ _HINT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PeerFigures:
     """The script's measurements for a row."""
 
     version: str
@@ -37,7 +37,7 @@ class Found:
         return Samples(list(self.times_ns[name]), handed_bytes=None, dirtied_bytes=None)
 
 
-def parsed(text: str, row: str) -> Found:
+def parsed(text: str, row: str) -> PeerFigures:
     """Return the measurements in the last line of the script's output. Raises ValueError if it is not that row."""
     document: Any = json.loads(text.strip().rpartition("\n")[2])
     if not isinstance(document, dict) or document.get("row") != row:
@@ -48,7 +48,7 @@ def parsed(text: str, row: str) -> Found:
         message = f"row {row!r} has no times"
         raise ValueError(message)
     figures = {name: float(figure) for name, figure in document.get("figures", {}).items()}
-    return Found(str(document["dbos"]), str(document["sqlite"]), times, figures)
+    return PeerFigures(str(document["dbos"]), str(document["sqlite"]), times, figures)
 
 
 def made(venv: Path) -> Path:
@@ -84,7 +84,7 @@ def _run(command: Sequence[str], failure: str, hint: str = "") -> str:
     return done.stdout
 
 
-class Peer:
+class DbosPeer:
     """DBOS, with its own folder. Its environment is created for the first row."""
 
     def __init__(self, venv: Path, directory: Path) -> None:
@@ -92,7 +92,7 @@ class Peer:
         self._directory = directory
         self._python: Path | None = None
 
-    def ask(self, row: str, *, size: int, repeats: int, seconds: float = 0.0) -> Found:
+    def ask(self, row: str, *, size: int, repeats: int, seconds: float = 0.0) -> PeerFigures:
         """Let DBOS measure a row.
 
         Args:

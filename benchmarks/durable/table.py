@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from benchmarks.durable.peer import NAME
 from benchmarks.measure import Samples, median
-from benchmarks.result import Check, Result, Side, at_least, at_most
+from benchmarks.result import Result, Side, TargetCheck, at_least, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.durable.peer import Found, Peer
+    from benchmarks.durable.peer import DbosPeer, PeerFigures
     from benchmarks.workload import Bench
 
-    Row = Callable[[Bench, Peer], Result]
+    Row = Callable[[Bench, DbosPeer], Result]
 
 _STEPS, _STEP_MAX = 200, 0.2
 _BESIDE_MAX = {"commit": 1.3, "event": 2.0, "board": 2.0}
@@ -33,7 +33,7 @@ _QUEUES_MAX = 3
 _SUSPENDED, _FEW_SUSPENDED, _SUSPENDED_MAX = 1000, 10, 1.5
 
 
-def measure_step(bench: Bench, peer: Peer) -> Result:
+def measure_step(bench: Bench, peer: DbosPeer) -> Result:
     """Measure a recorded step, and steps of statelog with a commit, an event or an entry of the board."""
     from benchmarks.durable import ours
 
@@ -51,7 +51,7 @@ def measure_step(bench: Bench, peer: Peer) -> Result:
     return _result(checks, sides, found, f"step: a workflow of {size:,} steps, {bench.repeats} times")
 
 
-def measure_replay(bench: Bench, peer: Peer) -> Result:
+def measure_replay(bench: Bench, peer: DbosPeer) -> Result:
     """Measure the end of a run in a new process, after its process has died behind the last step."""
     from benchmarks.durable import ours
 
@@ -59,7 +59,7 @@ def measure_replay(bench: Bench, peer: Peer) -> Result:
     found = peer.ask("replay", size=size, repeats=repeats)
     taken = ours.replays(bench.directory, size=size, repeats=repeats)
     sides: list[Side] = []
-    checks: list[Check] = []
+    checks: list[TargetCheck] = []
     for name, what in (("recovery", "from opening the file to the run's end"), ("replay", "the run alone")):
         mine, theirs = taken[name], found.samples(name)
         checks.append(_ratio(f"replay of {size:,} steps, {what}: median", mine, theirs, _REPLAY_MAX))
@@ -71,7 +71,7 @@ def measure_replay(bench: Bench, peer: Peer) -> Result:
     return _result(checks, sides, found, note)
 
 
-def measure_fork(bench: Bench, peer: Peer) -> Result:
+def measure_fork(bench: Bench, peer: DbosPeer) -> Result:
     """Measure a fork at a late step."""
     from benchmarks.durable import ours
 
@@ -87,7 +87,7 @@ def measure_fork(bench: Bench, peer: Peer) -> Result:
     return _result(checks, sides, found, f"fork: the call alone, not the run that follows, {bench.repeats} times")
 
 
-def measure_send(bench: Bench, peer: Peer) -> Result:
+def measure_send(bench: Bench, peer: DbosPeer) -> Result:
     """Measure the time from a gate's answer, or a message in DBOS, to the next step in another process; and waiting."""
     from benchmarks.durable import ours
 
@@ -115,7 +115,7 @@ def measure_send(bench: Bench, peer: Peer) -> Result:
     return _result(checks, sides, found, waiting)
 
 
-def measure_queue(bench: Bench, peer: Peer) -> Result:
+def measure_queue(bench: Bench, peer: DbosPeer) -> Result:
     """Measure one worker on queued runs of one step."""
     from benchmarks.durable import ours
 
@@ -134,7 +134,7 @@ def measure_queue(bench: Bench, peer: Peer) -> Result:
     return _result([check], sides, found, note)
 
 
-def measure_suspended(bench: Bench, _peer: Peer) -> Result:
+def measure_suspended(bench: Bench, _peer: DbosPeer) -> Result:
     """Measure a worker with many suspended runs, and with few."""
     from benchmarks.durable import ours
 
@@ -163,11 +163,11 @@ def _idle_s(bench: Bench) -> float:
     return max(_IDLE_S * min(bench.scale, 1.0), _IDLE_S_MIN)
 
 
-def _ratio(what: str, mine: Samples, theirs: Samples, bound: float) -> Check:
+def _ratio(what: str, mine: Samples, theirs: Samples, bound: float) -> TargetCheck:
     return at_most(f"{what}, of {NAME}'s", mine.p50_us / theirs.p50_us, bound)
 
 
-def _result(checks: list[Check], sides: list[Side], found: Found, note: str) -> Result:
+def _result(checks: list[TargetCheck], sides: list[Side], found: PeerFigures, note: str) -> Result:
     return Result(
         checks=tuple(checks),
         sides=tuple(sides),

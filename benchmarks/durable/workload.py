@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.durable import table
-from benchmarks.durable.peer import NAME, Peer
+from benchmarks.durable.peer import NAME, DbosPeer
 from benchmarks.result import Result
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 def _measure(bench: Bench) -> Result:
     venv = bench.peer_venv or bench.directory.with_name("peer-venv")
-    peer = Peer(venv.absolute(), bench.directory)
+    peer = DbosPeer(venv.absolute(), bench.directory)
     return Result.joined(list(_measured(bench, peer)))
 
 
-def _measured(bench: Bench, peer: Peer) -> Iterator[Result]:
+def _measured(bench: Bench, peer: DbosPeer) -> Iterator[Result]:
     for name, row in table.ROWS.items():
         if not bench.rows or name in bench.rows:
             yield row(bench, peer)
 
 
-DURABLE = Workload(
+DURABLE = BenchWorkload(
     "durable",
     f"Durable execution beside {NAME} 3 on SQLite",
     f"commit; {NAME}: as shipped (a rollback journal, synchronous=FULL)",

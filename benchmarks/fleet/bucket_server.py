@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
-class Counted:
+class RequestCounter:
     """A WSGI application in front of moto. It creates buckets, and records requests."""
 
     def __init__(self, application: Any, client: Any) -> None:
@@ -54,7 +54,7 @@ def main(_number: int = 0) -> None:
     from werkzeug.test import Client
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = Counted(DomainDispatcherApplication(create_backend_app), Client)
+    application = RequestCounter(DomainDispatcherApplication(create_backend_app), Client)
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=MotoRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     _say(server.server_port)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from benchmarks.fleet.place import Place
+    from benchmarks.fleet.setting import FleetSetting
     from benchmarks.measure import Operation
     from benchmarks.result import Side
     from statelog import Store
@@ -35,15 +35,15 @@ _REQUESTS_MAX = 4
 # --- a commit that waits for the storage --------------------------------------------------------
 
 
-def measure_remote(place: Place) -> Result:
+def measure_remote(setting: FleetSetting) -> Result:
     """Measure a commit that returns when it is shipped, alternating with one put and one read of the head."""
-    bucket = _remote_sides(place, "bucket", "s3://remote", place.buckets().options)
+    bucket = _remote_sides(setting, "bucket", "s3://remote", setting.buckets().options)
     sides = list(bucket)
-    folder = place.folder()
-    sides += _remote_sides(place, "folder", f"file://{folder}", {})
+    folder = setting.folder()
+    sides += _remote_sides(setting, "folder", f"file://{folder}", {})
     notes = [f"remote: commits of {MESSAGE_BYTES} bytes of text, each alone; the put is of a segment's bytes"]
     try:
-        sides += _remote_sides(place, "Postgres", place.postgres(), {})
+        sides += _remote_sides(setting, "Postgres", setting.postgres(), {})
     except SkipError as error:
         notes.append(f"remote, Postgres skipped: {error}")
     what = 'commit(durable="remote"), of one put and one head request'
@@ -53,14 +53,14 @@ def measure_remote(place: Place) -> Result:
     return Result(checks=tuple(checks), sides=tuple(sides), notes=tuple(notes))
 
 
-def _remote_sides(place: Place, name: str, url: str, options: dict[str, str]) -> tuple[Side, Side]:
+def _remote_sides(setting: FleetSetting, name: str, url: str, options: dict[str, str]) -> tuple[Side, Side]:
     """Return a commit of statelog, and the plain requests to the storage."""
     from statelog.fleet import connect
     from statelog.fleet.storage_urls import open_archive
 
     texts = messages(RANDOM, MESSAGE_BYTES)
     with ExitStack() as stack:
-        fleet = stack.enter_context(connect(url, cache=place.folder(), **options))
+        fleet = stack.enter_context(connect(url, cache=setting.folder(), **options))
         archive = open_archive(url, **options)
         stack.callback(archive.close)
         store = stack.enter_context(fleet.open("remote"))
@@ -80,7 +80,9 @@ def _remote_sides(place: Place, name: str, url: str, options: dict[str, str]) ->
             "statelog": lambda: thread.commit({"messages": [next(texts)]}, durable="remote"),
             "put and head": put_and_look,
         }
-        samples = interleave(operations, count=place.bench.repeats * place.bench.size(_REMOTE_PER_REPEAT, at_least=4))
+        samples = interleave(
+            operations, count=setting.bench.repeats * setting.bench.size(_REMOTE_PER_REPEAT, at_least=4)
+        )
     return (
         samples["statelog"].side(f"statelog, remote commit, {name}"),
         samples["put and head"].side(f"one put and one head request, {name}"),
@@ -90,11 +92,11 @@ def _remote_sides(place: Place, name: str, url: str, options: dict[str, str]) ->
 # --- a commit that does not -----------------------------------------------------------------------
 
 
-def measure_local(place: Place) -> Result:
+def measure_local(setting: FleetSetting) -> Result:
     """Measure commits with pauses, of a store that is shipped in the background, and of one that is not."""
     checks, sides = [], []
     for pause_ms in _PAUSES_MS:
-        shipped, alone = _local_sides(place, pause_ms)
+        shipped, alone = _local_sides(setting, pause_ms)
         ratio = _mean(shipped) / _mean(alone)
         what = f"local commit while shipping, {pause_ms} ms between them: mean, of not shipping"
         if pause_ms == _PAUSES_MS[0]:
@@ -109,13 +111,13 @@ def measure_local(place: Place) -> Result:
     return Result(checks=tuple(checks), sides=tuple(sides), notes=tuple(notes))
 
 
-def _local_sides(place: Place, pause_ms: int) -> tuple[Samples, Samples]:
+def _local_sides(setting: FleetSetting, pause_ms: int) -> tuple[Samples, Samples]:
     """Commit in long rounds, because shipping in the background would slow down both sides of shorter ones."""
     texts = messages(RANDOM, MESSAGE_BYTES)
     samples = Samples(), Samples()
-    count = place.bench.size(_LOCAL_PER_REPEAT, at_least=4)
-    with place.fleet(f"local-{pause_ms}") as fleet, statelog.open(place.folder() / "alone.state") as alone:
-        for number in range(place.bench.repeats + 1):
+    count = setting.bench.size(_LOCAL_PER_REPEAT, at_least=4)
+    with setting.fleet(f"local-{pause_ms}") as fleet, statelog.open(setting.folder() / "alone.state") as alone:
+        for number in range(setting.bench.repeats + 1):
             with fleet.open("local") as shipped:
                 _commit(shipped, texts, samples[0], count if number else 2, pause_ms)
             _commit(alone, texts, samples[1], count if number else 2, pause_ms)
@@ -139,9 +141,9 @@ def _mean(samples: Samples) -> float:
 # --- a store that moves -----------------------------------------------------------------------------
 
 
-def measure_requests(place: Place) -> Result:
+def measure_requests(setting: FleetSetting) -> Result:
     """Count the requests of closing a store on one machine, and opening it on another that has all its records."""
-    here, there = place.fleet("moved"), place.fleet("moved")
+    here, there = setting.fleet("moved"), setting.fleet("moved")
     for fleet in (here, there):
         with fleet.open("moved") as store:
             store.thread("chat").commit({"said": "hello"})
@@ -149,10 +151,10 @@ def measure_requests(place: Place) -> Result:
         pass
     ours = here.open("moved")
     ours.remote.wait()
-    place.buckets().told()
+    setting.buckets().told()
     ours.close()
     theirs = there.open("moved")
-    asked = place.buckets().told()
+    asked = setting.buckets().told()
     theirs.close()
     for fleet in (here, there):
         fleet.close()

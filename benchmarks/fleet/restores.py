@@ -14,13 +14,13 @@ from benchmarks import sqlite_peer
 from benchmarks.children import started
 from benchmarks.fleet import litestream
 from benchmarks.fleet.texts import RANDOM, messages
-from benchmarks.fleet.worker import TAKEN, Job
+from benchmarks.fleet.worker import TAKEN, FleetJob
 from benchmarks.measure import Samples
 from benchmarks.result import Result, at_most
 from benchmarks.workload import SkipError
 
 if TYPE_CHECKING:
-    from benchmarks.fleet.place import Place
+    from benchmarks.fleet.setting import FleetSetting
     from benchmarks.result import Side
 
 _WORKER = "benchmarks.fleet.worker"
@@ -35,23 +35,25 @@ _REPEATS_MAX = 5
 _FETCHED_BYTES, _FETCHED_MESSAGE_BYTES, _FETCHED_MAX = 200_000_000, 16_384, 1.5
 
 
-def measure_restore(place: Place) -> Result:
+def measure_restore(setting: FleetSetting) -> Result:
     """Measure reading a store's last items on another machine, and restoring a database with Litestream."""
     litestream.program()
     checks, sides, notes = [], [], []
     for full, bound in _RESTORED.items():
-        count = place.bench.size(full, at_least=100)
-        path = place.folder() / "ours"
-        job = Job("build", f"s3://restore-{full}", place.buckets().options, str(path), count, _MESSAGE_BYTES, _SINGLE)
+        count = setting.bench.size(full, at_least=100)
+        path = setting.folder() / "ours"
+        job = FleetJob(
+            "build", f"s3://restore-{full}", setting.buckets().options, str(path), count, _MESSAGE_BYTES, _SINGLE
+        )
         built = _dead(job)
-        replica = _shipped(place, full, count)
+        replica = _shipped(setting, full, count)
         samples = {"ours": _unmeasured(), "theirs": _unmeasured(), "connect": _unmeasured()}
-        for _ in range(min(place.bench.repeats, _REPEATS_MAX)):
-            told = _elsewhere(place, job, "read")
+        for _ in range(min(setting.bench.repeats, _REPEATS_MAX)):
+            told = _elsewhere(setting, job, "read")
             assert told["last"] == count - 1
             samples["ours"].durations_ns.append(told["took_ns"])
             samples["connect"].durations_ns.append(told["connected_ns"])
-            samples["theirs"].durations_ns.append(_restored(place, replica, count))
+            samples["theirs"].durations_ns.append(_restored(setting, replica, count))
         what = f"dead worker -> last {TAKEN} items elsewhere, {count:,} messages"
         ratio = samples["ours"].p50_us / samples["theirs"].p50_us
         checks.append(at_most(f"{what}: of litestream restore and a select", ratio, bound))
@@ -63,24 +65,24 @@ def measure_restore(place: Place) -> Result:
     return Result(checks=tuple(checks), sides=tuple(sides), notes=tuple(notes))
 
 
-def measure_fetch(place: Place) -> Result:
+def measure_fetch(setting: FleetSetting) -> Result:
     """Measure reading a large store's last items on another machine, and merely fetching its objects."""
-    count = max(place.bench.size(_FETCHED_BYTES, at_least=2_000_000) // _FETCHED_MESSAGE_BYTES, 2 * _SINGLE)
+    count = max(setting.bench.size(_FETCHED_BYTES, at_least=2_000_000) // _FETCHED_MESSAGE_BYTES, 2 * _SINGLE)
     sides: list[Side] = []
     ratios, notes = [], []
     storages: dict[str, tuple[str, dict[str, str]]] = {
-        "bucket": ("s3://fetch", place.buckets().options),
-        "folder": (f"file://{place.folder()}", {}),
+        "bucket": ("s3://fetch", setting.buckets().options),
+        "folder": (f"file://{setting.folder()}", {}),
     }
     for name, (url, options) in storages.items():
-        path = place.folder()
-        job = Job("build", url, options, str(path), count, _FETCHED_MESSAGE_BYTES, _SINGLE, has_base=True)
+        path = setting.folder()
+        job = FleetJob("build", url, options, str(path), count, _FETCHED_MESSAGE_BYTES, _SINGLE, has_base=True)
         _dead(job)
         shutil.rmtree(path)
         samples = {"read": _unmeasured(), "fetch": _unmeasured()}
-        for _ in range(min(place.bench.repeats, _REPEATS_MAX)):
+        for _ in range(min(setting.bench.repeats, _REPEATS_MAX)):
             for kind, taken in samples.items():
-                told = _elsewhere(place, job, kind)
+                told = _elsewhere(setting, job, kind)
                 taken.durations_ns.append(told["took_ns"])
         ratios.append(samples["read"].p50_us / samples["fetch"].p50_us)
         notes.append(f"fetch, {name}: {told['objects']} objects of {told['bytes'] / 1e6:.0f} MB, {ratios[-1]:.2f}x")
@@ -90,7 +92,7 @@ def measure_fetch(place: Place) -> Result:
     return Result(checks=(check,), sides=tuple(sides), notes=tuple(notes))
 
 
-def _dead(job: Job) -> dict[str, Any]:
+def _dead(job: FleetJob) -> dict[str, Any]:
     """Let a worker do a job, and die."""
     with started(_WORKER, 1) as (worker,):
         worker.say(job.line())
@@ -102,19 +104,19 @@ def _dead(job: Job) -> dict[str, Any]:
     return told
 
 
-def _elsewhere(place: Place, job: Job, kind: str) -> dict[str, Any]:
+def _elsewhere(setting: FleetSetting, job: FleetJob, kind: str) -> dict[str, Any]:
     """Let a new process with an empty disk do a job, and die."""
-    cache = place.folder()
+    cache = setting.folder()
     try:
         return _dead(replace(job, kind=kind, cache=str(cache)))
     finally:
         shutil.rmtree(cache)
 
 
-def _shipped(place: Place, full: int, count: int) -> litestream.Replica:
+def _shipped(setting: FleetSetting, full: int, count: int) -> litestream.Replica:
     """Write messages to a database, and ship all of it with Litestream."""
-    path = place.folder() / "theirs.sqlite"
-    replica = litestream.Replica(path, f"restore-{full}-peer", place.buckets().endpoint, _SYNC_MS)
+    path = setting.folder() / "theirs.sqlite"
+    replica = litestream.Replica(path, f"restore-{full}-peer", setting.buckets().endpoint, _SYNC_MS)
     texts = messages(RANDOM, _MESSAGE_BYTES)
     with sqlite_peer.connected(path, synchronous=sqlite_peer.NORMAL) as peer, replica.shipping():
         for number in range(count):
@@ -125,9 +127,9 @@ def _shipped(place: Place, full: int, count: int) -> litestream.Replica:
     return replica
 
 
-def _restored(place: Place, replica: litestream.Replica, count: int) -> int:
+def _restored(setting: FleetSetting, replica: litestream.Replica, count: int) -> int:
     """Return the nanoseconds of a restore and a select."""
-    target = place.folder() / "restored.sqlite"
+    target = setting.folder() / "restored.sqlite"
     began_ns = time.perf_counter_ns()
     replica.restore(target)
     with closing(sqlite3.connect(target)) as connection:

@@ -10,7 +10,7 @@ from benchmarks.result import Result, at_most
 from benchmarks.workload import SkipError, is_installed
 
 if TYPE_CHECKING:
-    from benchmarks.fleet.place import Place
+    from benchmarks.fleet.setting import FleetSetting
 
 _PUT_MAX, _KEPT_MAX = 0.25, 0.02
 _MESSAGES, _PUTS_PER_REPEAT = 1000, 8
@@ -25,30 +25,30 @@ _OURS = "statelog_fleet_heads", "statelog_fleet_objects"
 _THEIRS = "checkpoints", "checkpoint_blobs", "checkpoint_writes"
 
 
-def measure_langgraph(place: Place) -> Result:
+def measure_langgraph(setting: FleetSetting) -> Result:
     """Measure a `put` at the end of a chat, and the size of the chat in the database."""
     missing = [package for module, package in _NEEDED.items() if not is_installed(module)]
     if missing:
         message = f"{', '.join(missing)} not installed (pip install 'statelog[bench-fleet]')"
         raise SkipError(message)
-    url = place.postgres()
+    url = setting.postgres()
     from langgraph.checkpoint.postgres import PostgresSaver
 
     from benchmarks.langgraph.chat import puts, run_chat
-    from benchmarks.langgraph.savers import OURS, POSTGRES, Peer
+    from benchmarks.langgraph.savers import OURS, POSTGRES, SaverPeer
     from statelog import fleet
     from statelog.adapters.langgraph import StatelogSaver
 
-    count = place.bench.size(_MESSAGES, at_least=20)
-    runs = place.bench.repeats * _PUTS_PER_REPEAT
+    count = setting.bench.size(_MESSAGES, at_least=20)
+    runs = setting.bench.repeats * _PUTS_PER_REPEAT
     sides = []
     with ExitStack() as stack:
-        connected = stack.enter_context(fleet.connect(url, cache=place.folder()))
+        connected = stack.enter_context(fleet.connect(url, cache=setting.folder()))
         before_bytes = _size_bytes(url, _OURS)
         store = stack.enter_context(connected.open("graph", acknowledge="remote"))
         theirs = stack.enter_context(PostgresSaver.from_conn_string(url))
         theirs.setup()
-        peers = {OURS: Peer(OURS, StatelogSaver(store)), POSTGRES: Peer(POSTGRES, theirs)}
+        peers = {OURS: SaverPeer(OURS, StatelogSaver(store)), POSTGRES: SaverPeer(POSTGRES, theirs)}
         configs = {name: peer.new_config() for name, peer in peers.items()}
         for name, peer in peers.items():
             sides.append(run_chat(peer.saver, configs[name], count=count).side(f"{name}: chat, a superstep"))

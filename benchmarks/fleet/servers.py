@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.children import Child, started
+from benchmarks.children import ChildProcess, started
 from benchmarks.workload import SkipError, is_installed
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 class Buckets:
     """A server of buckets."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: ChildProcess) -> None:
         self._child = child
         port = child.hear().strip()
         if not port:

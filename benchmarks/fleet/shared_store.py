@@ -6,9 +6,9 @@ import json
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.children import Child, ask, started
+from benchmarks.children import ChildProcess, ask, started
 from benchmarks.committers import joined
-from benchmarks.fleet.sharer import NAME, NUMBER, TABLE, THREAD, Job
+from benchmarks.fleet.sharer import NAME, NUMBER, TABLE, THREAD, ShareJob
 from benchmarks.measure import Samples
 from benchmarks.result import Result, at_least, exactly
 from benchmarks.workload import SkipError
@@ -16,14 +16,14 @@ from benchmarks.workload import SkipError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks.fleet.place import Place
+    from benchmarks.fleet.setting import FleetSetting
 
 _HOSTS, _TIMES, _MIN = 4, 200, 0.35
 _REPEATS_MAX = 5
 _AGENTS = 8
 
 
-def measure_share(place: Place) -> Result:
+def measure_share(setting: FleetSetting) -> Result:
     """Measure hosts that add to one number at once. The total must be exact."""
     from statelog import fleet, reducers
 
@@ -32,21 +32,21 @@ def measure_share(place: Place) -> Result:
         raise SkipError(message)
     import psycopg
 
-    url = place.postgres()
+    url = setting.postgres()
     with psycopg.connect(url) as connection:
         connection.execute(f"CREATE TABLE {TABLE} (n bigint NOT NULL)")
         connection.execute(f"INSERT INTO {TABLE} VALUES (0)")
-    times, repeats = place.bench.size(_TIMES, at_least=5), min(place.bench.repeats, _REPEATS_MAX)
-    caches = [str(place.folder()) for _ in range(_HOSTS)]
+    times, repeats = setting.bench.size(_TIMES, at_least=5), min(setting.bench.repeats, _REPEATS_MAX)
+    caches = [str(setting.folder()) for _ in range(_HOSTS)]
     rounds: dict[bool, list[Samples]] = {False: [], True: []}
     with started("benchmarks.fleet.sharer", _HOSTS) as hosts:
         for _ in range(repeats):
             for is_peer, taken in rounds.items():
-                jobs = [Job(url, cache, times, is_peer) for cache in caches]
+                jobs = [ShareJob(url, cache, times, is_peer) for cache in caches]
                 taken.append(_at_once(hosts, jobs))
-        many = [Job(url, cache, times, is_peer=False, threads=_AGENTS) for cache in caches]
+        many = [ShareJob(url, cache, times, is_peer=False, threads=_AGENTS) for cache in caches]
         together = [_at_once(hosts, many).per_second for _ in range(repeats)]
-    with fleet.share(url, NAME, cache=place.folder()) as store:
+    with fleet.share(url, NAME, cache=setting.folder()) as store:
         ours = store.thread(THREAD, schema={NUMBER: reducers.add}).state[NUMBER]
     with psycopg.connect(url) as connection:
         row = connection.execute(f"SELECT n FROM {TABLE}").fetchone()
@@ -71,7 +71,7 @@ def measure_share(place: Place) -> Result:
     )
 
 
-def _at_once(hosts: Sequence[Child], jobs: Sequence[Job]) -> Samples:
+def _at_once(hosts: Sequence[ChildProcess], jobs: Sequence[ShareJob]) -> Samples:
     """Let all hosts count at once. Return a sample for each commit: the mean time of its host."""
     for host, job in zip(hosts, jobs, strict=True):
         host.say(job.line())

@@ -19,7 +19,7 @@ TABLE = "statelog_bench_counter"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ShareJob:
     """Add 1 to a number several times, in each of several OS threads."""
 
     url: str
@@ -36,7 +36,7 @@ class Job:
 def main(_number: int = 0) -> None:
     """Do jobs: report when ready, wait for a line, and print the times of the beginning and the end."""
     for line in sys.stdin:
-        job = Job(**json.loads(line))
+        job = ShareJob(**json.loads(line))
         with (_counting_there if job.is_peer else _counting_here)(job) as add:
             _say("ready")
             sys.stdin.readline()
@@ -54,7 +54,7 @@ def _add(add: Callable[[], object], count: int) -> None:
 
 
 @contextmanager
-def _counting_here(job: Job) -> Iterator[Callable[[], object]]:
+def _counting_here(job: ShareJob) -> Iterator[Callable[[], object]]:
     from statelog import fleet, reducers
 
     with fleet.share(job.url, NAME, cache=job.cache) as store:  # type: ignore[attr-defined, unused-ignore]
@@ -63,7 +63,7 @@ def _counting_here(job: Job) -> Iterator[Callable[[], object]]:
 
 
 @contextmanager
-def _counting_there(job: Job) -> Iterator[Callable[[], object]]:
+def _counting_there(job: ShareJob) -> Iterator[Callable[[], object]]:
     import psycopg
 
     with psycopg.connect(job.url, autocommit=True) as connection:

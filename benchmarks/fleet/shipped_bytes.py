@@ -10,13 +10,13 @@ from benchmarks import sqlite_peer
 from benchmarks.fleet import litestream
 from benchmarks.fleet.commits import MESSAGE_BYTES, SCHEMA
 from benchmarks.fleet.texts import PROSE, RANDOM, messages
-from benchmarks.result import Check, Result, at_most
+from benchmarks.result import Result, TargetCheck, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from benchmarks.fleet.place import Place
     from benchmarks.fleet.servers import Asked
+    from benchmarks.fleet.setting import FleetSetting
 
 _BYTES_MAX = {RANDOM: 1.05, PROSE: 0.8}
 _COMMITS, _PAUSE_S = 800, 0.05
@@ -31,10 +31,10 @@ _BASE_MESSAGES, _BASE_MESSAGE_BYTES = 20_000, 500
 _GROWTH, _BASE_MAX = 0.05, 0.25
 
 
-def measure_bytes(place: Place) -> Result:
+def measure_bytes(setting: FleetSetting) -> Result:
     """Count the bytes that both sides send for the same messages at the same time."""
-    count = place.bench.size(_COMMITS, at_least=20)
-    sent = {name: _sent(asked) for name, asked in _shipped(place, count).items()}
+    count = setting.bench.size(_COMMITS, at_least=20)
+    sent = {name: _sent(asked) for name, asked in _shipped(setting, count).items()}
     checks, notes = [], [f"bytes: {count:,} commits of {MESSAGE_BYTES} bytes of text, 50 ms apart"]
     for kind, bound in _BYTES_MAX.items():
         ours, theirs, slow = (sent[f"{side}, {kind}"] for side in ("statelog", litestream.NAME, _slow()))
@@ -51,16 +51,16 @@ def _slow() -> str:
     return f"{litestream.NAME} as shipped, each second"
 
 
-def _shipped(place: Place, count: int) -> dict[str, list[Asked]]:
+def _shipped(setting: FleetSetting, count: int) -> dict[str, list[Asked]]:
     """Return the requests to each side's bucket."""
-    buckets = place.buckets()
+    buckets = setting.buckets()
     litestream.program()
     writers: list[Callable[[dict[str, Any]], object]] = []
     kinds: list[str] = []
     of_bucket: dict[str, str] = {}
     with ExitStack() as stack:
         for number, kind in enumerate(_BYTES_MAX):
-            fleet = stack.enter_context(place.fleet(f"bytes-{number}"))
+            fleet = stack.enter_context(setting.fleet(f"bytes-{number}"))
             store = stack.enter_context(fleet.open("bytes", ship_ms=_DELAY_MS))
             thread = store.thread("chat", schema=SCHEMA)
             writers.append(lambda message, thread=thread: thread.commit({"messages": [message]}))  # type: ignore[misc]
@@ -68,7 +68,7 @@ def _shipped(place: Place, count: int) -> dict[str, list[Asked]]:
             of_bucket[f"bytes-{number}"] = f"statelog, {kind}"
             for name, delay_ms in ((litestream.NAME, _DELAY_MS), (_slow(), _DEFAULT_DELAY_MS)):
                 bucket = f"bytes-{number}-peer-{delay_ms}"
-                path = place.folder() / "bytes.sqlite"
+                path = setting.folder() / "bytes.sqlite"
                 peer = stack.enter_context(sqlite_peer.connected(path))
                 stack.enter_context(litestream.Replica(path, bucket, buckets.endpoint, delay_ms).shipping())
                 writers.append(peer.append)
@@ -108,25 +108,25 @@ def _sent(asked: Iterable[Asked]) -> dict[str, int]:
 # --- bases ------------------------------------------------------------------------------------------
 
 
-def measure_base(place: Place) -> Result:
+def measure_base(setting: FleetSetting) -> Result:
     """Measure the bytes of further images after a little growth, relative to the first image."""
-    count = place.bench.size(_BASE_MESSAGES, at_least=500)
+    count = setting.bench.size(_BASE_MESSAGES, at_least=500)
     more = max(int(count * _GROWTH), 1)
     texts = messages(RANDOM, _BASE_MESSAGE_BYTES)
-    checks: list[Check] = []
+    checks: list[TargetCheck] = []
     notes: list[str] = []
     for threads in (1, 50):
-        with place.fleet(f"base-{threads}") as fleet, fleet.open("grown") as store:
-            places = [store.thread(f"chat {number}", schema=SCHEMA) for number in range(threads)]
+        with setting.fleet(f"base-{threads}") as fleet, fleet.open("grown") as store:
+            chats = [store.thread(f"chat {number}", schema=SCHEMA) for number in range(threads)]
             sizes = []
             for start, stop in ((0, count), (count, count + more)):
                 for number in range(start, stop):
-                    places[number % threads].commit({"messages": [next(texts)]})
+                    chats[number % threads].commit({"messages": [next(texts)]})
                 if not start:
                     store.remote.base()  # Do not count what is due before.
-                    place.buckets().told()
+                    setting.buckets().told()
                 store.remote.base(is_fresh=not start)
-                sizes.append(_sent(each for each in place.buckets().told() if each.path.rpartition("/")[2].isdigit()))
+                sizes.append(_sent(each for each in setting.buckets().told() if each.path.rpartition("/")[2].isdigit()))
         first, second = (size["base"] / 1e6 for size in sizes)
         notes.append(f"images of {threads} threads: {first:.2f} MB, then {second:.2f} MB")
         if threads == 1:

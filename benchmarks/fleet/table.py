@@ -9,10 +9,10 @@ from benchmarks.fleet import commits, restores, savers, shared_store, shipped_by
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.fleet.place import Place
+    from benchmarks.fleet.setting import FleetSetting
     from benchmarks.result import Result
 
-    Row = Callable[[Place], Result]
+    Row = Callable[[FleetSetting], Result]
 
 ROWS: dict[str, Row] = {
     "remote": commits.measure_remote,

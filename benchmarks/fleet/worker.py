@@ -21,7 +21,7 @@ TAKEN = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class FleetJob:
     """One job.
 
     Attributes:
@@ -55,7 +55,7 @@ def main(_number: int = 0) -> None:
     from statelog.fleet import connect
 
     for line in sys.stdin:
-        job = Job(**json.loads(line))
+        job = FleetJob(**json.loads(line))
         began_ns = time.perf_counter_ns()
         fleet = connect(job.url, cache=job.cache, **job.options)
         connected_ns = time.perf_counter_ns() - began_ns
@@ -68,7 +68,7 @@ _OPEN: list[object] = []
 """The stores that stay open until the process dies."""
 
 
-def _build(fleet: Fleet, job: Job) -> dict[str, int]:
+def _build(fleet: Fleet, job: FleetJob) -> dict[str, int]:
     began_ns = time.perf_counter_ns()
     texts = messages(RANDOM, job.size_bytes)
     store = fleet.open(NAME, lag_max_bytes=1 << 40, lag_max_s=1e6)
@@ -84,7 +84,7 @@ def _build(fleet: Fleet, job: Job) -> dict[str, int]:
     return {"took_ns": time.perf_counter_ns() - began_ns, "file_bytes": fleet.path(NAME).stat().st_size}
 
 
-def _read(fleet: Fleet, job: Job) -> dict[str, int]:
+def _read(fleet: Fleet, job: FleetJob) -> dict[str, int]:
     began_ns = time.perf_counter_ns()
     store = fleet.open(NAME, takeover="now")
     thread = store.thread("chat", schema=SCHEMA)
@@ -98,7 +98,7 @@ def _read(fleet: Fleet, job: Job) -> dict[str, int]:
     return {"took_ns": took_ns, "last": last}
 
 
-def _fetch(fleet: Fleet, job: Job) -> dict[str, int]:
+def _fetch(fleet: Fleet, job: FleetJob) -> dict[str, int]:
     from statelog.fleet import bases, names
     from statelog.fleet.requests import Performer
     from statelog.fleet.restores import head_to_read, segments_of

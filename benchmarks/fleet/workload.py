@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from benchmarks.result import Result
-from benchmarks.workload import Bench, SkipError, Workload
+from benchmarks.workload import Bench, BenchWorkload, SkipError
 
 if TYPE_CHECKING:
-    from benchmarks.fleet.place import Place
+    from benchmarks.fleet.setting import FleetSetting
     from benchmarks.fleet.table import Row
 
 ROWS = ("remote", "local", "bytes", "restore", "fetch", "base", "langgraph", "share", "requests")
@@ -18,19 +18,19 @@ ROWS = ("remote", "local", "bytes", "restore", "fetch", "base", "langgraph", "sh
 
 def _measure(bench: Bench) -> Result:
     from benchmarks.fleet import table
-    from benchmarks.fleet.place import Place
+    from benchmarks.fleet.setting import FleetSetting
 
     with ExitStack() as stack:
         asked = [name for name in ROWS if not bench.rows or name in bench.rows]
-        return joined({name: table.ROWS[name] for name in asked}, Place(bench, stack))
+        return joined({name: table.ROWS[name] for name in asked}, FleetSetting(bench, stack))
 
 
-def joined(rows: dict[str, Row], place: Place) -> Result:
+def joined(rows: dict[str, Row], setting: FleetSetting) -> Result:
     """Measure rows. A note names those without their peers. Raises SkipError if no row can be measured."""
     results, skipped = [], []
     for name, row in rows.items():
         try:
-            results.append(row(place))
+            results.append(row(setting))
         except SkipError as error:
             skipped.append(f"row {name} skipped: {error}")
     if not results:
@@ -38,7 +38,7 @@ def joined(rows: dict[str, Row], place: Place) -> Result:
     return Result.joined([*results, Result(checks=(), sides=(), notes=tuple(skipped))])
 
 
-FLEET = Workload(
+FLEET = BenchWorkload(
     "fleet",
     "The fleet beside Litestream, PostgresSaver and the storage's own requests",
     "commit; SQLite: WAL, synchronous=FULL (of a database that is restored, NORMAL); Postgres: as shipped",

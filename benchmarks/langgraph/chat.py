@@ -17,7 +17,7 @@ from langgraph.graph.message import add_messages
 
 from benchmarks.corpus import Corpus
 from benchmarks.langgraph import savers
-from benchmarks.langgraph.savers import MEMORY, OURS, SQLITE, Peer
+from benchmarks.langgraph.savers import MEMORY, OURS, SQLITE, SaverPeer
 from benchmarks.measure import Samples, interleave
 from benchmarks.result import Result, at_most
 from statelog.adapters.langgraph import StatelogSaver
@@ -65,7 +65,7 @@ def run_chat(saver: BaseCheckpointSaver[str], config: RunnableConfig, *, count: 
     return samples
 
 
-def puts(peer: Peer, config: RunnableConfig, *, count: int, length: int) -> Operation:
+def puts(peer: SaverPeer, config: RunnableConfig, *, count: int, length: int) -> Operation:
     """Return a `put` that adds a message to a list, which has `length` messages at first."""
     coming = messages()
     found = peer.saver.get_tuple(config)
@@ -97,7 +97,7 @@ def _read(found: CheckpointTuple) -> int:
     return len(found.checkpoint["channel_values"]["messages"])
 
 
-def _listing(peer: Peer, config: RunnableConfig, *, length: int) -> Operation:
+def _listing(peer: SaverPeer, config: RunnableConfig, *, length: int) -> Operation:
     def operation() -> None:
         lengths = [_read(each) for each in peer.saver.list(config, limit=_LISTED)]
         assert lengths == list(range(length, length - _LISTED, -1))
@@ -105,7 +105,7 @@ def _listing(peer: Peer, config: RunnableConfig, *, length: int) -> Operation:
     return operation
 
 
-def _naming(peer: Peer, config: RunnableConfig) -> Operation:
+def _naming(peer: SaverPeer, config: RunnableConfig) -> Operation:
     """List checkpoints by config and metadata, as in a search for one."""
 
     def operation() -> None:
@@ -115,7 +115,7 @@ def _naming(peer: Peer, config: RunnableConfig) -> Operation:
     return operation
 
 
-def _getting(peer: Peer, config: RunnableConfig, *, length: int) -> Operation:
+def _getting(peer: SaverPeer, config: RunnableConfig, *, length: int) -> Operation:
     def operation() -> None:
         found = peer.saver.get_tuple(config)
         assert found is not None
@@ -156,7 +156,7 @@ def _run_chats(bench: Bench, *, count: int) -> tuple[list[Side], dict[str, Runna
     sides, configs = [], {}
     for name in savers.names():
         with savers.opened(name, bench.directory, "chat") as peer:
-            configs[name] = Peer(
+            configs[name] = SaverPeer(
                 name, peer.saver
             ).new_config()  # Not that of the peer, because the thread is opened again.
             samples = run_chat(peer.saver, configs[name], count=count)
@@ -179,7 +179,9 @@ def measure(bench: Bench) -> Result:
             peers[name].thread_ids.append(config["configurable"]["thread_id"])
         configs[MEMORY] = peers[MEMORY].new_config()
 
-        def compare(what: str, make: Callable[[Peer, RunnableConfig], Operation], runs: int, *compared: str) -> _Times:
+        def compare(
+            what: str, make: Callable[[SaverPeer, RunnableConfig], Operation], runs: int, *compared: str
+        ) -> _Times:
             operations = {name: make(peers[name], configs[name]) for name in compared or savers.names()}
             taken = interleave(operations, count=runs)
             sides.extend(samples.side(f"{name}: {what}") for name, samples in taken.items())

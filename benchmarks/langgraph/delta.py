@@ -10,7 +10,7 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import END, START, StateGraph
 
 from benchmarks.langgraph import chat, savers
-from benchmarks.langgraph.savers import OURS, SQLITE, Peer
+from benchmarks.langgraph.savers import OURS, SQLITE, SaverPeer
 from benchmarks.measure import Samples, interleave
 from benchmarks.result import Result, at_most
 
@@ -30,7 +30,7 @@ def _concatenated(messages: list[Any], writes: Sequence[list[Any]]) -> list[Any]
 _Chat = TypedDict("_Chat", {"messages": Annotated[list[Any], DeltaChannel(_concatenated)]})  # noqa: UP013 - values
 
 
-def _graph(peer: Peer) -> CompiledStateGraph[Any, Any, Any, Any]:
+def _graph(peer: SaverPeer) -> CompiledStateGraph[Any, Any, Any, Any]:
     coming = chat.messages()
     builder = StateGraph(_Chat)
     builder.add_node("reply", lambda _state: {"messages": [next(coming)]})
@@ -52,7 +52,7 @@ def measure(bench: Bench) -> Result:
     sides, configs = [], {}
     for name in names:
         with savers.opened(name, bench.directory, "delta") as peer:
-            configs[name] = Peer(name, peer.saver).new_config()  # `peer` would delete the thread at its end
+            configs[name] = SaverPeer(name, peer.saver).new_config()  # `peer` would delete the thread at its end
             samples = _run(_graph(peer), configs[name], turns=turns)
         sides.append(
             samples.side(f"{name}: delta turn", file_size_bytes=savers.file_size_bytes(name, bench.directory, "delta"))

@@ -9,7 +9,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 
 from benchmarks.corpus import Corpus
 from benchmarks.langgraph import savers
-from benchmarks.langgraph.savers import OURS, SQLITE, Peer
+from benchmarks.langgraph.savers import OURS, SQLITE, SaverPeer
 from benchmarks.measure import interleave
 from benchmarks.result import Result, at_most
 
@@ -24,7 +24,7 @@ _FILE_TARGET, _TIME_TARGET = 6.0, 1.1
 _KEPT_TURNS, _KEEP_LAST, _KEPT_TARGET = 150, 10, 3.0
 
 
-def _turn(peer: Peer) -> Operation:
+def _turn(peer: SaverPeer) -> Operation:
     answers, questions = Corpus().endless(_ANSWER_BYTES), Corpus().endless(_QUESTION_BYTES)
     inner = StateGraph(MessagesState)
     inner.add_node("work", lambda _state: {"messages": [("ai", next(answers)["content"])]})

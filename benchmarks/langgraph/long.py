@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from benchmarks.corpus import Corpus
 from benchmarks.langgraph import savers
-from benchmarks.langgraph.savers import MEMORY, OURS, Peer
+from benchmarks.langgraph.savers import MEMORY, OURS, SaverPeer
 from benchmarks.measure import Samples, interleave
 from benchmarks.result import Result, at_most
 
@@ -29,7 +29,7 @@ _GET_MAX, _PUT_MAX, _FILE_MAX = 1.5, 0.5, 1.8
 class _Chat:
     """A thread of a saver, and its messages. One of `results_every` turns has a large tool result."""
 
-    def __init__(self, peer: Peer, results_every: int) -> None:
+    def __init__(self, peer: SaverPeer, results_every: int) -> None:
         self.peer = peer
         self.turns = self.text_bytes = 0
         self._results_every = results_every

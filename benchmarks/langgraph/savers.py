@@ -35,7 +35,7 @@ POSTGRES_URL = "STATELOG_BENCH_POSTGRES"
 
 
 @dataclass(slots=True)
-class Peer:
+class SaverPeer:
     """A saver, and the number of its threads."""
 
     name: str
@@ -49,7 +49,7 @@ class Peer:
 
 
 @contextmanager
-def opened(name: str, directory: Path, of_what: str) -> Iterator[Peer]:
+def opened(name: str, directory: Path, of_what: str) -> Iterator[SaverPeer]:
     """Open a saver on a file, which is created if necessary. InMemorySaver has no file, PostgresSaver has a server.
 
     Args:
@@ -60,18 +60,18 @@ def opened(name: str, directory: Path, of_what: str) -> Iterator[Peer]:
     path = directory / f"{of_what}{_SUFFIXES.get(name, '')}"
     if name == OURS:
         with StatelogSaver.open(path) as ours:
-            yield Peer(name, ours)
+            yield SaverPeer(name, ours)
     elif name == SQLITE:
         with SqliteSaver.from_conn_string(str(path)) as sqlite:
-            yield Peer(name, sqlite)
+            yield SaverPeer(name, sqlite)
     elif name == MEMORY:
-        yield Peer(name, InMemorySaver())
+        yield SaverPeer(name, InMemorySaver())
     else:
         from langgraph.checkpoint.postgres import PostgresSaver
 
         with PostgresSaver.from_conn_string(os.environ[POSTGRES_URL]) as postgres:
             postgres.setup()
-            peer = Peer(name, postgres)
+            peer = SaverPeer(name, postgres)
             try:
                 yield peer
             finally:

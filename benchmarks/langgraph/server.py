@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
-class Turn(NamedTuple):
+class ServerTurn(NamedTuple):
     """One turn: the request, which is sent back as the answer."""
 
     thread_id: str
@@ -31,7 +31,7 @@ async def _serve(connection: Connection, name: str, directory: Path) -> None:
     async with savers.opened_async(name, directory, "served") as saver:
         graph = agent(saver)
 
-        async def answer(turn: Turn) -> None:
+        async def answer(turn: ServerTurn) -> None:
             error = ""
             try:
                 await graph.ainvoke(question(turn.number), {"configurable": {"thread_id": turn.thread_id}})

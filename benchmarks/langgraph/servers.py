@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.langgraph import savers
 from benchmarks.langgraph.savers import ASYNC_SQLITE, OURS
-from benchmarks.langgraph.server import Turn, serve
+from benchmarks.langgraph.server import ServerTurn, serve
 from benchmarks.langgraph.short import question_id
 from benchmarks.measure import Samples
 from benchmarks.result import Result, at_least, at_most
@@ -60,12 +60,12 @@ class _Server:
         self._process = _context.Process(target=serve, args=(theirs, name, str(directory)), daemon=True)
         self._process.start()
         theirs.close()
-        self._asked: dict[Turn, asyncio.Future[Turn]] = {}
+        self._asked: dict[ServerTurn, asyncio.Future[ServerTurn]] = {}
         loop = asyncio.get_running_loop()
         self.there = loop.create_future()
         loop.add_reader(self._connection.fileno(), self._hear)
 
-    async def turn(self, turn: Turn) -> Turn:
+    async def turn(self, turn: ServerTurn) -> ServerTurn:
         """Return a turn when it is done. If it failed, it has an error."""
         await self.there
         self._asked[turn] = future = asyncio.get_running_loop().create_future()
@@ -117,7 +117,7 @@ async def _serve_all(name: str, directory: Path, *, conversations: int, duration
     async def converse(thread_id: str) -> None:
         began_s = loop.time()
         while loop.time() < ends_s:
-            turn = await servers[next(rounds)].turn(Turn(thread_id, answered[thread_id]))
+            turn = await servers[next(rounds)].turn(ServerTurn(thread_id, answered[thread_id]))
             if turn.error:
                 served.refusals += turn.error != _KILLED
                 await asyncio.sleep(_BEFORE_AGAIN_S)

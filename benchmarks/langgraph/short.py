@@ -11,9 +11,9 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 
 from benchmarks.corpus import Corpus
 from benchmarks.langgraph import savers
-from benchmarks.langgraph.savers import OURS, SQLITE, Peer
+from benchmarks.langgraph.savers import OURS, SQLITE, SaverPeer
 from benchmarks.measure import Samples
-from benchmarks.result import Check, Result, Side, at_most
+from benchmarks.result import Result, Side, TargetCheck, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ def question_id(number: int) -> str:
     return f"q{number}"
 
 
-def _turns(peer: Peer, *, threads: int, turns: int) -> Iterator[Samples]:
+def _turns(peer: SaverPeer, *, threads: int, turns: int) -> Iterator[Samples]:
     """Yield for each turn the times of all threads."""
     graph = agent(peer.saver)
     configs = [peer.new_config() for _ in range(threads)]
@@ -80,7 +80,7 @@ def _turns(peer: Peer, *, threads: int, turns: int) -> Iterator[Samples]:
 
 def measure_short(bench: Bench) -> Result:
     """Measure turns in a few short threads and in many."""
-    checks: list[Check] = []
+    checks: list[TargetCheck] = []
     sides: list[Side] = []
     for threads, turns in _TURNS_BY_THREADS.items():
         what = f"a turn of {threads} short threads"

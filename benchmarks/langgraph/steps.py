@@ -9,7 +9,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import END, START, StateGraph
 
 from benchmarks.langgraph import savers
-from benchmarks.langgraph.savers import MEMORY, OURS, SQLITE, Peer
+from benchmarks.langgraph.savers import MEMORY, OURS, SQLITE, SaverPeer
 from benchmarks.measure import interleave
 from benchmarks.result import Result, at_most
 
@@ -30,7 +30,7 @@ _Small = TypedDict("_Small", {"count": int, "note": str})  # noqa: UP013 - hints
 # --- a small graph --------------------------------------------------------------
 
 
-def _run_small(peer: Peer) -> Operation:
+def _run_small(peer: SaverPeer) -> Operation:
     builder = StateGraph(_Small)
     builder.add_node("work", lambda state: {"count": state["count"] + 1, "note": f"step {state['count']}"})
     builder.add_edge(START, "work")
@@ -40,7 +40,7 @@ def _run_small(peer: Peer) -> Operation:
     return lambda: graph.invoke({"count": 0, "note": ""}, config, durability="sync")
 
 
-def _put_small(peer: Peer) -> Operation:
+def _put_small(peer: SaverPeer) -> Operation:
     """Return the saver's part of a superstep: the writes of one task, and then the checkpoint."""
     config = peer.new_config()
     at = peer.saver.put(config, empty_checkpoint(), {"source": "input", "step": -1, "parents": {}}, {})
@@ -84,7 +84,7 @@ def measure_small(bench: Bench) -> Result:
     )
 
 
-def _opened(stack: ExitStack, bench: Bench, of_what: str) -> list[Peer]:
+def _opened(stack: ExitStack, bench: Bench, of_what: str) -> list[SaverPeer]:
     return [
         stack.enter_context(savers.opened(name, bench.directory, of_what)) for name in savers.names(with_memory=True)
     ]

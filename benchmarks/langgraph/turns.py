@@ -14,14 +14,14 @@ from benchmarks.measure import Samples
 from benchmarks.result import Result, at_most
 
 if TYPE_CHECKING:
-    from benchmarks.langgraph.savers import Peer
+    from benchmarks.langgraph.savers import SaverPeer
     from benchmarks.workload import Bench
 
 _TURNS, _MESSAGE_BYTES = 1000, 500
 _TARGET = 4.0
 
 
-def _run(peer: Peer, *, turns: int) -> Samples:
+def _run(peer: SaverPeer, *, turns: int) -> Samples:
     texts = (message["content"] for message in Corpus().endless(_MESSAGE_BYTES))
     builder = StateGraph(MessagesState)
     builder.add_node("model", lambda _state: {"messages": [AIMessage(next(texts))]})

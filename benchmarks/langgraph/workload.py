@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.result import Result
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 
 
 def _measure(bench: Bench) -> Result:
@@ -36,7 +36,7 @@ def _measure(bench: Bench) -> Result:
     )
 
 
-LANGGRAPH = Workload(
+LANGGRAPH = BenchWorkload(
     "langgraph",
     "LangGraph: StatelogSaver beside SqliteSaver and InMemorySaver",
     "commit (what tasks write is flushed with the checkpoint that follows); SqliteSaver: WAL, synchronous=FULL;"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.corpus import Corpus
 from benchmarks.measure import Samples, median
-from benchmarks.result import Check, Result, Side, at_least, at_most
+from benchmarks.result import Result, Side, TargetCheck, at_least, at_most
 from benchmarks.stores import opened
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 from statelog import reducers
 from statelog.errors import StorageError
 
@@ -54,7 +54,7 @@ def _build(path: Path, size_bytes: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _CommandRun:
     """One run of a command: seconds, and the peak of its memory (mapped pages of the file included)."""
 
     duration_s: float
@@ -70,7 +70,7 @@ print(status, time.perf_counter() - began_s, resource.getrusage(resource.RUSAGE_
 """A process starts with the peak of the one it was forked from: this one's is small."""
 
 
-def _run(arguments: Sequence[str | Path]) -> _Run:
+def _run(arguments: Sequence[str | Path]) -> _CommandRun:
     """Run `statelog ...` in a process of its own."""
     command = [sys.executable, "-c", _LAUNCH, sys.executable, "-m", "statelog", *map(str, arguments)]
     said = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -79,7 +79,7 @@ def _run(arguments: Sequence[str | Path]) -> _Run:
         message = f"statelog {arguments[0]} ended with {status}: {said.stderr.strip()}"
         raise StorageError(message)
     unit = 1 if sys.platform == "darwin" else 1024
-    return _Run(float(duration_s), int(peak) * unit / 1e6)
+    return _CommandRun(float(duration_s), int(peak) * unit / 1e6)
 
 
 def _sizes(bench: Bench) -> dict[str, int]:
@@ -89,7 +89,7 @@ def _sizes(bench: Bench) -> dict[str, int]:
     }
 
 
-def _side(name: str, runs: Sequence[_Run], size_bytes: int) -> Side:
+def _side(name: str, runs: Sequence[_CommandRun], size_bytes: int) -> Side:
     samples = Samples(durations_ns=[int(run.duration_s * 1e9) for run in runs], handed_bytes=None, dirtied_bytes=None)
     return samples.side(name, file_size_bytes=size_bytes)
 
@@ -130,7 +130,7 @@ def _measure_copies(bench: Bench) -> Result:
             sides.append(_side(title, [run], file_size))
         for each in (path, stream, copy):
             each.unlink()
-    checks: list[Check] = []
+    checks: list[TargetCheck] = []
     for title, peak in peaks.items():
         checks.append(at_most(f"{title}: peak memory, big of small", peak["big"] / peak["small"], _FLAT_MAX))
         checks.append(at_most(f"{title}: peak memory of the big one", peak["big"], _MEMORY_MB_MAX, "MB"))
@@ -138,5 +138,5 @@ def _measure_copies(bench: Bench) -> Result:
 
 
 _DURABILITY = "built without flush"
-VERIFY = Workload("verify", "Verify a store of 1 GB", _DURABILITY, _measure_verify)
-COPIES = Workload("copies", "Export, import and compact 1 GB, beside 100 MB", _DURABILITY, _measure_copies)
+VERIFY = BenchWorkload("verify", "Verify a store of 1 GB", _DURABILITY, _measure_verify)
+COPIES = BenchWorkload("copies", "Export, import and compact 1 GB, beside 100 MB", _DURABILITY, _measure_copies)

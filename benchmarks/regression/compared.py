@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.workload import Workload
+from benchmarks.workload import BenchWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared(Workload):
+class Compared(BenchWorkload):
     """A workload, and its sides one by one."""
 
     sides: tuple[str, ...]

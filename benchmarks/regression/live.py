@@ -12,7 +12,7 @@ from statelog.tree.node import CHUNK, ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from benchmarks.stores import Opened
+    from benchmarks.stores import BenchStore
     from statelog.log.kinds.kind import NodeRef
     from statelog.log.view import View
 
@@ -30,7 +30,7 @@ class Live(NamedTuple):
     kept: int
 
 
-def measure_live(store: Opened) -> Live:
+def measure_live(store: BenchStore) -> Live:
     """Return what a store holds that is of use, by walking all versions."""
     reached: dict[int, set[int]] = {}
     with store.engine.read() as view:

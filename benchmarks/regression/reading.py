@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.measure import Operation
-    from benchmarks.stores import Opened
+    from benchmarks.stores import BenchStore
     from benchmarks.workload import Bench
     from statelog.store.thread import Thread
 
@@ -36,14 +36,14 @@ ALL = "read it all"
 SNAPSHOT = "decode a snapshot of it all"
 
 
-def _build(store: Opened, messages: list[dict[str, Any]], per_commit: int) -> Thread:
+def _build(store: BenchStore, messages: list[dict[str, Any]], per_commit: int) -> Thread:
     thread = store.thread(f"{per_commit} messages a commit", schema={"messages": operator.add})
     for start in range(0, len(messages), per_commit):
         thread.commit({"messages": messages[start : start + per_commit]})
     return thread
 
 
-def _read_last(store: Opened, thread: Thread, *, is_cold: bool) -> Operation:
+def _read_last(store: BenchStore, thread: Thread, *, is_cold: bool) -> Operation:
     """Return reading the end, from the thread's head on; `is_cold`: every node from the file."""
 
     def operation() -> None:

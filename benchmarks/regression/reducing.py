@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from benchmarks.measure import Operation
-    from benchmarks.stores import Opened
+    from benchmarks.stores import BenchStore
     from benchmarks.workload import Bench
     from statelog.reducers import Reducer
     from statelog.tree.node import Slot
@@ -38,7 +38,7 @@ IN_PYTHON = ", in Python"
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _ReducerCase:
     """One reducer, a channel's value, and a write."""
 
     name: str
@@ -59,7 +59,7 @@ def _merge(current: dict[str, Any], written: dict[str, Any]) -> dict[str, Any]:
     return {**current, **written}
 
 
-def _cases(count: int) -> Iterator[_Case]:
+def _cases(count: int) -> Iterator[_ReducerCase]:
     corpus = Corpus()
     middle = count // 2
     messages = corpus.messages(count, _ITEM_BYTES)
@@ -69,17 +69,17 @@ def _cases(count: int) -> Iterator[_Case]:
     table = {f"key {number}": text for number, text in enumerate(texts)}
     nested = {key: {"text": text, "seen": False} for key, text in table.items()}
     key = f"key {middle}"
-    yield _Case("add", reducers.add, messages, [fresh], operator.add)
-    yield _Case("append", reducers.append, messages, fresh, lambda current, write: [*current, write])
-    yield _Case("extend", reducers.extend, messages, [fresh, changed], lambda current, write: [*current, *write])
-    yield _Case("union", reducers.union, set(texts), {"new"}, operator.or_)
-    yield _Case("merge", reducers.merge, table, {key: "new"}, _merge)
-    yield _Case("deep_merge", reducers.deep_merge, nested, {key: {"seen": True}}, reducers.deep_merge)
-    yield _Case("upsert, new", reducers.upsert("id"), messages, [fresh], _upsert)
-    yield _Case("upsert, held", reducers.upsert("id"), messages, [changed], _upsert)
+    yield _ReducerCase("add", reducers.add, messages, [fresh], operator.add)
+    yield _ReducerCase("append", reducers.append, messages, fresh, lambda current, write: [*current, write])
+    yield _ReducerCase("extend", reducers.extend, messages, [fresh, changed], lambda current, write: [*current, *write])
+    yield _ReducerCase("union", reducers.union, set(texts), {"new"}, operator.or_)
+    yield _ReducerCase("merge", reducers.merge, table, {key: "new"}, _merge)
+    yield _ReducerCase("deep_merge", reducers.deep_merge, nested, {key: {"seen": True}}, reducers.deep_merge)
+    yield _ReducerCase("upsert, new", reducers.upsert("id"), messages, [fresh], _upsert)
+    yield _ReducerCase("upsert, held", reducers.upsert("id"), messages, [changed], _upsert)
 
 
-def _stored(store: Opened, case: _Case) -> Slot:
+def _stored(store: BenchStore, case: _ReducerCase) -> Slot:
     """Commit a case's value; return where it is."""
     store.thread(case.name, schema={_CHANNEL: case.reducer}).commit({_CHANNEL: case.value})
     with session_of(store).read() as view:
@@ -95,7 +95,7 @@ def _stored(store: Opened, case: _Case) -> Slot:
     return slot
 
 
-def _in_engine(store: Opened, case: _Case) -> Operation:
+def _in_engine(store: BenchStore, case: _ReducerCase) -> Operation:
     slot = _stored(store, case)
     identities: dict[bytes, bytes] = {}
 
@@ -106,7 +106,7 @@ def _in_engine(store: Opened, case: _Case) -> Operation:
     return operation
 
 
-def _in_python(case: _Case) -> Operation:
+def _in_python(case: _ReducerCase) -> Operation:
     snapshot = cbor2.dumps(case.value)
     return lambda: cbor2.dumps(case.plain(cbor2.loads(snapshot), case.write))
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.corpus import Corpus
 from benchmarks.measure import Samples, interleave, percentile
 from benchmarks.regression.live import KEPT, LIVE, measure_live
-from benchmarks.result import Check, Result, Side, at_most
+from benchmarks.result import Result, Side, TargetCheck, at_most
 from benchmarks.stores import opened
-from benchmarks.workload import Bench, Workload
+from benchmarks.workload import Bench, BenchWorkload
 from statelog import reducers
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from benchmarks.measure import Operation
     from benchmarks.regression.live import Live
-    from benchmarks.stores import Opened
+    from benchmarks.stores import BenchStore
     from statelog.storage.options import Durability
     from statelog.store.thread import Thread
 
@@ -42,7 +42,7 @@ _COMMITS_PER_REPEAT = 600
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _ThreadUse:
     """One way to use a thread.
 
     Attributes:
@@ -77,11 +77,11 @@ def _trim(thread: Thread, message: dict[str, Any]) -> None:
 
 _LIST = {"messages": operator.add}
 _SHAPES = (
-    _Shape("list, appended to", _LIST, _append),
-    _Shape("messages, upserted", {"messages": reducers.upsert("id")}, _append),
-    _Shape(f"list in {_THREADS} threads", _LIST, _append, threads=_THREADS),
-    _Shape(f"list, trimmed to {_MESSAGES_MAX}", _LIST, _trim, grows=False),
-    _Shape("dict, overwritten", {"state": reducers.replace}, _overwrite, grows=False),
+    _ThreadUse("list, appended to", _LIST, _append),
+    _ThreadUse("messages, upserted", {"messages": reducers.upsert("id")}, _append),
+    _ThreadUse(f"list in {_THREADS} threads", _LIST, _append, threads=_THREADS),
+    _ThreadUse(f"list, trimmed to {_MESSAGES_MAX}", _LIST, _trim, grows=False),
+    _ThreadUse("dict, overwritten", {"state": reducers.replace}, _overwrite, grows=False),
 )
 
 
@@ -89,7 +89,7 @@ _SHAPES = (
 
 
 def _measure_size(bench: Bench) -> Result:
-    checks: list[Check] = []
+    checks: list[TargetCheck] = []
     sides: list[Side] = []
     turns = bench.size(_TURNS, at_least=300)
     notes = [f"{turns} turns of {_TURN_BYTES} B, keep_last={_KEEP_LAST}, no compaction but the last", LIVE, KEPT]
@@ -106,7 +106,7 @@ def _measure_size(bench: Bench) -> Result:
 
 
 @dataclass(slots=True)
-class _Found:
+class _RetainedSizes:
     """File size and `Live` at each look; at the last, and after a compaction."""
 
     samples: Samples
@@ -114,7 +114,7 @@ class _Found:
     compacted: tuple[int, Live]
 
 
-def _run(path: Path, shape: _Shape, turns: int, *, is_policy: bool) -> _Found:
+def _run(path: Path, shape: _ThreadUse, turns: int, *, is_policy: bool) -> _RetainedSizes:
     messages = Corpus().endless(_TURN_BYTES)
     samples = Samples()
     looks = []
@@ -134,14 +134,14 @@ def _run(path: Path, shape: _Shape, turns: int, *, is_policy: bool) -> _Found:
             store.prune(keep_last=_KEEP_LAST)
             looks.append(_look(store))
         store.compact()
-        return _Found(samples, looks, _look(store))
+        return _RetainedSizes(samples, looks, _look(store))
 
 
-def _look(store: Opened) -> tuple[int, Live]:
+def _look(store: BenchStore) -> tuple[int, Live]:
     return store.path.stat().st_size, measure_live(store)
 
 
-def _checks(name: str, shape: _Shape, found: _Found, *, is_policy: bool) -> Iterator[Check]:
+def _checks(name: str, shape: _ThreadUse, found: _RetainedSizes, *, is_policy: bool) -> Iterator[TargetCheck]:
     size, live = found.looks[-1]
     compacted, compacted_live = found.compacted
     if is_policy:
@@ -161,7 +161,7 @@ def _checks(name: str, shape: _Shape, found: _Found, *, is_policy: bool) -> Iter
         yield at_most(f"{name}, then compact: file, of kept bytes", ratio, _COMPACTED_OF_LIVE_MAX)
 
 
-def _told(name: str, found: _Found) -> str:
+def _told(name: str, found: _RetainedSizes) -> str:
     (size, live), (compacted, _) = found.looks[-1], found.compacted
     return (
         f"{name}: file {size / 1e6:.2f} MB, live {live.live / 1e6:.2f}, kept {live.kept / 1e6:.2f};"
@@ -202,7 +202,7 @@ def _append_next(thread: Thread, messages: Iterator[dict[str, Any]]) -> None:
 
 
 def _measure_cost(bench: Bench) -> Result:
-    checks: list[Check] = []
+    checks: list[TargetCheck] = []
     sides: list[Side] = []
     slowest_ms = []
     for durability in _DURABILITIES:
@@ -229,8 +229,8 @@ def _mean_us(samples: Samples) -> float:
     return sum(samples.durations_ns) / len(samples.durations_ns) / 1000
 
 
-SIZE = Workload("retained-chat", "File of a 10,000-turn chat with keep_last=10", "commit", _measure_size)
-COST = Workload(
+SIZE = BenchWorkload("retained-chat", "File of a 10,000-turn chat with keep_last=10", "commit", _measure_size)
+COST = BenchWorkload(
     "retention-cost",
     "Commit under a retention policy, beside one without",
     "commit, and interval",

@@ -1,13 +1,13 @@
 import pytest
 
-from benchmarks.adapters.measurement import Clock, size_of, text
+from benchmarks.adapters.measurement import Stopwatch, size_of, text
 from benchmarks.adapters.workload import ADAPTERS, FRAMEWORKS
 from benchmarks.workload import Bench, SkipError
 
 
 @pytest.mark.parametrize(("ours", "is_met"), [(9.0, True), (9.1, False)])
 def test_a_row_is_met_up_to_its_bound(monkeypatch, ours, is_met):
-    clock = Clock()
+    clock = Stopwatch()
     monkeypatch.setattr(clock, "median_s", {"ours": ours, "theirs": 10.0}.get)
     assert clock.check("save", "ours", "theirs", 0.9).is_met == is_met
 
@@ -23,7 +23,7 @@ def test_texts_repeat_by_seed_alone():
 
 
 def test_a_clock_gives_the_median_of_a_name():
-    clock = Clock()
+    clock = Stopwatch()
     for _ in range(3):
         with clock("ours"):
             pass

@@ -6,19 +6,19 @@ from rich.console import Console
 
 from benchmarks import WORKLOADS, run
 from benchmarks.board import table
-from benchmarks.board.claims import _Found
-from benchmarks.board.worker import Turn
+from benchmarks.board.claims import _ClaimTimes
+from benchmarks.board.worker import TaskTimes
 from benchmarks.result import Result, exactly
 from statelog.errors import UsageError
 
 
 def turns(*tasks, began_ns=0):
     """One worker's turns: each waits 2 for its task, works 5, and completes it in 1."""
-    return [Turn(task, began_ns, began_ns + 2, began_ns + 7, began_ns + 8) for task in tasks]
+    return [TaskTimes(task, began_ns, began_ns + 2, began_ns + 7, began_ns + 8) for task in tasks]
 
 
 def found(*workers, tasks, done, put_ns=0):
-    result = _Found()
+    result = _ClaimTimes()
     result.add(workers, put_ns, tasks, done)
     return result
 

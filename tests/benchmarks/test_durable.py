@@ -37,7 +37,7 @@ class StubPeer:
     def ask(self, row, *, size, repeats, seconds=0.0):
         self.asked.append((row, size, repeats, seconds))
         times = {name: [time_ms * MS] * 3 for name, time_ms in TIMES_MS[row].items()}
-        return peer.Found("3.4.0", "3.40.1", times, {"idle_shipped": 0.01, "idle_polling": 0.08})
+        return peer.PeerFigures("3.4.0", "3.40.1", times, {"idle_shipped": 0.01, "idle_polling": 0.08})
 
 
 def samples(time_ms, count=3):
@@ -167,14 +167,14 @@ def test_a_peer_that_cannot_be_made_is_said(tmp_path, monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", fail)
     with pytest.raises(SkipError, match=r"no DBOS to measure beside: ERROR: no network; .*--peer-venv"):
-        peer.Peer(tmp_path / "venv", tmp_path).ask("step", size=1, repeats=1)
+        peer.DbosPeer(tmp_path / "venv", tmp_path).ask("step", size=1, repeats=1)
 
 
 def test_a_peer_that_fails_is_said_without_a_word_of_how_to_make_it(tmp_path, monkeypatch):
     def fail(command, **_options):
         raise subprocess.CalledProcessError(1, command, stderr="Traceback\nAssertionError: a part has ended early\n")
 
-    side = peer.Peer(tmp_path / "venv", tmp_path)
+    side = peer.DbosPeer(tmp_path / "venv", tmp_path)
     monkeypatch.setattr(peer, "made", lambda venv: venv / "bin" / "python")
     monkeypatch.setattr(subprocess, "run", fail)
     with pytest.raises(SkipError, match=r"^DBOS has failed at the row step: AssertionError: a part has ended early$"):
@@ -192,7 +192,7 @@ def test_an_environment_that_has_the_peer_is_used_as_it_is(tmp_path, monkeypatch
         return subprocess.CompletedProcess(command, 0, stdout=line())
 
     monkeypatch.setattr(subprocess, "run", answer)
-    side = peer.Peer(tmp_path / "venv", tmp_path)
+    side = peer.DbosPeer(tmp_path / "venv", tmp_path)
     assert side.ask("step", size=7, repeats=2).version == "3.4.0"
     [looked, asked] = commands
     assert (looked[0], asked[:5]) == (
@@ -213,7 +213,7 @@ def run_to_text(tmp_path, **options):
 
 @pytest.fixture
 def runnable(monkeypatch, ours):
-    monkeypatch.setattr("benchmarks.durable.workload.Peer", lambda _venv, _directory: StubPeer())
+    monkeypatch.setattr("benchmarks.durable.workload.DbosPeer", lambda _venv, _directory: StubPeer())
     monkeypatch.setitem(WORKLOADS, "durable", dataclasses.replace(WORKLOADS["durable"], needs=()))
     return ours
 

@@ -17,11 +17,11 @@ pytest.importorskip("obstore")
 pytest.importorskip("zstandard")
 
 
-def missing(_place):
+def missing(_setting):
     raise SkipError("its peer is not here")
 
 
-def met(_place):
+def met(_setting):
     return Result(checks=(at_most("one", 1.0, 2.0),), sides=())
 
 

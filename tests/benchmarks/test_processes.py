@@ -1,11 +1,11 @@
 import pytest
 
 from benchmarks.measure import Samples
-from benchmarks.processes import _Case, _checks, _Found
+from benchmarks.processes import _checks, _ProcessCase, _ProcessTimes
 
 
 def found(*rounds):
-    result = _Found()
+    result = _ProcessTimes()
     for processes in rounds:
         result.add([Samples(list(durations), elapsed_ns=1000) for durations in processes])
     return result
@@ -27,13 +27,13 @@ def test_processes_at_once_make_one_rate():
 @pytest.mark.parametrize(
     ("case", "targets"),
     [
-        (_Case(1, "commit", 0.0), 0),
-        (_Case(2, "commit", 0.0), 3),
-        (_Case(8, "commit", 0.0), 4),
-        (_Case(2, "commit", 0.01), 0),
-        (_Case(4, "commit", 0.01), 2),
-        (_Case(1, "interval", 0.0), 1),
-        (_Case(8, "interval", 0.01), 0),
+        (_ProcessCase(1, "commit", 0.0), 0),
+        (_ProcessCase(2, "commit", 0.0), 3),
+        (_ProcessCase(8, "commit", 0.0), 4),
+        (_ProcessCase(2, "commit", 0.01), 0),
+        (_ProcessCase(4, "commit", 0.01), 2),
+        (_ProcessCase(1, "interval", 0.0), 1),
+        (_ProcessCase(8, "interval", 0.01), 0),
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from statelog.fleet import Fleet
 
 
-class Place:
+class FleetSetting:
     """The settings of a run, its servers and its folders."""
 
     def __init__(self, bench: Bench, stack: ExitStack) -> None:
