@@ -34,8 +34,8 @@ from statelog.tree import reduce
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from statelog.log.step import Redact, Write
-    from statelog.tree.node import Slot, Workspace
+    from statelog.log.step import PreparedWrite, Redact
+    from statelog.tree.node import ValueSlot, Workspace
 
 __all__ = [
     "DROP",
@@ -191,7 +191,7 @@ class Prepared(NamedTuple):
         checked = value if self.check is None else self.check(self.channel, value)
         return cbor.encode(checked, path=self.channel)
 
-    def redacted(self, redact: Redact) -> Write:
+    def redacted(self, redact: Redact) -> PreparedWrite:
         """Return the write with redacted items. The result of a user's function is redacted when it is made."""
         payload, path = self.payload, self.channel
         if type(payload) is bytes:
@@ -205,7 +205,9 @@ class Prepared(NamedTuple):
             return self
         return self._replace(payload=made)
 
-    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
+    def merge(
+        self, workspace: Workspace, current: ValueSlot | None, identities: dict[bytes, bytes]
+    ) -> ValueSlot | None:
         """Return the channel's new slot."""
         return self.reducer.merge(workspace, current, self, identities)
 
@@ -227,7 +229,7 @@ class _MadeInPython:
         self.channel = write.channel
         self.spec = write.spec
 
-    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+    def merge(self, workspace: Workspace, current: ValueSlot | None, _identities: dict[bytes, bytes]) -> ValueSlot:
         """Return the channel's new slot."""
         write = self._write
         function = write.reducer.function
@@ -236,7 +238,7 @@ class _MadeInPython:
     def _encode(self, value: Any) -> bytes:
         return self._redact(self._write.encode_result(value), self.channel)
 
-    def redacted(self, _redact: Redact) -> Write:
+    def redacted(self, _redact: Redact) -> PreparedWrite:
         """Return the write itself."""
         return self
 
@@ -260,7 +262,7 @@ class Removal:
     def __init__(self, channel: str) -> None:
         self.channel = channel
 
-    def merge(self, workspace: Workspace, _current: Slot | None, _identities: dict[bytes, bytes]) -> None:
+    def merge(self, workspace: Workspace, _current: ValueSlot | None, _identities: dict[bytes, bytes]) -> None:
         """Remove it."""
         workspace.has_garbage = True
 
@@ -336,7 +338,9 @@ class Reducer(_Value):
         payload = cbor.encode(value, path=path) if shape is None else shape(self, value, path)
         return _new(Prepared, (channel, self, payload, False, None, _OPERATIONS.get(self.name)))
 
-    def merge(self, workspace: Workspace, current: Slot | None, write: Prepared, cache: dict[bytes, bytes]) -> Slot:
+    def merge(
+        self, workspace: Workspace, current: ValueSlot | None, write: Prepared, cache: dict[bytes, bytes]
+    ) -> ValueSlot:
         """Return the channel's new slot. Raises ReducerTypeError, or what a user's function raises."""
         key = self.parameter.encode()
         if write.is_overwrite or self.name == "replace":
@@ -357,7 +361,7 @@ class Reducer(_Value):
         return _ENGINE[self.name](workspace, current, write.payload)
 
 
-_ENGINE: dict[str, Callable[[Workspace, Slot | None, Any], Slot]] = {
+_ENGINE: dict[str, Callable[[Workspace, ValueSlot | None, Any], ValueSlot]] = {
     "add": reduce.add,
     "append": reduce.extend,
     "extend": reduce.extend,

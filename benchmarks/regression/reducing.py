@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from benchmarks.stores import BenchStore
     from benchmarks.workload import Bench
     from statelog.reducers import Reducer
-    from statelog.tree.node import Slot
+    from statelog.tree.node import ValueSlot
 
 _ITEMS = 10_000
 _ITEM_BYTES = 100
@@ -79,7 +79,7 @@ def _cases(count: int) -> Iterator[_ReducerCase]:
     yield _ReducerCase("upsert, held", reducers.upsert("id"), messages, [changed], _upsert)
 
 
-def _stored(store: BenchStore, case: _ReducerCase) -> Slot:
+def _stored(store: BenchStore, case: _ReducerCase) -> ValueSlot:
     """Commit a case's value; return where it is."""
     store.thread(case.name, schema={_CHANNEL: case.reducer}).commit({_CHANNEL: case.value})
     with session_of(store).read() as view:

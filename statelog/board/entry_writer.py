@@ -21,7 +21,7 @@ from statelog.kernels.entry import EntryMade, make_entry, pack_entry
 from statelog.limits import LEAF_SIZE_BYTES_MAX
 from statelog.log.batch import NOTHING_HELD, Staged
 from statelog.log.index import release_records
-from statelog.log.kinds.entries import GOES, NO_ROW, RANK, Act, Claimed, EntryEvent, KnownEntry, last_row
+from statelog.log.kinds.entries import GOES, NO_ROW, RANK, Claimed, EntryAct, EntryEvent, KnownEntry, last_row
 from statelog.log.kinds.table import stage_event
 from statelog.log.names import channel_key
 from statelog.log.step import hold
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statelog.format.record import NodeRow
     from statelog.guard.hook import Redactor
     from statelog.log.batch import Batch
-    from statelog.log.step import Write
+    from statelog.log.step import PreparedWrite
     from statelog.log.view import View
 
 _TRIES_MAX = 4
@@ -125,7 +125,7 @@ def place_of(found: Found) -> Place:
 class Value(NamedTuple):
     """A write to the value of an entry, prepared before the commit."""
 
-    write: Write
+    write: PreparedWrite
     change: bytes | None
     """The write in the encoding of the kernel; None if only the general path can stage it."""
     item: bytes | None
@@ -134,7 +134,7 @@ class Value(NamedTuple):
     """Whether the write has passed the guard."""
 
 
-def prepare(write: Write) -> Value:
+def prepare(write: PreparedWrite) -> Value:
     """Encode a write to the value of an entry, before the commit begins."""
     operation, payload = write.operation, write.payload
     if operation is None:
@@ -154,7 +154,7 @@ def prepare(write: Write) -> Value:
 
 def stage(
     writer: Writer,
-    act: Act,
+    act: EntryAct,
     key: str,
     kept: Kept = NOTHING,
     place: Place = NO_PLACE,
@@ -198,7 +198,7 @@ def stage(
     is_there = stays and event.root_digest is not None
     tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
     row = _new(EntryRow, (lsn, expires_us, ready_us or created_us, rank, tag, deadline_us))
-    is_forgotten = act == Act.RELEASE and key[0] == "/"  # A released lease has no row.
+    is_forgotten = act == EntryAct.RELEASE and key[0] == "/"  # A released lease has no row.
     known = _NO_ENTRY if is_forgotten else _new(KnownEntry, (row, is_there, event, now_us))
     batch.entries[board, key] = known
     batch.wakes |= wake_bits(key)
@@ -219,7 +219,9 @@ def guarded(guard: Redactor, key: str, agent: str | None, value: Value) -> Value
     return made._replace(is_guarded=True)
 
 
-def _merge(writer: Writer, key: str, write: Write, place: Place) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
+def _merge(
+    writer: Writer, key: str, write: PreparedWrite, place: Place
+) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
     """Merge a write into a value. Return the new location, the nodes borrowed from other threads, and the new nodes."""
     batch, (digest, lsn, number) = writer.batch, place
     borrowed: list[bytes] = []
@@ -306,7 +308,7 @@ def _stage_plain(
     batch.staged.append(_new(Staged, (TYPE_ENTRY, now_us, b"", nodes, (record, chain, rows_at))))
     batch.index.update(index_changes)
     if key[0] == "/":  # Only the last record of a lease is needed; after a release, none is.
-        ends = (before.row.lsn, lsn if act == Act.RELEASE else 0)
+        ends = (before.row.lsn, lsn if act == EntryAct.RELEASE else 0)
         release_records(batch, board, [each for each in ends if each])
     return place
 

@@ -20,7 +20,7 @@ from statelog.errors import ExpiredError, LeaseLostError
 from statelog.format import board_keys, keys
 from statelog.format.board_keys import Queued
 from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
-from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Act, Claimed, is_lease, last_row
+from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Claimed, EntryAct, is_lease, last_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -228,7 +228,7 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Cho
     else:
         choice = choose(view, board, wanted, clock, writer.row)
     for each in choice.lapsed:
-        end(writer, each, Act.RELEASE, agent=None)
+        end(writer, each, EntryAct.RELEASE, agent=None)
     for number in range(_DEAD_MAX):
         if number or choice.lapsed:
             choice = choose(view, board, wanted, clock, writer.row)
@@ -237,7 +237,7 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Cho
             return None
         if not wanted.is_spent(found):
             kept = kept_of(found)._replace(claim=_begin(lease_us, clock), attempts=found.attempts + 1)
-            return stage(writer, Act.CLAIM, found.event.key, kept, place_of(found))
+            return stage(writer, EntryAct.CLAIM, found.event.key, kept, place_of(found))
         bury(writer, found, wanted)
     return None
 
@@ -304,7 +304,7 @@ def claimer_record(view: View, found: Found) -> Found | None:
     for each in records_kept(view, found.event.thread, found.event.key):
         if each.claim is None or each.claim.token != claim.token:
             break
-        record = each if each.event.act == Act.RENEW else record
+        record = each if each.event.act == EntryAct.RENEW else record
     return record
 
 
@@ -312,13 +312,13 @@ def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:
     """Stage a new deadline for a claim or lease."""
     assert found.claim is not None
     claim = _begin(lease_us, clock)._replace(token=found.claim.token)
-    return stage(writer, Act.RENEW, found.event.key, kept_of(found)._replace(claim=claim), place_of(found))
+    return stage(writer, EntryAct.RENEW, found.event.key, kept_of(found)._replace(claim=claim), place_of(found))
 
 
 def end(
     writer: Writer,
     found: Found,
-    act: Act,
+    act: EntryAct,
     *,
     ready_us: int = 0,
     error: str | None = None,
@@ -339,9 +339,9 @@ def complete(
     `schema` is the name and version of the schema of the result, or None for version 1.
     """
     key = found.event.key
-    made = stage(writer, Act.COMPLETE, key, NOTHING, place_of(found), value)
+    made = stage(writer, EntryAct.COMPLETE, key, NOTHING, place_of(found), value)
     if target is not None:
-        stage(writer, Act.SET, target, _moved_in(writer, target, 0)._replace(schema=schema), place_of(made))
+        stage(writer, EntryAct.SET, target, _moved_in(writer, target, 0)._replace(schema=schema), place_of(made))
     return made
 
 
@@ -351,9 +351,9 @@ def bury(writer: Writer, found: Found, wanted: Wanted, error: str | None = None)
     target = wanted.grave(key)
     assert target is not None
     wanted.check_write(target)
-    made = stage(writer, Act.DEAD, key, error=error)
+    made = stage(writer, EntryAct.DEAD, key, error=error)
     kept = _moved_in(writer, target, found.attempts)._replace(schema=found.event.schema)
-    stage(writer, Act.SET, target, kept, place_of(found), error=error)
+    stage(writer, EntryAct.SET, target, kept, place_of(found), error=error)
     return made
 
 
@@ -391,15 +391,15 @@ def acquire(writer: Writer, name: str, ttl_us: int, clock: Clock) -> Found | Non
         return None
     for key, left_us in list(islice(deadlines(writer.view, writer.board, clock), _FORGOTTEN_MAX)):
         if left_us < -_FORGOTTEN_US and key != f"/{name}":
-            stage(writer, Act.RELEASE, key, agent=None)
-    return stage(writer, Act.CLAIM, f"/{name}", Kept(claim=_begin(ttl_us, clock)))
+            stage(writer, EntryAct.RELEASE, key, agent=None)
+    return stage(writer, EntryAct.CLAIM, f"/{name}", Kept(claim=_begin(ttl_us, clock)))
 
 
 def release(writer: Writer, found: Found) -> Found:
     """Stage the release of a lease."""
     name = found.event.key[1:]
     writer.batch.calls += (lambda wake: call_holder(name, wake),)
-    return stage(writer, Act.RELEASE, found.event.key)
+    return stage(writer, EntryAct.RELEASE, found.event.key)
 
 
 def claimed(view: View) -> Iterator[Found]:

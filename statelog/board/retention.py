@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from statelog.board.names import Pattern
     from statelog.log.engine import Engine
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.storage.write_transaction import WriteTransaction
 
 LOOKED_AT = 512
@@ -119,7 +119,7 @@ def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
     return report
 
 
-def _is_there(transaction: Transaction, board: int, lsn: int) -> bool:
+def _is_there(transaction: IndexedLog, board: int, lsn: int) -> bool:
     """Return True if a record of the board was not removed."""
     return lsn > 0 and transaction.get_index(keys.encode_thread_event_key(board, lsn)) is not None
 

@@ -13,7 +13,7 @@ from statelog.board.reads import Found, changed_since, find_at
 from statelog.errors import AlreadyExistsError, ConflictError, UsageError
 from statelog.format import board_keys, keys
 from statelog.log import operations
-from statelog.log.kinds.entries import BOARD_ID, Act
+from statelog.log.kinds.entries import BOARD_ID, EntryAct
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def find(writer: Writer, key: str) -> Found | None:
     if not is_there:
         return None
     if 0 < row.expires_us <= writer.now_us:
-        stage(writer, Act.EXPIRE, key, agent=None)
+        stage(writer, EntryAct.EXPIRE, key, agent=None)
         return None
     return writer.last_record(key) if event is None else _new(Found, (event, row.lsn, time_us))
 
@@ -77,7 +77,7 @@ def check_absent(key: str, found: Found | None, *, is_version_told: bool) -> Non
 
 def take(writer: Writer, found: Found) -> Found:
     """Stage the deletion of an entry."""
-    return stage(writer, Act.DELETE, found.event.key)
+    return stage(writer, EntryAct.DELETE, found.event.key)
 
 
 def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None]) -> list[Found]:
@@ -94,10 +94,10 @@ def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None
         if was is None or not was.is_there(writer.now_us):
             if now is not None:
                 check(key)
-                made.append(stage(writer, Act.ROLLBACK, key))
+                made.append(stage(writer, EntryAct.ROLLBACK, key))
         elif now is None or _content(now) != _content(was):
             check(key)
-            made.append(stage(writer, Act.ROLLBACK, key, kept_of(was)._replace(claim=None), place_of(was)))
+            made.append(stage(writer, EntryAct.ROLLBACK, key, kept_of(was)._replace(claim=None), place_of(was)))
     return made
 
 

@@ -70,12 +70,12 @@ class Follower:
             raise type(self._error)(self._error.message, **self._error.facts)
 
     def admit(self) -> None:
-        """See `log.engine.Remote`."""
+        """See `log.engine.Shipper`."""
         message = f"{self._store.path} follows a store of another owner and is read-only"
         raise ReadOnlyError(message, path=str(self._store.path))
 
     def committed(self) -> None:
-        """See `log.engine.Remote`."""
+        """See `log.engine.Shipper`."""
 
     def close(self) -> None:
         """Stop following."""

@@ -191,7 +191,7 @@ class Owner:
     # --- what commits call -------------------------------------------------------------------
 
     def admit(self) -> None:
-        """See `log.engine.Remote`."""
+        """See `log.engine.Shipper`."""
         self._check_process()
         if self._error is not None:
             raise _again(self._error)
@@ -205,7 +205,7 @@ class Owner:
             raise RemoteLagError(message, lag_s=self._lag_s(), lag_bytes=self._lag_bytes()) from self._trouble
 
     def committed(self) -> None:
-        """See `log.engine.Remote`."""
+        """See `log.engine.Shipper`."""
         with self._changed:
             if self._lag_since_s is None and self._store.last_lsn > self._shipped.lsn:
                 self._lag_since_s = time.monotonic()

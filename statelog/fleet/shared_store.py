@@ -123,7 +123,7 @@ class Sharer(Follower):
         return RemoteStatus(lsn, lsn, 0.0, 0, self._head.epoch, parked=False, requests=requests)
 
     def admit(self) -> None:
-        """See `log.engine.Remote`."""
+        """See `log.engine.Shipper`."""
         self._check()
 
     def close(self) -> None:

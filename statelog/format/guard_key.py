@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError, GuardError
 from statelog.format import cbor
 
+if TYPE_CHECKING:
+    from statelog.format.meta_reader import MetaReader
+
 GUARD_KEY = b"guard"
 SIZE_BYTES = 32
 _FIELD = "fingerprint_key"
-
-
-class _Reader(Protocol):
-    def get_meta(self, key: bytes) -> bytes | None:
-        """Return the payload under a key of the table `meta`, or None."""
 
 
 def encode_guard_key(key: bytes) -> bytes:
@@ -22,7 +20,7 @@ def encode_guard_key(key: bytes) -> bytes:
     return cbor.encode({_FIELD: key})
 
 
-def read_guard_key(transaction: _Reader) -> bytes | None:
+def read_guard_key(transaction: MetaReader) -> bytes | None:
     """Return the key of a store's fingerprints, or None if the store was never opened with a guard.
 
     Raises:

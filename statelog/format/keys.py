@@ -226,7 +226,7 @@ def encode_thread_prefix(prefix: bytes, thread: int) -> bytes:
     return prefix + _U64.pack(thread)
 
 
-class Place(NamedTuple):
+class SharedNodePlace(NamedTuple):
     """The place of a widely shared node, its owner, and whether another thread refers to it."""
 
     lsn: int
@@ -235,14 +235,14 @@ class Place(NamedTuple):
     is_borrowed: bool
 
 
-def encode_place(place: Place) -> bytes:
+def encode_place(place: SharedNodePlace) -> bytes:
     """Return the payload of a place."""
     return _PLACE.pack(*place)
 
 
-def decode_place(payload: bytes) -> Place:
+def decode_place(payload: bytes) -> SharedNodePlace:
     """Inverse of `encode_place`."""
-    return Place(*_PLACE.unpack(payload))
+    return SharedNodePlace(*_PLACE.unpack(payload))
 
 
 def after_prefix(prefix: bytes) -> bytes:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from statelog.errors import CorruptionError
 from statelog.format import cbor
 
+if TYPE_CHECKING:
+    from statelog.format.meta_reader import MetaReader
+
 PURGE_KEY = b"purge"
 _FIELD = "upto"
-
-
-class _Reader(Protocol):
-    def get_meta(self, key: bytes) -> bytes | None:
-        """Return the payload under a key of the table `meta`, or None."""
 
 
 def encode_purged_lsn(lsn: int) -> bytes:
@@ -21,7 +19,7 @@ def encode_purged_lsn(lsn: int) -> bytes:
     return cbor.encode({_FIELD: lsn})
 
 
-def read_purged_lsn(transaction: _Reader) -> int:
+def read_purged_lsn(transaction: MetaReader) -> int:
     """Return the LSN up to which the last purge rewrote the history, or 0 if the store was never purged.
 
     Raises:

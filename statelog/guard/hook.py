@@ -49,7 +49,7 @@ def rule_of_whole(data: bytes, detector: Detector) -> str | None:
 
 
 class Guarded(Protocol):
-    """A write to a channel or an entry: see `log.step.Write`."""
+    """A write to a channel or an entry: see `log.step.PreparedWrite`."""
 
     def redacted(self, redact: Callable[..., bytes]) -> Any:
         """Return the write with each of its items as `redact` returns it. `redact` gets the item and its path."""

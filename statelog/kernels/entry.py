@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from statelog._kernels import lib
 from statelog.kernels.calls import OK, WANTED, unpack_bytes, unpack_numbers
-from statelog.kernels.step import ROW_SIZE_BYTES, Room, Wanted, idle_rooms  # Entries use the output rooms of steps.
+from statelog.kernels.step import (  # Entries use the output rooms of steps.
+    ROW_SIZE_BYTES,
+    StepBuffers,
+    Wanted,
+    idle_rooms,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +85,7 @@ def make_entry(
     try:
         room = idle_rooms.pop()
     except IndexError:
-        room = Room()
+        room = StepBuffers()
     status = _make(
         room.step, fixed, held, len(held), changes, len(changes), key, len(key), agent_item, len(agent_item),
         error_item, len(error_item), room.output,

@@ -91,7 +91,7 @@ class Stepped(NamedTuple):
     """Number and digest of each new leaf of 4,096 bytes or more. The caller checks that the store has none of them."""
 
 
-class Room:
+class StepBuffers:
     """Working memory and output of one step or entry at a time."""
 
     __slots__ = ("characters", "digest", "made", "output", "step", "wanted")
@@ -112,7 +112,7 @@ class Room:
         return wanted.type, unpack_bytes(self.digest, 20), wanted.lsn, wanted.node
 
 
-idle_rooms: list[Room] = []
+idle_rooms: list[StepBuffers] = []
 """Rooms that no call uses, like the pool of scratches in `calls`."""
 
 
@@ -148,7 +148,7 @@ def step(
     try:
         room = idle_rooms.pop()
     except IndexError:
-        room = Room()
+        room = StepBuffers()
     status = _make(
         room.step, fixed, held, len(held), changes, len(changes), known, len(known), id_item, len(id_item),
         metadata, len(metadata), written, len(written), borrowed, len(borrowed), page, len(page), room.output,
@@ -182,7 +182,7 @@ def step_list(state_digest: bytes, held: bytes, key_item: bytes) -> Wanted | Non
     try:
         room = idle_rooms.pop()
     except IndexError:
-        room = Room()
+        room = StepBuffers()
     status = _list(room.step, state_digest, held, len(held), key_item, len(key_item))
     found = room.read_wanted() if status == OK else None
     idle_rooms.append(room)

@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 
-class Place(NamedTuple):
+class BranchVersion(NamedTuple):
     """The location of a checkpoint: its branch and its version."""
 
     branch: int
     version: int
 
 
-def _event(view: View, thread: int, place: Place) -> CheckpointEvent | None:
+def _event(view: View, thread: int, place: BranchVersion) -> CheckpointEvent | None:
     """Return a checkpoint, or None if it has expired."""
     found = view.checkpoint_of(thread, place.branch, place.version)
     return None if found is None else found[0]
 
 
-def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Place) -> CheckpointEvent | None:
+def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: BranchVersion) -> CheckpointEvent | None:
     """Return the checkpoint that `below` names as its ancestor, or None if it has expired.
 
     Raises:
@@ -37,7 +37,7 @@ def _ancestor_event(view: View, thread: int, below: CheckpointEvent, place: Plac
     return event
 
 
-def ancestor_at_depth(view: View, thread: int, place: Place, depth: int) -> Place | None:
+def ancestor_at_depth(view: View, thread: int, place: BranchVersion, depth: int) -> BranchVersion | None:
     """Return the ancestor of a checkpoint at a depth, which is at most the checkpoint's own depth.
 
     Return None if the ancestor, or every path to it, has expired.
@@ -56,26 +56,26 @@ def ancestor_at_depth(view: View, thread: int, place: Place, depth: int) -> Plac
     return None if event is None else place
 
 
-def _parent(event: CheckpointEvent) -> Place | None:
+def _parent(event: CheckpointEvent) -> BranchVersion | None:
     if event.parent_branch is None or event.parent_version is None:
         return None
-    return Place(event.parent_branch, event.parent_version)
+    return BranchVersion(event.parent_branch, event.parent_version)
 
 
-def _jump(event: CheckpointEvent) -> Place | None:
+def _jump(event: CheckpointEvent) -> BranchVersion | None:
     if event.jump_branch is None or event.jump_version is None:
         return None
-    return Place(event.jump_branch, event.jump_version)
+    return BranchVersion(event.jump_branch, event.jump_version)
 
 
-def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: CheckpointEvent) -> Place | None:
+def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: CheckpointEvent) -> BranchVersion | None:
     """Return the last common ancestor of two checkpoints, or None if there is none or it has expired.
 
     A checkpoint counts as its own ancestor.
     """
     depth = min(left.depth, right.depth)
-    a = ancestor_at_depth(view, thread, Place(left.branch, left.version), depth)
-    b = ancestor_at_depth(view, thread, Place(right.branch, right.version), depth)
+    a = ancestor_at_depth(view, thread, BranchVersion(left.branch, left.version), depth)
+    b = ancestor_at_depth(view, thread, BranchVersion(right.branch, right.version), depth)
     depth += 1
     while a is not None and b is not None and a != b:
         ours, theirs = _event(view, thread, a), _event(view, thread, b)

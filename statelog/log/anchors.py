@@ -13,7 +13,7 @@ from statelog.log.view import missing
 
 if TYPE_CHECKING:
     from statelog.log.engine import Engine
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
 
 
 def take_anchor(engine: Engine) -> bytes:
@@ -42,7 +42,7 @@ class ExpectedHistory:
         """The LSN of the anchor."""
         return self._anchor.lsn
 
-    def check(self, engine: Engine, transaction: Transaction) -> None:
+    def check(self, engine: Engine, transaction: IndexedLog) -> None:
         """Compare the chain digest at the anchor's LSN with the anchor. This reads one record, or up to 64 short ones.
 
         Raises:
@@ -90,7 +90,7 @@ def check_opened(engine: Engine, expected: ExpectedHistory) -> None:
         raise
 
 
-def _chain_at(transaction: Transaction, lsn: int) -> bytes:
+def _chain_at(transaction: IndexedLog, lsn: int) -> bytes:
     """Return the chain digest at an LSN, which is not behind the end of the log."""
     if not lsn:
         return NO_DIGEST

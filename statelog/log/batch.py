@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from statelog.guard.hook import Redactor
     from statelog.log.events import CheckpointEvent
     from statelog.log.kinds.entries import KnownEntry
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.storage.notify.wake import Wake
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -74,10 +74,10 @@ Beyond it, reading the heads again costs less.
 """
 
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
-"""Types of records that change only one fact in `Memory`: the row of the thread in their first field."""
+"""Types of records that change only one fact in `RememberedState`: the row of the thread in their first field."""
 
 _TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN))
-"""Types of records that do not change anything in `Memory`."""
+"""Types of records that do not change anything in `RememberedState`."""
 
 Jump = tuple[int | None, int | None, int]
 """Branch, version and depth that a checkpoint jumps to. The garbage collector does not track such a plain tuple."""
@@ -132,7 +132,7 @@ class Staged(NamedTuple):
     """The encoded record if a kernel has made it. Then `body` is empty."""
 
 
-def read_log_end(transaction: Transaction) -> LogEnd:
+def read_log_end(transaction: IndexedLog) -> LogEnd:
     """Read the last record, and return the end of the log. Raises CorruptionError."""
     lsn = transaction.last_lsn()
     if not lsn:
@@ -145,7 +145,7 @@ def read_log_end(transaction: Transaction) -> LogEnd:
     return LogEnd(lsn, chain, record.time_us)
 
 
-class Memory:
+class RememberedState:
     """The state of the store that a process remembers after its last commit. It follows commits of other processes."""
 
     __slots__ = (
@@ -178,9 +178,9 @@ class Memory:
         self.prints = Prints()
         """A cache that `log.step` fills. Its content is always valid."""
 
-    def copy(self) -> Memory:
+    def copy(self) -> RememberedState:
         """Return a copy that can change on its own. Its cache of fingerprints of keyed lists is empty."""
-        copied = Memory(self.end)
+        copied = RememberedState(self.end)
         copied.heads, copied.jumps = self.heads.copy(), self.jumps.copy()
         copied.rows, copied.times_us = self.rows.copy(), self.times_us.copy()
         copied.greatest_ids, copied.identities = self.greatest_ids.copy(), self.identities
@@ -188,7 +188,7 @@ class Memory:
         copied.entries = self.entries.copy()
         return copied
 
-    def caught_up(self, transaction: WriteTransaction) -> Memory:
+    def caught_up(self, transaction: WriteTransaction) -> RememberedState:
         """Return the memory for a transaction, after commits of other processes.
 
         If possible, this memory is updated from the records that they appended. If these records are too many or do not
@@ -198,7 +198,7 @@ class Memory:
         # Changes of this transaction may be rolled back. A process that appended no record has made another change.
         if 0 < count <= FOLLOWED_MAX and not transaction.changes and self._follow(transaction, count):
             return self
-        forgetful = Memory(read_log_end(transaction))
+        forgetful = RememberedState(read_log_end(transaction))
         forgetful.identities, forgetful.prints = self.identities, self.prints
         return forgetful
 
@@ -314,7 +314,7 @@ class Batch:
     """Encoded records that do not change if more records are staged."""
     _encoded_chain = NO_DIGEST
 
-    def __init__(self, transaction: Transaction, cache: NodeCache, memory: Memory) -> None:
+    def __init__(self, transaction: IndexedLog, cache: NodeCache, memory: RememberedState) -> None:
         self._transaction = transaction
         self._cache = cache
         self._end = memory.end
@@ -328,7 +328,7 @@ class Batch:
         self.entries: dict[tuple[int, str], KnownEntry] = {}
         """Entries that the batch has read or staged, by owning thread and key. Each entry is read only once."""
         self.expiries_us: dict[int, int] = {}
-        """The changes of `Memory.expiries_us`."""
+        """The changes of `RememberedState.expiries_us`."""
 
     @property
     def view(self) -> View:

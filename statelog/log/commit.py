@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from statelog.errors import UsageError
 from statelog.format.guard_key import read_guard_key, unguarded_error
-from statelog.log.batch import Batch, Memory, read_log_end
+from statelog.log.batch import Batch, RememberedState, read_log_end
 from statelog.log.commit_failures import ATTEMPTS, CommitFailures, is_failure
 from statelog.log.commit_queue import CommitQueue, Request
 from statelog.storage.faults import armed, point
@@ -60,7 +60,7 @@ class Staging(NamedTuple):
 class Last(NamedTuple):
     """The process's knowledge of the store after LMDB's transaction `number`."""
 
-    memory: Memory
+    memory: RememberedState
     number: int
 
 
@@ -197,7 +197,7 @@ class Committer:
 
     def _run(  # noqa: C901 - a commit on one screen
         self, transaction: WriteTransaction, group: list[Request], batches: list[Batch]
-    ) -> Memory | None:
+    ) -> RememberedState | None:
         """Run works, and put what they stage into the transaction. Return what is then known of the store.
 
         Args:
@@ -291,12 +291,12 @@ class Committer:
 
     # --- what is remembered ---------------------------------------------------------------
 
-    def _memory_in(self, transaction: WriteTransaction) -> Memory:
+    def _memory_in(self, transaction: WriteTransaction) -> RememberedState:
         """Return the memory of the store if it has changed since the last commit, or in this transaction."""
         last, self.last = self.last, None  # No OS thread may copy it while it changes: see `memory_of`.
-        return Memory(read_log_end(transaction)) if last is None else last.memory.caught_up(transaction)
+        return RememberedState(read_log_end(transaction)) if last is None else last.memory.caught_up(transaction)
 
-    def memory_of(self, snapshot_id: int | None) -> Memory | None:
+    def memory_of(self, snapshot_id: int | None) -> RememberedState | None:
         """Return a copy of what is remembered of a commit, or None if it is not the last one of this process."""
         last = self.last
         if last is None or last.number != snapshot_id:

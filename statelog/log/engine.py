@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.commit import Staging
     from statelog.log.shared_commit import SharedLog
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.storage.store_file import StoreFile
     from statelog.tree.node import Node
 
@@ -43,7 +43,7 @@ class Sweep(Protocol):
         """Clean up. Without `at_once`, only do so if it is worth a commit. Return True if something was committed."""
 
 
-class Limits(Protocol):
+class ChannelLimits(Protocol):
     """Limits on the sizes of channels. Commits to threads call it."""
 
     def check(self, batch: Batch, thread_id: str, head: Head) -> None:
@@ -53,7 +53,7 @@ class Limits(Protocol):
         """Give the warnings of the checkpoints of a thread that were committed."""
 
 
-class Remote(Protocol):
+class Shipper(Protocol):
     """Ships a store to another place. Commits call it."""
 
     def admit(self) -> None:
@@ -91,9 +91,9 @@ class Engine:
         """Keeps secrets out of the file, if the store was opened with a guard."""
         self.is_for_records = False
         """Whether the store was opened to move records, and needs no guard."""
-        self.limits: Limits | None = None
+        self.limits: ChannelLimits | None = None
         """Limits on the sizes of channels, if the program has set some."""
-        self.remote: Remote | None = None
+        self.remote: Shipper | None = None
         self._taker = 0
         """The id of the OS thread that appends records of a shared log unchanged; 0 for none."""
 
@@ -125,7 +125,7 @@ class Engine:
         with self.store_file.read() as transaction:
             return read_nodes(transaction, self.cache, refs)
 
-    def reader_in(self, transaction: Transaction) -> Callable[[int, bytes, int, int], Node]:
+    def reader_in(self, transaction: IndexedLog) -> Callable[[int, bytes, int, int], Node]:
         """Return a reader of nodes through an open transaction."""
         return partial(read_node, transaction, self.cache)
 

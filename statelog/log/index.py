@@ -119,10 +119,10 @@ def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeF
     """Enter the widely shared nodes among all nodes of a record."""
     for number, (type_, digest, content_size, first_byte) in enumerate(nodes):
         if is_shared_widely(type_, content_size, first_byte):
-            enter_shared(index, digest, keys.Place(lsn, number, thread, is_borrowed=False))
+            enter_shared(index, digest, keys.SharedNodePlace(lsn, number, thread, is_borrowed=False))
 
 
-def enter_shared(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
+def enter_shared(index: IndexWriter, digest: bytes, place: keys.SharedNodePlace) -> None:
     """Enter the place of a widely shared node into the index. The index also keeps the place that it replaces.
 
     A copy of the log may still have the earlier node, even if the original store has erased the node. Redacted records
@@ -177,14 +177,14 @@ def give_shared(index: IndexWriter, digest: bytes, lsn: int, node: int, heir: in
         index.put_index(keys.encode_borrowed_key(heir, digest), b"")
 
 
-def _put_former(index: IndexWriter, digest: bytes, place: keys.Place) -> None:
+def _put_former(index: IndexWriter, digest: bytes, place: keys.SharedNodePlace) -> None:
     index.put_index(keys.encode_former_key(digest, place.lsn, place.node), keys.encode_place(place))
     if place.is_borrowed:
         index.delete_index(keys.encode_borrowed_key(place.thread, digest))
         index.put_index(keys.encode_borrowed_former_key(place.thread, digest, place.lsn, place.node), b"")
 
 
-def _delete_former(index: IndexWriter, digest: bytes, lsn: int, node: int) -> keys.Place | None:
+def _delete_former(index: IndexWriter, digest: bytes, lsn: int, node: int) -> keys.SharedNodePlace | None:
     """Delete an earlier place of a node from the index. Return the place, or None if the index does not have it."""
     key = keys.encode_former_key(digest, lsn, node)
     payload = index.get_index(key)

@@ -42,9 +42,9 @@ from statelog.log.index import apply_checkpoint, apply_nodes, facts_of
 from statelog.log.kinds.entries import OWN_IDS
 from statelog.log.kinds.table import stage_event, stage_names
 from statelog.log.names import OWN_CHANNELS, channel_key, check_name
-from statelog.log.step import Line, Write, take_rollback, take_step
+from statelog.log.step import Line, PreparedWrite, take_rollback, take_step
 from statelog.tree import mapping
-from statelog.tree.node import ROOT, Node, Slot
+from statelog.tree.node import ROOT, Node, ValueSlot
 from statelog.tree.value import add_root, container_head, split
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def commit(  # noqa: C901, PLR0912 - the step, and the general path
     thread_id: str,
     thread: int,
     branch: int,
-    writes: Sequence[Write],
+    writes: Sequence[PreparedWrite],
     *,
     metadata: bytes,
     written: bytes,
@@ -264,7 +264,7 @@ _version_item = lru_cache(maxsize=64)(cbor.encode)
 
 
 def _with_version(
-    metadata: bytes, before: Head | None, declared: int | None, thread_id: str, writes: Sequence[Write]
+    metadata: bytes, before: Head | None, declared: int | None, thread_id: str, writes: Sequence[PreparedWrite]
 ) -> bytes:
     """Return encoded metadata with the schema version of a state: the declared one, or that of the state before.
 
@@ -286,15 +286,17 @@ def _with_version(
     return with_schema_version(metadata, stored)
 
 
-def guarded(guard: Redactor, thread: str, writes: Sequence[Write], metadata: bytes) -> tuple[list[Write], bytes]:
+def guarded(
+    guard: Redactor, thread: str, writes: Sequence[PreparedWrite], metadata: bytes
+) -> tuple[list[PreparedWrite], bytes]:
     """Return writes and metadata as a guard lets them be stored. Raises SecretError, CheckError."""
     return guard.writes(writes, thread), guard.metadata(metadata, METADATA, thread)
 
 
 def _merge_writes(
-    batch: Batch, thread_id: str, workspace: Workspace, root: Node, writes: Sequence[Write]
+    batch: Batch, thread_id: str, workspace: Workspace, root: Node, writes: Sequence[PreparedWrite]
 ) -> mapping.Batch:
-    slots: dict[bytes, Slot | None] = {}
+    slots: dict[bytes, ValueSlot | None] = {}
     for write in writes:
         key = channel_key(write.channel)
         if key in slots:

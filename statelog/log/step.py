@@ -16,7 +16,7 @@ from statelog.errors import ReducerTypeError
 from statelog.format import cbor
 from statelog.format.keys import (
     VERSIONS_PER_PAGE,
-    Place,
+    SharedNodePlace,
     decode_place,
     encode_digest_key,
     encode_place,
@@ -37,8 +37,8 @@ from statelog.tree.value import fingerprint, identity_of, text_item
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from statelog.log.batch import Batch, Memory
-    from statelog.tree.node import Slot, Workspace
+    from statelog.log.batch import Batch, RememberedState
+    from statelog.tree.node import ValueSlot, Workspace
 
 Line = tuple[int, int, int, int | None, int | None, bytes | None, int | None, int | None, int, int]
 """The first fields of an event: thread, branch, version, and the checkpoints that it refers to. See `parent_links`."""
@@ -68,7 +68,7 @@ Redact: TypeAlias = "Callable[..., bytes]"
 See `statelog.guard`."""
 
 
-class Write(Protocol):
+class PreparedWrite(Protocol):
     """One write to one channel, prepared: encoded, and bound to its reducer."""
 
     @property
@@ -91,17 +91,19 @@ class Write(Protocol):
     def parameter(self) -> str:
         """The key of the items of an upsert; empty for other operations."""
 
-    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
+    def merge(
+        self, workspace: Workspace, current: ValueSlot | None, identities: dict[bytes, bytes]
+    ) -> ValueSlot | None:
         """Return the channel's new slot, None to remove the channel."""
 
-    def redacted(self, redact: Redact) -> Write:
+    def redacted(self, redact: Redact) -> PreparedWrite:
         """Return the write with each of its items as `redact` returns it, for the item and its path."""
 
 
 def take_step(
     batch: Batch,
     head: Head,
-    writes: Sequence[Write],
+    writes: Sequence[PreparedWrite],
     line: Line,
     checkpoint_id: str | None,
     metadata: bytes,
@@ -135,7 +137,7 @@ def take_step(
         if grown:
             _remember_grown(batch.memory, grown, step.root_digest, held)
     for leaf_number, leaf in step.large:
-        place = Place(lsn, leaf_number, line[0], is_borrowed=False)
+        place = SharedNodePlace(lsn, leaf_number, line[0], is_borrowed=False)
         batch.index[encode_digest_key(leaf)] = encode_place(place)
     fields = (*line, *root, checkpoint_id, metadata, written, borrowed, _NO_TARGET, lsn, time_us)
     return _stage(batch, TYPE_CHECKPOINT, _new(CheckpointEvent, fields), step, key, nodes, held)
@@ -240,7 +242,7 @@ def hold(reader: Batch, held: bytes, wanted: kernels.Wanted) -> bytes:
 
 
 def _changes_of(
-    batch: Batch, held: bytes, state_digest: bytes, writes: Sequence[Write], grown: dict[bytes, Grown]
+    batch: Batch, held: bytes, state_digest: bytes, writes: Sequence[PreparedWrite], grown: dict[bytes, Grown]
 ) -> bytes | None:
     """Return the changes of writes by channel, or None if they cannot be a step."""
     changes: dict[bytes, _Change] = {}
@@ -288,7 +290,7 @@ def _encoded_key(key: str) -> bytes:
 
 
 def _upsert(
-    batch: Batch, found: kernels.Wanted | None, write: Write, grown: dict[bytes, Grown], key: bytes
+    batch: Batch, found: kernels.Wanted | None, write: PreparedWrite, grown: dict[bytes, Grown], key: bytes
 ) -> _Change | None:
     """Return the append that equals an upsert into a list, or None unless every item is new to the list."""
     operations = write.payload
@@ -339,7 +341,7 @@ def _prints_of_new(
     return None if len(set(added)) < len(added) else b"".join(added)  # An item may occur twice.
 
 
-def _remember_grown(memory: Memory, grown: dict[bytes, Grown], state_digest: bytes, held: bytes) -> None:
+def _remember_grown(memory: RememberedState, grown: dict[bytes, Grown], state_digest: bytes, held: bytes) -> None:
     """Cache lists' fingerprints for their next upsert.
 
     They stay valid even if the commit fails, because digests name them.

@@ -24,7 +24,7 @@ class Log(Protocol):
         """Return the last LSN, or 0 in an empty log."""
 
 
-class Transaction(Log, Protocol):
+class IndexedLog(Log, Protocol):
     """A transaction of `storage`, or a batch over one, to read records and the index from."""
 
     def get_index(self, key: bytes) -> bytes | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from statelog.kernels import VersionEntry
     from statelog.log.events import Digested
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
 
 
 _LARGE_SIZE_BYTES_MIN = 64 * 1024
@@ -59,7 +59,7 @@ class View:
 
     __slots__ = ("_events", "transaction")
 
-    def __init__(self, transaction: Transaction, events: dict[tuple[int, int], Digested] | None = None) -> None:
+    def __init__(self, transaction: IndexedLog, events: dict[tuple[int, int], Digested] | None = None) -> None:
         """Read from a transaction.
 
         Args:

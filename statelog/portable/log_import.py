@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.events import CheckpointEvent, Event
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.portable.frames import Frame, FrameReader
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -283,7 +283,7 @@ class LogImporter:
                         checker.check_roots(checked.event)
 
     @contextmanager
-    def _erased_here(self, transaction: Transaction) -> Iterator[None]:
+    def _erased_here(self, transaction: IndexedLog) -> Iterator[None]:
         """Turn an error about a ref into ConflictError if this store has erased the node of the ref."""
         try:
             yield

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from statelog.guard.hook import Redactor
     from statelog.log.events import Event
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.portable.nodes import Row
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -33,7 +33,7 @@ _PAGE_PREFIX_SIZE_BYTES = len(keys.encode_page_prefix(0, 0))
 class Overlay:
     """Staged records and index payloads over a transaction. A guard rejects records with a secret (SecretError)."""
 
-    def __init__(self, transaction: Transaction, guard: Redactor | None = None) -> None:
+    def __init__(self, transaction: IndexedLog, guard: Redactor | None = None) -> None:
         self._guard = guard
         self.view = View(self)
         self._transaction = transaction
@@ -123,7 +123,7 @@ class Overlay:
         thread = owner_of(event, lsn)
         for number, row in rows.items():
             if is_shared_widely(row.type, row.content_size, data[row.at]):
-                enter_shared(self, row.digest, keys.Place(lsn, number, thread, is_borrowed=False))
+                enter_shared(self, row.digest, keys.SharedNodePlace(lsn, number, thread, is_borrowed=False))
         if isinstance(event, Redacted):
             apply_borrowed(self, event.borrowed)
             state = redacted_state(is_vacuumed=bool(record.flags & FLAG_VACUUMED), holds_nodes=bool(rows))

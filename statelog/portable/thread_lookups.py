@@ -9,7 +9,7 @@ from statelog.portable.overlay import Overlay
 
 if TYPE_CHECKING:
     from statelog.guard.hook import Redactor
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.log.view import View
     from statelog.portable.thread_rows import EventRow, Place, Remembered
 
@@ -23,7 +23,7 @@ class Lookups:
         threads: LSNs of threads of this transaction, by number in the stream.
     """
 
-    def __init__(self, transaction: Transaction, remembered: Remembered, guard: Redactor | None = None) -> None:
+    def __init__(self, transaction: IndexedLog, remembered: Remembered, guard: Redactor | None = None) -> None:
         self.places: dict[int, Place] = {}
         self.events: dict[int, EventRow] = {}
         self.threads: dict[int, int] = {}

@@ -44,7 +44,7 @@ from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 if TYPE_CHECKING:
     from statelog.guard.hook import Redactor
     from statelog.log.events import Event
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.portable.thread_events import Exported
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 class Writing(Lookups):
     """One transaction of an import of threads. Its facts become valid when it has been flushed."""
 
-    def __init__(self, transaction: Transaction, remembered: Remembered, guard: Redactor | None = None) -> None:
+    def __init__(self, transaction: IndexedLog, remembered: Remembered, guard: Redactor | None = None) -> None:
         super().__init__(transaction, remembered, guard)
         self._end = read_log_end(transaction)
         self._now_us = now_us()
@@ -184,7 +184,7 @@ class Writing(Lookups):
                 self._note_lender(place, number)
         return b"".join(parts)
 
-    def _borrow(self, digest: bytes, thread: int, borrowed: list[bytes]) -> keys.Place | None:
+    def _borrow(self, digest: bytes, thread: int, borrowed: list[bytes]) -> keys.SharedNodePlace | None:
         """Return the location of a widely shared node, or None. Note the digest if another thread owns the node."""
         payload = self._overlay.get_index(keys.encode_digest_key(digest))
         if payload is None:

@@ -81,7 +81,7 @@ def _values_by_key(accepted: object) -> dict[str, object]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Kind:
+class _ValidatedClass:
     """How validation turns a dict into an instance of a class.
 
     Args:
@@ -93,15 +93,15 @@ class _Kind:
     is_lossy: bool
 
 
-_UNKNOWN_KIND = _Kind(fields_by_key={}, is_lossy=False)
+_UNKNOWN_KIND = _ValidatedClass(fields_by_key={}, is_lossy=False)
 
 
-def _kind_of(accepted: object) -> _Kind:
+def _kind_of(accepted: object) -> _ValidatedClass:
     return _kind_of_class(type(accepted))  # type: ignore[arg-type] # every class is hashable
 
 
 @functools.lru_cache(maxsize=_CLASSES_REMEMBERED_MAX)
-def _kind_of_class(cls: type) -> _Kind:
+def _kind_of_class(cls: type) -> _ValidatedClass:
     decorators = getattr(cls, "__pydantic_decorators__", None)
     validators = decorators.model_validators.values() if decorators else ()
     if any(validator.info.mode != "after" for validator in validators):
@@ -113,7 +113,7 @@ def _kind_of_class(cls: type) -> _Kind:
         names = {field.name: field.name for field in dataclasses.fields(cls)}
     else:
         return _UNKNOWN_KIND
-    return _Kind(names, is_lossy=not _decides_itself(cls))
+    return _ValidatedClass(names, is_lossy=not _decides_itself(cls))
 
 
 def aliases_of(field: Any) -> list[str]:

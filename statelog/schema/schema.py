@@ -50,7 +50,7 @@ _CHANNELS_SHOWN_MAX = 20
 """The maximum number of channels in a message. Its facts have all."""
 
 
-class Lineage:
+class SchemaLineage:
     """A schema with a name and a version number: the base class of the result of `statelog.versioned`."""
 
     name: str
@@ -59,7 +59,7 @@ class Lineage:
     """The channels of this version."""
 
 
-class Remembered(NamedTuple):
+class RememberedSchema(NamedTuple):
     """The versioned schema that a thread remembers."""
 
     name: str
@@ -72,7 +72,7 @@ class Remembered(NamedTuple):
         return f"{self.name}:{self.newest}"
 
     @staticmethod
-    def of(stored: Mapping[str, str]) -> Remembered | None:
+    def of(stored: Mapping[str, str]) -> RememberedSchema | None:
         """Return the versioned schema among stored reducer specs, or None.
 
         Raises:
@@ -85,7 +85,7 @@ class Remembered(NamedTuple):
         if not name or not (number.isascii() and number.isdigit()) or number.startswith("0"):
             message = f"a thread remembers {spec!r:.80} as its schema, which is not a name and a version"
             raise CorruptionError(message)
-        return Remembered(name, int(number))
+        return RememberedSchema(name, int(number))
 
 
 class Schema(NamedTuple):
@@ -110,7 +110,7 @@ class Schema(NamedTuple):
     """The channels by the aliases that writes may use, of a pydantic model."""
     readings: Mapping[str, Shape]
     """The shapes of channels whose values are stored in another form: models, dataclasses, members of an enum."""
-    lineage: Lineage | None = None
+    lineage: SchemaLineage | None = None
     """The name and the version of the schema, if it has them."""
 
     def __eq__(self, other: object) -> bool:
@@ -138,7 +138,7 @@ class Schema(NamedTuple):
             return _OPEN
         if isinstance(user_schema, Schema):
             return user_schema
-        if isinstance(user_schema, Lineage):
+        if isinstance(user_schema, SchemaLineage):
             return user_schema.schema
         if isinstance(get_origin(user_schema) or user_schema, type):
             try:
@@ -174,7 +174,7 @@ class Schema(NamedTuple):
         """The specs that a thread stores: the reducers by channel, and the name and version of a versioned schema."""
         specs = {name: channel.reducer.spec for name, channel in self.channels.items()}
         if self.lineage is not None:
-            specs[SCHEMA_ENTRY] = Remembered(self.lineage.name, self.lineage.version).spec
+            specs[SCHEMA_ENTRY] = RememberedSchema(self.lineage.name, self.lineage.version).spec
         return specs
 
     def by_channel(self, update: dict[str, object]) -> dict[str, object]:
@@ -282,7 +282,7 @@ def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[
         SchemaError: a channel has another reducer, or the schema another name. Facts: thread, stored, given (both are
             reducer specs by channel).
     """
-    specs, lineage, remembered = given.specs(), given.lineage, Remembered.of(stored)
+    specs, lineage, remembered = given.specs(), given.lineage, RememberedSchema.of(stored)
     newest = 1 if remembered is None else remembered.newest
     if lineage is not None and remembered is not None and remembered.name != lineage.name:
         message = f"thread {thread_id!r} has schema {remembered.name!r}, and was opened with schema {lineage.name!r}"

@@ -10,7 +10,7 @@ from statelog.format import cbor
 from statelog.limits import CHANNELS_MAX, SCHEMA_NAME_SIZE_BYTES_MAX, SCHEMA_VERSION_MAX
 from statelog.log.names import OWN_CHANNELS, check_name
 from statelog.reducers import Overwrite
-from statelog.schema.schema import Lineage, Schema
+from statelog.schema.schema import Schema, SchemaLineage
 from statelog.schema.typed import S, W, Written
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class Channels(Protocol):
         """Call a function with the channels, and take the dict that it returns in their place."""
 
 
-class _Change(NamedTuple):
+class _ChannelChange(NamedTuple):
     """One change of a step: the named channels, and the change. A function names no channel."""
 
     names: frozenset[str]
     make: Callable[[Channels], None]
 
 
-class Versioned(Lineage, Written[S, W]):
+class Versioned(SchemaLineage, Written[S, W]):
     """A schema with a name, a version number, and the steps from each version to the next.
 
     Make it with `statelog.versioned`, register its steps when the module is imported, and pass it as `schema=`.
@@ -62,7 +62,7 @@ class Versioned(Lineage, Written[S, W]):
     def __init__(self, schema: object, *, name: str, version: int) -> None:
         check_name("schema name", name, size_bytes_max=SCHEMA_NAME_SIZE_BYTES_MAX)
         _check_number("version", version, SCHEMA_VERSION_MAX)
-        if isinstance(schema, Lineage):
+        if isinstance(schema, SchemaLineage):
             message = f"schema {name!r}: pass the class of version {version}, not schema {schema.name!r}"
             raise UsageError(message, argument="schema", value=schema)
         declared = Schema.of(schema)
@@ -77,7 +77,7 @@ class Versioned(Lineage, Written[S, W]):
         self.name = name
         self.version = version
         self.schema = declared._replace(lineage=self)
-        self._steps: dict[int, list[_Change]] = {}
+        self._steps: dict[int, list[_ChannelChange]] = {}
 
     def __repr__(self) -> str:
         return f"<Versioned {self.name!r} version {self.version}>"
@@ -109,7 +109,7 @@ class Versioned(Lineage, Written[S, W]):
                 message = f"schema {self.name!r}: a step is a function of a state, not {function!r:.80}"
                 raise UsageError(message, argument="step", value=function)
             self._check_free(version)
-            self._steps[version] = [_Change(frozenset(), lambda channels: channels.change(function))]
+            self._steps[version] = [_ChannelChange(frozenset(), lambda channels: channels.change(function))]
             return function
 
         return register
@@ -165,7 +165,7 @@ class Versioned(Lineage, Written[S, W]):
                 message = f"schema {self.name!r}: channel {name!r} is the library's own"
                 raise UsageError(message, argument="channel", value=name)
         self._check_free(version, names)
-        self._steps.setdefault(version, []).append(_Change(frozenset(names), change))
+        self._steps.setdefault(version, []).append(_ChannelChange(frozenset(names), change))
 
     def _check_free(self, version: int, names: set[str] | None = None) -> None:
         _check_number("version", version, SCHEMA_VERSION_MAX)

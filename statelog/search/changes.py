@@ -22,7 +22,7 @@ from statelog.tree.value import is_tree, open_root, read_item, read_items
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from statelog.tree.node import Node, Slot, Workspace
+    from statelog.tree.node import Node, ValueSlot, Workspace
 
 GRAPH_KEY = cbor.encode(GRAPH_CHANNEL)
 _MESSAGE_KEYS = tuple(cbor.encode(name) for name in NAMES_OF_MESSAGES)
@@ -32,12 +32,12 @@ _READ_ITEMS = 256
 """Items of a list that are read in one go."""
 
 
-def decoded(workspace: Workspace, slot: Slot) -> Any:
+def decoded(workspace: Workspace, slot: ValueSlot) -> Any:
     """Return the value of a slot, with values of codecs as they are stored."""
     return cbor.decode(read_item(workspace, slot), as_stored=True)
 
 
-def _decoded_all(workspace: Workspace, slots: Sequence[Slot]) -> list[Any]:
+def _decoded_all(workspace: Workspace, slots: Sequence[ValueSlot]) -> list[Any]:
     items = read_items(workspace, slots)
     values: list[Any] = cbor.decode(cbor.head(4, len(items)) + b"".join(items), as_stored=True)
     return values
@@ -69,7 +69,7 @@ def texts_added(
         keep: returns False for a key whose value is left out.
     """
     if old is None:
-        changes: Iterable[tuple[bytes, Slot | None, Slot | None]] = (
+        changes: Iterable[tuple[bytes, ValueSlot | None, ValueSlot | None]] = (
             (new.key(run.node, run.table, at), None, new.slot(run.node, run.table, at))
             for run in new.runs(0, new.count)
             for at in range(run.start, run.stop)
@@ -85,7 +85,7 @@ def texts_added(
                 yield from _added(new.workspace, before, after, (name,))
 
 
-def _added(workspace: Workspace, old: Slot | None, new: Slot, path: Path) -> Iterator[Added]:
+def _added(workspace: Workspace, old: ValueSlot | None, new: ValueSlot, path: Path) -> Iterator[Added]:
     if is_tree(new):
         tree = open_root(workspace, new)
         before = open_root(workspace, old) if old is not None and is_tree(old) else None
@@ -182,7 +182,7 @@ def _node_at(tree: Tree, wanted: int, position: int) -> Node | None:
     return node if position == 0 else None
 
 
-def _items(tree: Tree, positions: Iterable[int], slots: Sequence[Slot]) -> list[Item] | None:
+def _items(tree: Tree, positions: Iterable[int], slots: Sequence[ValueSlot]) -> list[Item] | None:
     """Return the texts of some items of a list; None if the list is a value that was cut."""
     found: list[tuple[str, str]] = []
     is_packed = False

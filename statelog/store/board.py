@@ -17,7 +17,7 @@ from statelog.board.retention import Rule
 from statelog.board.rules import ALL, OWN
 from statelog.deprecated import OldBoardNames
 from statelog.errors import StatelogError, UsageError
-from statelog.log.kinds.entries import RANK, Act
+from statelog.log.kinds.entries import RANK, EntryAct
 from statelog.schema.versions import Versioned
 from statelog.store import claims
 from statelog.store.arguments import check_flag, check_priority, check_progress, check_seconds
@@ -277,7 +277,7 @@ class Board(ReadBoard, OldBoardNames):
             place, write = NO_PLACE if found is None else found.event[7:10], value
             if schema is not None or (found is not None and found.event.schema is not None):
                 kept, write = versioned_write(schema, key, found, kept, value, replaces=replaces)
-            return entry_writer.stage(writer, Act.SET, key, kept, place, write)
+            return entry_writer.stage(writer, EntryAct.SET, key, kept, place, write)
 
         made: Found = self._act(work, fence=fence)
         entry = entry_of(self._session, made, value.item)

@@ -14,7 +14,7 @@ from statelog.errors import LimitError
 from statelog.format.digests import blake2b
 from statelog.limits import POLICIES_MAX
 from statelog.log.care.vacuum import RetentionReport
-from statelog.log.kinds.entries import Act
+from statelog.log.kinds.entries import EntryAct
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _delete_all(found: list[str], batch: Batch) -> None:
     writer = writes.begin(batch, None)
     for key in found:
         if writer.known(key).is_there:
-            entry_writer.stage(writer, Act.DELETE, key)
+            entry_writer.stage(writer, EntryAct.DELETE, key)
 
 
 def _store(session: StoreSession, rule: Rule) -> None:
@@ -110,7 +110,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
         there = writes.find(writer, key)
         if not rule.is_empty:
             place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
-            entry_writer.stage(writer, Act.SET, key, place=place, value=value)
+            entry_writer.stage(writer, EntryAct.SET, key, place=place, value=value)
         elif there is not None:
             writes.take(writer, there)
 

@@ -205,13 +205,13 @@ class Checkpoint(Typed[S]):
 
     def ancestor(self, generations: int) -> Checkpoint[S] | None:
         """Return the ancestor `generations` parents back, or None if there are fewer. O(log n)."""
-        from statelog.log.ancestry import Place, ancestor_at_depth
+        from statelog.log.ancestry import BranchVersion, ancestor_at_depth
 
         if isinstance(generations, bool) or not isinstance(generations, int) or generations < 0:
             message = f"generations must be a non-negative int, not {generations!r}"
             raise UsageError(message, argument="generations", value=generations)
         event = self._event
-        place = Place(event.branch, event.version)
+        place = BranchVersion(event.branch, event.version)
         with self._session.read() as view:
             depth = event.depth - generations
             found = ancestor_at_depth(view, event.thread, place, depth) if depth >= 0 else None

@@ -15,7 +15,7 @@ from statelog.board.names import check_directory, check_key
 from statelog.board.waiters import claimer_subject, holder_subject
 from statelog.errors import LeaseHeldError, LeaseLostError, StatelogError, UsageError, not_hiding
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX
-from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, Act
+from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, EntryAct
 from statelog.log.times import to_datetime
 from statelog.schema.value_versions import check_replaced, label_of
 from statelog.store.arguments import check_flag, check_seconds
@@ -157,7 +157,7 @@ class Claim(Fence):
             if self._wanted.is_spent(found) and self._wanted.grave(self.key):
                 return holders.bury(writer, found, self._wanted, reason)
             ready_us = writer.now_us + to_us(retry_in_s) if retry_in_s else 0
-            return holders.end(writer, found, Act.FAIL, ready_us=ready_us, error=reason)
+            return holders.end(writer, found, EntryAct.FAIL, ready_us=ready_us, error=reason)
 
         self._act(work, ends="failed")
 
@@ -168,7 +168,7 @@ class Claim(Fence):
             counts: False to leave this claim out of the number of attempts.
         """
         check_flag("counts", counts)
-        self._act(lambda writer, found: holders.end(writer, found, Act.RELEASE, counts=counts), ends="released")
+        self._act(lambda writer, found: holders.end(writer, found, EntryAct.RELEASE, counts=counts), ends="released")
 
     def _act(self, work: Callable[[Writer, Found], Any], *, ends: str | None = None) -> None:
         if self._ended is not None:

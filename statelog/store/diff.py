@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from statelog.store.checkpoint import Checkpoint
-    from statelog.tree.node import Slot
+    from statelog.tree.node import ValueSlot
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _compare_slots(a: Tree, b: Tree, change: SlotChange, path: tuple[str | int, 
         yield from _compare_values(old, new, path)
 
 
-def _as_tree(parent: Tree, slot: Slot) -> Tree | None:
+def _as_tree(parent: Tree, slot: ValueSlot) -> Tree | None:
     return open_root(parent.workspace, slot) if is_tree(slot) else None
 
 

@@ -12,7 +12,7 @@ from statelog.errors import UsageError
 from statelog.format import cbor
 from statelog.format.quarantined import revealed
 from statelog.kernels.board import NO_AGENT, EntryFacts
-from statelog.log.kinds.entries import RANK, Act
+from statelog.log.kinds.entries import RANK, EntryAct
 from statelog.log.times import to_datetime
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Entry(_Facts):
 
 _NAMES = tuple(each.name for each in fields(Entry))
 _COMPARED = tuple(each.name for each in fields(Entry) if each.compare)
-_KINDS = {int(act): act.name.lower() for act in Act}
+_KINDS = {int(act): act.name.lower() for act in EntryAct}
 _FROM_FACTS: dict[str, Callable[[EntryFacts], Any]] = {
     "created": lambda fact: to_datetime(fact.created_us or fact.time_us),
     "time": lambda fact: to_datetime(fact.time_us),
@@ -279,7 +279,7 @@ def entry_of(
 
 def _claimer(session: Session, found: Found) -> str | None:
     """Return the agent that holds the claim of an entry. Another agent may have set the entry since."""
-    if found.event.act in (Act.CLAIM, Act.RENEW):
+    if found.event.act in (EntryAct.CLAIM, EntryAct.RENEW):
         return found.event.agent
     with session.read() as view:
         record = holders.claimer_record(view, found)

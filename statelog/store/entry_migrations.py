@@ -9,7 +9,7 @@ from statelog import reducers
 from statelog.board import entry_writer, reads, writes
 from statelog.errors import StatelogError
 from statelog.format import cbor
-from statelog.log.kinds.entries import Act
+from statelog.log.kinds.entries import EntryAct
 from statelog.log.times import now_us
 from statelog.schema.value_versions import stored_version, upgraded_item
 from statelog.store.arguments import check_flag
@@ -175,5 +175,5 @@ def _stage(writer: entry_writer.Writer, each: _Prepared) -> bool:
     kept, write = upgrade_of(each.schema, found)
     if found.lsn == each.lsn:
         write = each.value
-    entry_writer.stage(writer, Act.SET, each.key, kept, entry_writer.place_of(found), write)
+    entry_writer.stage(writer, EntryAct.SET, each.key, kept, entry_writer.place_of(found), write)
     return True

@@ -10,7 +10,7 @@ from statelog.board.names import RESERVED
 from statelog.board.reads import VALUE
 from statelog.format import cbor
 from statelog.format.quarantined import Quarantined
-from statelog.log.kinds.entries import Act
+from statelog.log.kinds.entries import EntryAct
 from statelog.schema.value_versions import check_replaced, declared_value, label_of, stored_version, upgraded_item
 from statelog.tree.value import encode_slot, read_item
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from statelog.board.names import Pattern
     from statelog.board.reads import Found
     from statelog.log.kinds.entries import EntryEvent
-    from statelog.log.step import Redact, Write
+    from statelog.log.step import PreparedWrite, Redact
     from statelog.schema.versions import Versioned
-    from statelog.tree.node import Slot, Workspace
+    from statelog.tree.node import ValueSlot, Workspace
 
 
 class EntrySchemas:
@@ -75,7 +75,7 @@ class EntrySchemas:
 
     def shown_of(self, event: EntryEvent, value: Any) -> Any:
         """Return the value of a record as `shown` does. A record that ends an entry has no value of its schema."""
-        is_result = event.root_digest is None or event.act == Act.COMPLETE
+        is_result = event.root_digest is None or event.act == EntryAct.COMPLETE
         return value if is_result else self.shown(event.key, event.schema, value)
 
 
@@ -126,7 +126,7 @@ class _UpgradingWrite:
         schema: Versioned[Any, Any],
         key: str,
         stored: int,
-        write: Write | None,
+        write: PreparedWrite | None,
         redact: Redact | None = None,
     ) -> None:
         self.spec = "migration" if write is None else write.spec
@@ -136,7 +136,9 @@ class _UpgradingWrite:
         self._write = write
         self._redact = redact
 
-    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> Slot | None:
+    def merge(
+        self, workspace: Workspace, current: ValueSlot | None, identities: dict[bytes, bytes]
+    ) -> ValueSlot | None:
         """Return the new value.
 
         Raises:

@@ -18,7 +18,7 @@ from statelog.store.checked_views import Reading
 from statelog.store.step_values import GivenChannels, StepList, StepMap, plain_value, step_value
 from statelog.store.views import channel_value
 from statelog.tree import mapping, reduce
-from statelog.tree.node import ROOT, Node, Slot, Workspace
+from statelog.tree.node import ROOT, Node, ValueSlot, Workspace
 from statelog.tree.tree import STRIDE, Tree
 from statelog.tree.value import encode_slot
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from statelog.format.record import NodeRow
     from statelog.log.events import CheckpointEvent
-    from statelog.log.step import Redact, Write
+    from statelog.log.step import PreparedWrite, Redact
     from statelog.schema import Schema
     from statelog.store.session import Session
 
-Changed = dict[str, "Slot | bytes | None"]
+Changed = dict[str, "ValueSlot | bytes | None"]
 """The new value of each changed channel: the stored value of another one, an encoded value, or None to remove it."""
 
 
@@ -134,7 +134,7 @@ def migrate_ahead(
 
 def migration_writes(
     session: Session, thread_id: str, event: CheckpointEvent, schema: Schema, workspace: Workspace
-) -> list[Write]:
+) -> list[PreparedWrite]:
     """Return the writes that bring the head to the declared version, within a commit; none if it has that version.
 
     The arguments and errors are those of `declared_tree`.
@@ -193,7 +193,7 @@ def _with_changes(tree: Tree, changed: Changed, schema: Schema) -> Node:
     """Return the root of a state after a migration. New nodes are in the workspace of the tree."""
     workspace = tree.workspace
 
-    def slot_of(channel: str, value: Slot | bytes | None) -> Slot | None:
+    def slot_of(channel: str, value: ValueSlot | bytes | None) -> ValueSlot | None:
         if isinstance(value, bytes):
             return encode_slot(workspace, value, top=True, key=_key_of(schema, channel))
         return value
@@ -226,7 +226,7 @@ class _StoredChannels:
         self._has_values = False
         self.ignored: set[str] = set()
         """The channels that a function has left out of its result without reading or removing them."""
-        self._given: dict[str | int, tuple[Any, Slot | bytes]] = {}
+        self._given: dict[str | int, tuple[Any, ValueSlot | bytes]] = {}
         """The stored forms of values that a function got: of lists and dicts by their `id`, of others by channel."""
 
     def has(self, channel: str) -> bool:
@@ -273,9 +273,9 @@ class _StoredChannels:
                 changed[name] = made
         return changed
 
-    def _value(self, name: str, stored: Slot | bytes) -> Any:
+    def _value(self, name: str, stored: ValueSlot | bytes) -> Any:
         """Return a channel's value for a function."""
-        slot = Slot(stored) if isinstance(stored, bytes) else stored
+        slot = ValueSlot(stored) if isinstance(stored, bytes) else stored
         value = channel_value(self._tree.workspace, slot)
         if self._reading is not None:
             value = self._reading.channel(value, name, self._thread_id)
@@ -285,7 +285,7 @@ class _StoredChannels:
             self._given[id(value) if is_view else name] = value, stored
         return value
 
-    def _stored_form(self, name: str, value: Any) -> Slot | bytes:
+    def _stored_form(self, name: str, value: Any) -> ValueSlot | bytes:
         """Return the slot or the encoding of a channel's value after the steps."""
         given = self._given.get(id(value)) or self._given.get(name)
         plain = value
@@ -301,9 +301,9 @@ class _StoredChannels:
         return cbor.encode(checked.value if isinstance(checked, Overwrite) else checked, path=name)
 
 
-def _slots_of(tree: Tree) -> dict[str, Slot]:
+def _slots_of(tree: Tree) -> dict[str, ValueSlot]:
     """Return the slots of the user's channels. No value is read."""
-    slots: dict[str, Slot] = {}
+    slots: dict[str, ValueSlot] = {}
     for node, table, start, stop in tree.runs(0, tree.count):
         part, data = table[start * STRIDE : stop * STRIDE], node.data
         keys = [data[at:slot_at] for at, slot_at in zip(part[::STRIDE], part[1::STRIDE], strict=True)]
@@ -320,12 +320,12 @@ class _Put:
     payload: ClassVar[None] = None
     parameter: ClassVar[str] = ""
 
-    def __init__(self, channel: str, value: Slot | bytes, key: bytes) -> None:
+    def __init__(self, channel: str, value: ValueSlot | bytes, key: bytes) -> None:
         self.channel = channel
         self._value = value
         self._key = key
 
-    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+    def merge(self, workspace: Workspace, current: ValueSlot | None, _identities: dict[bytes, bytes]) -> ValueSlot:
         """Return the channel's new slot."""
         value = self._value
         return reduce.replace(workspace, current, value, key=self._key) if isinstance(value, bytes) else value

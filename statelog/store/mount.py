@@ -21,7 +21,7 @@ from statelog.store.mutable import Loaded, MountMap
 from statelog.store.typed_views import typed_value
 from statelog.tree import reduce
 from statelog.tree.mapping import empty_root
-from statelog.tree.node import Slot, Workspace
+from statelog.tree.node import ValueSlot, Workspace
 from statelog.tree.tree import Tree
 from statelog.tree.value import read_item
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from statelog.log.batch import Head
-    from statelog.log.step import Redact, Write
+    from statelog.log.step import PreparedWrite, Redact
     from statelog.schema import Schema
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.fences import Fence
@@ -43,7 +43,7 @@ T = TypeVar("T")
 class _CommitWrites(Protocol):
     def __call__(
         self,
-        prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
+        prepared: list[PreparedWrite] | Callable[[Workspace, Head | None], list[PreparedWrite]],
         metadata: Mapping[str, Any] | None,
         *,
         expected_version: int | Checkpoint | None = None,
@@ -123,7 +123,7 @@ def mountable(thread: _Holder, fence: Fence | None = None) -> Mountable:
     return thread._mountable(fence)  # noqa: SLF001 - the only access
 
 
-_NO_SLOT = Slot(b"\xf6")
+_NO_SLOT = ValueSlot(b"\xf6")
 
 
 class Mount(MountMap):
@@ -160,7 +160,7 @@ class Mount(MountMap):
             message = f"channel {channel!r}: the mount or edit has ended, so this change would be lost"
             raise UsageError(message, channel=channel)
 
-    def _load(self, slot: Slot) -> Loaded:
+    def _load(self, slot: ValueSlot) -> Loaded:
         if self._is_lazy and (slot.lsn or not slot.is_ref):  # What a migration has made is not stored yet.
             return super()._load(slot)
         item = read_item(self._tree.workspace, slot)
@@ -214,7 +214,7 @@ class _SetChannel:
     payload: None = None
     parameter: str = ""
 
-    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+    def merge(self, workspace: Workspace, current: ValueSlot | None, _identities: dict[bytes, bytes]) -> ValueSlot:
         """Return the new slot."""
         _check_base(self.channel, self.base, current)
         mounted = self.loaded.mounted
@@ -241,13 +241,13 @@ class _RemoveChannel(Removal):
         super().__init__(channel)
         self.base = base
 
-    def merge(self, workspace: Workspace, current: Slot | None, identities: dict[bytes, bytes]) -> None:
+    def merge(self, workspace: Workspace, current: ValueSlot | None, identities: dict[bytes, bytes]) -> None:
         """Remove it."""
         _check_base(self.channel, self.base, current)
         Removal.merge(self, workspace, current, identities)
 
 
-def _check_base(channel: str, base: bytes | None, current: Slot | None) -> None:
+def _check_base(channel: str, base: bytes | None, current: ValueSlot | None) -> None:
     # A slot contains the value or its digest, so equal slots mean equal values.
     if base != (None if current is None else current.data):
         message = f"channel {channel!r} was written by another commit since the mount began"
@@ -316,9 +316,9 @@ def commit_mount(thread: Mountable, mount: Mount, metadata: Mapping[str, Any] | 
         raise type(error)(error.message, **{**facts, **error.facts}) from error
 
 
-def writes_of(thread: Mountable, mount: Mount) -> list[Write]:
+def writes_of(thread: Mountable, mount: Mount) -> list[PreparedWrite]:
     """Return the changes of a mount as encoded writes."""
-    writes: list[Write] = []
+    writes: list[PreparedWrite] = []
     for channel, slot, loaded in mount.touched():
         base = None if slot is None else slot.data
         if loaded is None:
@@ -354,7 +354,7 @@ def edit(
         raise UsageError(message, argument="change", value=change)
     results: list[T] = []
 
-    def writes_on(workspace: Workspace, head: Head | None) -> list[Write]:
+    def writes_on(workspace: Workspace, head: Head | None) -> list[PreparedWrite]:
         mount = Mount(thread.read_tree(workspace, head), thread, is_lazy=is_lazy)
         result = change(mount)
         if isinstance(result, Coroutine):

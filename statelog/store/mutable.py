@@ -25,7 +25,7 @@ from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import encode_slot, is_tree, open_root, read_item, tree_item
 
 if TYPE_CHECKING:
-    from statelog.tree.node import Slot, Workspace
+    from statelog.tree.node import ValueSlot, Workspace
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Loaded:
         self.final = encode_value(self.value, path, depth)
         return self.final != self.item
 
-    def store(self, workspace: Workspace) -> Slot:
+    def store(self, workspace: Workspace) -> ValueSlot:
         """Return the slot of the encoded value, as a part of another value."""
         mounted = self.mounted
         if mounted is not None:
@@ -87,7 +87,7 @@ class Loaded:
         return encode_slot(workspace, self.final)
 
 
-def load_value(workspace: Workspace, slot: Slot, position: int | None = None) -> Loaded:
+def load_value(workspace: Workspace, slot: ValueSlot, position: int | None = None) -> Loaded:
     """Return a stored value that can be changed."""
     if is_tree(slot):
         tree = open_root(workspace, slot)
@@ -110,7 +110,7 @@ class MountList(Lazy, MutableSequence[Any]):
 
     __slots__ = ("_edits", "_pieces", "_slot", "_tree", "origin")
 
-    def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
+    def __init__(self, tree: Tree, slot: ValueSlot, origin: Loaded) -> None:
         self.origin = origin
         self._tree = tree
         self._slot = slot
@@ -288,7 +288,7 @@ class MountList(Lazy, MutableSequence[Any]):
         self._edits = self._compile(path, depth)
         return bool(self._edits)
 
-    def store(self, workspace: Workspace, *, top: bool) -> Slot:
+    def store(self, workspace: Workspace, *, top: bool) -> ValueSlot:
         """Return the slot of the encoded list."""
         if not self._edits:
             return self._slot
@@ -313,13 +313,13 @@ class MountMap(Lazy, MutableMapping[str, Any]):
 
     __slots__ = ("_changes", "_loaded", "_removed", "_slot", "_slots", "_tree", "_whole", "origin")
 
-    def __init__(self, tree: Tree, slot: Slot, origin: Loaded) -> None:
+    def __init__(self, tree: Tree, slot: ValueSlot, origin: Loaded) -> None:
         self.origin = origin
         self._tree = tree
         self._slot = slot
         self._loaded: dict[str, Loaded] = {}
         self._removed: set[str] = set()
-        self._slots: dict[object, Slot | None] = {}
+        self._slots: dict[object, ValueSlot | None] = {}
         self._changes: list[tuple[str, Loaded | None]] = []
         self._whole: bytes | None = None
 
@@ -328,7 +328,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         """The stored dict (internal)."""
         return self._tree
 
-    def _stored(self, key: object) -> Slot | None:
+    def _stored(self, key: object) -> ValueSlot | None:
         if key not in self._slots:
             self._slots[key] = find_text(self._tree, key)
         return self._slots[key]
@@ -342,7 +342,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
             loaded = self._loaded[key] = self._load(slot)
         return _opened(loaded).value
 
-    def _load(self, slot: Slot) -> Loaded:
+    def _load(self, slot: ValueSlot) -> Loaded:
         return load_value(self._tree.workspace, slot)
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -422,7 +422,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
     def __repr__(self) -> str:
         return repr(plain(self))
 
-    def touched(self) -> Iterator[tuple[str, Slot | None, Loaded | None]]:
+    def touched(self) -> Iterator[tuple[str, ValueSlot | None, Loaded | None]]:
         """Yield key, stored slot, and loaded value (None if removed) of each touched member, by key."""
         for key in sorted(self._loaded.keys() | self._removed, key=str):
             yield key, self._stored(key), None if key in self._removed else self._loaded[key]
@@ -431,7 +431,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
         """Yield the path and the value of each new or possibly changed member."""
         yield from ((f"{path}.{key}", loaded.value) for key, loaded in self._loaded.items())
 
-    def is_other(self, loaded: Loaded, stored: Slot | None, path: str | None = None, depth: int = 0) -> bool:
+    def is_other(self, loaded: Loaded, stored: ValueSlot | None, path: str | None = None, depth: int = 0) -> bool:
         """Return True if a touched value differs from the stored value. With a path, also encode it."""
         if not (loaded.is_changed() if path is None else loaded.encode(path, depth)):
             return False
@@ -461,7 +461,7 @@ class MountMap(Lazy, MutableMapping[str, Any]):
                 self._changes.append((key, loaded))
         return bool(self._changes)
 
-    def store(self, workspace: Workspace, *, top: bool) -> Slot:
+    def store(self, workspace: Workspace, *, top: bool) -> ValueSlot:
         """Return the slot of the encoded dict."""
         if self._whole is not None:
             return encode_slot(workspace, self._whole, top=top)
@@ -477,7 +477,7 @@ def _check_key(key: str, path: str) -> None:
         cbor.encode({key: None}, path=path)
 
 
-def _first(pair: tuple[bytes, Slot | None]) -> bytes:
+def _first(pair: tuple[bytes, ValueSlot | None]) -> bytes:
     return pair[0]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from statelog import reducers
 from statelog.board import entry_writer, reads, writes
-from statelog.log.kinds.entries import Act
+from statelog.log.kinds.entries import EntryAct
 from statelog.search.configuration import CONFIGURATION_KEY, Configuration, read_configuration
 from statelog.search.index import Index
 from statelog.search.query import parse_query
@@ -106,6 +106,6 @@ def configure(session: StoreSession, configuration: Configuration) -> None:
     def work(writer: Writer) -> None:
         there = writes.find(writer, CONFIGURATION_KEY)
         place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
-        entry_writer.stage(writer, Act.SET, CONFIGURATION_KEY, place=place, value=value)
+        entry_writer.stage(writer, EntryAct.SET, CONFIGURATION_KEY, place=place, value=value)
 
     session.act(lambda batch: work(writes.begin(batch, None)))

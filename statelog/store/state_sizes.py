@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from statelog.log.events import CheckpointEvent
     from statelog.log.view import View
-    from statelog.tree.node import Node, Slot
+    from statelog.tree.node import Node, ValueSlot
 
     Read = Callable[[int, bytes, int, int], Node]
     """Returns the node of a type, digest, LSN and number."""
@@ -133,7 +133,7 @@ def root_of(event: CheckpointEvent) -> Part:
     return Part(ROOT, event.root_digest, event.root_lsn, event.root_node)
 
 
-def slots_of(event: CheckpointEvent, read: Read) -> Iterator[tuple[str, Slot, int]]:
+def slots_of(event: CheckpointEvent, read: Read) -> Iterator[tuple[str, ValueSlot, int]]:
     """Yield each channel's name and slot, and the LSN of the record that has the slot."""
     tree = Tree(Workspace(read), read(*root_of(event)))
     for node, table, first, last in tree.runs(0, tree.count):
@@ -141,14 +141,14 @@ def slots_of(event: CheckpointEvent, read: Read) -> Iterator[tuple[str, Slot, in
             yield cbor.decode(tree.key(node, table, index)), tree.slot(node, table, index), node.lsn
 
 
-def part_of(slot: Slot) -> Part | None:
+def part_of(slot: ValueSlot) -> Part | None:
     """Return the node that a slot refers to, or None if the slot has the value itself."""
     if not slot.is_ref:
         return None
     return Part(ROOT if slot.data[:1] == REF_ROOT else LEAF, slot.data[1:], slot.lsn, slot.number)
 
 
-def count_items(slot: Slot, read: Read) -> int:
+def count_items(slot: ValueSlot, read: Read) -> int:
     """Return the number of items of a channel's list, dict or set; 1 for any other value."""
     part = part_of(slot)
     if part is not None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from statelog.log.batch import Batch
-    from statelog.log.step import Write
+    from statelog.log.step import PreparedWrite
     from statelog.log.view import View
     from statelog.store.branches import BranchInfo
     from statelog.store.fences import Fence
@@ -297,7 +297,7 @@ class Thread(Written[S, W]):
 
     def _commit_writes(
         self,
-        prepared: list[Write] | Callable[[Workspace, Head | None], list[Write]],
+        prepared: list[PreparedWrite] | Callable[[Workspace, Head | None], list[PreparedWrite]],
         metadata: Mapping[str, Any] | None,
         *,
         expected_version: int | Checkpoint | None = None,
@@ -332,7 +332,7 @@ class Thread(Written[S, W]):
 
     def _commit_in(
         self,
-        prepared: Sequence[Write] | Callable[[Workspace, Head | None], list[Write]],
+        prepared: Sequence[PreparedWrite] | Callable[[Workspace, Head | None], list[PreparedWrite]],
         metadata_item: bytes,
         written: bytes,
         expected_version: int | writer.Seen | None,
@@ -373,8 +373,15 @@ class Thread(Written[S, W]):
         return made
 
     def _with_migration(
-        self, batch: Batch, thread: int, branch: int, writes: Sequence[Write], written: bytes, *, is_guarded: bool
-    ) -> tuple[Sequence[Write], bytes]:
+        self,
+        batch: Batch,
+        thread: int,
+        branch: int,
+        writes: Sequence[PreparedWrite],
+        written: bytes,
+        *,
+        is_guarded: bool,
+    ) -> tuple[Sequence[PreparedWrite], bytes]:
         """Return writes behind those that bring the head to the declared version, and the item of their channels.
 
         Raises:
@@ -550,7 +557,7 @@ class Thread(Written[S, W]):
             base = self._fork_base(batch, thread, branch, at)
             number = writer.fork(batch, self._id, thread, name, base)
             if update is not None:
-                writes: Sequence[Write] = prepared
+                writes: Sequence[PreparedWrite] = prepared
                 of = written
                 if self._schema.lineage is not None:
                     writes, of = self._with_migration(

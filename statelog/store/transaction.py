@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from statelog.deprecated import renamed_keyword
 from statelog.errors import UsageError
 from statelog.format.record import NO_DIGEST
-from statelog.log.batch import Batch, Head, LogEnd, Memory, read_log_end
+from statelog.log.batch import Batch, Head, LogEnd, RememberedState, read_log_end
 from statelog.log.care.retention import apply_policy
 from statelog.log.commit import Staging
 from statelog.log.nodes import NodeCache
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from statelog.board.rules import Rules
     from statelog.log.engine import Engine
-    from statelog.log.transaction import Transaction as ReadableTransaction
+    from statelog.log.transaction import IndexedLog as ReadableTransaction
     from statelog.log.view import View
 
 T = TypeVar("T")
@@ -226,12 +226,14 @@ class TransactionSession:
         """Return a batch with all operations so far. It is a rehearsal if others have committed since the first one."""
         if self._former is None:
             self._staged_over = self._snapshot.id
-            memory = self._engine.committer.memory_of(self._staged_over) or Memory(read_log_end(self._snapshot))
+            memory = self._engine.committer.memory_of(self._staged_over) or RememberedState(
+                read_log_end(self._snapshot)
+            )
             staged = Batch(self._snapshot, self._engine.cache, memory)
             staged.guard = self._engine.guard
             return staged
         self._staged_over = None
-        batch = Batch(self._snapshot, NodeCache(), Memory(LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)))
+        batch = Batch(self._snapshot, NodeCache(), RememberedState(LogEnd(_PROVISIONAL_LSN, NO_DIGEST, 0)))
         batch.guard = self._engine.guard
         for operation, outcome in self._operations:
             result = operation(batch)

@@ -18,12 +18,12 @@ from typing import Any, SupportsIndex, overload
 from statelog import kernels
 from statelog.errors import ValueTypeError
 from statelog.format import cbor
-from statelog.tree.node import REF_BYTE_MIN, ROOT, Slot, Workspace
+from statelog.tree.node import REF_BYTE_MIN, ROOT, ValueSlot, Workspace
 from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import is_tree, open_root, read_item, read_items, tree_item
 
 
-def _view_value(workspace: Workspace, slot: Slot, *, is_channel: bool, is_lazy: bool) -> Any:
+def _view_value(workspace: Workspace, slot: ValueSlot, *, is_channel: bool, is_lazy: bool) -> Any:
     """Return a stored value. A channel's list or dict becomes a view, and so does a large one in a lazy view."""
     item = slot.data
     if item[0] >= REF_BYTE_MIN:
@@ -42,12 +42,12 @@ def _view_value(workspace: Workspace, slot: Slot, *, is_channel: bool, is_lazy: 
     return value
 
 
-def channel_value(workspace: Workspace, slot: Slot) -> Any:
+def channel_value(workspace: Workspace, slot: ValueSlot) -> Any:
     """Return the value of a channel in a state: a list or dict as a view, other values plain."""
     return _view_value(workspace, slot, is_channel=True, is_lazy=False)
 
 
-def _view_values(workspace: Workspace, slots: list[Slot], *, is_lazy: bool) -> list[Any]:
+def _view_values(workspace: Workspace, slots: list[ValueSlot], *, is_lazy: bool) -> list[Any]:
     """Return the values of items like `_view_value`. Leaves are read together."""
     trees = [is_tree(slot) for slot in slots]
     items = read_items(workspace, [slot for slot, is_one in zip(slots, trees, strict=True) if not is_one])
@@ -66,7 +66,7 @@ def _is_same_tree(mine: object, theirs: object) -> bool:
     return isinstance(mine, Tree) and isinstance(theirs, Tree) and mine.node.content == theirs.node.content
 
 
-def find_text(tree: Tree, key: object) -> Slot | None:
+def find_text(tree: Tree, key: object) -> ValueSlot | None:
     """Return the slot under a key of a stored dict, or None if the key is missing or not valid."""
     if not isinstance(key, str):
         return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from statelog.board import reads
 from statelog.board.events import before, check_cursor, check_kept, check_life, cursor_at, last_lost
 from statelog.errors import SchemaError
-from statelog.log.kinds.entries import GOES, Act
+from statelog.log.kinds.entries import GOES, EntryAct
 from statelog.log.times import to_datetime
 from statelog.store.dispatcher import Subscription, dispatcher_of
 from statelog.store.entries import value_of
@@ -199,15 +199,15 @@ class Watch:
 
     def _is_wanted(self, happened: Happened) -> bool:
         event = happened.found.event
-        return (event.act != Act.RENEW or self._renews) and self._may(event.key)
+        return (event.act != EntryAct.RENEW or self._renews) and self._may(event.key)
 
     def _event(self, happened: Happened, first: Happened, *, more: bool) -> Event:
         found, event = happened.found, happened.found.event
         with self.session.read() as view:
             old = before(view, first)
-        goes = event.act in GOES and event.act != Act.COMPLETE
+        goes = event.act in GOES and event.act != EntryAct.COMPLETE
         return Event(
-            Act(event.act).name.lower(),
+            EntryAct(event.act).name.lower(),
             event.key,
             None if old is None else value_of(self.session, old.event),
             None if goes else value_of(self.session, event),

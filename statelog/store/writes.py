@@ -19,7 +19,7 @@ from statelog.tree.node import LEAF
 
 if TYPE_CHECKING:
     from statelog.log.batch import Batch
-    from statelog.log.step import Write
+    from statelog.log.step import PreparedWrite
     from statelog.schema import Schema
 
 
@@ -56,9 +56,9 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes:
     return item
 
 
-def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
+def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[PreparedWrite]:
     """Validate and encode the updates of one commit. Return one write for each channel of each update."""
-    prepared: list[Write] = []
+    prepared: list[PreparedWrite] = []
     channels = schema.channels
     for update in writes:
         is_plain = type(update) is dict and _TEXT_ONLY.issuperset(map(type, update))
@@ -80,7 +80,7 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[Write]:
     return prepared
 
 
-def written_item(prepared: Sequence[Write]) -> bytes:
+def written_item(prepared: Sequence[PreparedWrite]) -> bytes:
     """Return the encoded list of the written channels, sorted."""
     names = tuple(map(_channel_of, prepared))
     return _names.get(names) or encode_names(names)

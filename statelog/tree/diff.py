@@ -6,7 +6,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.format.record import DIGEST_SIZE_BYTES
-from statelog.tree.node import CHUNK, Node, Slot
+from statelog.tree.node import CHUNK, Node, ValueSlot
 from statelog.tree.tree import MAPS, STRIDE, Tree
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ _REMEMBERED_MAX = 64
 class SlotChange(NamedTuple):
     """A slot of the old tree, of the new tree, or of both."""
 
-    old: Slot | None
-    new: Slot | None
+    old: ValueSlot | None
+    new: ValueSlot | None
 
 
 class _Path(NamedTuple):
@@ -33,7 +33,7 @@ class _Path(NamedTuple):
 
     nodes: list[tuple[bytes, int]]
     key: bytes
-    slot: Slot
+    slot: ValueSlot
 
 
 class _Cursor:

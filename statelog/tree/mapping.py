@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from statelog import kernels
 from statelog.tree.builder import Builder
-from statelog.tree.node import Node, Slot, Workspace
+from statelog.tree.node import Node, ValueSlot, Workspace
 from statelog.tree.splice import Edit, splice
 from statelog.tree.tree import MAPS, Tree
 from statelog.tree.value import (
@@ -29,7 +29,7 @@ _DENSE = 8
 
 """
 
-Batch = list[tuple[bytes, Slot | None]]
+Batch = list[tuple[bytes, ValueSlot | None]]
 """(key or element item, slot or None to delete), strictly ascending by item."""
 
 
@@ -39,17 +39,17 @@ def empty_root(kind: int) -> Node:
     return Node(content, len(content), 0)
 
 
-def find_in_root(workspace: Workspace, node: Node, key_item: bytes) -> Slot | None:
+def find_in_root(workspace: Workspace, node: Node, key_item: bytes) -> ValueSlot | None:
     """Return the slot of a dict's key, searching the root's own entries first."""
     _index, found, slot_at, end, lsn, number, _passed = kernels.find_key(
         *node, is_root=True, kind=kernels.KIND_DICT, key_item=key_item
     )
     if found:
-        return Slot(node.data[slot_at:end], lsn, number)
+        return ValueSlot(node.data[slot_at:end], lsn, number)
     return Tree(workspace, node).find(key_item)[1]
 
 
-def get(tree: Tree, key_item: bytes) -> Slot | None:
+def get(tree: Tree, key_item: bytes) -> ValueSlot | None:
     """Return the slot of a key, or None."""
     return tree.find(key_item)[1]
 
@@ -99,7 +99,7 @@ def merge_batch(workspace: Workspace, node: Node, batch: Batch, *, kind: int) ->
 
 def _merge_all(tree: Tree, batch: Batch) -> Node:
     is_set = tree.kind != kernels.KIND_DICT
-    merged: dict[bytes, Slot] = {}
+    merged: dict[bytes, ValueSlot] = {}
     for run in tree.runs(0, tree.count):
         for index in range(run.start, run.stop):
             key = tree.slot(run.node, run.table, index).data if is_set else tree.key(run.node, run.table, index)
@@ -120,7 +120,7 @@ def _merge_all(tree: Tree, batch: Batch) -> Node:
     return builder.finish()
 
 
-def merge(workspace: Workspace, slot: Slot, batch: Batch, *, top: bool = True) -> Slot:
+def merge(workspace: Workspace, slot: ValueSlot, batch: Batch, *, top: bool = True) -> ValueSlot:
     """Return the slot of a dict or set value after applying a batch."""
     if not batch:
         return slot
@@ -150,7 +150,7 @@ def _may_be_small(tree: Tree, merged: Node, batch: Batch) -> bool:
     return kernels.root_read(*merged).count != tree.count + len(batch)
 
 
-def update(slot: Slot, workspace: Workspace, items: Sequence[tuple[bytes, bytes]]) -> Slot:
+def update(slot: ValueSlot, workspace: Workspace, items: Sequence[tuple[bytes, bytes]]) -> ValueSlot:
     """Return the slot of a dict after putting (key item, value item) pairs, in any order."""
     latest = dict(items)
     batch: Batch = [(key, encode_slot(workspace, latest[key])) for key in sorted(latest)]

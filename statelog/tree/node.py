@@ -60,7 +60,7 @@ _OWN_LOCATORS = tuple(varint(0) + varint(number) for number in range(128))
 """Locators of the first nodes of the record being made."""
 
 
-class Slot(NamedTuple):
+class ValueSlot(NamedTuple):
     """A value inside a parent: its item or a ref, and the location of the node that the ref names."""
 
     data: bytes
@@ -161,7 +161,7 @@ class Workspace:
         self._known[digest] = (0, number)
         return digest, 0, number
 
-    def collect(self, slot: Slot) -> Slot:
+    def collect(self, slot: ValueSlot) -> ValueSlot:
         """Drop rows that `slot` does not reach, renumber the rest, and return the renumbered slot."""
         self.has_garbage = False
         if not slot.is_ref or slot.lsn:
@@ -178,7 +178,7 @@ class Workspace:
         kept = sorted(order)
         renumbered = {old: new for new, old in enumerate(kept)}
         self.rows = [_renumber(self.rows[old], renumbered) if children[old] else self.rows[old] for old in kept]
-        return Slot(slot.data, 0, renumbered[slot.number])
+        return ValueSlot(slot.data, 0, renumbered[slot.number])
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:

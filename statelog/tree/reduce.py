@@ -17,7 +17,7 @@ from statelog.format.unstorable import is_uuid
 from statelog.limits import BLOB_SIZE_BYTES_MIN, LEAF_SIZE_BYTES_MAX
 from statelog.tree import mapping, sequence
 from statelog.tree.builder import Builder
-from statelog.tree.node import REF_ROOT, Slot, Workspace
+from statelog.tree.node import REF_ROOT, ValueSlot, Workspace
 from statelog.tree.tree import LISTS, STRINGS
 from statelog.tree.value import (
     add_root,
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_EMPTY_LIST = Slot(b"\x80")
+_EMPTY_LIST = ValueSlot(b"\x80")
 _MAJOR_DICT = 5
 _SEQUENCES = (kernels.KIND_LIST, kernels.KIND_TUPLE)
 """Kinds of values that `+` concatenates."""
 
 
-def replace(workspace: Workspace, current: Slot | None, item: bytes, *, key: bytes = b"") -> Slot:
+def replace(workspace: Workspace, current: ValueSlot | None, item: bytes, *, key: bytes = b"") -> ValueSlot:
     """Store the write as the new value. Pieces of the old value that recur in it are reused."""
     if current is not None and is_tree(current) and len(item) > LEAF_SIZE_BYTES_MAX:
         open_root(workspace, current).know_all()
     return encode_slot(workspace, item, top=True, key=key)
 
 
-def add(workspace: Workspace, current: Slot | None, item: bytes | list[bytes]) -> Slot:
+def add(workspace: Workspace, current: ValueSlot | None, item: bytes | list[bytes]) -> ValueSlot:
     """Add numbers, or concatenate lists, tuples, str and bytes, like `operator.add`. Lists come as their items."""
     current = _without_key(workspace, current) if current else None
     if isinstance(item, list):
@@ -80,7 +80,7 @@ def add(workspace: Workspace, current: Slot | None, item: bytes | list[bytes]) -
     raise ReducerTypeError(message)
 
 
-def _add_string(tree: Tree, item: bytes) -> Slot:
+def _add_string(tree: Tree, item: bytes) -> ValueSlot:
     wanted = 3 if tree.kind == kernels.KIND_STR else 2
     if item[0] >> 5 != wanted:
         message = f"cannot add {_name(item)} to {_tree_name(tree)}"
@@ -91,7 +91,7 @@ def _add_string(tree: Tree, item: bytes) -> Slot:
     return add_root(tree.workspace, builder.finish())
 
 
-def extend(workspace: Workspace, current: Slot | None, items: Sequence[bytes]) -> Slot:
+def extend(workspace: Workspace, current: ValueSlot | None, items: Sequence[bytes]) -> ValueSlot:
     """Append items to a list."""
     slot = _without_key(workspace, current) if current else _EMPTY_LIST
     if _kind(workspace, slot) != kernels.KIND_LIST:
@@ -100,7 +100,7 @@ def extend(workspace: Workspace, current: Slot | None, items: Sequence[bytes]) -
     return sequence.append(workspace, slot, items)
 
 
-def union(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
+def union(workspace: Workspace, current: ValueSlot | None, item: bytes) -> ValueSlot:
     """Add the elements of a set or frozenset to a set."""
     if current is None:
         return encode_slot(workspace, item, top=True)
@@ -112,10 +112,10 @@ def union(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
     if not _are_told_apart_by_bytes(workspace, current, elements):
         united = cbor.decode(read_item(workspace, current)) | cbor.decode(item)
         return replace(workspace, current, cbor.encode(united))
-    return mapping.merge(workspace, current, [(element, Slot(element)) for element in elements])
+    return mapping.merge(workspace, current, [(element, ValueSlot(element)) for element in elements])
 
 
-def _are_told_apart_by_bytes(workspace: Workspace, current: Slot, elements: list[bytes]) -> bool:
+def _are_told_apart_by_bytes(workspace: Workspace, current: ValueSlot, elements: list[bytes]) -> bool:
     """Return True if elements that are equal in Python also have equal bytes. 1, 1.0, True and Decimal(1) do not.
 
     Text, bytes, None and UUIDs equal only values of their own kind. An integer may equal a number
@@ -143,7 +143,7 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, str | bytes) or is_uuid(type(value))
 
 
-def merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
+def merge(workspace: Workspace, current: ValueSlot | None, item: bytes) -> ValueSlot:
     """Put every key of a dict into a dict. A key of the write replaces an existing one."""
     if current is None:
         return encode_slot(workspace, item, top=True)
@@ -158,7 +158,7 @@ def merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
     return mapping.update(current, workspace, pairs)
 
 
-def deep_merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
+def deep_merge(workspace: Workspace, current: ValueSlot | None, item: bytes) -> ValueSlot:
     """Merge like `merge`, but merge recursively where both have a dict under a key."""
     if current is None:
         return encode_slot(workspace, item, top=True)
@@ -167,7 +167,7 @@ def deep_merge(workspace: Workspace, current: Slot | None, item: bytes) -> Slot:
     return _deep_merge(workspace, current, item, top=True)
 
 
-def _deep_merge(workspace: Workspace, current: Slot, item: bytes, *, top: bool) -> Slot:
+def _deep_merge(workspace: Workspace, current: ValueSlot, item: bytes, *, top: bool) -> ValueSlot:
     if cbor.PAIRS_PREFIX in item or (not is_tree(current) and cbor.PAIRS_PREFIX in read_item(workspace, current)):
         return _merge_in_python(workspace, current, item, deep=True, top=top)
     if not is_tree(current):
@@ -186,14 +186,14 @@ def _deep_merge(workspace: Workspace, current: Slot, item: bytes, *, top: bool) 
     return mapping.merge(workspace, current, batch, top=top)
 
 
-def _has_other_keys(workspace: Workspace, current: Slot, item: bytes) -> bool:
+def _has_other_keys(workspace: Workspace, current: ValueSlot, item: bytes) -> bool:
     """Return True if the write or the current value is a dict with a key that is not text."""
     return item.startswith(cbor.PAIRS_PREFIX) or (
         not is_tree(current) and read_item(workspace, current).startswith(cbor.PAIRS_PREFIX)
     )
 
 
-def _merge_in_python(workspace: Workspace, current: Slot, item: bytes, *, deep: bool, top: bool) -> Slot:
+def _merge_in_python(workspace: Workspace, current: ValueSlot, item: bytes, *, deep: bool, top: bool) -> ValueSlot:
     """Merge dicts with keys that are not text, which the kernels do not support."""
     held, write = cbor.decode(read_item(workspace, current)), cbor.decode(item)
     if type(held) is not dict or type(write) is not dict:
@@ -213,7 +213,7 @@ def merge_plain(current: dict[Any, Any], write: dict[Any, Any]) -> dict[Any, Any
     return merged
 
 
-def extreme(workspace: Workspace, current: Slot | None, item: bytes, *, largest: bool) -> Slot:
+def extreme(workspace: Workspace, current: ValueSlot | None, item: bytes, *, largest: bool) -> ValueSlot:
     """Keep the larger (or smaller) of two values. If they are equal, keep the current one."""
     if current is None:
         return encode_slot(workspace, item, top=True)
@@ -228,12 +228,12 @@ def extreme(workspace: Workspace, current: Slot | None, item: bytes, *, largest:
 
 def upsert(
     workspace: Workspace,
-    current: Slot | None,
+    current: ValueSlot | None,
     operations: Sequence[tuple[bool, bytes]],
     *,
     key: bytes,
     cache: dict[bytes, bytes],
-) -> Slot:
+) -> ValueSlot:
     """Replace items by their value under `key`, append new items, and remove named ones."""
     slot = current or _EMPTY_LIST
     if _kind(workspace, slot) not in LISTS:
@@ -244,11 +244,11 @@ def upsert(
 
 def custom(
     workspace: Workspace,
-    current: Slot | None,
+    current: ValueSlot | None,
     item: bytes,
     function: Callable[[Any, Any], Any],
     encode: Callable[[Any], bytes],
-) -> Slot:
+) -> ValueSlot:
     """Merge with a user's function on decoded values. The first write becomes the value."""
     if current is None:
         return encode_slot(workspace, item, top=True)
@@ -277,7 +277,7 @@ def _merged(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
         raise ReducerTypeError(message) from error
 
 
-def _require_dict(workspace: Workspace, current: Slot, item: bytes) -> None:
+def _require_dict(workspace: Workspace, current: ValueSlot, item: bytes) -> None:
     if _kind(workspace, current) != kernels.KIND_DICT or item[0] >> 5 != _MAJOR_DICT:
         message = f"cannot merge {_name(item)} into {_slot_name(workspace, current)}, dicts are needed"
         raise ReducerTypeError(message)
@@ -292,7 +292,7 @@ def _of_kinds(verb: str, kernel: Callable[[bytes, bytes], T], held: bytes, item:
         raise ReducerTypeError(message, current=_name(held), write=_name(item)) from None
 
 
-def _without_key(workspace: Workspace, slot: Slot) -> Slot:
+def _without_key(workspace: Workspace, slot: ValueSlot) -> ValueSlot:
     """Return a list without the key of its items, which it has if an earlier schema version had `upsert`."""
     if not is_tree(slot) or root_kind(workspace, slot) != kernels.KIND_KEYED:
         return slot
@@ -300,13 +300,13 @@ def _without_key(workspace: Workspace, slot: Slot) -> Slot:
     return encode_slot(workspace, read_item(workspace, slot), top=True)
 
 
-def _is_list(workspace: Workspace, slot: Slot) -> bool:
+def _is_list(workspace: Workspace, slot: ValueSlot) -> bool:
     if slot.data[:1] == REF_ROOT:
         return root_kind(workspace, slot) == kernels.KIND_LIST
     return container_kind(slot.data) == kernels.KIND_LIST
 
 
-def _kind(workspace: Workspace, slot: Slot) -> int:
+def _kind(workspace: Workspace, slot: ValueSlot) -> int:
     """Return the container kind of a slot's value, or -1 for a scalar."""
     if is_tree(slot):
         return root_kind(workspace, slot)
@@ -321,7 +321,7 @@ def _name(item: bytes) -> str:
     )
 
 
-def _slot_name(workspace: Workspace, slot: Slot) -> str:
+def _slot_name(workspace: Workspace, slot: ValueSlot) -> str:
     return _tree_name(open_root(workspace, slot)) if is_tree(slot) else _name(read_item(workspace, slot))
 
 

@@ -13,7 +13,7 @@ from statelog.errors import ReducerTypeError
 from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.tree.builder import Builder
-from statelog.tree.node import CHUNK, ROOT, Node, Slot, Workspace
+from statelog.tree.node import CHUNK, ROOT, Node, ValueSlot, Workspace
 from statelog.tree.splice import Edit, splice
 from statelog.tree.tree import STRIDE, Tree
 from statelog.tree.value import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def append(workspace: Workspace, slot: Slot, items: Sequence[bytes], *, top: bool = True) -> Slot:
+def append(workspace: Workspace, slot: ValueSlot, items: Sequence[bytes], *, top: bool = True) -> ValueSlot:
     """Return the slot of a list or tuple with items added at its end."""
     if not items:
         return slot
@@ -56,7 +56,9 @@ def append(workspace: Workspace, slot: Slot, items: Sequence[bytes], *, top: boo
     return add_root(workspace, builder.finish())
 
 
-def rebuild(workspace: Workspace, slot: Slot, items: list[bytes], *, top: bool = True, key: bytes = b"") -> Slot:
+def rebuild(
+    workspace: Workspace, slot: ValueSlot, items: list[bytes], *, top: bool = True, key: bytes = b""
+) -> ValueSlot:
     """Return the slot of a list or tuple with exactly these items, of the same kind as `slot`."""
     kind = kernels.KIND_LIST if slot.is_ref else container_kind(slot.data)
     return encode_slot(workspace, container_head(kind, len(items)) + b"".join(items), top=top, key=key)
@@ -64,7 +66,7 @@ def rebuild(workspace: Workspace, slot: Slot, items: list[bytes], *, top: bool =
 
 def edit(
     workspace: Workspace, tree: Tree, edits: Sequence[tuple[int, int, Sequence[bytes]]], *, top: bool = True
-) -> Slot:
+) -> ValueSlot:
     """Return the slot after replacing [start, stop) by items, for ascending edits."""
     made = [Edit(start, stop, *list_entries(workspace, items, tree.head.key)) for start, stop, items in edits]
     return settle(workspace, splice(tree, made), top=top)
@@ -133,7 +135,7 @@ class Identities:
     def _is_at(self, node: Node, level: int, position: int, identity: bytes) -> bool:
         return self._is(self._tree.at_below(node, level, position), identity)
 
-    def _is(self, slot: Slot, identity: bytes) -> bool:
+    def _is(self, slot: ValueSlot, identity: bytes) -> bool:
         return identity_of(read_item(self._tree.workspace, slot), self._key_item) == identity
 
     def _prints(self, node: Node, level: int, digest: bytes | None) -> bytes:
@@ -167,11 +169,11 @@ IDENTITY_CACHE_ENTRIES_MAX = 4096
 
 def upsert(
     workspace: Workspace,
-    slot: Slot,
+    slot: ValueSlot,
     key: bytes,
     operations: Sequence[tuple[bool, bytes]],
     cache: dict[bytes, bytes],
-) -> Slot:
+) -> ValueSlot:
     """Return the slot of a keyed list after the operations (is removal, item or identity), in order.
 
     An item replaces the existing item with its identity; without one it is appended.
@@ -186,7 +188,7 @@ def upsert(
     tree = open_root(workspace, slot)
     if tree.kind != kernels.KIND_KEYED or tree.head.key != key:
         items = split(read_item(workspace, slot))
-        return rebuild(workspace, Slot(b"\x80"), _upsert_plain(items, key_item, operations), key=key)
+        return rebuild(workspace, ValueSlot(b"\x80"), _upsert_plain(items, key_item, operations), key=key)
     identities = Identities(tree, cache)
     changed: dict[int, bytes | None] = {}
     added: dict[bytes, bytes] = {}

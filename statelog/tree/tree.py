@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from statelog import kernels
 from statelog.format.record import DIGEST_SIZE_BYTES
-from statelog.tree.node import CHUNK, PIECE, REF_BYTE_MIN, REF_SIZE_BYTES, Node, Slot, Workspace
+from statelog.tree.node import CHUNK, PIECE, REF_BYTE_MIN, REF_SIZE_BYTES, Node, ValueSlot, Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ _FEW = 64
 """Up to 64 entries are found one child at a time. For more, every node on the way is parsed once."""
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """Neighbouring level-0 entries of one node."""
 
     node: Node
@@ -86,11 +86,11 @@ class Tree:
         type_ = PIECE if level == 1 and self.head.kind in STRINGS else CHUNK
         return self.workspace.read(type_, digest, lsn, number)
 
-    def slot(self, node: Node, table: list[int], index: int) -> Slot:
+    def slot(self, node: Node, table: list[int], index: int) -> ValueSlot:
         """Return the slot of a level-0 entry. In a set, this is the element itself."""
         at, slot_at, end, _covered, lsn, number = table[index * STRIDE : (index + 1) * STRIDE]
         start = slot_at if slot_at < end else at
-        return Slot(node.data[start:end], lsn, number)
+        return ValueSlot(node.data[start:end], lsn, number)
 
     def key(self, node: Node, table: list[int], index: int) -> bytes:
         """Return the key item of a level-0 entry of a dict, or the element of a set."""
@@ -99,7 +99,7 @@ class Tree:
 
     # --- by position --------------------------------------------------------
 
-    def runs(self, start: int, stop: int) -> Iterator[Run]:
+    def runs(self, start: int, stop: int) -> Iterator[EntryRun]:
         """Yield the level-0 entries [start, stop) node by node (not for str and bytes)."""
         at = 0
         level = len(self.head.levels)
@@ -114,30 +114,30 @@ class Tree:
         if low < high:
             yield from self.runs_below(self.node, 0, low, high)
 
-    def slots(self, start: int, stop: int) -> list[Slot]:
+    def slots(self, start: int, stop: int) -> list[ValueSlot]:
         """Return the slots of the level-0 entries [start, stop) (not for str and bytes)."""
-        slots: list[Slot] = []
+        slots: list[ValueSlot] = []
         for node, table, first, last in self.runs(start, stop):
             slots += self.slots_in(node, table[first * STRIDE : last * STRIDE])
         return slots
 
     @staticmethod
-    def slots_in(node: Node, table: list[int]) -> list[Slot]:
+    def slots_in(node: Node, table: list[int]) -> list[ValueSlot]:
         """Return the slots of level-0 entries of a node, given their part of the node's table."""
         data, numbers = node.data, iter(table)
         return [
-            _new(Slot, (data[slot_at if slot_at < end else at : end], lsn, number))
+            _new(ValueSlot, (data[slot_at if slot_at < end else at : end], lsn, number))
             for at, slot_at, end, _covered, lsn, number in zip(*[numbers] * STRIDE, strict=True)
         ]
 
-    def runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
+    def runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[EntryRun]:
         """Yield level-0 entries below a node. Positions are relative to the node."""
         if level and high - low <= _FEW:
             yield from self._few_runs_below(node, level, low, high)
             return
         table = self.table(node, level)
         if level == 0:
-            yield Run(node, table, low, high)
+            yield EntryRun(node, table, low, high)
             return
         at = 0
         for index in range(len(table) // STRIDE):
@@ -149,7 +149,7 @@ class Tree:
                 yield from self.runs_below(child, level - 1, max(low - at, 0), min(high - at, covered))
             at += covered
 
-    def _few_runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[Run]:
+    def _few_runs_below(self, node: Node, level: int, low: int, high: int) -> Iterator[EntryRun]:
         while low < high:
             _index, offset, digest_at, _end, lsn, number, covered = kernels.find_position(
                 *node, is_root=False, kind=self.head.kind, position=low
@@ -161,7 +161,7 @@ class Tree:
             yield from self.runs_below(child, level - 1, offset, offset + taken)
             low += taken
 
-    def at(self, position: int) -> Slot:
+    def at(self, position: int) -> ValueSlot:
         """Return the slot at a position below `count`, reading one path."""
         level = len(self.head.levels)
         for covered, digest, lsn, number in self.head.levels:
@@ -174,13 +174,13 @@ class Tree:
             return self.at_below(self.node, 0, position)
         raise IndexError(position)
 
-    def at_below(self, node: Node, level: int, position: int) -> Slot:
+    def at_below(self, node: Node, level: int, position: int) -> ValueSlot:
         """Return the slot at a position relative to a node, reading one path."""
         node, offset = self._descend(node, level, position)
         _index, _offset, slot_at, end, lsn, number, _covered = kernels.find_position(
             *node, is_root=node is self.node, kind=self.head.kind, position=offset
         )
-        return Slot(node.data[slot_at:end], lsn, number)
+        return ValueSlot(node.data[slot_at:end], lsn, number)
 
     def _descend(self, node: Node, level: int, position: int) -> tuple[Node, int]:
         while level:
@@ -194,7 +194,7 @@ class Tree:
 
     # --- by key -------------------------------------------------------------
 
-    def find(self, key_item: bytes) -> tuple[int, Slot | None]:
+    def find(self, key_item: bytes) -> tuple[int, ValueSlot | None]:
         """Return (position of the key or of its insertion, its slot or None)."""
         before = 0
         kind = self.head.kind
@@ -220,7 +220,7 @@ class Tree:
                 *node, is_root=node is self.node, kind=kind, key_item=key_item
             )
             if found:
-                return before + index, Slot(node.data[slot_at:end] or key_item, lsn, number)
+                return before + index, ValueSlot(node.data[slot_at:end] or key_item, lsn, number)
             return before + index, None
         return self.head.count, None
 

@@ -13,7 +13,7 @@ from statelog.errors import CorruptionError, ReducerTypeError
 from statelog.format.cbor import FROZENSET_PREFIX, SET_PREFIX, TUPLE_PREFIX, head
 from statelog.limits import BLOB_SIZE_BYTES_MIN, INLINE_SIZE_BYTES_MAX, LEAF_SIZE_BYTES_MAX
 from statelog.tree.builder import Builder, root_row
-from statelog.tree.node import LEAF, REF_BYTE_MIN, REF_LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT, Node, Slot, Workspace
+from statelog.tree.node import LEAF, REF_BYTE_MIN, REF_LEAF, REF_ROOT, REF_SIZE_BYTES, ROOT, Node, ValueSlot, Workspace
 from statelog.tree.tree import MAPS, STRIDE, STRINGS, Tree
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def split(item: bytes) -> list[bytes]:
 # --- item -> slot -------------------------------------------------------------
 
 
-def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: bytes = b"") -> Slot:
+def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: bytes = b"") -> ValueSlot:
     """Add the nodes of a value to the workspace, and return its slot.
 
     Args:
@@ -80,7 +80,7 @@ def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: by
     """
     size = len(item)
     if size <= INLINE_SIZE_BYTES_MAX:
-        return Slot(item)
+        return ValueSlot(item)
     major = item[0] >> 5
     if major in (_MAJOR_TEXT, _MAJOR_BYTES):
         if size > BLOB_SIZE_BYTES_MIN:
@@ -88,7 +88,7 @@ def encode_slot(workspace: Workspace, item: bytes, *, top: bool = False, key: by
     elif (top or size > LEAF_SIZE_BYTES_MAX) and container_kind(item) >= 0:
         return _encode_tree(workspace, item, key)
     digest, lsn, number = workspace.add(LEAF, item, size)
-    return Slot(REF_LEAF + digest, lsn, number)
+    return ValueSlot(REF_LEAF + digest, lsn, number)
 
 
 def string_body(item: bytes) -> memoryview:
@@ -97,13 +97,13 @@ def string_body(item: bytes) -> memoryview:
     return memoryview(item)[extra:]
 
 
-def _encode_string(workspace: Workspace, item: bytes, major: int) -> Slot:
+def _encode_string(workspace: Workspace, item: bytes, major: int) -> ValueSlot:
     builder = Builder(workspace, kernels.KIND_STR if major == _MAJOR_TEXT else kernels.KIND_BYTES)
     builder.push_bytes(bytes(string_body(item)))
     return add_root(workspace, builder.finish())
 
 
-def _encode_tree(workspace: Workspace, item: bytes, key: bytes) -> Slot:
+def _encode_tree(workspace: Workspace, item: bytes, key: bytes) -> ValueSlot:
     kind = container_kind(item)
     children = split(item)
     if key and kind == kernels.KIND_LIST:
@@ -119,7 +119,7 @@ def _encode_tree(workspace: Workspace, item: bytes, key: bytes) -> Slot:
     return add_root(workspace, builder.finish())
 
 
-def push_pairs(builder: Builder, pairs: list[tuple[bytes, Slot]]) -> None:
+def push_pairs(builder: Builder, pairs: list[tuple[bytes, ValueSlot]]) -> None:
     """Push (key item, slot) entries of a dict, in ascending order."""
     builder.push(
         0,
@@ -171,13 +171,13 @@ def fingerprint(identity: bytes) -> int:
     return kernels.content_hash(identity) & 0xFFFF
 
 
-def add_root(workspace: Workspace, node: Node) -> Slot:
+def add_root(workspace: Workspace, node: Node) -> ValueSlot:
     """Add a root and return a slot that refers to it."""
     digest, lsn, number = root_row(workspace, node)
-    return Slot(REF_ROOT + digest, lsn, number)
+    return ValueSlot(REF_ROOT + digest, lsn, number)
 
 
-def settle(workspace: Workspace, node: Node, *, top: bool) -> Slot:
+def settle(workspace: Workspace, node: Node, *, top: bool) -> ValueSlot:
     """Return the slot of a finished root of entries. A value that has become small is stored without a tree (T2)."""
     item = small_item(Tree(workspace, node), INLINE_SIZE_BYTES_MAX if top else LEAF_SIZE_BYTES_MAX)
     if item is None:
@@ -207,22 +207,22 @@ def small_item(tree: Tree, size_max: int) -> bytes | None:
 # --- slot -> item -------------------------------------------------------------
 
 
-def open_root(workspace: Workspace, slot: Slot) -> Tree:
+def open_root(workspace: Workspace, slot: ValueSlot) -> Tree:
     """Open the tree that a slot refers to."""
     return Tree(workspace, workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number))
 
 
-def root_kind(workspace: Workspace, slot: Slot) -> int:
+def root_kind(workspace: Workspace, slot: ValueSlot) -> int:
     """Return the kind of the tree that a slot refers to, without opening it."""
     return workspace.read(ROOT, slot.data[1:], slot.lsn, slot.number).data[0]
 
 
-def is_tree(slot: Slot) -> bool:
+def is_tree(slot: ValueSlot) -> bool:
     """Return True if a slot refers to a root."""
     return slot.data[:1] == REF_ROOT
 
 
-def read_item(workspace: Workspace, slot: Slot) -> bytes:
+def read_item(workspace: Workspace, slot: ValueSlot) -> bytes:
     """Return the canonical CBOR of the whole value."""
     first = slot.data[0]
     if first < REF_BYTE_MIN:
@@ -258,7 +258,7 @@ def _parts(tree: Tree, size_max: int | None) -> Iterator[bytes]:
             yield item
 
 
-def read_items(workspace: Workspace, slots: Sequence[Slot]) -> list[bytes]:
+def read_items(workspace: Workspace, slots: Sequence[ValueSlot]) -> list[bytes]:
     """Return the items of several slots, reading all their leaves in one call."""
     refs = [(LEAF, data[1:], lsn, number) for data, lsn, number in slots if data[:1] == REF_LEAF]
     if len(refs) < 2:

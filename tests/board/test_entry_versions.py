@@ -26,7 +26,7 @@ from statelog.errors import (
 )
 from statelog.format import cbor
 from statelog.format.fields import ENTRY_SCHEMA, WrongFieldError
-from statelog.log.kinds.entries import LEASES_ID, Act, EntryEvent
+from statelog.log.kinds.entries import LEASES_ID, EntryAct, EntryEvent
 from statelog.portable.events import check_event
 from statelog.store.session import session_of
 
@@ -456,7 +456,7 @@ def test_a_board_on_the_loop_reads_refuses_and_migrates_likewise(old):
 # --- the record -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("act", "key"), [(Act.DELETE, "tasks/1"), (Act.CLAIM, "/name")])
+@pytest.mark.parametrize(("act", "key"), [(EntryAct.DELETE, "tasks/1"), (EntryAct.CLAIM, "/name")])
 def test_a_record_with_a_version_and_no_value_is_refused(store, act, key):
     with session_of(store).read() as view:
         board, leases = reads.board_of(view), view.thread_lsn(LEASES_ID)

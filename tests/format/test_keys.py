@@ -62,7 +62,7 @@ def test_version_pages_sort_by_thread_branch_and_page(first, second):
 
 @given(U64, U32, U64, st.booleans())
 def test_places_come_back(lsn, node, thread, borrowed):
-    place = keys.Place(lsn, node, thread, borrowed)
+    place = keys.SharedNodePlace(lsn, node, thread, borrowed)
     assert keys.decode_place(keys.encode_place(place)) == place
 
 

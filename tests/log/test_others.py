@@ -18,7 +18,7 @@ import statelog
 from statelog.adapters.kit.lineage import Lineage  # noqa: F401 - named in the histories
 from statelog.errors import AlreadyExistsError, ConflictError, StatelogError
 from statelog.format.record import sealed
-from statelog.log.batch import FOLLOWED_MAX, Head, Memory, read_log_end
+from statelog.log.batch import FOLLOWED_MAX, Head, RememberedState, read_log_end
 from statelog.storage.file.sidecar_files import journal_path
 
 CHILD = """
@@ -79,13 +79,13 @@ def other(store, path):
 @pytest.fixture
 def followed(monkeypatch):
     """For each read of others' records, whether the memory was updated from them."""
-    came, follow = [], Memory._follow
+    came, follow = [], RememberedState._follow
 
     def noted(self, transaction, count):
         came.append(follow(self, transaction, count))
         return came[-1]
 
-    monkeypatch.setattr(Memory, "_follow", noted)
+    monkeypatch.setattr(RememberedState, "_follow", noted)
     return came
 
 

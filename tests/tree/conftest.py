@@ -6,7 +6,7 @@ import pytest
 
 from statelog.format import cbor
 from statelog.tree.check import check_node
-from statelog.tree.node import Node, Slot, Workspace, node_digest
+from statelog.tree.node import Node, ValueSlot, Workspace, node_digest
 from statelog.tree.value import encode_slot, read_item
 
 
@@ -34,7 +34,7 @@ class MemoryLog:
         lsn = len(self.records)
         for number, row in enumerate(workspace.rows):
             self._check(lsn, number, row)
-        return Slot(slot.data, slot.lsn or lsn, slot.number) if slot.is_ref else slot
+        return ValueSlot(slot.data, slot.lsn or lsn, slot.number) if slot.is_ref else slot
 
     def _check(self, lsn, number, row):
         assert node_digest(row.type, row.data[: row.content_size]) == row.digest

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from statelog import kernels
 from statelog.format import cbor
 from statelog.tree import mapping
-from statelog.tree.node import Slot
+from statelog.tree.node import ValueSlot
 from statelog.tree.value import encode_slot, is_tree, open_root
 
 SIZES = st.sampled_from([0, 1, 7, 8, 9, 127, 128, 129, 130, 500, 2000, 6000]) | st.integers(0, 300)
@@ -88,7 +88,7 @@ def test_set_merges_come_to_the_set_stored_at_once(new_log, elements, kind, size
         puts = kind(make(rng, 3 * size + 5) for _ in range(min(count, most)))
         removals = {element for element in held if rng.random() < rng.choice([0, 0.01, 1])} - puts
         batch = [(cbor.encode(element), None) for element in removals]
-        batch += [(item, Slot(item)) for item in map(cbor.encode, puts)]
+        batch += [(item, ValueSlot(item)) for item in map(cbor.encode, puts)]
         workspace = log.workspace()
         slot = log.commit(workspace, mapping.merge(workspace, slot, sorted(batch)))
         held = (held | puts) - removals

@@ -9,7 +9,7 @@ from statelog.errors import CorruptionError, ReducerTypeError
 from statelog.format import cbor
 from statelog.testing import identical, large_values, values
 from statelog.tree import mapping
-from statelog.tree.node import REF_LEAF, REF_ROOT, ROOT, Slot
+from statelog.tree.node import REF_LEAF, REF_ROOT, ROOT, ValueSlot
 from statelog.tree.tree import Tree
 from statelog.tree.value import (
     container_head,
@@ -146,7 +146,7 @@ def test_the_identity_of_an_item_is_its_encoded_key():
 
 def test_a_slot_that_begins_with_a_reserved_byte_is_damage(log):
     with pytest.raises(CorruptionError):
-        read_item(log.workspace(), Slot(b"\xfe" + bytes(20), 1, 0))
+        read_item(log.workspace(), ValueSlot(b"\xfe" + bytes(20), 1, 0))
 
 
 def test_equal_values_share_their_nodes_within_a_record(log):

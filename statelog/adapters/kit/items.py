@@ -15,11 +15,11 @@ from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.log.names import channel_key, channel_keys
 from statelog.log.operations import check_version, seen
-from statelog.log.step import Write
+from statelog.log.step import PreparedWrite
 from statelog.reducers import Prepared, Removal, extend, replace
 from statelog.store.checkpoint import event_of
 from statelog.tree import sequence
-from statelog.tree.node import CHUNK, LEAF, REF_BYTE_MIN, REF_LEAF, REF_SIZE_BYTES, ROOT, Node, Slot
+from statelog.tree.node import CHUNK, LEAF, REF_BYTE_MIN, REF_LEAF, REF_SIZE_BYTES, ROOT, Node, ValueSlot
 from statelog.tree.tree import LISTS, STRIDE, Tree
 from statelog.tree.value import (
     encode_slot,
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from statelog.store.thread import Thread
     from statelog.store.views import MapView
     from statelog.tree.node import Workspace
-    from statelog.tree.tree import Run
+    from statelog.tree.tree import EntryRun
 
 __all__ = [
+    "PreparedWrite",
     "Stored",
     "Unread",
-    "Write",
     "after",
     "append",
     "append_made",
@@ -88,40 +88,40 @@ Stored = bytes | Tree
 """A stored value: its item, or the tree of a long list for `read_list`."""
 
 
-def put(channel: str, item: bytes) -> Write:
+def put(channel: str, item: bytes) -> PreparedWrite:
     """Return a write that sets a channel. Equal parts of an existing list or dict stay shared."""
     kernels.cbor_check(item)
     return put_made(channel, item)
 
 
-def put_made(channel: str, item: bytes) -> Write:
+def put_made(channel: str, item: bytes) -> PreparedWrite:
     """Return a write like `put`, for an item encoded by statelog, which is not checked again."""
     return _new(Prepared, (channel, replace, item, False, None, kernels.STEP_PUT))
 
 
-def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
+def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> PreparedWrite:
     """Return a write that sets a channel without a value. An existing value stays, or `join` combines both."""
     kernels.cbor_check(item)
     return _PutOnce(channel, item, join)
 
 
-def put_once_made(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> Write:
+def put_once_made(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> PreparedWrite:
     """Return a write like `put_once`, for an item encoded by statelog, which is not checked again."""
     return _new(_PutOnce, (channel, item, join, "put_once", kernels.STEP_PUT_ONCE, ""))
 
 
-def append(channel: str, items: Sequence[bytes]) -> Write:
+def append(channel: str, items: Sequence[bytes]) -> PreparedWrite:
     """Return a write that appends items to a list, or creates the list."""
     _check_all(items)
     return append_made(channel, items)
 
 
-def append_made(channel: str, items: Sequence[bytes]) -> Write:
+def append_made(channel: str, items: Sequence[bytes]) -> PreparedWrite:
     """Return a write like `append`, for items encoded by statelog, which are not checked again."""
     return _new(Prepared, (channel, extend, [*items], False, None, kernels.STEP_APPEND))
 
 
-def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
+def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> PreparedWrite:
     """Return a write that replaces the items `start` to `stop` (excluded) of a list.
 
     The cost depends on the new items and the depth of the tree, not on the length of the list. The commit raises
@@ -131,14 +131,14 @@ def edit(channel: str, start: int, stop: int, items: Sequence[bytes]) -> Write:
     return _Edit(channel, start, stop, list(items))
 
 
-def remove(channel: str) -> Write:
+def remove(channel: str) -> PreparedWrite:
     """Return a write that removes a channel from the state."""
     return Removal(channel)
 
 
 def commit(
     thread: Thread[Any, Any],
-    *writes: Write,
+    *writes: PreparedWrite,
     expected_version: int | Checkpoint | None = None,
     metadata: Mapping[str, Any] | None = None,
     id: str | None = None,
@@ -181,7 +181,7 @@ class _PutOnce(NamedTuple):
     operation: int = kernels.STEP_PUT_ONCE
     parameter: str = ""
 
-    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+    def merge(self, workspace: Workspace, current: ValueSlot | None, _identities: dict[bytes, bytes]) -> ValueSlot:
         """Return the existing slot, the new slot, or the joined one."""
         if current is None:
             return encode_slot(workspace, self.payload, top=True)
@@ -206,7 +206,7 @@ class _Edit(NamedTuple):
     payload: None = None
     parameter: str = ""
 
-    def merge(self, workspace: Workspace, current: Slot | None, _identities: dict[bytes, bytes]) -> Slot:
+    def merge(self, workspace: Workspace, current: ValueSlot | None, _identities: dict[bytes, bytes]) -> ValueSlot:
         """Return the slot of the edited list."""
         if current is not None and is_tree(current) and root_kind(workspace, current) in LISTS:
             tree = open_root(workspace, current)
@@ -214,7 +214,7 @@ class _Edit(NamedTuple):
             if self.start == self.stop == tree.count:
                 return sequence.append(workspace, current, self.items)
             return sequence.edit(workspace, tree, [(self.start, self.stop, self.items)])
-        slot = Slot(b"\x80") if current is None else current
+        slot = ValueSlot(b"\x80") if current is None else current
         held = split(read_item(workspace, slot))
         self._check(len(held))
         held[self.start : self.stop] = self.items
@@ -269,7 +269,7 @@ def opened(stored: Stored | Unread | None) -> Stored | None:
 
 
 def after(
-    known: Mapping[str, Stored | Unread], writes: Sequence[Write], made: Checkpoint
+    known: Mapping[str, Stored | Unread], writes: Sequence[PreparedWrite], made: Checkpoint
 ) -> dict[str, Stored | Unread]:
     """Return the channels of the checkpoint that `writes` created. `known` has the channels of its parent."""
     channels = dict(known)
@@ -318,7 +318,7 @@ class Ranges:
 
     def __init__(self, state: MapView) -> None:
         self._state = state
-        self._run: Run | None = None
+        self._run: EntryRun | None = None
         self._keys: list[bytes] = []
         """The keys of `_run`, in order."""
 
@@ -370,7 +370,7 @@ def _entries(tree: Tree, start: int, stop: int, below: bytes | None = None) -> d
     return found
 
 
-def _stored(workspace: Workspace, slot: Slot) -> Stored:
+def _stored(workspace: Workspace, slot: ValueSlot) -> Stored:
     return _opened(open_root(workspace, slot)) if is_tree(slot) else read_item(workspace, slot)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from statelog.adapters.kit.shared_items import Similar, Twins
     from statelog.log.batch import Batch
     from statelog.log.events import CheckpointEvent
-    from statelog.log.step import Write
+    from statelog.log.step import PreparedWrite
     from statelog.log.view import View
     from statelog.store.session import Holder, Outcome, Session
     from statelog.store.views import MapView
@@ -90,7 +90,7 @@ class Lineage:
 
     def commit(
         self,
-        writes: Sequence[Write],
+        writes: Sequence[PreparedWrite],
         *,
         id: str,
         parent: Checkpoint | None,
@@ -174,7 +174,7 @@ class Lineage:
     def commit_aside(
         self,
         branch: str,
-        writes: Sequence[Write] | Callable[[int, Sequence[str]], Sequence[Write]],
+        writes: Sequence[PreparedWrite] | Callable[[int, Sequence[str]], Sequence[PreparedWrite]],
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),
@@ -203,7 +203,7 @@ class Lineage:
     def aside(
         self,
         branch: str,
-        writes: Sequence[Write] | Callable[[int, Sequence[str]], Sequence[Write]],
+        writes: Sequence[PreparedWrite] | Callable[[int, Sequence[str]], Sequence[PreparedWrite]],
         *,
         untag: Sequence[str] = (),
         followed: Sequence[Checkpoint] = (),

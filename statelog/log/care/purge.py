@@ -38,7 +38,7 @@ from statelog.format.record import (
 from statelog.guard.search import Purger, SecretFound, Sighting
 from statelog.limits import ENTRY_ERROR_SIZE_BYTES_MAX, METADATA_SIZE_BYTES_MAX
 from statelog.log.care.purge_nodes import NodeRewriter
-from statelog.log.care.purge_places import Places, checked_records
+from statelog.log.care.purge_places import SecretPlaces, checked_records
 from statelog.log.care.rebuild import DerivedIndex
 from statelog.log.care.secret_scan import IN_ERROR
 from statelog.log.care.secret_search import sightings_in
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
     from statelog.guard.detector import Detector
     from statelog.log.engine import Engine
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.storage.file_rewrite import NewFile
     from statelog.storage.read_transaction import ReadTransaction
 
@@ -142,7 +142,7 @@ def _refuse_remote(engine: Engine) -> None:
         raise UsageError(message, path=str(path))
 
 
-def _sightings(old: Transaction, detector: Detector, wanted: list[SecretFound]) -> list[Sighting]:
+def _sightings(old: IndexedLog, detector: Detector, wanted: list[SecretFound]) -> list[Sighting]:
     """Read the texts of the secrets from the records that have them, and return both.
 
     Raises:
@@ -176,7 +176,7 @@ class _Purge:
         self._pages = MappedPages(engine.store_file.lmdb_file)
         self._view = View(old)
         self.last_lsn = old.last_lsn()
-        self._places = Places(old, purger, self._pages)
+        self._places = SecretPlaces(old, purger, self._pages)
         self._hit = self._places.hit
         self._chain = b""
         """The chain digest of the last record in the new file. Empty until the first record that changes."""
@@ -406,7 +406,7 @@ def _borrowed(record: Record, event: Any) -> list[bytes]:
     return [] if found == NOTHING_BORROWED else list(cbor.decode(found))
 
 
-def _lenders(old: Transaction) -> dict[int, set[int]]:
+def _lenders(old: IndexedLog) -> dict[int, set[int]]:
     """Return the lenders of each thread: the threads whose nodes it may refer to, directly or through other lenders."""
     lenders: dict[int, set[int]] = {}
     for key, _payload in old.scan_index(b"L"):
@@ -421,7 +421,7 @@ def _lenders(old: Transaction) -> dict[int, set[int]]:
     return lenders
 
 
-def _chain_before(old: Transaction, record: Record) -> bytes:
+def _chain_before(old: IndexedLog, record: Record) -> bytes:
     """Return the chain digest before a record in the old log."""
     if record.previous_chain:
         return record.previous_chain

@@ -20,7 +20,7 @@ from statelog.format import cbor
 from statelog.format.record import DIGEST_SIZE_BYTES, NodeRow, varint
 from statelog.guard.items import packed_body, packed_item
 from statelog.kernels.msgpack import split_array
-from statelog.log.care.secret_scan import SETS, Edit, is_cut, pieces_of
+from statelog.log.care.secret_scan import SETS, SecretPlace, is_cut, pieces_of
 from statelog.log.nodes import NodeCache, read_node
 from statelog.tree.builder import Builder, assemble_root
 from statelog.tree.node import (
@@ -34,7 +34,7 @@ from statelog.tree.node import (
     REF_SIZE_BYTES,
     ROOT,
     Node,
-    Slot,
+    ValueSlot,
     Workspace,
     is_shared_widely,
     node_digest,
@@ -89,7 +89,7 @@ class NodeRewriter:
         old: Log,
         new: Log,
         purger: Purger,
-        edits: Mapping[Home, Iterable[Edit]],
+        edits: Mapping[Home, Iterable[SecretPlace]],
         paths: Mapping[bytes, Iterable[Path]],
         blanks: set[bytes],
     ) -> None:
@@ -203,12 +203,12 @@ class NodeRewriter:
             return self._set(type_, node, {edit.path for edit in edits})
         return self._tree(type_, node, edits)
 
-    def _edits_of(self, lsn: int, digest: bytes) -> Iterable[Edit]:
+    def _edits_of(self, lsn: int, digest: bytes) -> Iterable[SecretPlace]:
         """Return the places of the secrets in a node. If an equal node has a secret, its text is replaced here, too."""
         if digest not in self._paths:
             return ()
         home = lsn, digest
-        return {Edit(home, _ANY_PATH, None), *self._edits.get(home, ())}
+        return {SecretPlace(home, _ANY_PATH, None), *self._edits.get(home, ())}
 
     def _redacted(self, item: bytes, paths: Iterable[Path]) -> bytes:
         if is_cut(item):
@@ -219,7 +219,7 @@ class NodeRewriter:
 
     # --- lists, dicts, and all chunks ---------------------------------------------------------
 
-    def _tree(self, type_: int, node: Node, edits: Iterable[Edit]) -> NodeRow | None:
+    def _tree(self, type_: int, node: Node, edits: Iterable[SecretPlace]) -> NodeRow | None:
         kind = node.data[0]
         level = node.data[1] if type_ == CHUNK else 0
         spine, is_changed = self._spine(type_, node)
@@ -300,10 +300,10 @@ class NodeRewriter:
                 entry = kernels.chunk_summary(child.data, child.content_size, kernels.KIND_KEYED, made.digest)
         return entry, varint(lsn) + varint(number)
 
-    def _entry(self, node: Node, numbers: list[int], edits: Iterable[Edit]) -> tuple[bytes, bytes]:
+    def _entry(self, node: Node, numbers: list[int], edits: Iterable[SecretPlace]) -> tuple[bytes, bytes]:
         """Return an entry of level 0, and its locator, which is empty if the value is inline."""
         at, slot_at, end, _covered, lsn, number = numbers
-        before, old = node.data[at:slot_at], Slot(node.data[slot_at:end], lsn, number)
+        before, old = node.data[at:slot_at], ValueSlot(node.data[slot_at:end], lsn, number)
         slot = old
         if old.is_ref:
             made = self._child(old.data[1:], lsn, number)
@@ -321,7 +321,7 @@ class NodeRewriter:
             before = self._fingerprint(before, old, slot)
         return before + slot.data, slot.locators
 
-    def _fingerprint(self, before: bytes, old: Slot, new: Slot) -> bytes:
+    def _fingerprint(self, before: bytes, old: ValueSlot, new: ValueSlot) -> bytes:
         """Return the fingerprint of a changed item's identity.
 
         Only the root of the list has the name of the identity's key, so the key is found by the former fingerprint.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.guard.search import Purger
-    from statelog.log.care.secret_scan import Edit, Home
+    from statelog.log.care.secret_scan import Home, SecretPlace
     from statelog.storage.mapped_pages import MappedPages
     from statelog.storage.read_transaction import ReadTransaction
 
@@ -41,7 +41,7 @@ def checked_records(old: ReadTransaction, pages: MappedPages) -> Iterator[tuple[
             yield lsn, bytes(data)
 
 
-class Places:
+class SecretPlaces:
     """The places of the secrets in a log.
 
     Attributes:
@@ -57,7 +57,7 @@ class Places:
         self._pages = pages
         self._view = View(old)
         self.hit: set[int] = set()
-        self.edits: dict[Home, set[Edit]] = {}
+        self.edits: dict[Home, set[SecretPlace]] = {}
         self.paths: dict[bytes, set[Path]] = {}
         self.blanks: set[bytes] = set()
         self._is_spreading = False

@@ -25,7 +25,7 @@ from statelog.log.events import CheckpointEvent
 from statelog.log.kinds.entries import EntryEvent
 from statelog.log.kinds.table import decode_event, kind_of, owner_of
 from statelog.log.nodes import NodeCache, read_node
-from statelog.tree.node import CHUNK, LEAF, PIECE, REF_LEAF, ROOT, Node, Slot, Workspace
+from statelog.tree.node import CHUNK, LEAF, PIECE, REF_LEAF, ROOT, Node, ValueSlot, Workspace
 from statelog.tree.tree import LISTS, STRIDE, STRINGS, Tree
 from statelog.tree.value import tree_item
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from statelog.format.record import Record
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.storage.mapped_pages import MappedPages
     from statelog.storage.read_transaction import ReadTransaction
 
@@ -96,7 +96,7 @@ class Looker(Protocol):
         """Return True if a name has a secret."""
 
 
-class Piece(NamedTuple):
+class StringPiece(NamedTuple):
     """The digest of a piece of a long string, and the record and number of its node."""
 
     digest: bytes
@@ -104,7 +104,7 @@ class Piece(NamedTuple):
     number: int
 
 
-class Edit(NamedTuple):
+class SecretPlace(NamedTuple):
     """The place of a secret in the content of a node."""
 
     home: Home
@@ -122,7 +122,7 @@ class Scanned(NamedTuple):
     event: Any
     """None if the record is redacted."""
     owner: int
-    edits: list[Edit]
+    edits: list[SecretPlace]
     """The places of the secrets."""
     strings: list[tuple[Tree, Path]]
     """The long strings with a secret."""
@@ -139,11 +139,11 @@ def is_cut(item: bytes) -> bool:
     return body is not None and body.startswith(CUT)
 
 
-def pieces_of(tree: Tree) -> Iterator[Piece]:
+def pieces_of(tree: Tree) -> Iterator[StringPiece]:
     """Yield the pieces of a long string. The bytes behind the last piece are in the root of the string."""
     for digest, lsn, number, level in parts_of(tree):
         if not level:
-            yield Piece(digest, lsn, number)
+            yield StringPiece(digest, lsn, number)
 
 
 def parts_of(tree: Tree) -> Iterator[tuple[bytes, int, int, int]]:
@@ -170,7 +170,7 @@ def _parts_below(tree: Tree, node: Node, level: int) -> Iterator[tuple[bytes, in
             yield from _parts_below(tree, tree.child(node, table, index, level), level - 1)
 
 
-def _lsns_with_large_nodes(transaction: Transaction) -> set[int]:
+def _lsns_with_large_nodes(transaction: IndexedLog) -> set[int]:
     """Return the LSNs of records with nodes whose digests are in the index (keys `d` and `O`)."""
     return {
         keys.decode_place(payload).lsn for prefix in (b"d", b"O") for _key, payload in transaction.scan_index(prefix)
@@ -187,7 +187,7 @@ class Scanner:
             scanned in its root.
     """
 
-    def __init__(self, transaction: Transaction, looker: Looker, *, is_thorough: bool) -> None:
+    def __init__(self, transaction: IndexedLog, looker: Looker, *, is_thorough: bool) -> None:
         self._looker = looker
         self.large = _lsns_with_large_nodes(transaction)
         """The LSNs of records with nodes whose digests are in the index, such as roots of long strings."""
@@ -272,7 +272,7 @@ class _Walk:
         self._written: set[str] | None = None
         self._key: str | None = None
         self.visited: set[int] = set()
-        self.edits: list[Edit] = []
+        self.edits: list[SecretPlace] = []
         self.strings: list[tuple[Tree, Path]] = []
         self.blanks: list[bytes] = []
         self.rebuilds = False
@@ -342,9 +342,9 @@ class _Walk:
                     named = key
             in_set, is_chunk = tree.kind in SETS, node is not tree.node
             slot = tree.slot(node, table, index)
-            self._slot(slot, Edit(home, below, named), may_hold=may_hold, in_set=in_set, is_chunk=is_chunk)
+            self._slot(slot, SecretPlace(home, below, named), may_hold=may_hold, in_set=in_set, is_chunk=is_chunk)
 
-    def _slot(self, slot: Slot, edit: Edit, *, may_hold: bool, in_set: bool, is_chunk: bool) -> None:
+    def _slot(self, slot: ValueSlot, edit: SecretPlace, *, may_hold: bool, in_set: bool, is_chunk: bool) -> None:
         """Scan the value of an entry. `edit` is noted if a secret is in the entry itself."""
         looker, path = self._looker, edit.path
         is_sensitive = looker.is_sensitive(path)
@@ -366,15 +366,15 @@ class _Walk:
                 return
             self._visit(slot.lsn, slot.number)
             leaf = self._read(LEAF, digest, slot.lsn, slot.number)
-            self._leaf(leaf.content, Edit((leaf.lsn, digest), path, None), is_sensitive=is_sensitive)
+            self._leaf(leaf.content, SecretPlace((leaf.lsn, digest), path, None), is_sensitive=is_sensitive)
 
-    def _leaf(self, content: bytes, edit: Edit, *, is_sensitive: bool) -> None:
+    def _leaf(self, content: bytes, edit: SecretPlace, *, is_sensitive: bool) -> None:
         if is_cut(content):
             self._cut(content, edit)
         elif (is_sensitive or self._looker.may_hold(content)) and self._looker.look(content, edit.path):
             self.edits.append(edit)
 
-    def _cut(self, item: bytes, edit: Edit) -> None:
+    def _cut(self, item: bytes, edit: SecretPlace) -> None:
         """Scan the header of a value that was cut into items. It has the bytes around the items."""
         body = packed_body(item)
         if body is not None and self._looker.may_hold(body):
@@ -389,11 +389,11 @@ class _Walk:
         if is_list or (tree.kind == kernels.KIND_DICT and b"value" in keys):
             item = tree_item(tree)
             if self._looker.may_hold(item) and self._looker.look(item, path):
-                self.edits.append(Edit(home, path, None))
+                self.edits.append(SecretPlace(home, path, None))
 
     def _string(self, tree: Tree, digest: bytes, path: Path) -> None:
         """Scan the new pieces of a long string, each with its neighbours, and the end of the string."""
-        pieces = [*pieces_of(tree), Piece(b"", self._lsn, -1)]
+        pieces = [*pieces_of(tree), StringPiece(b"", self._lsn, -1)]
         near = [any(self._is_own(each.lsn) for each in pieces[max(at - 1, 0) : at + 2]) for at in range(len(pieces))]
         is_found = self._looker.is_sensitive(path)
         parts: list[bytes] = []
@@ -408,7 +408,7 @@ class _Walk:
         for piece in pieces:
             self._visit(piece.lsn, piece.number)
         if is_found and self._looker.look(tree_item(tree), path):
-            self.edits.append(Edit((tree.node.lsn, digest), path, None))
+            self.edits.append(SecretPlace((tree.node.lsn, digest), path, None))
             self.strings.append((tree, path))
             self.rebuilds = True
 
@@ -434,7 +434,7 @@ class _Walk:
             if number < 0 or not looker.may_hold(data[at : at + content_size]):
                 continue
             node = Node(data[at : at + total_size], content_size, self._lsn)
-            edit = Edit((self._lsn, digest), path, None)
+            edit = SecretPlace((self._lsn, digest), path, None)
             if type_ == LEAF:
                 self._leaf(node.content, edit, is_sensitive=False)
             elif node.data[0] not in STRINGS:
@@ -442,7 +442,7 @@ class _Walk:
             elif looker.look(cbor.encode(node.content.decode("utf-8", "replace")), path):
                 self.edits.append(edit)
 
-    def _look_at_loose(self, type_: int, node: Node, edit: Edit) -> None:
+    def _look_at_loose(self, type_: int, node: Node, edit: SecretPlace) -> None:
         looker = self._looker
         kind, level = node.data[0], node.data[1] if type_ == CHUNK else 0
         if level:
@@ -452,8 +452,8 @@ class _Walk:
             at, slot_at, end, _covered, lsn, number = table[index : index + STRIDE]
             if kind == kernels.KIND_DICT:
                 key = cbor.decode(node.data[at:slot_at])
-                edit = Edit(edit.home, (REMOVED, key), key)
-            slot = Slot(node.data[slot_at if slot_at < end else at : end], lsn, number)
+                edit = SecretPlace(edit.home, (REMOVED, key), key)
+            slot = ValueSlot(node.data[slot_at if slot_at < end else at : end], lsn, number)
             if not slot.is_ref:
                 may_hold = looker.may_hold(node.data[at:end])
                 self._slot(slot, edit, may_hold=may_hold, in_set=kind in SETS, is_chunk=type_ == CHUNK)

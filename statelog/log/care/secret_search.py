@@ -14,7 +14,7 @@ from statelog.log.kinds.entries import OWN_IDS, EntryEvent
 from statelog.log.nodes import NodeCache, read_node
 from statelog.log.view import View
 from statelog.storage.mapped_pages import MappedPages
-from statelog.tree.node import REF_ROOT, Slot, Workspace
+from statelog.tree.node import REF_ROOT, ValueSlot, Workspace
 from statelog.tree.value import open_root, read_item, text_item
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from statelog.guard.detector import Detector
     from statelog.log.engine import Engine
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
 
     Known = tuple[tuple[str, ...], str, str]
     """The path, the rule and the fingerprint of a secret."""
@@ -45,7 +45,7 @@ def find_secrets(engine: Engine, detector: Detector, threads: Iterable[str] | No
     return found
 
 
-def sightings_in(transaction: Transaction, detector: Detector, lsns: Iterable[int]) -> list[tuple[int, Sighting]]:
+def sightings_in(transaction: IndexedLog, detector: Detector, lsns: Iterable[int]) -> list[tuple[int, Sighting]]:
     """Return the secrets in the records with some LSNs, each with its LSN. Skip LSNs without a record."""
     finder = Finder(detector)
     scanner = Scanner(transaction, finder, is_thorough=False)
@@ -142,7 +142,7 @@ class _Report:
         parent = None if entry is None else read_version(self._view, entry.lsn)
         if parent is None:
             return {}
-        root = Slot(REF_ROOT + parent.root_digest, parent.root_lsn, parent.root_node)
+        root = ValueSlot(REF_ROOT + parent.root_digest, parent.root_lsn, parent.root_node)
         _position, slot = open_root(self._workspace, root).find(text_item(channel.encode()))
         finder = Finder(self._detector)
         if slot is not None:

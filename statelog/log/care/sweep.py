@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.kinds.kind import NodeRef
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.storage.read_transaction import ReadTransaction
     from statelog.storage.write_transaction import WriteTransaction
 
@@ -195,7 +195,7 @@ class _Sweep:
 
     # --- following --------------------------------------------------------------
 
-    def _visit(self, transaction: Transaction, lsn: int) -> list[int]:
+    def _visit(self, transaction: IndexedLog, lsn: int) -> list[int]:
         """Mark the nodes that a record leads to. Return the other redacted records with a newly marked node."""
         data = transaction.get_log(lsn)
         if data is None:

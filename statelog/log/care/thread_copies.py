@@ -62,7 +62,7 @@ _THREAD_ID = "thread_id"
 """The key in metadata that has the thread's id."""
 
 
-class _Place(NamedTuple):
+class _SourceVersion(NamedTuple):
     """A version of the source, or (None) the beginning of a branch."""
 
     lsn: int
@@ -171,8 +171,10 @@ class _Copy:
         return (row.base_version if head is None else head.event.version) + 1
 
 
-def _places(view: View, thread: int, row: BranchRow) -> Iterator[_Place]:
+def _places(view: View, thread: int, row: BranchRow) -> Iterator[_SourceVersion]:
     """Yield the beginning of a branch and its own versions, ascending by LSN."""
-    begin = [] if row.parent is None else [_Place(row.lsn, row.number, 0, None)]
-    versions = (_Place(entry.lsn, row.number, version, entry) for version, entry in view.entries(thread, row.number))
+    begin = [] if row.parent is None else [_SourceVersion(row.lsn, row.number, 0, None)]
+    versions = (
+        _SourceVersion(entry.lsn, row.number, version, entry) for version, entry in view.entries(thread, row.number)
+    )
     return chain(begin, versions)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.events import RemovalEvent
-    from statelog.log.transaction import Transaction
+    from statelog.log.transaction import IndexedLog
     from statelog.storage.write_transaction import WriteTransaction
 
 NOBODY = 0
@@ -108,7 +108,7 @@ class _Direct:
         self.delete_index = transaction.delete_index
 
 
-def fits_transaction(transaction: Transaction, lsns: Iterable[int], size_bytes_max: int) -> Iterator[int]:
+def fits_transaction(transaction: IndexedLog, lsns: Iterable[int], size_bytes_max: int) -> Iterator[int]:
     """Yield the first LSN, and those after it that the same transaction may rewrite.
 
     Args:

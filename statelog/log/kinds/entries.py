@@ -45,7 +45,7 @@ RANK = 128
 """Rank of priority 0. Priority p has rank 128 - p."""
 
 
-class Act(IntEnum):
+class EntryAct(IntEnum):
     """What happened to an entry."""
 
     SET = 0
@@ -65,7 +65,7 @@ class Act(IntEnum):
     """The entry was claimed too often and is deleted. It is set again under the key for such entries."""
 
 
-GOES = (Act.DELETE, Act.EXPIRE, Act.COMPLETE, Act.DEAD)
+GOES = (EntryAct.DELETE, EntryAct.EXPIRE, EntryAct.COMPLETE, EntryAct.DEAD)
 """The acts that end an entry."""
 
 
@@ -162,7 +162,7 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
         if is_there is not stays:
             index.delete_index((board_keys.encode_entry_key if is_there else board_keys.encode_gone_key)(board, key))
     if is_lease(key):  # Only the last record of a lease is needed; after a release, none is.
-        ends = event.act == Act.RELEASE
+        ends = event.act == EntryAct.RELEASE
         if before.lsn:
             index.delete_index(keys.encode_thread_event_key(board, before.lsn))
         release_records(index, board, [each for each in (before.lsn, lsn if ends else 0) if each])
@@ -214,9 +214,9 @@ def _take_out(
 
 def _describe(_view: View, event: EntryEvent) -> dict[str, Any]:
     agent = {} if event.agent is None else {"agent": event.agent}
-    act = Act(event.act).name.lower()
+    act = EntryAct(event.act).name.lower()
     if is_lease(event.key):
-        return {"act": "lease" if event.act == Act.CLAIM else act, "lease": event.key[1:], **agent}
+        return {"act": "lease" if event.act == EntryAct.CLAIM else act, "lease": event.key[1:], **agent}
     token = {} if event.claim is None else {"token": event.claim[0] or None}
     error = {} if event.error is None else {"error": event.error}
     schema = {} if event.schema is None else {"schema": "{}:{}".format(*event.schema)}
@@ -232,19 +232,21 @@ def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
     is_known = event.before == before.lsn
     if event.before and not is_known and not _is_redacted(view, event.before):
         refuse(lsn, f"entry {event.key!r} follows record {event.before}, and the one before is {before.lsn}")
-    if event.act not in list(Act):
+    if event.act not in list(EntryAct):
         refuse(lsn, f"nothing is done to entry {event.key!r}")
     is_free = before.tag == NO_TAG if is_known else not event.before
-    if (event.act in (Act.CLAIM, Act.RENEW)) > (event.claim is not None) or (event.act == Act.RENEW and is_free):
+    if (event.act in (EntryAct.CLAIM, EntryAct.RENEW)) > (event.claim is not None) or (
+        event.act == EntryAct.RENEW and is_free
+    ):
         refuse(lsn, f"{event.key!r} is claimed, and nobody has the claim")
     if event.schema is not None and (is_lease(event.key) or not event.is_there):
         refuse(lsn, f"{event.key!r} has a schema version and no value")
     if is_lease(event.key):
-        if event.act not in (Act.CLAIM, Act.RENEW, Act.RELEASE) or event.root_digest is not None:
+        if event.act not in (EntryAct.CLAIM, EntryAct.RENEW, EntryAct.RELEASE) or event.root_digest is not None:
             refuse(lsn, f"lease {event.key[1:]!r} is treated as an entry")
         return
-    goes = event.act in GOES or (event.act == Act.ROLLBACK and event.root_digest is None)
-    if event.act not in GOES and event.act != Act.ROLLBACK and event.root_digest is None:
+    goes = event.act in GOES or (event.act == EntryAct.ROLLBACK and event.root_digest is None)
+    if event.act not in GOES and event.act != EntryAct.ROLLBACK and event.root_digest is None:
         refuse(lsn, f"entry {event.key!r} is neither set nor taken away")
     was_gone = not is_there if is_known else not event.before
     if goes and (was_gone or event.expires_us or event.claim is not None):

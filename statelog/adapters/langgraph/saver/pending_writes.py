@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from statelog import Checkpoint
-    from statelog.adapters.kit.items import Write
+    from statelog.adapters.kit.items import PreparedWrite
     from statelog.adapters.kit.lineage import Lineage
     from statelog.adapters.langgraph.saver.puts import Bases
     from statelog.adapters.langgraph.values.codec import Codec
@@ -49,7 +49,7 @@ class Pending(NamedTuple):
     """The prefix of the names of the checkpoint's writes."""
     together: Encoded | None
     """The other writes. Of two with one number, the first is kept."""
-    others: Sequence[Write]
+    others: Sequence[PreparedWrite]
     """Errors, interrupts and resumes. A later one replaces an earlier one. They must be on the disk at once, because
     there may be no later checkpoint."""
     place: Place
@@ -65,7 +65,7 @@ _others = attrgetter("others")
 class _Aside(TypedDict):
     """Arguments of `Lineage.aside`."""
 
-    writes: Callable[[int, Sequence[str]], Sequence[Write]]
+    writes: Callable[[int, Sequence[str]], Sequence[PreparedWrite]]
     followed: Sequence[Checkpoint]
     quoted: Sequence[Checkpoint]
     similar: Similar | None
@@ -169,7 +169,7 @@ def _aside(bases: Bases, parts: Sequence[Pending], made: str | None = None) -> _
     # LangGraph may have put the checkpoint while its writes were encoded: so this looks for it only now.
     known = [base for part in parts if (base := bases.get(part.place)) is not None]
 
-    def writes(time_us: int, missing: Sequence[str]) -> Sequence[Write]:
+    def writes(time_us: int, missing: Sequence[str]) -> Sequence[PreparedWrite]:
         groups = [
             items.put_once_made(group_name(prefix, time_us), item, join_bundles) for prefix, item in bundles.items()
         ]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import Checkpoint as LangGraphCheckpoint
 
     from statelog import Checkpoint
-    from statelog.adapters.kit.items import Stored, Write
+    from statelog.adapters.kit.items import PreparedWrite, Stored
     from statelog.adapters.kit.lineage import Lineage
     from statelog.adapters.langgraph.values.codec import Codec, Encoded
     from statelog.adapters.langgraph.values.frozen import Frozen, Items
@@ -121,7 +121,7 @@ class Base(NamedTuple):
     def after(
         self,
         changes: Changes,
-        writes: Sequence[Write],
+        writes: Sequence[PreparedWrite],
         made: Checkpoint,
         versions: Mapping[str, Any],
         own: Own,
@@ -224,7 +224,7 @@ def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict
 class Changes(NamedTuple):
     """The writes of a put, and its lists as they were when they were serialised."""
 
-    writes: list[Write]
+    writes: list[PreparedWrite]
     frozen: dict[str, Items]
     lists: list[str]
     """Channels whose items are written. Pending writes may hold these items already."""
@@ -299,7 +299,7 @@ def value_writes(
     changed: Iterable[str] = ()
     if codec.migration is not None or codec.renaming is not None:
         changed = _changed_since(codec, base, checkpoint["channel_versions"], place)
-    writes: list[Write] = []
+    writes: list[PreparedWrite] = []
     changes = _new(Changes, (writes, {}, [], [], []))
     left = {*channels}
     left.discard(METADATA_CHANNEL)
@@ -347,7 +347,7 @@ def _value_writes(
     held: Stored | items.Unread | None,
     value: Any,
     place: Place,
-) -> Sequence[Write]:
+) -> Sequence[PreparedWrite]:
     """Return the writes that set a channel. Empty if it has not changed."""
     name = channel_name(channel)
     what, path = f"channel {channel!r} of thread {place.thread_id!r}", (channel,)
@@ -382,7 +382,7 @@ def _value_writes(
 
 def _encoded_writes(
     changes: Changes, name: str, held: Stored | items.Unread | None, encoded: Encoded
-) -> Sequence[Write]:
+) -> Sequence[PreparedWrite]:
     if not isinstance(encoded, list):
         return () if held == encoded else (items.put_made(name, encoded),)
     stored = items.opened(held)
@@ -391,7 +391,7 @@ def _encoded_writes(
     return _spliced(changes, name, stored, stored.count, 0, 0, encoded)
 
 
-def _whole(changes: Changes, name: str, encoded: Sequence[bytes]) -> Sequence[Write]:
+def _whole(changes: Changes, name: str, encoded: Sequence[bytes]) -> Sequence[PreparedWrite]:
     if are_looked_for(encoded):
         changes.whole.append(len(encoded))
     return (items.put_made(name, items.pack_list(encoded)),)
@@ -405,7 +405,7 @@ def _spliced(
     first: int,
     last: int,
     encoded: Sequence[bytes],
-) -> Sequence[Write]:
+) -> Sequence[PreparedWrite]:
     """Return the writes that keep the `first` and `last` items of a list of `count`, and put `encoded` between them.
 
     An item that is not proved to be unchanged is serialised again, but not written again if it is equal.
@@ -423,7 +423,7 @@ def _spliced(
     return _list_writes(name, changed, first + alike, stop - alike_behind, count)
 
 
-def _list_writes(name: str, encoded: Sequence[bytes], start: int, stop: int, count: int) -> Sequence[Write]:
+def _list_writes(name: str, encoded: Sequence[bytes], start: int, stop: int, count: int) -> Sequence[PreparedWrite]:
     if start == stop and not encoded:
         return ()
     if start == stop == count:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog import Store
-    from statelog.adapters.kit.items import Write
+    from statelog.adapters.kit.items import PreparedWrite
     from statelog.store.views import MapView
 
 _NAME = "langgraph"
@@ -76,7 +76,7 @@ def _sweep(
     return bool(writes)
 
 
-def _removals(lineage: Lineage, state: MapView) -> Iterator[Write]:
+def _removals(lineage: Lineage, state: MapView) -> Iterator[PreparedWrite]:
     there = {checkpoint_prefix(*place) for place in _places(lineage)}
     oldest_us = time.time_ns() // 1000 - UNMET_US
     names: Sequence[str] = list(state)

@@ -1,0 +1,12 @@
+"""The part of a transaction that reads the table `meta`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class MetaReader(Protocol):
+    """Reads the table `meta`."""
+
+    def get_meta(self, key: bytes) -> bytes | None:
+        """Return the payload under a key, or None."""
