@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Found(NamedTuple):
+class StoredObject(NamedTuple):
     """An object, and the token of its current state."""
 
     data: bytes
@@ -44,7 +44,7 @@ class Archive(ABC):
         """
 
     @abstractmethod
-    def read(self, name: str) -> Found | None:
+    def read(self, name: str) -> StoredObject | None:
         """Return the object, or None if it does not exist."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Archive(ABC):
         """
         return None
 
-    def read_all(self, names: Sequence[str]) -> list[Found | None]:
+    def read_all(self, names: Sequence[str]) -> list[StoredObject | None]:
         """Return several objects, fetched in parallel if that is faster."""
         return [self.read(name) for name in names]
 

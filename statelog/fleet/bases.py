@@ -16,7 +16,7 @@ import zstandard
 
 from statelog.errors import CorruptionError
 from statelog.fleet import names
-from statelog.fleet.head import Base
+from statelog.fleet.head import BaseImage
 from statelog.fleet.segments import inflate
 from statelog.format import cbor
 from statelog.portable.frames import FrameReader
@@ -39,14 +39,14 @@ _WRITERS = 4
 """Threads that expand pieces and check their digests, which releases Python's lock."""
 
 
-class Piece(NamedTuple):
+class ImagePiece(NamedTuple):
     """A piece of an image: its digest, and the object that has it."""
 
     digest: bytes
     name: str
 
 
-class Log(NamedTuple):
+class MergedSegment(NamedTuple):
     """A merged segment.
 
     Attributes:
@@ -73,27 +73,27 @@ class Listed(NamedTuple):
     """
 
     size_bytes: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ImagePiece, ...]
     before: bytes
     time_us: int
-    logs: tuple[Log, ...] = ()
+    logs: tuple[MergedSegment, ...] = ()
 
 
 NOTHING = Listed(0, (), b"", 0)
 """The list of a store without a base."""
 
 
-def list_name(base: Base) -> str:
+def list_name(base: BaseImage) -> str:
     """Return the name of the object that has a base's list."""
     return names.base(base.lsn, base.epoch) + _LIST
 
 
-def log_name(base: Base) -> str:
+def log_name(base: BaseImage) -> str:
     """Return the name of the base's merged segment."""
     return names.base(base.lsn, base.epoch) + _LOG
 
 
-def image(store: Store, path: Path, epoch: int) -> Base:
+def image(store: Store, path: Path, epoch: int) -> BaseImage:
     """Write an image to a new file, and return its base."""
     store.image(path)
     key = session_of(store).owner.store_file.lmdb_file.key
@@ -101,10 +101,10 @@ def image(store: Store, path: Path, epoch: int) -> Base:
         lsn = opened.last_lsn
         target = io.BytesIO()
         opened.export(target, since=lsn)
-    return Base(lsn, epoch, FrameReader(io.BytesIO(target.getvalue())).header.chain)
+    return BaseImage(lsn, epoch, FrameReader(io.BytesIO(target.getvalue())).header.chain)
 
 
-def cut(path: Path, base: Base, known: dict[bytes, str]) -> Iterator[tuple[Piece, bytes | None]]:
+def cut(path: Path, base: BaseImage, known: dict[bytes, str]) -> Iterator[tuple[ImagePiece, bytes | None]]:
     """Yield the pieces of an image, each with the data to put, or None if the piece is in the storage."""
     known = dict(known)
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
@@ -112,13 +112,13 @@ def cut(path: Path, base: Base, known: dict[bytes, str]) -> Iterator[tuple[Piece
         for number, data in enumerate(iter(lambda: file.read(PIECE_SIZE_BYTES), b"")):
             digest = blake2b(data, digest_size=_DIGEST_SIZE_BYTES).digest()
             if digest in known:
-                yield Piece(digest, known[digest]), None
+                yield ImagePiece(digest, known[digest]), None
             else:
                 known[digest] = f"{names.base(base.lsn, base.epoch)}{number:08}"
-                yield Piece(digest, known[digest]), compressor.compress(data)
+                yield ImagePiece(digest, known[digest]), compressor.compress(data)
 
 
-def put_image(path: Path, base: Base, known: Iterable[Piece], put: Callable[[str, bytes], object]) -> Listed:
+def put_image(path: Path, base: BaseImage, known: Iterable[ImagePiece], put: Callable[[str, bytes], object]) -> Listed:
     """Put the missing pieces of an image. Return the list of all pieces, without a time."""
     pieces = []
     for piece, data in cut(path, base, {each.digest: each.name for each in known}):
@@ -145,8 +145,8 @@ def decode(name: str, data: bytes) -> Listed:
     """Decode a list. Raises CorruptionError if it is damaged. Facts: object."""
     try:
         fields: Any = cbor.decode(inflate(name, data))
-        pieces = tuple(Piece(digest, object_name) for digest, object_name in fields["pieces"])
-        logs = tuple(Log(*each) for each in fields["logs"])
+        pieces = tuple(ImagePiece(digest, object_name) for digest, object_name in fields["pieces"])
+        logs = tuple(MergedSegment(*each) for each in fields["logs"])
         found = Listed(fields["size_bytes"], pieces, fields["before"], fields["time_us"], logs)
         is_sound = len(pieces) == -(-found.size_bytes // PIECE_SIZE_BYTES) and all(
             len(piece.digest) == _DIGEST_SIZE_BYTES and piece.name.startswith("base/") for piece in pieces

@@ -34,7 +34,7 @@ from statelog.errors import (
     UnsafeStorageError,
     UsageError,
 )
-from statelog.fleet.archive import Archive, Found, Outcome
+from statelog.fleet.archive import Archive, Outcome, StoredObject
 from statelog.redaction import redact_error, redacted_url
 
 if TYPE_CHECKING:
@@ -94,14 +94,14 @@ class BucketArchive(Archive):
         self._opened: ObjectStore | None = _open(url, options or {})
         self._readers = ThreadPoolExecutor(_READERS_MAX, "statelog-fleet-read")
 
-    def read(self, name: str) -> Found | None:
+    def read(self, name: str) -> StoredObject | None:
         """Return the object, or None if it does not exist."""
         return self._read(self._store, name)
 
-    def _read(self, store: ObjectStore, name: str) -> Found | None:
+    def _read(self, store: ObjectStore, name: str) -> StoredObject | None:
         with self._translating(), suppress(FileNotFoundError), self._seeing_the_bucket():
             got = obstore.get(store, name)
-            return Found(bytes(got.bytes()), self._token(got.meta))
+            return StoredObject(bytes(got.bytes()), self._token(got.meta))
         return None
 
     def look(self, name: str) -> str | None:
@@ -156,7 +156,7 @@ class BucketArchive(Archive):
                 self.remove([clock])
         return {name: max((now - at).total_seconds(), 0.0) for name, at in put_at.items()}
 
-    def read_all(self, names: Sequence[str]) -> list[Found | None]:
+    def read_all(self, names: Sequence[str]) -> list[StoredObject | None]:
         """Return several objects, fetched in parallel."""
         # Access `_store` first: in a forked child, which has no reader threads, this raises.
         read = partial(self._read, self._store)

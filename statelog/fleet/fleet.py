@@ -29,8 +29,8 @@ from statelog.errors import (
 )
 from statelog.fleet import garbage, names, protocol, segments
 from statelog.fleet.follower import Follower
-from statelog.fleet.head import Cut, Head, decode
-from statelog.fleet.owner import Options, Owner
+from statelog.fleet.head import Cut, HeadContents, decode
+from statelog.fleet.owner import Owner, ShippingOptions
 from statelog.fleet.ownership import NONCE_SIZE_BYTES, Takeover, Watched, lock_file, note_opening, take, unlock
 from statelog.fleet.remote import check_number, check_period
 from statelog.fleet.requests import Performer
@@ -195,7 +195,7 @@ class Fleet:
         if acknowledge not in ("local", "remote"):
             message = f"acknowledge must be 'local' or 'remote', not {acknowledge!r}"
             raise UsageError(message, argument="acknowledge", value=acknowledge)
-        how = Options(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
+        how = ShippingOptions(ship_ms, acknowledge, ttl_s, park_after_s, lag_max_s, lag_max_bytes, keep_s, grace_s)
         for option in ("read_only", "create"):
             if option in options:
                 message = (
@@ -234,7 +234,7 @@ class Fleet:
         path: Path,
         takeover: Takeover,
         deadline: float | None,
-        how: Options,
+        how: ShippingOptions,
         options: dict[str, Any],
         lock: int,
     ) -> Store:
@@ -478,7 +478,9 @@ class Fleet:
 class _Locked(Owner):
     """An owner that releases the file's lock when it is closed."""
 
-    def __init__(self, store: Store, performer: Performer, owned: Owned, how: Options, shipped: Cut, lock: int) -> None:
+    def __init__(
+        self, store: Store, performer: Performer, owned: Owned, how: ShippingOptions, shipped: Cut, lock: int
+    ) -> None:
         self._lock = lock
         super().__init__(store, performer, owned, how, shipped)
 
@@ -492,7 +494,7 @@ class _Locked(Owner):
                 self._lock = -1
 
 
-def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -> Head:
+def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -> HeadContents:
     found = performer.archive.read(performer.folder + names.HEAD)
     if found is None:
         raise _no_store(name)
@@ -503,7 +505,7 @@ def _head_of(performer: Performer, name: str, *, may_be_deleted: bool = False) -
     return head
 
 
-def _readable(performer: Performer, name: str, *, is_earlier: bool = False) -> Head:
+def _readable(performer: Performer, name: str, *, is_earlier: bool = False) -> HeadContents:
     head = head_to_read(performer, is_earlier=is_earlier)
     if head is None:
         raise _no_store(name)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from statelog.errors import AccessError, NotFoundError, RemoteError, UsageError
-from statelog.fleet.archive import Archive, Found, Outcome
+from statelog.fleet.archive import Archive, Outcome, StoredObject
 from statelog.storage.file.creation import FILE_MODE, sync_directory
 from statelog.storage.file.descriptors import SHARED_MODE, follow_owner
 from statelog.storage.file.disk import flush_file, write_all
@@ -77,12 +77,12 @@ class FolderArchive(Archive):
         """Give objects below a prefix the owner and the mode of the file at a path."""
         self._paths[folder.rstrip("/")] = path
 
-    def read(self, name: str) -> Found | None:
+    def read(self, name: str) -> StoredObject | None:
         """Return the object, or None if it does not exist."""
         path = self._path(name)
         with self._translating(), suppress(*_NOT_THERE), path.open("rb") as file:
             data = file.read()
-            return Found(data, _token(file.fileno(), data))
+            return StoredObject(data, _token(file.fileno(), data))
         self._check_there()
         return None
 

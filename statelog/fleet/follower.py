@@ -13,7 +13,7 @@ from statelog.fleet.restores import catch_up_over_bases, head_to_read, store_id
 
 if TYPE_CHECKING:
     from statelog import Store
-    from statelog.fleet.head import Head
+    from statelog.fleet.head import HeadContents
     from statelog.fleet.requests import Performer
 
 
@@ -111,7 +111,7 @@ class Follower:
                 # A missing object was collected meanwhile: read the head again.
                 catch_up_over_bases(self._performer, now, self._store)
 
-    def _head_there(self) -> Head:
+    def _head_there(self) -> HeadContents:
         head = head_to_read(self._performer)
         if head is None or head.store_id != self._store_id:  # A deletion gives the head another store id.
             name = names.store_of(self._performer.folder.rstrip("/"))

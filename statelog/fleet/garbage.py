@@ -11,7 +11,7 @@ from statelog.fleet.restores import listed_of, now_us, segments_of
 
 if TYPE_CHECKING:
     from statelog.fleet.bases import Listed
-    from statelog.fleet.head import Head
+    from statelog.fleet.head import HeadContents
     from statelog.fleet.requests import Performer
 
 KEEP_S = 7 * 86_400.0
@@ -23,7 +23,7 @@ OFTEN = 24
 """The most collections in a grace period, because each one lists all objects of the store."""
 
 
-def named_by(performer: Performer, head: Head, *, keep_s: float, lists: dict[str, Listed]) -> set[str]:
+def named_by(performer: Performer, head: HeadContents, *, keep_s: float, lists: dict[str, Listed]) -> set[str]:
     """Return the names that a head leads to, and the names that led to the states of the kept time."""
     found = {names.HEAD, *segments_of(head)}
     read, known = {}, dict(lists)
@@ -46,7 +46,7 @@ def named_by(performer: Performer, head: Head, *, keep_s: float, lists: dict[str
 
 def collect(
     performer: Performer,
-    head: Head,
+    head: HeadContents,
     *,
     keep_s: float = KEEP_S,
     grace_s: float = GRACE_S,
@@ -71,7 +71,7 @@ def collect(
     return gone
 
 
-def _is_to_come(name: str, head: Head) -> bool:
+def _is_to_come(name: str, head: HeadContents) -> bool:
     """Return True if a later head may name the object.
 
     Its epoch is later or opening, or it was put before the head that names it.

@@ -41,7 +41,7 @@ class Stretch(NamedTuple):
     cut: Cut | None = None
 
 
-class Base(NamedTuple):
+class BaseImage(NamedTuple):
     """An image: its last LSN, the epoch that put it, and the chain digest of that LSN."""
 
     lsn: int
@@ -54,7 +54,7 @@ SHARED = "shared"
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadContents:
     """The contents of a head.
 
     Attributes:
@@ -74,7 +74,7 @@ class Head:
     state: Literal["opening", "open", "free"]
     tail: tuple[Stretch, ...]
     store_id: bytes
-    base: Base | None = None
+    base: BaseImage | None = None
     beat: int = 0
     gone: tuple[bytes, ...] = ()
 
@@ -94,20 +94,20 @@ class Head:
         }
         return cbor.encode(fields)
 
-    def moved(self) -> Head:
+    def moved(self) -> HeadContents:
         """Return the head with the owner's next beat."""
         return replace(self, beat=self.beat + 1)
 
-    def cut_at(self, last: int, cut: Cut | None) -> Head:
+    def cut_at(self, last: int, cut: Cut | None) -> HeadContents:
         """Return the head with its tail closed."""
         *earlier, going_on = self.tail
         return replace(self, tail=_without_empty((*earlier, going_on._replace(last=last, cut=cut))))
 
-    def begun(self, first: int = 1) -> Head:
+    def begun(self, first: int = 1) -> HeadContents:
         """Return the head with a new stretch of its epoch, which may continue."""
         return replace(self, state="open", tail=(*self.tail, Stretch(self.epoch, first)))
 
-    def based(self, base: Base, next_number: int) -> Head:
+    def based(self, base: BaseImage, next_number: int) -> HeadContents:
         """Return the head with a base that covers all segments before `next_number` in the base's epoch."""
         behind = [each for each in self.tail if each.epoch >= base.epoch]
         tail = (each._replace(first=next_number) if each.epoch == base.epoch else each for each in behind)
@@ -126,13 +126,13 @@ class Head:
         return None if self.base is None else Cut(self.base.lsn, self.base.chain)
 
 
-def taker(head: Head) -> str:
+def taker(head: HeadContents) -> str:
     """Return the name of a store's new owner, for messages."""
     who = "hosts that share it" if head.owner[0] == SHARED else head.owner[0]
     return f"{who}, in epoch {head.epoch}"
 
 
-def decode(name: str, data: bytes) -> Head:
+def decode(name: str, data: bytes) -> HeadContents:
     """Decode a head.
 
     Args:
@@ -156,13 +156,13 @@ def decode(name: str, data: bytes) -> Head:
         raise _damaged(name) from error
 
 
-def _checked(name: str, fields: Any) -> Head:
+def _checked(name: str, fields: Any) -> HeadContents:
     owner, nonce = fields["owner"]
     tail = tuple(
         Stretch(epoch, first, last, None if cut is None else Cut(*cut)) for epoch, first, last, cut in fields["tail"]
     )
-    base = None if fields["base"] is None else Base(*fields["base"])
-    head = Head(
+    base = None if fields["base"] is None else BaseImage(*fields["base"])
+    head = HeadContents(
         epoch=fields["epoch"],
         owner=(owner, nonce),
         state=fields["state"],

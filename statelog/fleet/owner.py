@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from statelog.errors import FencedError, ForkedError, RemoteError, RemoteLagError, StatelogError
 from statelog.fleet import bases, names, protocol, segments
-from statelog.fleet.bases import Listed, Log
+from statelog.fleet.bases import Listed, MergedSegment
 from statelog.fleet.garbage import GRACE_S, KEEP_S, OFTEN, collect
-from statelog.fleet.head import Base, Cut, decode, taker
+from statelog.fleet.head import BaseImage, Cut, decode, taker
 from statelog.fleet.remote import RemoteStatus, check_number
 from statelog.fleet.restores import listed_of, now_us
 from statelog.store.session import session_of
@@ -45,7 +45,7 @@ Change: TypeAlias = "Callable[[Owned], Asking[Owned]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ShippingOptions:
     """Options of shipping; see `Fleet.open`."""
 
     ship_ms: float = 100
@@ -69,8 +69,8 @@ class Options:
 class _Attempt:
     """A base that is being made, from a log or from an image next to the store."""
 
-    base: Base
-    log: Log | None = None
+    base: BaseImage
+    log: MergedSegment | None = None
     data: bytes = b""
     answers: int = 0
     """Number of the last call of `base` that this base completes."""
@@ -81,7 +81,9 @@ class _Attempt:
 class Owner:
     """The `store.remote` of an owned store: ships the store's log, and reports how much is shipped."""
 
-    def __init__(self, store: Store, performer: Performer, owned: Owned, options: Options, shipped: Cut) -> None:
+    def __init__(
+        self, store: Store, performer: Performer, owned: Owned, options: ShippingOptions, shipped: Cut
+    ) -> None:
         self._process_id = os.getpid()
         self._store = store
         self._performer = performer
@@ -96,7 +98,7 @@ class Owner:
         """The list of the head's base, once it was made or read."""
         self._sent: list[tuple[int, int]] = []
         """Number and last LSN of each segment of this epoch after the base."""
-        self._pending: tuple[segments.About, bytes] | None = None
+        self._pending: tuple[segments.SegmentHeader, bytes] | None = None
         self._is_parked = False
         self._error: StatelogError | None = None
         self._trouble: RemoteError | None = None
@@ -389,8 +391,8 @@ class Owner:
             if made is not None:
                 about, segment = made
                 data = segments.seal_segment(segment, self._performer.key)
-                base = Base(about.last, epoch, about.chain)
-                return _Attempt(base, Log(bases.log_name(base), since, len(data)), data)
+                base = BaseImage(about.last, epoch, about.chain)
+                return _Attempt(base, MergedSegment(bases.log_name(base), since, len(data)), data)
         path.unlink(missing_ok=True)
         return _Attempt(bases.image(self._store, path, epoch), answers=asked, is_fresh=is_fresh)
 

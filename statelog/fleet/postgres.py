@@ -21,7 +21,7 @@ from psycopg import errors, sql
 
 from statelog.errors import AccessError, ClosedError, ForkedError, NotFoundError, RemoteError, StatelogError, UsageError
 from statelog.fleet import names as object_names
-from statelog.fleet.archive import Archive, Found, Outcome
+from statelog.fleet.archive import Archive, Outcome, StoredObject
 from statelog.redaction import redact_error, redacted_url
 
 if TYPE_CHECKING:
@@ -103,10 +103,10 @@ class PostgresArchive(Archive):
         self._idle: list[psycopg.Connection[Any]] = []
         self._is_closed = False
 
-    def read(self, name: str) -> Found | None:
+    def read(self, name: str) -> StoredObject | None:
         """Return the object, or None if it does not exist."""
         rows = self._asked(_READ.format(_table(name)), (name,))
-        return Found(*rows[0]) if rows else None
+        return StoredObject(*rows[0]) if rows else None
 
     def look(self, name: str) -> str | None:
         """Return the token of an object, or None if it does not exist."""
@@ -160,14 +160,14 @@ class PostgresArchive(Archive):
         """Return the age in seconds of each object with a prefix, by the storage's clock."""
         return dict(self._listed(_AGES, prefix))
 
-    def read_all(self, names: Sequence[str]) -> list[Found | None]:
+    def read_all(self, names: Sequence[str]) -> list[StoredObject | None]:
         """Return several objects, with one request for each table."""
-        found: dict[str, Found] = {}
+        found: dict[str, StoredObject] = {}
         for table in (HEADS, OBJECTS):
             here = [name for name in names if _table(name) == table]
             if here:
                 rows = self._asked(_READ_ALL.format(table), (here,))
-                found.update((name, Found(data, version)) for name, data, version in rows)
+                found.update((name, StoredObject(data, version)) for name, data, version in rows)
         return [found.get(name) for name in names]
 
     def close(self) -> None:

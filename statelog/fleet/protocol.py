@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from statelog.errors import CorruptionError, FencedError
 from statelog.fleet import head as heads
 from statelog.fleet import names
-from statelog.fleet.archive import Found, Outcome
-from statelog.fleet.head import Base, Cut, Head
+from statelog.fleet.archive import Outcome, StoredObject
+from statelog.fleet.head import BaseImage, Cut, HeadContents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Read(NamedTuple):
-    """Asks for an object. The answer is `Found` or None."""
+class ReadObject(NamedTuple):
+    """Asks for an object. The answer is `StoredObject` or None."""
 
     name: str
 
 
-class Look(NamedTuple):
+class ReadToken(NamedTuple):
     """Asks for the token of an object. The answer is a token or None."""
 
     name: str
 
 
-class Create(NamedTuple):
+class CreateObject(NamedTuple):
     """Asks to create an object. The answer is its token or an `Outcome`."""
 
     name: str
     data: bytes
 
 
-class Swap(NamedTuple):
+class SwapObject(NamedTuple):
     """Asks to replace an object that has this token. The answer is the new token or an `Outcome`."""
 
     name: str
@@ -48,28 +48,28 @@ class Swap(NamedTuple):
     token: str
 
 
-class List(NamedTuple):
+class ListObjects(NamedTuple):
     """Asks for the names that begin with a prefix and sort after a name."""
 
     prefix: str
     after: str = ""
 
 
-Request: TypeAlias = Read | Look | Create | Swap | List
+Request: TypeAlias = ReadObject | ReadToken | CreateObject | SwapObject | ListObjects
 Asking: TypeAlias = "Generator[Request, Any, T]"
 
 
 class Owned(NamedTuple):
     """A head as this owner has put it, and its token."""
 
-    head: Head
+    head: HeadContents
     token: str
 
 
 class Held(NamedTuple):
     """A head with another owner, and its token."""
 
-    head: Head
+    head: HeadContents
     token: str
 
 
@@ -87,10 +87,10 @@ def put(name: str, data: bytes) -> Asking[str]:
         FencedError: another writer has put a different object.
     """
     while True:
-        answer = yield Create(name, data)
+        answer = yield CreateObject(name, data)
         if not isinstance(answer, Outcome):
             return str(answer)
-        held: Found | None = yield Read(name)
+        held: StoredObject | None = yield ReadObject(name)
         if held is None:  # A passing conflict, or the request never arrived.
             continue
         if held.data == data:  # The earlier answer was lost.
@@ -102,10 +102,10 @@ def put(name: str, data: bytes) -> Asking[str]:
 def exchange(name: str, data: bytes, token: str) -> Asking[str | None]:
     """Swap an object. Return its new token, or None if another writer has changed it."""
     while True:
-        answer = yield Swap(name, data, token)
+        answer = yield SwapObject(name, data, token)
         if not isinstance(answer, Outcome):
             return str(answer)
-        held: Found | None = yield Read(name)
+        held: StoredObject | None = yield ReadObject(name)
         if held is None:
             return None
         if held.data == data:
@@ -117,7 +117,7 @@ def exchange(name: str, data: bytes, token: str) -> Asking[str | None]:
 
 def begin(owner: tuple[str, bytes], store_id: bytes) -> Asking[Owned | None]:
     """Own a new store. Return None if the store exists."""
-    made = Head(1, owner, "open", (), store_id).begun()
+    made = HeadContents(1, owner, "open", (), store_id).begun()
     try:
         token = yield from put(names.HEAD, made.encode())
     except FencedError:
@@ -139,7 +139,7 @@ def take(
         None if the store does not exist; `Held` if it may not be taken.
     """
     while True:
-        found: Found | None = yield Read(names.HEAD)
+        found: StoredObject | None = yield ReadObject(names.HEAD)
         if found is None:
             return None
         old = heads.decode(names.HEAD, found.data)
@@ -163,11 +163,11 @@ def take(
             return Owned(new, token)
 
 
-def _next(old: Head, owner: tuple[str, bytes]) -> Head:
+def _next(old: HeadContents, owner: tuple[str, bytes]) -> HeadContents:
     return replace(old, epoch=old.epoch + 1, owner=owner, state="opening", beat=0)
 
 
-def _cut(opening: Head, token: str, cut_of: CutOf) -> Asking[Head | None]:
+def _cut(opening: HeadContents, token: str, cut_of: CutOf) -> Asking[HeadContents | None]:
     """Return a head with the cut of its tail, which cannot grow any more.
 
     Return None if another owner has taken over since and its collection has removed a segment.
@@ -176,18 +176,18 @@ def _cut(opening: Head, token: str, cut_of: CutOf) -> Asking[Head | None]:
     if not opening.tail or opening.tail[-1].last is not None:
         return opening
     going_on = opening.tail[-1]
-    listed = yield List(names.segments(going_on.epoch), names.segment(going_on.epoch, going_on.first - 1))
+    listed = yield ListObjects(names.segments(going_on.epoch), names.segment(going_on.epoch, going_on.first - 1))
     there = {names.number_of(name) for name in listed}
     last = max((number for number in there if number >= going_on.first), default=going_on.first - 1)
     gap = next((number for number in range(going_on.first, last) if number not in there), None)
     if gap is not None:
-        now = yield Look(names.HEAD)
+        now = yield ReadToken(names.HEAD)
         if now != token:
             return None
         raise _damaged(names.segment(going_on.epoch, gap), "missing from the storage")
     while last >= going_on.first:
         name = names.segment(going_on.epoch, last)
-        found: Found | None = yield Read(name)
+        found: StoredObject | None = yield ReadObject(name)
         if found is None:
             return None
         if found.data != END:
@@ -215,12 +215,12 @@ def append(owned: Owned, number: int, data: bytes) -> Asking[None]:
 
 def check(owned: Owned) -> Asking[None]:
     """Check that the store still has this owner. Raises FencedError."""
-    token = yield Look(names.HEAD)
+    token = yield ReadToken(names.HEAD)
     if token != owned.token:
         raise fenced()
 
 
-def change(owned: Owned, head: Head) -> Asking[Owned]:
+def change(owned: Owned, head: HeadContents) -> Asking[Owned]:
     """Change the head as its owner. Raises FencedError."""
     token = yield from exchange(names.HEAD, head.encode(), owned.token)
     if token is None:
@@ -233,7 +233,7 @@ def beat(owned: Owned) -> Asking[Owned]:
     return (yield from change(owned, owned.head.moved()))
 
 
-def rebase(owned: Owned, base: Base, next_number: int) -> Asking[Owned]:
+def rebase(owned: Owned, base: BaseImage, next_number: int) -> Asking[Owned]:
     """Let the tail begin after a base that this epoch has put (F5). Raises FencedError."""
     return (yield from change(owned, owned.head.based(base, next_number)))
 

@@ -9,12 +9,12 @@ from statelog.errors import CorruptionError, NewerFormatError, RemoteError
 from statelog.fleet import protocol, segments
 from statelog.fleet.archive import Outcome
 from statelog.fleet.names import HEAD
-from statelog.fleet.protocol import Create, List, Look, Read, Swap
+from statelog.fleet.protocol import CreateObject, ListObjects, ReadObject, ReadToken, SwapObject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.fleet.archive import Archive, Found
+    from statelog.fleet.archive import Archive, StoredObject
     from statelog.fleet.protocol import Asking, Request
     from statelog.format.mac import StoreKey
 
@@ -62,7 +62,9 @@ class Performer:
                 facts = {**error.facts, "object": f"{self.folder}{error.facts['object']}"}
                 raise type(error)(f"{self.folder}{error.message}", **facts) from error
             answer = self._carry_out(request)
-            if isinstance(request, Create | Swap):  # An answer to a read does not show that writes are possible.
+            if isinstance(
+                request, CreateObject | SwapObject
+            ):  # An answer to a read does not show that writes are possible.
                 unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
             if unknown >= _UNKNOWN_MAX:
                 asking.close()
@@ -72,14 +74,14 @@ class Performer:
                 time.sleep(_PAUSE_S * 2**unknown)
 
     def _carry_out(self, request: Request) -> Any:
-        if isinstance(request, List):
+        if isinstance(request, ListObjects):
             return self.names(request.prefix, request.after)
         self.requests += 1
-        if isinstance(request, Read):
+        if isinstance(request, ReadObject):
             return self.archive.read(self.folder + request.name)
-        if isinstance(request, Look):
+        if isinstance(request, ReadToken):
             return self.archive.look(self.folder + request.name)
-        if isinstance(request, Create):
+        if isinstance(request, CreateObject):
             return self.archive.create(self.folder + request.name, request.data)
         return self.archive.swap(self.folder + request.name, request.data, request.token)
 
@@ -93,7 +95,7 @@ class Performer:
         self.requests += answer is not None
         return isinstance(answer, str)
 
-    def read(self, name: str) -> Found | None:
+    def read(self, name: str) -> StoredObject | None:
         """Return the object, or None if it does not exist."""
         self.requests += 1
         return self.archive.read(self.folder + name)

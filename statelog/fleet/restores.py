@@ -21,7 +21,7 @@ from statelog.errors import (
     UsageError,
 )
 from statelog.fleet import bases, names, protocol, segments
-from statelog.fleet.head import Cut, Head, decode
+from statelog.fleet.head import Cut, HeadContents, decode
 from statelog.log.care.removal_lists import name_again
 from statelog.portable.frames import FrameReader
 from statelog.storage.file.creation import create_store, new_file
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.fleet.bases import Listed
-    from statelog.fleet.head import Base
+    from statelog.fleet.head import BaseImage
     from statelog.fleet.requests import Performer
 
 P = ParamSpec("P")
@@ -64,7 +64,7 @@ def _naming(
     return named
 
 
-def head_to_read(performer: Performer, *, is_earlier: bool = False) -> Head | None:
+def head_to_read(performer: Performer, *, is_earlier: bool = False) -> HeadContents | None:
     """Return a head whose tail is closed at its last segment now, or None if there is no head.
 
     This waits while the store is being taken over (F3). The listed segments count if the head has
@@ -99,12 +99,12 @@ def head_to_read(performer: Performer, *, is_earlier: bool = False) -> Head | No
     raise RemoteError(message, folder=performer.folder)
 
 
-def _read_head(performer: Performer) -> Head | None:
+def _read_head(performer: Performer) -> HeadContents | None:
     found = performer.read(names.HEAD)
     return None if found is None else decode(performer.folder + names.HEAD, found.data)
 
 
-def _closed(performer: Performer, head: Head, *, is_last_late: bool = False) -> Head:
+def _closed(performer: Performer, head: HeadContents, *, is_last_late: bool = False) -> HeadContents:
     """Return a head with its tail closed at the last listed segment, or before it if that one may be too late to count.
 
     The reader of the segments detects a missing one.
@@ -120,7 +120,7 @@ def _closed(performer: Performer, head: Head, *, is_last_late: bool = False) -> 
     return head.cut_at(last, None)
 
 
-def segments_of(head: Head) -> list[str]:
+def segments_of(head: HeadContents) -> list[str]:
     """Return the names of a tail's segments, except those of a stretch that continues."""
     return [
         names.segment(stretch.epoch, number)
@@ -147,7 +147,7 @@ def chain_at(store: Store, lsn: int) -> bytes | None:
 
 
 @_naming
-def catch_up(performer: Performer, head: Head, store: Store) -> None:
+def catch_up(performer: Performer, head: HeadContents, store: Store) -> None:
     """Import the part of a head's tail that a store does not have.
 
     Raises:
@@ -156,13 +156,13 @@ def catch_up(performer: Performer, head: Head, store: Store) -> None:
     """
     if head.cut is not None and head.cut == cut_here(store):
         return
-    tail = _Known(performer, segments_of(head))
+    tail = _TailNames(performer, segments_of(head))
     wanted = tail.behind(store.last_lsn)
     if wanted:
         store.import_(segments.Tail(wanted, performer.read_segments))
 
 
-class _Known:
+class _TailNames:
     """The names of a tail's segments. The search begins with the last ones, because a copy usually lacks only these."""
 
     def __init__(self, performer: Performer, all_names: list[str]) -> None:
@@ -182,7 +182,7 @@ class _Known:
 
 
 @_naming
-def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
+def catch_up_over_bases(performer: Performer, head: HeadContents, store: Store) -> None:
     """Import what a store does not have, even if it ends before the base of the head.
 
     Raises:
@@ -201,7 +201,7 @@ def catch_up_over_bases(performer: Performer, head: Head, store: Store) -> None:
 
 
 @_naming
-def restore(performer: Performer, head: Head, path: Path, *, at: int | datetime | None = None) -> None:
+def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | datetime | None = None) -> None:
     """Make a new file of the state that a head leads to.
 
     Args:
@@ -251,7 +251,7 @@ def _name_removed(performer: Performer, name: str, store: Store) -> None:
         name_again(session_of(store).owner, removed)
 
 
-def _check_shipped(performer: Performer, head: Head, store: Store) -> None:
+def _check_shipped(performer: Performer, head: HeadContents, store: Store) -> None:
     """Compare a restored log with the chain digest in the head. A tail that continues has none."""
     cut = head.cut
     found = None if cut is None else chain_at(store, cut.lsn)
@@ -286,7 +286,7 @@ def _check_reached(performer: Performer, all_names: list[str], end: int, upto: i
         raise UsageError(message, argument="at", value=upto, last=end)
 
 
-def _make(performer: Performer, head: Head, path: Path) -> list[str]:
+def _make(performer: Performer, head: HeadContents, path: Path) -> list[str]:
     """Write the image of a head's base to a file. Return the names of the base's logs."""
     listed = None if head.base is None else listed_of(performer, head.base)
     if listed is None or not listed.size_bytes:
@@ -297,14 +297,14 @@ def _make(performer: Performer, head: Head, path: Path) -> list[str]:
     return [] if listed is None else [log.name for log in listed.logs]
 
 
-def listed_of(performer: Performer, base: Base) -> Listed:
+def listed_of(performer: Performer, base: BaseImage) -> Listed:
     """Return the list of a base. Raises CorruptionError if it is missing or damaged. Facts: object."""
     name = bases.list_name(base)
     [data] = performer.read_all([name])
     return bases.decode(name, data)
 
 
-def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
+def _head_at(performer: Performer, head: HeadContents, at: int | datetime) -> HeadContents:
     """Return this head or an earlier one: the latest whose base is not later than `at`."""
     while head.base is not None:
         name = bases.list_name(head.base)
@@ -321,14 +321,14 @@ def _head_at(performer: Performer, head: Head, at: int | datetime) -> Head:
     return head
 
 
-def _kept(performer: Performer, listed: Listed) -> Head | None:
+def _kept(performer: Performer, listed: Listed) -> HeadContents | None:
     """Return the head that a base replaced, or None if its objects are not kept any more."""
     before = decode(names.HEAD, listed.before)
     first = [*segments_of(before)[:1], *([bases.list_name(before.base)] if before.base else [])]
     return before if None not in performer.archive.read_all([performer.folder + each for each in first]) else None
 
 
-def _segments_upto(performer: Performer, head: Head, lsn: int) -> list[str]:
+def _segments_upto(performer: Performer, head: HeadContents, lsn: int) -> list[str]:
     """Return the names of the segments with records up to an LSN.
 
     Later segments are not read, since they may be damaged.
@@ -344,7 +344,7 @@ def _segments_upto(performer: Performer, head: Head, lsn: int) -> list[str]:
     return found
 
 
-def _lsn_at(performer: Performer, head: Head, at: int | datetime) -> int:
+def _lsn_at(performer: Performer, head: HeadContents, at: int | datetime) -> int:
     if isinstance(at, int):
         return at
     last = 0 if head.base is None else head.base.lsn
@@ -372,7 +372,7 @@ def set_aside(path: Path, epoch: int) -> Path:
 
 
 @_naming
-def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
+def bring_here(performer: Performer, head: HeadContents, path: Path) -> Path | None:
     """Bring the file at a path up to date with a head.
 
     Unshipped commits at its end stay. If another owner has shipped different records since, the
@@ -406,7 +406,7 @@ def bring_here(performer: Performer, head: Head, path: Path) -> Path | None:
 
 
 @_naming
-def start_over(performer: Performer, head: Head, path: Path) -> Path | None:
+def start_over(performer: Performer, head: HeadContents, path: Path) -> Path | None:
     """Replace a file with the state that a head leads to.
 
     A file with other commits is set aside first, and its new path is returned.

@@ -43,7 +43,7 @@ _WINDOW_SIZE_BYTES_MAX = 8 * 1024 * 1024
 _CHUNK_SIZE_BYTES = 1024 * 1024
 
 
-class About(NamedTuple):
+class SegmentHeader(NamedTuple):
     """The description of a segment, which precedes its export.
 
     Attributes:
@@ -61,7 +61,7 @@ class About(NamedTuple):
     last_us: int
 
 
-def make(store: Store, since: int) -> tuple[About, bytes] | None:
+def make(store: Store, since: int) -> tuple[SegmentHeader, bytes] | None:
     """Return a segment of all records after an LSN, or None if there are none."""
     if store.last_lsn == since:
         return None
@@ -72,22 +72,22 @@ def make(store: Store, since: int) -> tuple[About, bytes] | None:
     return about, _packed(about, data)
 
 
-def made_of(records: Sequence[bytes], store_id: bytes, behind: Cut) -> tuple[About, bytes]:
+def made_of(records: Sequence[bytes], store_id: bytes, behind: Cut) -> tuple[SegmentHeader, bytes]:
     """Return a segment of records that follow a position in the log."""
     target = io.BytesIO()
     chain = export_records(target, store_id=store_id, since=behind.lsn, chain=behind.chain, records=records)
     times = [decode_record(data, lsn).time_us for lsn, data in enumerate(records, behind.lsn + 1)]
-    about = About(behind.lsn, behind.lsn + len(records), chain, times[0], max(times))
+    about = SegmentHeader(behind.lsn, behind.lsn + len(records), chain, times[0], max(times))
     return about, _packed(about, target.getvalue())
 
 
-def _about_export(data: bytes) -> About:
+def _about_export(data: bytes) -> SegmentHeader:
     reader = FrameReader(io.BytesIO(data))
     times = [decode_record(payload, lsn).time_us for lsn, payload in _records(reader)]
-    return About(reader.header.since, reader.trailer["last"], reader.trailer["chain"], times[0], max(times))
+    return SegmentHeader(reader.header.since, reader.trailer["last"], reader.trailer["chain"], times[0], max(times))
 
 
-def _packed(about: About, data: bytes) -> bytes:
+def _packed(about: SegmentHeader, data: bytes) -> bytes:
     header = cbor.encode(list(about))
     compressed = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(data)
     return _MAGIC + _SIZE.pack(len(header)) + header + compressed
@@ -128,7 +128,7 @@ def open_segment(name: str, data: bytes, key: StoreKey | None) -> bytes:
     return segment
 
 
-def about(name: str, data: bytes) -> About:
+def about(name: str, data: bytes) -> SegmentHeader:
     """Return the unchecked description in a segment's header. Only `expand` checks it.
 
     Raises:
@@ -137,7 +137,7 @@ def about(name: str, data: bytes) -> About:
     try:
         size = _SIZE.unpack_from(data, len(_MAGIC))[0]
         fields = cbor.decode(data[len(_MAGIC) + _SIZE.size :][:size])
-        found = About(*fields)
+        found = SegmentHeader(*fields)
         is_sound = data.startswith(_MAGIC) and 0 <= found.since < found.last and type(found.chain) is bytes
     except (CorruptionError, struct.error, TypeError, ValueError):
         is_sound = False

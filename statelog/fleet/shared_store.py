@@ -22,7 +22,7 @@ from statelog.fleet import bases, names, protocol, segments
 from statelog.fleet.connection import prepare
 from statelog.fleet.follower import Follower
 from statelog.fleet.garbage import collect
-from statelog.fleet.head import SHARED, Cut, Head, decode, taker
+from statelog.fleet.head import SHARED, Cut, HeadContents, decode, taker
 from statelog.fleet.ownership import NONCE_SIZE_BYTES, Watched, note_opening, share_file, take, unlock
 from statelog.fleet.remote import RemoteStatus, check_number, check_period
 from statelog.fleet.requests import Performer
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.fleet.bases import Listed
-    from statelog.fleet.turns import Locked, Row, Turns
+    from statelog.fleet.turns import HostTurns, Locked, SegmentRow
     from statelog.storage.write_transaction import WriteTransaction
 
 _SEGMENTS_MAX = 4096
@@ -58,7 +58,7 @@ _TAIL_BYTES_MIN = 8 * 1024 * 1024
 _TTL_S = 10.0
 
 
-class _Known(NamedTuple):
+class _KnownPosition(NamedTuple):
     """The last position in the log that a host knows."""
 
     name: str
@@ -71,15 +71,17 @@ class _Known(NamedTuple):
 class Sharer(Follower):
     """The `store.remote` of a store that many hosts write: a commit goes to the log first, and then into the file."""
 
-    def __init__(self, store: Store, performer: Performer, turns: Turns, head: Head, poll_s: float, lock: int) -> None:
+    def __init__(
+        self, store: Store, performer: Performer, turns: HostTurns, head: HeadContents, poll_s: float, lock: int
+    ) -> None:
         super().__init__(store, performer, poll_s)
         self._turns = turns
         self._lock = lock
         self._process_id = os.getpid()
         self._owner = head.owner
         self._head, self._version = head, ""
-        self._known = _Known(names.segment(head.epoch, head.tail[-1].first - 1), None, Cut(0, NO_DIGEST))
-        self._appended: tuple[_Known, int] | None = None
+        self._known = _KnownPosition(names.segment(head.epoch, head.tail[-1].first - 1), None, Cut(0, NO_DIGEST))
+        self._appended: tuple[_KnownPosition, int] | None = None
         """The last append of this host and its size, until it is known whether the file has it."""
         self._tail_bytes = 0
         self._base_bytes = 0
@@ -106,7 +108,7 @@ class Sharer(Follower):
             if found is None:
                 raise ConflictError(f"{segment} is missing from the storage", object=segment)
             version, cut = found.token, segments.cut_of(self._open_segment(segment, found.data))
-            self._known = _Known(segment, version, cut)
+            self._known = _KnownPosition(segment, version, cut)
         elif cut is not None:
             self._known = self._known._replace(cut=cut)
         if self._known.cut.lsn and chain_at(self._store, self._known.cut.lsn) != self._known.cut.chain:
@@ -161,7 +163,7 @@ class Sharer(Follower):
         data = segments.seal_segment(segment, self._performer.key)
         name = self._next_name()
         version = str(uuid.uuid4())
-        appended = _Known(name, version, Cut(about.last, about.chain)), len(data)
+        appended = _KnownPosition(name, version, Cut(about.last, about.chain)), len(data)
         interrupt = self._turns.append(name, data, version)
         # No call may follow the append, because an interrupt there could hide that it succeeded.
         self._appended = appended
@@ -190,7 +192,7 @@ class Sharer(Follower):
             return names.segment(going_on.epoch, names.number_of(last) + 1)
         return names.segment(going_on.epoch, going_on.first)
 
-    def _note(self, known: _Known, size_bytes: int) -> None:
+    def _note(self, known: _KnownPosition, size_bytes: int) -> None:
         if known.name.rpartition("/")[0] != self._known.name.rpartition("/")[0]:
             self._tail_bytes = 0  # A new epoch has begun for a base.
         self._known = known
@@ -211,7 +213,7 @@ class Sharer(Follower):
         if self._store.last_lsn != self._known.cut.lsn:
             raise self._fenced("this copy has records that the log does not have")
 
-    def _take_rows(self, rows: list[Row]) -> None:
+    def _take_rows(self, rows: list[SegmentRow]) -> None:
         known = self._known
         if known.version is not None:
             if rows and rows[0][::2] == (known.name, known.version):
@@ -227,7 +229,7 @@ class Sharer(Follower):
         self._import(export)
         for row, data in found:
             about = segments.about(row.name, data)
-            self._note(_Known(row.name, row.version, Cut(about.last, about.chain)), len(data))
+            self._note(_KnownPosition(row.name, row.version, Cut(about.last, about.chain)), len(data))
 
     def _open_segment(self, name: str, data: bytes) -> bytes:
         return segments.open_segment(name, data, self._performer.key)
@@ -379,9 +381,9 @@ def share(
     folder = names.folder(name)
     check_store_name(options.get("guard"), name)
     archive, copies = prepare(url, _default_cache(url) if cache is None else cache)
-    from statelog.fleet.turns import Turns  # This import needs psycopg, which is installed at this point.
+    from statelog.fleet.turns import HostTurns  # This import needs psycopg, which is installed at this point.
 
-    turns, lock = Turns(url, folder, options.get("lock_timeout_s") or LOCK_TIMEOUT_DEFAULT_S), -1
+    turns, lock = HostTurns(url, folder, options.get("lock_timeout_s") or LOCK_TIMEOUT_DEFAULT_S), -1
     try:
         path = copies / names.copy(name)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -411,7 +413,7 @@ def share(
 
 
 def _joined(
-    make: Callable[[Store], Sharer], performer: Performer, head: Head, path: Path, options: dict[str, Any]
+    make: Callable[[Store], Sharer], performer: Performer, head: HeadContents, path: Path, options: dict[str, Any]
 ) -> Store:
     if not path.exists():
         restore(performer, _readable(performer), path)
@@ -433,7 +435,7 @@ def _joined(
     return store
 
 
-def _check_joinable(store: Store, head: Head) -> None:
+def _check_joinable(store: Store, head: HeadContents) -> None:
     if store._engine.is_shared:  # noqa: SLF001 - the fleet's door
         message = f"the store at {store.path} is open in this process already"
         raise UsageError(message, argument="name", value=str(store.path))
@@ -445,7 +447,7 @@ def _check_joinable(store: Store, head: Head) -> None:
         raise ConflictError(message, path=str(store.path), object=names.HEAD)
 
 
-def _readable(performer: Performer) -> Head:
+def _readable(performer: Performer) -> HeadContents:
     head = head_to_read(performer)
     assert head is not None  # The store was taken, so it has a head.
     return head

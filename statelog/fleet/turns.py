@@ -63,7 +63,7 @@ _SETTINGS = (
 )
 
 
-class Row(NamedTuple):
+class SegmentRow(NamedTuple):
     """A segment in the log: its name in the store's folder, its bytes (None if they are known), and its version."""
 
     name: str
@@ -76,10 +76,10 @@ class Locked(NamedTuple):
 
     head: bytes
     version: str
-    rows: list[Row]
+    rows: list[SegmentRow]
 
 
-class Turns:
+class HostTurns:
     """A host's turns, and the notifications of other hosts' turns.
 
     One thread has the turn, one may wait for notifications, and any may look.
@@ -239,7 +239,7 @@ class Turns:
         """Wake the thread that waits in `hear`."""
         os.write(self._wakes, b".")
 
-    def look(self, known: str) -> list[Row]:
+    def look(self, known: str) -> list[SegmentRow]:
         """Return the log from a segment on. Raises RemoteError."""
         with self._looking:
             try:
@@ -268,8 +268,8 @@ class Turns:
     def _behind(self, known: str) -> tuple[str, str, str]:
         return self._folder + known, self._folder + known, self._folder + _END
 
-    def _rows(self, cursor: psycopg.Cursor[Any]) -> list[Row]:
-        return [Row(name.removeprefix(self._folder), data, version) for name, data, version in cursor.fetchall()]
+    def _rows(self, cursor: psycopg.Cursor[Any]) -> list[SegmentRow]:
+        return [SegmentRow(name.removeprefix(self._folder), data, version) for name, data, version in cursor.fetchall()]
 
     def _connect(self) -> psycopg.Connection[Any]:
         if self._is_closed:

@@ -69,7 +69,7 @@ _SPARE_READS = 0
 forked child would free its slot in the parent's reader table, and then the parent could not read."""
 
 
-class Handles:
+class LmdbHandles:
     """The handles of one opening of LMDB. A reopening replaces the whole object.
 
     Attributes:
@@ -153,7 +153,7 @@ class _Unopened:
 
 _unopened: Any = _Unopened()
 
-NO_HANDLES = Handles(_unopened, _unopened.begin, 0, -1)
+NO_HANDLES = LmdbHandles(_unopened, _unopened.begin, 0, -1)
 """Used while the successor of a file is being opened, and by transactions that have ended."""
 
 
@@ -208,7 +208,7 @@ class LmdbFile:
         self.header: dict[str, Any] = {}
         self.key = options.key
         self.locks = FileLocks(descriptor, path)
-        self.handles: Handles = None  # type: ignore[assignment]  # It is set before the gate opens.
+        self.handles: LmdbHandles = None  # type: ignore[assignment]  # It is set before the gate opens.
         self.active_transactions: set[Ending] = set()
         self.is_shut = True
         self.is_forked = False
@@ -441,7 +441,7 @@ class LmdbFile:
             os.close(descriptor)
 
 
-def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[Handles, dict[str, Any]]:
+def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[LmdbHandles, dict[str, Any]]:
     """Check the file, open LMDB and the tables, and return them with the header. Raises as `LmdbFile.open`."""
     locks, path, read_only = file.locks, file.path, file.read_only
     _check_path(locks, path)  # LMDB would create a missing file.
@@ -476,7 +476,7 @@ def _check_path(locks: FileLocks, path: Path) -> None:
         raise replaced_error(path)
 
 
-def _open_lmdb(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles:
+def _open_lmdb(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> LmdbHandles:
     for _attempt in range(_OPENINGS_MAX):
         handles = _open_locked(file, max_size_bytes, sync=sync)
         if handles is not None:
@@ -495,14 +495,14 @@ def _open_lmdb(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles:
         raise
 
 
-def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles | None:
+def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> LmdbHandles | None:
     """Open LMDB, and hold its locks. Return None if this process has closed LMDB's lock file meanwhile."""
     locks, path = file.locks, file.path
     page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
     descriptor = open_lock_file(path, locks, read_only=file.read_only)
     lock_file: LockFile | None = None
     raw: lmdb.Environment | None = None
-    handles: Handles | None = None
+    handles: LmdbHandles | None = None
     keep_standard_streams()
     try:
         if descriptor is None:
@@ -525,7 +525,7 @@ def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles 
         if lock_file is None or lock_file.hold():
             reader_lock = UNLOCKED if lock_file is None else lock_file.reader_lock
             page_size = raw.stat()["psize"]
-            handles = Handles(raw, raw.begin, page_size, locks.descriptor, lock_file, reader_lock)
+            handles = LmdbHandles(raw, raw.begin, page_size, locks.descriptor, lock_file, reader_lock)
     except lmdb.Error as error:
         raise translate_lmdb(error, path=path, max_size_bytes=max_size_bytes) from error
     finally:
@@ -537,7 +537,7 @@ def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> Handles 
     return handles
 
 
-def _open_tables(handles: Handles, path: Path) -> Handles:
+def _open_tables(handles: LmdbHandles, path: Path) -> LmdbHandles:
     names = (META_TABLE, LOG_TABLE, INDEX_TABLE)
     try:
         handles.meta, handles.log, handles.index = (handles.raw.open_db(name, create=False) for name in names)
@@ -547,7 +547,7 @@ def _open_tables(handles: Handles, path: Path) -> Handles:
     return handles
 
 
-def _read_header(handles: Handles) -> bytes | None:
+def _read_header(handles: LmdbHandles) -> bytes | None:
     with handles.begin_read() as transaction:
         value = transaction.get(HEADER_KEY, db=handles.meta)
     return None if value is None else bytes(value)

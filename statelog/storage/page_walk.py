@@ -83,7 +83,7 @@ class LongValue(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Found:
+class _TreeCounts:
     """The counts of a walk in one tree."""
 
     depth: int = 0
@@ -162,7 +162,7 @@ class PageWalk:
 
     def _walk_tree(self, tree: str) -> Iterator[TreePage | LongValue]:
         record = self.trees[tree]
-        found = _Found()
+        found = _TreeCounts()
         todo: list[tuple[int, int, bytes | None, bytes | None]] = []
         if record.root != NO_PAGE:
             todo.append((record.root, 1, None, None))
@@ -216,7 +216,7 @@ class PageWalk:
             yield node.value, depth + 1, least, high
             high = least
 
-    def _look_into(self, tree: str, number: int, nodes: list[PageNode], found: _Found) -> Iterator[LongValue]:
+    def _look_into(self, tree: str, number: int, nodes: list[PageNode], found: _TreeCounts) -> Iterator[LongValue]:
         """Follow the nodes of a leaf to tables, long values and free pages."""
         for node in nodes:
             if node.flags == NODE_TABLE:
@@ -270,7 +270,7 @@ class PageWalk:
                 return
             before = number
 
-    def _compare(self, tree: str, record: DatabaseRecord, found: _Found) -> None:
+    def _compare(self, tree: str, record: DatabaseRecord, found: _TreeCounts) -> None:
         if not found.is_whole:
             return
         is_named = tree not in (FREE_LIST, MAIN)

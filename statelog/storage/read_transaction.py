@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
-    from statelog.storage.lmdb_file import Handles, LmdbFile
+    from statelog.storage.lmdb_file import LmdbFile, LmdbHandles
 
 encode_lsn = Struct(">Q").pack
 
@@ -170,7 +170,7 @@ class ReadTransaction:
             self._handles = NO_HANDLES
 
     @property
-    def handles(self) -> Handles:
+    def handles(self) -> LmdbHandles:
         """The handles of the file that is read. A transaction that began before a compaction reads the old file."""
         return self._handles
 
@@ -473,7 +473,7 @@ class ReadTransaction:
             view.release()
 
 
-def _find_in_use(handles: Handles, lent: memoryview, key: bytes, snapshot_id: int, *, may_be_own: bool) -> int:
+def _find_in_use(handles: LmdbHandles, lent: memoryview, key: bytes, snapshot_id: int, *, may_be_own: bool) -> int:
     """Return the number of a page of the index, negative if the page may be a write transaction's own.
 
     A damaged page number may lead to an older copy of the page, which is whole and sealed. But LMDB has freed that copy

@@ -33,9 +33,9 @@ from statelog.storage.file.sidecar_files import (
 )
 from statelog.storage.wal.dirty_flag import clear_dirty_flag, read_dirty_flag, read_extent
 from statelog.storage.wal.wal_format import (
-    Group,
+    CommitGroup,
     Groups,
-    Slot,
+    SnapshotSlot,
     check_leftover,
     find_groups,
     find_records,
@@ -191,8 +191,8 @@ def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes
 class _Content(NamedTuple):
     """The durable snapshot, and the groups of later commits."""
 
-    slot: Slot
-    groups: list[Group]
+    slot: SnapshotSlot
+    groups: list[CommitGroup]
 
 
 def _read_wal(path: Path, data: int) -> _Content | None:
@@ -225,7 +225,7 @@ def _read_wal(path: Path, data: int) -> _Content | None:
         os.close(descriptor)
 
 
-def _newest_slot(path: Path, descriptor: int, session: bytes) -> Slot:
+def _newest_slot(path: Path, descriptor: int, session: bytes) -> SnapshotSlot:
     """Return the newest slot.
 
     An epoch begins after the slot of the previous epoch was flushed (J3). So if the WAL has a group of the epoch after
@@ -242,14 +242,14 @@ def _newest_slot(path: Path, descriptor: int, session: bytes) -> Slot:
     return slot
 
 
-def _read_groups(path: Path, descriptor: int, slot: Slot, flushed: int) -> list[Group]:
+def _read_groups(path: Path, descriptor: int, slot: SnapshotSlot, flushed: int) -> list[CommitGroup]:
     """Return the groups of the commits since the snapshot of `slot`.
 
     An unflushed group may be torn. A group that the extent or a later group states as flushed was acknowledged, so if
     it is not whole, it was damaged.
     """
-    found: list[Group] = []
-    behind: list[Group] = []
+    found: list[CommitGroup] = []
+    behind: list[CommitGroup] = []
     lsn = slot.lsn
     for epoch in (slot.epoch, slot.epoch + 1):
         groups = Groups(descriptor, slot.session, epoch, lsn)
@@ -355,7 +355,7 @@ class _Recovery:
             pin.abort()
         self._remove_wal(is_flushed=not was_off)
 
-    def _replay_some(self, groups: Sequence[Group]) -> int:
+    def _replay_some(self, groups: Sequence[CommitGroup]) -> int:
         """Replay groups in one transaction, and return their number."""
         transaction = WriteTransaction(self._writer)
         transaction.begin()

@@ -12,7 +12,7 @@ from statelog.storage.read_transaction import ReadTransaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from statelog.storage.lmdb_file import Handles, LmdbFile
+    from statelog.storage.lmdb_file import LmdbFile, LmdbHandles
 
 _META_PAGES = 2
 _ATTEMPTS = 5
@@ -115,12 +115,12 @@ def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[R
     return tuple(ReaderStatistics(each, reads[each], max(last - number, 0)) for each, number in oldest.items())
 
 
-def numbers_read(handles: Handles) -> list[int]:
+def numbers_read(handles: LmdbHandles) -> list[int]:
     """Return LMDB's numbers of the snapshots that any process reads."""
     return [number for _process_id, number in _slots_read(handles)]
 
 
-def _slots_read(handles: Handles) -> list[tuple[int, int]]:
+def _slots_read(handles: LmdbHandles) -> list[tuple[int, int]]:
     """Return the process id and the snapshot's number for each open read.
 
     LMDB lists the slots as text: a heading, and then `pid thread transaction` for each slot. The transaction is "-" if

@@ -27,7 +27,7 @@ _BEGINNINGS_MAX = 100
 """The maximum number of attempts to read a meta page before others have committed twice."""
 
 
-class Image(NamedTuple):
+class WrittenImage(NamedTuple):
     """A written image.
 
     Attributes:
@@ -39,7 +39,7 @@ class Image(NamedTuple):
     size_bytes: int
 
 
-def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> Image:
+def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> WrittenImage:
     """Write an image, in order.
 
     Raises:
@@ -57,7 +57,7 @@ def write_image(file: LmdbFile, write: Callable[[bytes], object]) -> Image:
     raise StorageError(message, path=str(file.path))
 
 
-def _write(transaction: ReadTransaction, first: FirstPages, write: Callable[[bytes], object]) -> Image:
+def _write(transaction: ReadTransaction, first: FirstPages, write: Callable[[bytes], object]) -> WrittenImage:
     size, end = first.page_size_bytes, (first.last_page + 1) * first.page_size_bytes
     for start in range(0, end, PIECE_SIZE_BYTES):
         stop = min(start + PIECE_SIZE_BYTES, end)
@@ -69,4 +69,4 @@ def _write(transaction: ReadTransaction, first: FirstPages, write: Callable[[byt
         if not start:
             piece[: len(first.data)] = first.data
         write(bytes(piece))
-    return Image(transaction.last_lsn(), end)
+    return WrittenImage(transaction.last_lsn(), end)

@@ -20,9 +20,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from statelog.fleet import names
-from statelog.fleet.archive import Found, Outcome
-from statelog.fleet.head import Base, Cut, Head, Stretch
-from statelog.fleet.protocol import END, Create, List, Look, Read, Swap
+from statelog.fleet.archive import Outcome, StoredObject
+from statelog.fleet.head import BaseImage, Cut, HeadContents, Stretch
+from statelog.fleet.protocol import END, CreateObject, ListObjects, ReadObject, ReadToken, SwapObject
 from statelog.format import cbor
 
 
@@ -61,7 +61,7 @@ class Owning(NamedTuple):
 class Served(NamedTuple):
     """Tells that somebody has read the segments after a base. The answer is the data, or None if it is gone."""
 
-    base: Base | None
+    base: BaseImage | None
     segments: tuple[str, ...]
 
 
@@ -69,7 +69,7 @@ class LostError(AssertionError):
     """A promise was broken. The message has the events."""
 
 
-CHANGES = (Create, Swap, Put, Remove)
+CHANGES = (CreateObject, SwapObject, Put, Remove)
 _TOLD = (Myself, Acknowledged, Owning, Served)
 
 
@@ -97,17 +97,17 @@ class Storage:
     def _ask(self, request):
         objects = self.objects
         match request:
-            case Read(name):
-                return self, Found(objects[name], token_of(objects[name])) if name in objects else None
-            case Look(name):
+            case ReadObject(name):
+                return self, StoredObject(objects[name], token_of(objects[name])) if name in objects else None
+            case ReadToken(name):
                 return self, token_of(objects[name]) if name in objects else None
-            case List(prefix, after):
+            case ListObjects(prefix, after):
                 return self, tuple(sorted(name for name in objects if name.startswith(prefix) and name > after))
             case Remove(gone):
                 return self._with({name: data for name, data in objects.items() if name not in gone}), None
-            case Create(name, _) if name in objects:
+            case CreateObject(name, _) if name in objects:
                 return self, Outcome.REFUSED
-            case Swap(name, _, token) if name not in objects or token_of(objects[name]) != token:
+            case SwapObject(name, _, token) if name not in objects or token_of(objects[name]) != token:
                 return self, Outcome.REFUSED
         return self._with({**objects, request.name: request.data}), token_of(request.data)
 
@@ -340,8 +340,13 @@ def _head_in(data):
     """Return a head, even one that the protocol cannot read, because negative controls put such heads."""
     fields = cbor.decode(data)
     tail = tuple(Stretch(*each[:3], each[3] and Cut(*each[3])) for each in fields["tail"])
-    return Head(
-        fields["epoch"], tuple(fields["owner"]), fields["state"], tail, b"", fields["base"] and Base(*fields["base"])
+    return HeadContents(
+        fields["epoch"],
+        tuple(fields["owner"]),
+        fields["state"],
+        tail,
+        b"",
+        fields["base"] and BaseImage(*fields["base"]),
     )
 
 
@@ -369,7 +374,7 @@ def token_of(data):
 
 def shown(request):
     """Return a request as a person reads it."""
-    if isinstance(request, Create | Swap) and request.name == names.HEAD:
+    if isinstance(request, CreateObject | SwapObject) and request.name == names.HEAD:
         head = _head_in(request.data)
         what = f"epoch {head.epoch}, {head.state}, of {head.owner[0]}, beat {head.beat}, base {head.base}, {head.tail}"
         return f"{type(request).__name__} head: {what}"

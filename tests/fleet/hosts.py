@@ -19,7 +19,7 @@ from statelog.errors import StatelogError
 from statelog.fleet import buckets, postgres, protocol
 from statelog.fleet.archive import Archive
 from statelog.fleet.fleet import Fleet
-from statelog.fleet.owner import Options, Owner
+from statelog.fleet.owner import Owner, ShippingOptions
 from statelog.fleet.storage_urls import open_archive
 
 NAME = "t"
@@ -223,7 +223,7 @@ class _Served:
         self.store = statelog.open(path)
         kept = pickle.loads(pickled)
         performer = self.fleet._performer(NAME)
-        owner = _Resumed(self.store, performer, kept["_owned"], Options(**how), kept["_shipped"], kept)
+        owner = _Resumed(self.store, performer, kept["_owned"], ShippingOptions(**how), kept["_shipped"], kept)
         self.store._engine.remote = owner
         return said(self.store)
 

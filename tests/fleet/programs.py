@@ -6,8 +6,8 @@ from exploring import Acknowledged, Myself, Owning, Remove, Served, cut_of, dige
 
 from statelog.errors import FencedError
 from statelog.fleet import names, protocol
-from statelog.fleet.head import Base, decode
-from statelog.fleet.protocol import List, Look, Owned, Read
+from statelog.fleet.head import BaseImage, decode
+from statelog.fleet.protocol import ListObjects, Owned, ReadObject, ReadToken
 
 STORE = b"i" * 16
 
@@ -53,7 +53,7 @@ class Rules:
     @staticmethod
     def is_known_after(token):
         """Return whether the listing of a reader is valid, because the head has not changed (F2)."""
-        return (yield Look(names.HEAD)) == token
+        return (yield ReadToken(names.HEAD)) == token
 
 
 def writer(name, plan, rules=Rules, *, epochs=3):
@@ -124,7 +124,7 @@ def _done(step, owned, data, number, rules):
     if step == "i":
         data = rules.imaged(data, epoch)
         image = b"\n".join(data)
-        base = Base(lsn_of(data[-1]), epoch, digest_of(image))
+        base = BaseImage(lsn_of(data[-1]), epoch, digest_of(image))
         yield from protocol.put(list_name(base), image)
         return (yield from rules.rebase(owned, base, number)), data, number
     if step == "u":
@@ -138,7 +138,7 @@ def _done(step, owned, data, number, rules):
 
 def collect_by(head, rules=Rules):
     """Remove what a head no longer names. What an owner may still name later stays (F4, F5)."""
-    listed = yield List("")
+    listed = yield ListObjects("")
     named = {names.HEAD, *leads_to(head, listed), *([list_name(head.base)] if head.base else [])}
     gone = tuple(name for name in listed if name not in named and not rules.is_to_come(name, head))
     if gone:
@@ -149,7 +149,7 @@ def collector(rules=Rules):
     """Return a program that owns nothing, and removes what the head no longer names."""
 
     def program():
-        found = yield Read(names.HEAD)
+        found = yield ReadObject(names.HEAD)
         if found is not None:
             yield from collect_by(decode(names.HEAD, found.data), rules)
 
@@ -163,11 +163,11 @@ def reader(rules=Rules):
         left = 2
         while left:
             left -= 1
-            found = yield Read(names.HEAD)
+            found = yield ReadObject(names.HEAD)
             head = None if found is None else decode(names.HEAD, found.data)
             if head is None or not rules.may_read(head):
                 continue
-            listed = yield List("log/")
+            listed = yield ListObjects("log/")
             if (yield from rules.is_known_after(found.token)):
                 yield Served(head.base, leads_to(head, listed))
 

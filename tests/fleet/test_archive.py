@@ -11,7 +11,7 @@ import pytest
 
 from statelog.errors import ForkedError
 from statelog.fleet import names
-from statelog.fleet.archive import Found, Outcome
+from statelog.fleet.archive import Outcome, StoredObject
 from statelog.fleet.storage_urls import open_archive, probe
 
 RACERS = 8
@@ -45,7 +45,7 @@ def wins(answers):
 def test_created_objects_exist(archive, name):
     token = archive.create(name, b"bytes")
     assert isinstance(token, str)
-    assert archive.read(name) == Found(b"bytes", token)
+    assert archive.read(name) == StoredObject(b"bytes", token)
     assert archive.look(name) == token
 
 
@@ -73,7 +73,7 @@ def test_one_of_eight_concurrent_creations_of_an_object_succeeds(archive, name):
             [lambda draft=draft, place=place: archive.create(place, b"%d" % draft) for draft in range(RACERS)]
         )
         (winner,) = wins(answers)
-        assert archive.read(place) == Found(b"%d" % winner, answers[winner])
+        assert archive.read(place) == StoredObject(b"%d" % winner, answers[winner])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,7 +87,7 @@ def test_one_of_eight_concurrent_swaps_of_an_object_succeeds(archive, name):
             ]
         )
         (winner,) = wins(answers)
-        assert archive.read(name) == Found(token.encode() + b"%d" % winner, answers[winner])
+        assert archive.read(name) == StoredObject(token.encode() + b"%d" % winner, answers[winner])
         token = answers[winner]
 
 
@@ -99,7 +99,7 @@ def test_a_swap_changes_the_token(archive, name):
     assert second != first
     assert archive.look(name) == second
     assert archive.swap(name, b"third", first) is Outcome.REFUSED
-    assert archive.read(name) == Found(b"second", second)
+    assert archive.read(name) == StoredObject(b"second", second)
 
 
 def test_an_object_that_is_not_there_is_not_swapped(archive):
@@ -125,7 +125,7 @@ def test_names_are_sorted_and_begin_with_the_prefix(archive):
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_an_odd_name_is_kept_as_it_is(archive, name):
     token = archive.create(name, name.encode())
-    assert archive.read(name) == Found(name.encode(), token)
+    assert archive.read(name) == StoredObject(name.encode(), token)
     folder = name.removesuffix("head")
     for prefix in ("", folder, f"{folder}he", name):
         assert archive.names(prefix) == [name]
@@ -164,7 +164,7 @@ def test_names_behind_another_are_listed_also_where_that_is_not_there(archive):
 
 def test_an_object_may_be_empty(archive):
     token = archive.create("s/log/1/1", b"")
-    assert archive.read("s/log/1/1") == Found(b"", token)
+    assert archive.read("s/log/1/1") == StoredObject(b"", token)
 
 
 def test_removed_objects_are_gone_and_others_stay(archive):

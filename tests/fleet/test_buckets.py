@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statelog.errors import AccessError, ClosedError, NotFoundError, RemoteError, UnsafeStorageError, UsageError
-from statelog.fleet.archive import Found, Outcome
+from statelog.fleet.archive import Outcome, StoredObject
 from statelog.fleet.storage_urls import open_archive, probe
 
 pytest.importorskip("obstore")
@@ -125,7 +125,7 @@ def test_stores_under_a_prefix_are_apart_from_those_beside_it(buckets):
     token = one.create("s/head", b"one")
     assert other.read("s/head") is None
     assert one.names("") == ["s/head"]
-    assert around.read("a/b/s/head") == Found(b"one", token)
+    assert around.read("a/b/s/head") == StoredObject(b"one", token)
 
 
 def test_a_closed_bucket_is_said_to_be_closed(buckets):

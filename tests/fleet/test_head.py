@@ -10,9 +10,9 @@ import pytest
 from statelog.errors import CorruptionError, FencedError, NewerFormatError
 from statelog.fleet import head as heads
 from statelog.fleet import protocol
-from statelog.fleet.archive import Found, Outcome
-from statelog.fleet.head import Base
-from statelog.fleet.protocol import Create
+from statelog.fleet.archive import Outcome, StoredObject
+from statelog.fleet.head import BaseImage
+from statelog.fleet.protocol import CreateObject
 from statelog.format import cbor
 
 ID = b"i" * 16
@@ -31,15 +31,18 @@ def run(asking, *answers):
 
 def test_exists_already_is_success_retry_or_fence():
     """F6."""
-    assert run(protocol.put("x", b"1"), Outcome.REFUSED, Found(b"1", "t")) == "t"
-    assert run(protocol.put("x", b"1"), Outcome.UNKNOWN, None) == Create("x", b"1")
+    assert run(protocol.put("x", b"1"), Outcome.REFUSED, StoredObject(b"1", "t")) == "t"
+    assert run(protocol.put("x", b"1"), Outcome.UNKNOWN, None) == CreateObject("x", b"1")
     with pytest.raises(FencedError):
-        run(protocol.put("x", b"1"), Outcome.REFUSED, Found(b"2", "t"))
+        run(protocol.put("x", b"1"), Outcome.REFUSED, StoredObject(b"2", "t"))
 
 
 def test_a_head_comes_back_and_damage_is_found():
     head = replace(
-        heads.Head(3, ("w", b"n" * 16), "open", (), ID).begun(), base=Base(7, 2, b"c" * 20), beat=4, gone=(b"g" * 16,)
+        heads.HeadContents(3, ("w", b"n" * 16), "open", (), ID).begun(),
+        base=BaseImage(7, 2, b"c" * 20),
+        beat=4,
+        gone=(b"g" * 16,),
     )
     data = head.encode()
     assert heads.decode("head", data) == head

@@ -9,7 +9,7 @@ from threading import Lock
 import pytest
 
 from statelog.errors import NotFoundError, RemoteError, UnsafeStorageError, UsageError
-from statelog.fleet.archive import Archive, Found, Outcome
+from statelog.fleet.archive import Archive, Outcome, StoredObject
 from statelog.fleet.storage_urls import open_archive, probe
 
 _GAP_S = 0.01
@@ -51,7 +51,7 @@ class Memory(Archive):
 
     def replace(self, name, data):
         self.count += 1
-        self.objects[name] = Found(data, str(self.count))
+        self.objects[name] = StoredObject(data, str(self.count))
         return str(self.count)
 
     def names(self, prefix):

@@ -137,16 +137,16 @@ def test_processes_of_one_machine_share_a_copy(host, postgres_url, name, tmp_pat
 
 def failing(monkeypatch, how, error):
     """Have the next append fail, before or after Postgres has carried it out."""
-    real = turns.Turns._commit
+    real = turns.HostTurns._commit
 
     def commit(self, statements, values):
-        monkeypatch.setattr(turns.Turns, "_commit", real)
+        monkeypatch.setattr(turns.HostTurns, "_commit", real)
         if how == "after":
             real(self, statements, values)
         self._drop()
         raise error
 
-    monkeypatch.setattr(turns.Turns, "_commit", commit)
+    monkeypatch.setattr(turns.HostTurns, "_commit", commit)
 
 
 @pytest.mark.slow
@@ -167,16 +167,16 @@ def test_the_outcome_of_a_commit_is_looked_up_if_its_answer_was_lost(host, monke
 def test_a_commit_that_is_on_its_way_still_is_waited_for(host, monkeypatch):
     a = host("a")
     add(a)
-    real = turns.Turns._commit
+    real = turns.HostTurns._commit
 
     def late(self, statements, values):
-        monkeypatch.setattr(turns.Turns, "_commit", real)
+        monkeypatch.setattr(turns.HostTurns, "_commit", real)
         connection, self._turn = self._turn, None  # it has the turn, and its commit is made later
         late.thread = threading.Timer(0.3, lambda: (connection.execute(statements, values), connection.close()))
         late.thread.start()
         raise RemoteError("no answer as yet")
 
-    monkeypatch.setattr(turns.Turns, "_commit", late)
+    monkeypatch.setattr(turns.HostTurns, "_commit", late)
     add(a, "late")
     late.thread.join()
     assert total(host("b")) == 2
@@ -198,7 +198,7 @@ def test_an_interrupt_meanwhile_is_raised_once_the_commit_is_settled(host, monke
 @pytest.mark.slow
 def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatch):
     a, b = host("a"), host("b")
-    real = turns.Turns._commit
+    real = turns.HostTurns._commit
 
     def interrupted(_frame, event, _called):
         if event in {"call", "c_call"}:
@@ -207,7 +207,7 @@ def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatc
 
     def commit(self, statements, values):
         real(self, statements, values)
-        monkeypatch.setattr(turns.Turns, "_commit", real)
+        monkeypatch.setattr(turns.HostTurns, "_commit", real)
         sys.setprofile(interrupted)
 
     def lead():
@@ -224,10 +224,10 @@ def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatc
         time.sleep(0.05)
 
     def skip_one(self, *sent):
-        monkeypatch.setattr(turns.Turns, "_commit", commit)
+        monkeypatch.setattr(turns.HostTurns, "_commit", commit)
         real(self, *sent)
 
-    monkeypatch.setattr(turns.Turns, "_commit", skip_one)
+    monkeypatch.setattr(turns.HostTurns, "_commit", skip_one)
     b.remote._turns.release()
     for thread in (first, *threads):
         thread.join()
@@ -242,7 +242,7 @@ def test_unknown_outcomes_are_reported_and_never_run_again(host, monkeypatch):
     monkeypatch.setattr(turns, "_LOOKS_S", 0.1)
     failing(monkeypatch, "after", RemoteError("the answer was lost"))
     with monkeypatch.context() as away:
-        away.setattr(turns.Turns, "_connect", lambda _self: (_ for _ in ()).throw(psycopg.OperationalError("away")))
+        away.setattr(turns.HostTurns, "_connect", lambda _self: (_ for _ in ()).throw(psycopg.OperationalError("away")))
         with pytest.raises(CommitOutcomeUnknownError):
             add(a, "who knows")
     assert total(a) == total(b) == 2
@@ -272,7 +272,7 @@ def test_postgres_away_refuses_commits_and_reading_goes_on(host, monkeypatch):
     a = host("a")
     add(a)
     with monkeypatch.context() as away:
-        away.setattr(turns.Turns, "_connect", lambda _self: (_ for _ in ()).throw(psycopg.OperationalError("away")))
+        away.setattr(turns.HostTurns, "_connect", lambda _self: (_ for _ in ()).throw(psycopg.OperationalError("away")))
         a.remote._turns._drop()
         with pytest.raises(RemoteError, match="away"):
             add(a)

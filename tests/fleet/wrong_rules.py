@@ -8,8 +8,8 @@ from exploring import Put
 from programs import Rules, collect_by
 
 from statelog.fleet import names, protocol
-from statelog.fleet.head import Head, Stretch, decode
-from statelog.fleet.protocol import Owned, Read
+from statelog.fleet.head import HeadContents, Stretch, decode
+from statelog.fleet.protocol import Owned, ReadObject
 
 
 class NoLook(Rules):
@@ -43,7 +43,7 @@ class AnyIsMine(Rules):
 
     @staticmethod
     def append(owned, number, data):
-        yield protocol.Create(names.segment(owned.head.epoch, number), data)
+        yield protocol.CreateObject(names.segment(owned.head.epoch, number), data)
         yield from protocol.check(owned)
 
 
@@ -73,7 +73,7 @@ class ListedBefore(Rules):
 
     @staticmethod
     def take(owner, cut_of, *, may_take):
-        found = yield Read(names.HEAD)
+        found = yield ReadObject(names.HEAD)
         if found is None:
             return None
         old = decode(names.HEAD, found.data)
@@ -93,7 +93,7 @@ class NoCut(Rules):
 
     @staticmethod
     def take(owner, cut_of, *, may_take):
-        found = yield Read(names.HEAD)
+        found = yield ReadObject(names.HEAD)
         if found is None or not may_take(protocol.Held(decode(names.HEAD, found.data), found.token)):
             return None
         opening = _next(decode(names.HEAD, found.data), owner)
@@ -141,4 +141,4 @@ class NoLookAfterListing(Rules):
 
 
 def _next(old, owner):
-    return Head(old.epoch + 1, owner, "opening", old.tail, old.store_id, old.base)
+    return HeadContents(old.epoch + 1, owner, "opening", old.tail, old.store_id, old.base)

@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 
-from statelog.fleet.archive import Archive, Found, Outcome
+from statelog.fleet.archive import Archive, Outcome, StoredObject
 
 
 class MemoryArchive(Archive):
@@ -52,7 +52,7 @@ class MemoryArchive(Archive):
             return self._put(name, data)
 
     def _put(self, name, data):
-        self.objects[name] = Found(bytes(data), next(self._tokens))
+        self.objects[name] = StoredObject(bytes(data), next(self._tokens))
         self.put_at[name] = time.time()
         return self.objects[name].token
 

@@ -44,7 +44,14 @@ from statelog.storage.wal.shared_state import (
     TAKEN_MAX,
     UNKNOWN,
 )
-from statelog.storage.wal.wal_format import HALF_SIZE_BYTES, HALVES_AT, Slot, decode_slot, encode_slot, write_slot
+from statelog.storage.wal.wal_format import (
+    HALF_SIZE_BYTES,
+    HALVES_AT,
+    SnapshotSlot,
+    decode_slot,
+    encode_slot,
+    write_slot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -193,7 +200,7 @@ class Checkpointer:
         try:
             lsn = last_lsn(pin, handles.log)
             meta = read_live_meta_bytes(file.locks.descriptor)
-            slot = encode_slot(Slot(file.store_id, wal.session, epoch, lsn, meta))
+            slot = encode_slot(SnapshotSlot(file.store_id, wal.session, epoch, lsn, meta))
         except BaseException:
             pin.abort()
             raise

@@ -53,7 +53,7 @@ _FILLED_SIZE_BYTES_MAX = 1024 * 1024
 """Zeros are written in advance: the minimum first, and then as many as the half has already, up to the maximum."""
 
 
-class Slot(NamedTuple):
+class SnapshotSlot(NamedTuple):
     """A slot, which names a durable snapshot.
 
     Attributes:
@@ -71,13 +71,13 @@ class Slot(NamedTuple):
     meta: bytes
 
 
-def encode_slot(slot: Slot) -> bytes:
+def encode_slot(slot: SnapshotSlot) -> bytes:
     """Return the bytes of a slot."""
     head = _SLOT.pack(_MAGIC, slot.store_id, slot.session, slot.epoch, slot.lsn, len(slot.meta))
     return head + slot.meta + xxh3_64_digest(head + slot.meta)
 
 
-def decode_slot(data: bytes) -> Slot | None:
+def decode_slot(data: bytes) -> SnapshotSlot | None:
     """Return the slot in `data`, or None if there is none or it is torn."""
     magic, store_id, session, epoch, lsn, meta_size = _SLOT.unpack_from(data)
     end = _SLOT.size + meta_size
@@ -85,10 +85,10 @@ def decode_slot(data: bytes) -> Slot | None:
         return None
     if xxh3_64_digest(data[:end]) != data[end : end + _CHECKSUM_SIZE_BYTES]:
         return None
-    return Slot(store_id, session, epoch, lsn, data[_SLOT.size : end])
+    return SnapshotSlot(store_id, session, epoch, lsn, data[_SLOT.size : end])
 
 
-def read_slots(descriptor: int) -> list[Slot]:
+def read_slots(descriptor: int) -> list[SnapshotSlot]:
     """Return the whole slots, the newest first."""
     data = os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0")
     slots = [decode_slot(data[at : at + _PAGE_SIZE_BYTES]) for at in _SLOTS_AT]
@@ -125,7 +125,7 @@ def _is_empty(descriptor: int, at: int) -> bool:
     return True
 
 
-def write_slot(descriptor: int, slot: Slot) -> None:
+def write_slot(descriptor: int, slot: SnapshotSlot) -> None:
     """Write a slot over the older of the two slots, and flush it. Raises OSError."""
     write_all(descriptor, encode_slot(slot), _PAGE_SIZE_BYTES * (slot.epoch & 1))
     if armed:
@@ -167,7 +167,7 @@ def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes],
     return xxh3_64_digest(session + rest) + rest
 
 
-class Group(NamedTuple):
+class CommitGroup(NamedTuple):
     """The records of one commit.
 
     Attributes:
@@ -203,7 +203,7 @@ class Groups:
         """Return itself."""
         return self
 
-    def __next__(self) -> Group:
+    def __next__(self) -> CommitGroup:
         """Return the next group."""
         group = self.read(self.at)
         if group is None or group.lsn != self.lsn + 1:
@@ -211,7 +211,7 @@ class Groups:
         self.at, self.lsn = self.at + group.size_bytes, self.lsn + len(group.records)
         return group
 
-    def read(self, at: int) -> Group | None:
+    def read(self, at: int) -> CommitGroup | None:
         """Return the group at the offset `at`, or None. Offsets must not decrease from call to call."""
         if not self._has(at, _GROUP.size) or not self._has(at, self._size_at(at)):
             return None
@@ -231,7 +231,7 @@ class Groups:
         return end <= self._data_at + len(self._data)
 
 
-def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Iterator[Group]:
+def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Iterator[CommitGroup]:
     """Yield every whole group of an epoch that begins in its half at or after `at`, at any offset."""
     start = HALVES_AT[epoch & 1]
     at, end = max(at, start), start + HALF_SIZE_BYTES
@@ -248,7 +248,7 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
         found = data.find(wanted, found + 1)
 
 
-def find_records(descriptor: int, slot: Slot) -> dict[int, bytes]:
+def find_records(descriptor: int, slot: SnapshotSlot) -> dict[int, bytes]:
     """Return by LSN all whole records after the snapshot of `slot`, of its epoch and the next."""
     records: dict[int, bytes] = {}
     for epoch in (slot.epoch, slot.epoch + 1):
@@ -258,7 +258,7 @@ def find_records(descriptor: int, slot: Slot) -> dict[int, bytes]:
     return records
 
 
-def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> Group | None:
+def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> CommitGroup | None:
     """Return the group at `start`, or None if there is none of that session and epoch, or it is damaged."""
     if len(data) - start < _GROUP.size:
         return None
@@ -273,4 +273,4 @@ def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> Group 
     for size in sizes:
         records.append(data[at : at + size])
         at += size
-    return Group(lsn, tuple(records), flushed, end - start) if at == end else None
+    return CommitGroup(lsn, tuple(records), flushed, end - start) if at == end else None

@@ -17,7 +17,7 @@ from statelog.storage.file.sidecar_files import journal_path, lock_path, set_asi
 from statelog.storage.notify.slot_file import wake_path
 from statelog.storage.wal import checkpointer
 from statelog.storage.wal.shared_state import shared_state_path
-from statelog.storage.wal.wal_format import Slot, encode_slot, is_journal_of
+from statelog.storage.wal.wal_format import SnapshotSlot, encode_slot, is_journal_of
 
 TEXT = b"my own notes, which nobody else has\n" * 300
 KILLED = """
@@ -155,7 +155,7 @@ def test_an_empty_journal_is_the_beginning_of_one(open_store_file, append, path,
 
 
 STORE = bytes(range(1, 17))
-SLOT = encode_slot(Slot(STORE, b"n" * 16, 1, 42, b"meta" * 38))
+SLOT = encode_slot(SnapshotSlot(STORE, b"n" * 16, 1, 42, b"meta" * 38))
 
 
 @given(is_there=st.booleans(), size_bytes=st.sampled_from([4096, 8192, 65536]), cut=st.integers(0, 128))

@@ -12,7 +12,7 @@ from statelog.storage.wal.wal_format import (
     HALVES_AT,
     RECORDS_AT,
     Groups,
-    Slot,
+    SnapshotSlot,
     decode_slot,
     encode_group,
     encode_slot,
@@ -21,7 +21,7 @@ from statelog.storage.wal.wal_format import (
     read_slots,
 )
 
-SLOT = Slot(b"s" * 16, b"n" * 16, 7, 42, b"meta" * 38)
+SLOT = SnapshotSlot(b"s" * 16, b"n" * 16, 7, 42, b"meta" * 38)
 
 
 @pytest.fixture
