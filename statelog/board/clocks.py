@@ -25,7 +25,7 @@ _TIME_NAMESPACE = Path("/proc/self/ns/time")
 _SEEN_MAX = 4096
 
 
-class Clock:
+class ProcessClocks:
     """The clocks of this process. Tests replace them."""
 
     def __init__(self) -> None:
@@ -67,4 +67,4 @@ def _tag() -> bytes:
     return digest if any(digest) else b"\1" * TAG_SIZE_BYTES
 
 
-CLOCK = Clock()
+CLOCK = ProcessClocks()

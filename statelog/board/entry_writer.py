@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
-from statelog.board.reads import VALUE, Found, read_entry
+from statelog.board.reads import VALUE, EntryRecord, read_entry
 from statelog.board.waiters import call_claimer, wake_bits
 from statelog.errors import LimitError, ReducerTypeError, StatelogError, ValueTypeError
 from statelog.format import cbor
@@ -55,7 +55,7 @@ Place = tuple[bytes | None, int, int]
 """The location of a value: digest, LSN and node number of its root."""
 
 
-class Writer(NamedTuple):
+class EntryWriter(NamedTuple):
     """Writes entries into one batch. All of its records have the same time."""
 
     batch: Batch
@@ -81,17 +81,17 @@ class Writer(NamedTuple):
         """Return the index row of a key, and whether the entry exists."""
         return self.known(key)[:2]
 
-    def last_record(self, key: str) -> Found:
+    def last_record(self, key: str) -> EntryRecord:
         """Return the last record of a key. The key must have an index row."""
         row, is_there, event, time_us = self.known(key)
         if event is not None:
-            return _new(Found, (event, row.lsn, time_us))
+            return _new(EntryRecord, (event, row.lsn, time_us))
         found = read_entry(self.batch.view, row.lsn)
         self.batch.entries[self.board, key] = KnownEntry(row, is_there, found.event, found.time_us)
         return found
 
 
-class Kept(NamedTuple):
+class EntryFields(NamedTuple):
     """The fields of an entry other than its value."""
 
     created_us: int = 0
@@ -105,19 +105,19 @@ class Kept(NamedTuple):
     """Name and version of the schema of the value; None for version 1."""
 
 
-NOTHING = Kept()
+NOTHING = EntryFields()
 NO_PLACE: Place = (None, 0, 0)
 
 
-def kept_of(found: Found) -> Kept:
+def kept_of(found: EntryRecord) -> EntryFields:
     """Return the fields of an entry other than its value."""
     event = found.event
     rank, ready_us, attempts = event.order or (RANK, 0, 0)
     claim = None if event.claim is None else found.claim
-    return _new(Kept, (event.created_us, event.expires_us, rank, ready_us, attempts, claim, event.schema))
+    return _new(EntryFields, (event.created_us, event.expires_us, rank, ready_us, attempts, claim, event.schema))
 
 
-def place_of(found: Found) -> Place:
+def place_of(found: EntryRecord) -> Place:
     """Return the location of the value of an entry."""
     return found.event.root_digest, found.event.root_lsn, found.event.root_node
 
@@ -153,16 +153,16 @@ def prepare(write: PreparedWrite) -> Value:
 
 
 def stage(
-    writer: Writer,
+    writer: EntryWriter,
     act: EntryAct,
     key: str,
-    kept: Kept = NOTHING,
+    kept: EntryFields = NOTHING,
     place: Place = NO_PLACE,
     value: Value | None = None,
     *,
     agent: str | None = "",
     error: str | None = None,
-) -> Found:
+) -> EntryRecord:
     """Stage a record of an entry or of a lease.
 
     Args:
@@ -209,7 +209,7 @@ def stage(
         has_fewer_attempts = former is not None and former.order is not None and former.order[2] > attempts
         if has_fewer_attempts or not before.is_there or before.row[2:5] != row[2:5]:  # It is new at its place.
             batch.calls += (partial(call_claimer, key),)
-    return _new(Found, (event, lsn, now_us))
+    return _new(EntryRecord, (event, lsn, now_us))
 
 
 def guarded(guard: Redactor, key: str, agent: str | None, value: Value) -> Value:
@@ -220,7 +220,7 @@ def guarded(guard: Redactor, key: str, agent: str | None, value: Value) -> Value
 
 
 def _merge(
-    writer: Writer, key: str, write: PreparedWrite, place: Place
+    writer: EntryWriter, key: str, write: PreparedWrite, place: Place
 ) -> tuple[Place, Sequence[bytes], Sequence[NodeRow]]:
     """Merge a write into a value. Return the new location, the nodes borrowed from other threads, and the new nodes."""
     batch, (digest, lsn, number) = writer.batch, place
@@ -255,7 +255,7 @@ def _agent_item(agent: str) -> bytes:
 
 
 def _stage_plain(
-    writer: Writer,
+    writer: EntryWriter,
     head: tuple[Any, ...],
     place: Place,
     rest: tuple[Any, ...],
@@ -313,7 +313,7 @@ def _stage_plain(
     return place
 
 
-def _stage_in_general(writer: Writer, event: EntryEvent, value: Value | None) -> EntryEvent:
+def _stage_in_general(writer: EntryWriter, event: EntryEvent, value: Value | None) -> EntryEvent:
     """Stage a record with the general encoders of `log.kinds`, and return its event."""
     rows: Sequence[NodeRow] = ()
     if value is not None:

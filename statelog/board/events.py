@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from statelog.board.reads import Found, read_entry
+from statelog.board.reads import EntryRecord, read_entry
 from statelog.errors import CursorError, CursorExpiredError, ExpiredError
 from statelog.format import board_keys, keys
 from statelog.format.record import FLAG_CONTINUES, FLAG_REDACTED, FLAGS_AT, TYPE_AT, TYPE_ENTRY
@@ -24,7 +24,7 @@ _RECORDS_MAX = 4096
 class Happened(NamedTuple):
     """A record of the board as an event."""
 
-    found: Found
+    found: EntryRecord
     cursor: str
     commit: int
     """The LSN of the last event of its commit, which is the same for all events of one commit."""
@@ -67,10 +67,10 @@ def _look(view: View, lsn: int) -> tuple[int, int]:
 def _read_event(view: View, lsn: int, commit: int) -> Happened:
     record, digest = read_with_digest(view, lsn)
     event = cast("EntryEvent", decode_event(record))
-    return Happened(Found(event, lsn, record.time_us), encode_cursor(lsn, digest), commit)
+    return Happened(EntryRecord(event, lsn, record.time_us), encode_cursor(lsn, digest), commit)
 
 
-def before(view: View, happened: Happened) -> Found | None:
+def before(view: View, happened: Happened) -> EntryRecord | None:
     """Return the entry before an event. None if it did not exist, or if retention has removed it."""
     lsn = happened.found.event.before
     try:

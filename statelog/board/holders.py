@@ -12,9 +12,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from statelog.board import writes
-from statelog.board.entry_writer import NOTHING, Kept, Value, Writer, kept_of, place_of, stage
+from statelog.board.entry_writer import NOTHING, EntryFields, EntryWriter, Value, kept_of, place_of, stage
 from statelog.board.names import RESERVED, compile_pattern
-from statelog.board.reads import Found, read_entry, records_kept
+from statelog.board.reads import EntryRecord, read_entry, records_kept
 from statelog.board.waiters import call_holder
 from statelog.errors import ExpiredError, LeaseLostError
 from statelog.format import board_keys, keys
@@ -25,8 +25,8 @@ from statelog.log.kinds.entries import BOARD_ID, LEASES_ID, NO_ROW, Claimed, Ent
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.board.clocks import Clock
-    from statelog.board.names import Pattern
+    from statelog.board.clocks import ProcessClocks
+    from statelog.board.names import KeyPattern
     from statelog.format.board_keys import EntryRow
     from statelog.log.batch import Batch
     from statelog.log.view import View
@@ -43,10 +43,10 @@ _DEAD_MAX = 16
 """The maximum number of entries that one commit moves away because they were claimed too often."""
 
 
-class Wanted(NamedTuple):
+class ClaimFilter(NamedTuple):
     """The entries that a claimer accepts."""
 
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[KeyPattern, ...]
     may: Callable[[str], bool]
     """Returns True if the rules allow the claim of a key."""
     attempts_max: int | None
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
     unless: tuple[str, ...] = ()
     """Prefixes of keys that the claimer does not accept, even if a pattern matches."""
 
-    def is_spent(self, found: Found) -> bool:
+    def is_spent(self, found: EntryRecord) -> bool:
         """Return True if an entry was claimed too often."""
         return self.attempts_max is not None and found.attempts >= self.attempts_max
 
@@ -79,12 +79,12 @@ class Wanted(NamedTuple):
         return key.startswith(self.unless)
 
 
-class Choice(NamedTuple):
+class ClaimChoice(NamedTuple):
     """The result of a search for an entry to claim."""
 
-    found: Found | None
+    found: EntryRecord | None
     """The next entry to claim, or None."""
-    lapsed: list[Found]
+    lapsed: list[EntryRecord]
     """Wanted entries whose claims are past their deadlines."""
     wait_us: int | None
     """The time until another entry becomes available without a commit; None if no such time is known."""
@@ -95,7 +95,9 @@ class Choice(NamedTuple):
 # --- whose turn is next ------------------------------------------------------------------
 
 
-def choose(view: View, board: int, wanted: Wanted, clock: Clock, row: ReadRow | None = None) -> Choice:
+def choose(
+    view: View, board: int, wanted: ClaimFilter, clock: ProcessClocks, row: ReadRow | None = None
+) -> ClaimChoice:
     """Return the next entry to claim: the entry with the highest priority, and of these the oldest.
 
     Args:
@@ -103,12 +105,12 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock, row: ReadRow | 
         board: the thread of the board.
         wanted: the entries that the claimer accepts.
         clock: the clock that deadlines are compared with.
-        row: a function that reads index rows. A commit passes `Writer.row`, which remembers them.
+        row: a function that reads index rows. A commit passes `EntryWriter.row`, which remembers them.
     """
     row = row or partial(last_row, view, board)
     now_us = clock.wall_us()
     waits: list[int] = []
-    lapsed: list[Found] = []
+    lapsed: list[EntryRecord] = []
     for key, left_us in deadlines(view, board, clock):
         if left_us > 0:
             waits.append(left_us)
@@ -120,10 +122,10 @@ def choose(view: View, board: int, wanted: Wanted, clock: Clock, row: ReadRow | 
     firsts += [_first_in(view, board, row, at, wanted, now_us, waits) for at in wild if not wanted.shuns(f"{at}/")]
     best = min(((each.rank, each.order_us, each.key) for each in firsts if each is not None), default=None)
     entry = None if best is None else read_entry(view, row(best[2])[0].lsn)
-    return Choice(entry, lapsed, min(waits, default=None), view.snapshot_id())
+    return ClaimChoice(entry, lapsed, min(waits, default=None), view.snapshot_id())
 
 
-def deadlines(view: View, board: int, clock: Clock) -> Iterator[tuple[str, int]]:
+def deadlines(view: View, board: int, clock: ProcessClocks) -> Iterator[tuple[str, int]]:
     """Yield (key, microseconds until the deadline) of claims and leases.
 
     Of the deadlines by this clock, yield those that are past, and the next one. Yield all deadlines by other clocks.
@@ -147,7 +149,7 @@ def deadlines(view: View, board: int, clock: Clock) -> Iterator[tuple[str, int]]
             return
 
 
-def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
+def _directories(view: View, board: int, pattern: KeyPattern) -> Iterator[str]:
     """Yield the directories that may contain keys that match a pattern."""
     above, _slash, name = pattern.text.rpartition("/")
     if name != "**" and "*" not in above and "?" not in above:
@@ -170,7 +172,7 @@ def _directories(view: View, board: int, pattern: Pattern) -> Iterator[str]:
 
 
 def _first_in(
-    view: View, board: int, row: ReadRow, directory: str, wanted: Wanted, now_us: int, waits: list[int]
+    view: View, board: int, row: ReadRow, directory: str, wanted: ClaimFilter, now_us: int, waits: list[int]
 ) -> Queued | None:
     """Return the next entry to claim in a directory. Add to `waits` the times until delayed entries may be claimed."""
     prefix, start = board_keys.encode_directory(board, directory), b""
@@ -191,7 +193,9 @@ def _first_in(
             return None
 
 
-def _first_of(view: View, read_row: ReadRow, key: str, wanted: Wanted, now_us: int, waits: list[int]) -> Queued | None:
+def _first_of(
+    view: View, read_row: ReadRow, key: str, wanted: ClaimFilter, now_us: int, waits: list[int]
+) -> Queued | None:
     """Return the entry of one key if it may be claimed. Otherwise add to `waits` the time until it may be claimed."""
     row, is_there = read_row(key)
     if not is_there or row.tag != board_keys.NO_TAG or not wanted.includes(key):
@@ -205,7 +209,7 @@ def _first_of(view: View, read_row: ReadRow, key: str, wanted: Wanted, now_us: i
     return Queued(key.rpartition("/")[0], row.rank, row.order_us, key)
 
 
-def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int) -> bool:
+def _may_claim(view: View, row: EntryRow, key: str, wanted: ClaimFilter, now_us: int) -> bool:
     """Return False if an entry has expired, or was claimed too often and cannot move to a key below `dead`."""
     if 0 < row.expires_us <= now_us:
         return False
@@ -216,7 +220,9 @@ def _may_claim(view: View, row: EntryRow, key: str, wanted: Wanted, now_us: int)
 # --- claims --------------------------------------------------------------------------------
 
 
-def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Choice | None = None) -> Found | None:
+def claim(
+    writer: EntryWriter, wanted: ClaimFilter, lease_us: int, clock: ProcessClocks, seen: ClaimChoice | None = None
+) -> EntryRecord | None:
     """Stage a claim of the next entry, and return the entry. None if there is nothing to claim.
 
     Also stage the end of claims that are past their deadlines. Move entries away that were claimed too often. `seen` is
@@ -242,7 +248,7 @@ def claim(writer: Writer, wanted: Wanted, lease_us: int, clock: Clock, seen: Cho
     return None
 
 
-def held(writer: Writer, key: str, token: int) -> Found:
+def held(writer: EntryWriter, key: str, token: int) -> EntryRecord:
     """Return the entry or lease that the holder of a token has. Raises LeaseLostError, also for an expired entry."""
     found = _check_holder(writer, key, token)
     if 0 < found.event.expires_us <= writer.now_us:
@@ -251,7 +257,7 @@ def held(writer: Writer, key: str, token: int) -> Found:
     return found
 
 
-def check_held(view: View, key: str, token: int) -> Found:
+def check_held(view: View, key: str, token: int) -> EntryRecord:
     """Return the entry or lease that the holder of a token has.
 
     Raises:
@@ -267,15 +273,15 @@ def check_held_in(batch: Batch, key: str, token: int) -> None:
     board = batch.find_owner(LEASES_ID if is_lease(key) else BOARD_ID)
     if board is None:
         raise lost(key, token)
-    _check_holder(Writer(batch, board, None, 0), key, token)
+    _check_holder(EntryWriter(batch, board, None, 0), key, token)
 
 
-def _check_holder(writer: Writer, key: str, token: int) -> Found:
+def _check_holder(writer: EntryWriter, key: str, token: int) -> EntryRecord:
     is_claimed = writer.row(key)[0].tag != board_keys.NO_TAG
     return _check_token(writer.last_record(key) if is_claimed else None, key, token)
 
 
-def _check_token(found: Found | None, key: str, token: int) -> Found:
+def _check_token(found: EntryRecord | None, key: str, token: int) -> EntryRecord:
     if found is None or found.claim is None or found.claim.token != token:
         raise lost(key, token)
     return found
@@ -290,7 +296,7 @@ def lost(key: str, token: int) -> LeaseLostError:
     return LeaseLostError(message, key=key, token=token)
 
 
-def claimer_record(view: View, found: Found) -> Found | None:
+def claimer_record(view: View, found: EntryRecord) -> EntryRecord | None:
     """Return the record whose agent made the claim that an entry has.
 
     This is the record of the claim. If retention has removed that record, it is the oldest renewal that is kept. Return
@@ -308,7 +314,7 @@ def claimer_record(view: View, found: Found) -> Found | None:
     return record
 
 
-def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:
+def renew(writer: EntryWriter, found: EntryRecord, lease_us: int, clock: ProcessClocks) -> EntryRecord:
     """Stage a new deadline for a claim or lease."""
     assert found.claim is not None
     claim = _begin(lease_us, clock)._replace(token=found.claim.token)
@@ -316,15 +322,15 @@ def renew(writer: Writer, found: Found, lease_us: int, clock: Clock) -> Found:
 
 
 def end(
-    writer: Writer,
-    found: Found,
+    writer: EntryWriter,
+    found: EntryRecord,
     act: EntryAct,
     *,
     ready_us: int = 0,
     error: str | None = None,
     agent: str | None = "",
     counts: bool = True,
-) -> Found:
+) -> EntryRecord:
     """Stage the end of a claim. The entry may be claimed again, now or from `ready_us` on."""
     kept = kept_of(found)._replace(claim=None)
     kept = kept._replace(ready_us=ready_us or kept.ready_us, attempts=kept.attempts - (not counts))
@@ -332,8 +338,8 @@ def end(
 
 
 def complete(
-    writer: Writer, found: Found, value: Value | None, target: str | None, schema: list[Any] | None = None
-) -> Found:
+    writer: EntryWriter, found: EntryRecord, value: Value | None, target: str | None, schema: list[Any] | None = None
+) -> EntryRecord:
     """Stage the end of the work: the entry is deleted, and its result is set at `target`.
 
     `schema` is the name and version of the schema of the result, or None for version 1.
@@ -345,7 +351,7 @@ def complete(
     return made
 
 
-def bury(writer: Writer, found: Found, wanted: Wanted, error: str | None = None) -> Found:
+def bury(writer: EntryWriter, found: EntryRecord, wanted: ClaimFilter, error: str | None = None) -> EntryRecord:
     """Stage the move of an entry that must not be claimed any more."""
     key = found.event.key
     target = wanted.grave(key)
@@ -357,12 +363,12 @@ def bury(writer: Writer, found: Found, wanted: Wanted, error: str | None = None)
     return made
 
 
-def _moved_in(writer: Writer, target: str, attempts: int) -> Kept:
+def _moved_in(writer: EntryWriter, target: str, attempts: int) -> EntryFields:
     """Return the state of an entry that moves to a key. A claim of the entry at that key is kept."""
     there = writes.find(writer, target)
     if there is None or there.claim is None:
-        return Kept(attempts=attempts)
-    return Kept(created_us=there.event.created_us, attempts=there.attempts, claim=there.claim)
+        return EntryFields(attempts=attempts)
+    return EntryFields(created_us=there.event.created_us, attempts=there.attempts, claim=there.claim)
 
 
 def moved_to(key: str, prefix: str) -> str:
@@ -370,21 +376,21 @@ def moved_to(key: str, prefix: str) -> str:
     return prefix + key.rpartition("/")[2]
 
 
-def _begin(lease_us: int, clock: Clock) -> Claimed:
+def _begin(lease_us: int, clock: ProcessClocks) -> Claimed:
     return Claimed(0, clock.tag, clock.boot_us() + lease_us, clock.wall_us() + lease_us, lease_us)
 
 
 # --- leases -----------------------------------------------------------------------------------
 
 
-def holder(view: View, name: str) -> Found | None:
+def holder(view: View, name: str) -> EntryRecord | None:
     """Return the last record of a lease that was not released."""
     board = view.thread_lsn(LEASES_ID)
     row = NO_ROW if board is None else last_row(view, board, f"/{name}")[0]
     return read_entry(view, row.lsn) if row.lsn else None
 
 
-def acquire(writer: Writer, name: str, ttl_us: int, clock: Clock) -> Found | None:
+def acquire(writer: EntryWriter, name: str, ttl_us: int, clock: ProcessClocks) -> EntryRecord | None:
     """Stage that a lease is taken. Return None if somebody has it."""
     found = writer.last_record(f"/{name}") if writer.row(f"/{name}")[0].lsn else None
     if found is not None and found.claim is not None and clock.left_us(found.claim) > 0:
@@ -392,17 +398,17 @@ def acquire(writer: Writer, name: str, ttl_us: int, clock: Clock) -> Found | Non
     for key, left_us in list(islice(deadlines(writer.view, writer.board, clock), _FORGOTTEN_MAX)):
         if left_us < -_FORGOTTEN_US and key != f"/{name}":
             stage(writer, EntryAct.RELEASE, key, agent=None)
-    return stage(writer, EntryAct.CLAIM, f"/{name}", Kept(claim=_begin(ttl_us, clock)))
+    return stage(writer, EntryAct.CLAIM, f"/{name}", EntryFields(claim=_begin(ttl_us, clock)))
 
 
-def release(writer: Writer, found: Found) -> Found:
+def release(writer: EntryWriter, found: EntryRecord) -> EntryRecord:
     """Stage the release of a lease."""
     name = found.event.key[1:]
     writer.batch.calls += (lambda wake: call_holder(name, wake),)
     return stage(writer, EntryAct.RELEASE, found.event.key)
 
 
-def claimed(view: View) -> Iterator[Found]:
+def claimed(view: View) -> Iterator[EntryRecord]:
     """Yield the claimed entries, also those past their deadlines, in no particular order."""
     board = view.thread_lsn(BOARD_ID)
     if board is not None:
@@ -410,7 +416,7 @@ def claimed(view: View) -> Iterator[Found]:
             yield read_entry(view, last_row(view, board, payload.decode())[0].lsn)
 
 
-def leases(view: View) -> Iterator[Found]:
+def leases(view: View) -> Iterator[EntryRecord]:
     """Yield the leases that were not released, by name."""
     board = view.thread_lsn(LEASES_ID)
     if board is not None:

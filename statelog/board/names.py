@@ -17,7 +17,7 @@ RESERVED = "durable/"
 _WILD = re.compile(r"[*?\[\]\\]")
 
 
-class Pattern(NamedTuple):
+class KeyPattern(NamedTuple):
     """A pattern of keys, ready to match."""
 
     text: str
@@ -88,7 +88,7 @@ def _error(what: str, value: str, why: str) -> UsageError:
     return UsageError(f"{what} {value!r} {why}", argument=what, value=value)
 
 
-def compile_pattern(pattern: str) -> Pattern:
+def compile_pattern(pattern: str) -> KeyPattern:
     """Return a pattern: `*` and `?` within a segment, `**` for any number of whole segments.
 
     `tasks/**` is everything below `tasks`; `**` is everything.
@@ -103,7 +103,7 @@ def compile_pattern(pattern: str) -> Pattern:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Pattern:
+def _compiled(pattern: str) -> KeyPattern:
     check_name("pattern", pattern, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
     for sign in "[]\\":
         if sign in pattern:
@@ -123,4 +123,6 @@ def _compiled(pattern: str) -> Pattern:
     wild = _WILD.search(pattern)
     if segments[0] != RESERVED[:-1]:  # reserved keys match only patterns that name them
         parts.insert(0, f"(?!{RESERVED})")
-    return Pattern(pattern, pattern if wild is None else pattern[: wild.start()], re.compile("".join(parts), re.DOTALL))
+    return KeyPattern(
+        pattern, pattern if wild is None else pattern[: wild.start()], re.compile("".join(parts), re.DOTALL)
+    )

@@ -21,7 +21,7 @@ from statelog.tree.value import read_item
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from statelog.board.names import Pattern
+    from statelog.board.names import KeyPattern
     from statelog.log.view import View
     from statelog.tree.node import Workspace
 
@@ -29,7 +29,7 @@ VALUE = "value"
 """The channel that has the value of an entry. The root of an entry is a dict of channels, as the root of a thread."""
 
 
-class Found(NamedTuple):
+class EntryRecord(NamedTuple):
     """A record of an entry."""
 
     event: EntryEvent
@@ -62,7 +62,7 @@ def board_of(view: View) -> int | None:
     return view.thread_lsn(BOARD_ID)
 
 
-def read_entry(view: View, lsn: int) -> Found:
+def read_entry(view: View, lsn: int) -> EntryRecord:
     """Read a record of an entry.
 
     Raises:
@@ -72,16 +72,18 @@ def read_entry(view: View, lsn: int) -> Found:
     if record.flags & FLAG_REDACTED:
         message = f"record {lsn} of the board was removed by retention"
         raise ExpiredError(message, lsn=lsn)
-    return Found(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # the index has no others
+    return EntryRecord(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # the index has no others
 
 
-def find(view: View, board: int, key: str, now_us: int) -> Found | None:
+def find(view: View, board: int, key: str, now_us: int) -> EntryRecord | None:
     """Return the entry of a key, or None if there is no entry or the entry has expired."""
     row, is_there = last_row(view, board, key)
     return read_entry(view, row.lsn) if is_there and not 0 < row.expires_us <= now_us else None
 
 
-def find_at(view: View, board: int, key: str, *, lsn: int | None = None, time_us: int | None = None) -> Found | None:
+def find_at(
+    view: View, board: int, key: str, *, lsn: int | None = None, time_us: int | None = None
+) -> EntryRecord | None:
     """Return the entry of a key as it was at an LSN or at a time, or None if there was no entry.
 
     Raises:
@@ -94,7 +96,7 @@ def find_at(view: View, board: int, key: str, *, lsn: int | None = None, time_us
     return None
 
 
-def records(view: View, board: int, key: str) -> Iterator[Found]:
+def records(view: View, board: int, key: str) -> Iterator[EntryRecord]:
     """Yield the records of a key, the newest first. Raises ExpiredError."""
     lsn = last_row(view, board, key)[0].lsn
     while lsn:
@@ -103,7 +105,7 @@ def records(view: View, board: int, key: str) -> Iterator[Found]:
         lsn = found.event.before
 
 
-def records_kept(view: View, board: int, key: str) -> Iterator[Found]:
+def records_kept(view: View, board: int, key: str) -> Iterator[EntryRecord]:
     """Yield the records of a key, the newest first, and stop at the first record that retention has removed."""
     with suppress(ExpiredError):
         yield from records(view, board, key)
@@ -122,7 +124,7 @@ class Span(NamedTuple):
 
 
 def scan(
-    view: View, board: int, pattern: Pattern, span: Span, now_us: int, *, count: int = ENTRIES_MAX
+    view: View, board: int, pattern: KeyPattern, span: Span, now_us: int, *, count: int = ENTRIES_MAX
 ) -> Iterator[list[Row]]:
     """Yield the entries that match a pattern, in lists. Only the last list has fewer than `count` entries."""
     transaction, fits, wild = view.transaction, pattern.expression.fullmatch, pattern.text[len(pattern.prefix) :]
@@ -160,7 +162,7 @@ def scan(
         yield found
 
 
-def _places(board: int, pattern: Pattern, span: Span) -> list[tuple[bytes, bytes]]:
+def _places(board: int, pattern: KeyPattern, span: Span) -> list[tuple[bytes, bytes]]:
     """Return the ranges of index keys to read. Each range excludes its upper bound.
 
     The library's own keys begin with `RESERVED`, and may be many. The ranges leave them out unless the pattern asks for
@@ -188,7 +190,7 @@ class Records(NamedTuple):
     """The `EntryFacts` of each record, as plain tuples."""
     data: bytes
     """Agents and encoded values of the plain records."""
-    others: dict[int, Found]
+    others: dict[int, EntryRecord]
     """The records that are not plain, by their position in `rows`."""
 
 
@@ -210,7 +212,7 @@ def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[
             facts, data, are_plain = [_NOT_PLAIN] * len(some), b"", False
         else:
             facts, data, are_plain = entries_read(records[0], records[1], places, with_values=with_values)
-        others: dict[int, Found] = {}
+        others: dict[int, EntryRecord] = {}
         if not are_plain:
             others = {at: read_entry(view, int.from_bytes(places[at])) for at, fact in enumerate(facts) if not fact[0]}
         read.append(_new(Records, (some[: len(facts)], facts, data, others)))

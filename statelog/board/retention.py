@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.board.reads import Found, read_entry, records_kept
+from statelog.board.reads import EntryRecord, read_entry, records_kept
 from statelog.format import keys
 from statelog.format.board_keys import encode_gone_key
 from statelog.log.care.retention import sweep_thread
@@ -23,7 +23,7 @@ from statelog.log.view import View
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from statelog.board.names import Pattern
+    from statelog.board.names import KeyPattern
     from statelog.log.engine import Engine
     from statelog.log.transaction import IndexedLog
     from statelog.storage.write_transaction import WriteTransaction
@@ -35,10 +35,10 @@ HELD_MIN = 512
 """A policy sweeps when this many redacted records hold nodes, or a quarter of the nodes that it keeps."""
 
 
-class Rule(NamedTuple):
+class RetentionRule(NamedTuple):
     """Says which records of the entries that fit a pattern are kept: the last ones, and young ones."""
 
-    pattern: Pattern
+    pattern: KeyPattern
     keep_last: int | None
     max_age_s: float | None
 
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
         """Whether there is no rule. As a policy, it removes the policy of the pattern."""
         return self.keep_last is None and self.max_age_s is None
 
-    def lets_go(self, view: View, board: int, found: Found, time_us: int, until: int) -> bool:
+    def lets_go(self, view: View, board: int, found: EntryRecord, time_us: int, until: int) -> bool:
         """Return True if a record may be removed.
 
         The record of an entry that exists stays. So does the record that was the entry's last one at LSN `until`: a
@@ -67,7 +67,7 @@ class Rule(NamedTuple):
         return all(each.lsn != found.lsn for each in islice(records_kept(view, board, key), self.keep_last))
 
 
-def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int], until: int) -> list[int]:
+def choose(engine: Engine, board: int, rules: Sequence[RetentionRule], lsns: Iterable[int], until: int) -> list[int]:
     """Return the LSNs of the records that rules do not keep, in the order of the log.
 
     The first rule that fits a record decides. A record stays if an earlier record of its key stays.
@@ -77,7 +77,7 @@ def choose(engine: Engine, board: int, rules: Sequence[Rule], lsns: Iterable[int
         board: thread of the board.
         rules: the rules.
         lsns: the records to look at, ascending.
-        until: later records stay; see `Rule.lets_go`.
+        until: later records stay; see `RetentionRule.lets_go`.
     """
     time_us = now_us()
     chosen: dict[int, None] = {}
@@ -124,7 +124,7 @@ def _is_there(transaction: IndexedLog, board: int, lsn: int) -> bool:
     return lsn > 0 and transaction.get_index(keys.encode_thread_event_key(board, lsn)) is not None
 
 
-def prune(engine: Engine, board: int, rules: Sequence[Rule], until: int) -> RetentionReport:
+def prune(engine: Engine, board: int, rules: Sequence[RetentionRule], until: int) -> RetentionReport:
     """Remove at once all records that rules do not keep, and erase nodes that nothing reaches any more."""
     with engine.read() as view:
         lsns = list(records_of(view, board))
@@ -148,7 +148,7 @@ def erase(engine: Engine, board: int, found: Iterable[str], until: int) -> Reten
     return let_go(engine, board, sorted(lsns))
 
 
-def keys_deleted(view: View, board: int, pattern: Pattern) -> Iterator[str]:
+def keys_deleted(view: View, board: int, pattern: KeyPattern) -> Iterator[str]:
     """Yield the keys that match a pattern, whose entries are deleted, and of which retention keeps records."""
     beginning = encode_gone_key(board, pattern.prefix)
     skipped = len(beginning) - len(pattern.prefix.encode())
@@ -158,14 +158,14 @@ def keys_deleted(view: View, board: int, pattern: Pattern) -> Iterator[str]:
             yield key
 
 
-class Turns:
+class GradualRetention:
     """Applies policies in small turns, now and then, while others write."""
 
     def __init__(self) -> None:
         self._at = 0
         self._kept = 0
 
-    def take(self, engine: Engine, board: int, rules: Sequence[Rule], until: int) -> None:
+    def take(self, engine: Engine, board: int, rules: Sequence[RetentionRule], until: int) -> None:
         """Remove what the rules do not keep of the next records, and of the newest ones."""
         with engine.read() as view:
             prefix = keys.encode_thread_prefix(b"e", board)
@@ -180,6 +180,6 @@ class Turns:
             self._kept = collector.marked
 
 
-def rule_fields(rule: Rule) -> dict[str, Any]:
+def rule_fields(rule: RetentionRule) -> dict[str, Any]:
     """Return the value of a policy's entry."""
     return {"pattern": rule.pattern.text, "keep_last": rule.keep_last, "max_age_s": rule.max_age_s}

@@ -14,7 +14,7 @@ from statelog.errors import AccessError, UsageError
 from statelog.redaction import redacting_logger
 
 if TYPE_CHECKING:
-    from statelog.board.names import Pattern
+    from statelog.board.names import KeyPattern
 
 VERBS = ("read", "write", "claim", "lease", "watch")
 
@@ -32,7 +32,7 @@ class Rights:
     is_bound = True
     """Whether rules restrict the handle."""
 
-    def __init__(self, agent: str | None, patterns: Mapping[str, tuple[Pattern, ...]]) -> None:
+    def __init__(self, agent: str | None, patterns: Mapping[str, tuple[KeyPattern, ...]]) -> None:
         self.agent = agent
         self._patterns = patterns
 

@@ -15,7 +15,7 @@ from statelog.storage.notify.wake import EVERY_SEGMENT, segment_bit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.board.names import Pattern
+    from statelog.board.names import KeyPattern
     from statelog.storage.notify.wake import Wake
 
 CLAIMER = b"c"
@@ -37,7 +37,7 @@ def watch_bits(pattern: str) -> int:
     return EVERY_SEGMENT if "*" in first or "?" in first else segment_bit(first)
 
 
-def claimer_subject(patterns: Sequence[Pattern]) -> bytes:
+def claimer_subject(patterns: Sequence[KeyPattern]) -> bytes:
     """Return the subject of a waiter for an entry. If the patterns are too long, use one that matches more keys."""
     subject = CLAIMER + "\n".join(each.text for each in patterns).encode()
     levels = zip(*(each.prefix.split("/")[:-1] for each in patterns), strict=False)

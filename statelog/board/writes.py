@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statelog.board.entry_writer import Kept, Writer, kept_of, place_of, stage
+from statelog.board.entry_writer import EntryFields, EntryWriter, kept_of, place_of, stage
 from statelog.board.names import RESERVED
-from statelog.board.reads import Found, changed_since, find_at
+from statelog.board.reads import EntryRecord, changed_since, find_at
 from statelog.errors import AlreadyExistsError, ConflictError, UsageError
 from statelog.format import board_keys, keys
 from statelog.log import operations
@@ -34,15 +34,15 @@ _new = tuple.__new__
 """Creates a named tuple without calling its `__new__` in Python."""
 
 
-def begin(batch: Batch, agent: str | None, owner: str = BOARD_ID) -> Writer:
+def begin(batch: Batch, agent: str | None, owner: str = BOARD_ID) -> EntryWriter:
     """Return a writer of entries, or of leases. Create the thread that owns their records if it does not exist."""
     board = batch.memory.owners.get(owner) or batch.find_owner(owner)
     if board is None:
         board = operations.create_thread(batch, owner, {}, anew=True)
-    return _new(Writer, (batch, board, agent, now_us()))
+    return _new(EntryWriter, (batch, board, agent, now_us()))
 
 
-def find(writer: Writer, key: str) -> Found | None:
+def find(writer: EntryWriter, key: str) -> EntryRecord | None:
     """Return the entry of a key, or None. If the entry has expired, stage its expiry and return None."""
     row, is_there, event, time_us = writer.known(key)
     if not is_there:
@@ -50,10 +50,10 @@ def find(writer: Writer, key: str) -> Found | None:
     if 0 < row.expires_us <= writer.now_us:
         stage(writer, EntryAct.EXPIRE, key, agent=None)
         return None
-    return writer.last_record(key) if event is None else _new(Found, (event, row.lsn, time_us))
+    return writer.last_record(key) if event is None else _new(EntryRecord, (event, row.lsn, time_us))
 
 
-def check_version(key: str, expected: int | None, found: Found | None) -> None:
+def check_version(key: str, expected: int | None, found: EntryRecord | None) -> None:
     """Raise ConflictError if the entry is not at the expected version. Version 0 expects that there is no entry."""
     if expected is None:
         return
@@ -67,7 +67,7 @@ def check_version(key: str, expected: int | None, found: Found | None) -> None:
         raise ConflictError(message, key=key, expected_version=expected, actual_version=actual)
 
 
-def check_absent(key: str, found: Found | None, *, is_version_told: bool) -> None:
+def check_absent(key: str, found: EntryRecord | None, *, is_version_told: bool) -> None:
     """Raise AlreadyExistsError if the entry exists. With `is_version_told`, the error has the version of the entry."""
     if found is not None:
         version = {"version": found.lsn} if is_version_told else {}
@@ -75,12 +75,12 @@ def check_absent(key: str, found: Found | None, *, is_version_told: bool) -> Non
         raise AlreadyExistsError(message, key=key, **version)
 
 
-def take(writer: Writer, found: Found) -> Found:
+def take(writer: EntryWriter, found: EntryRecord) -> EntryRecord:
     """Stage the deletion of an entry."""
     return stage(writer, EntryAct.DELETE, found.event.key)
 
 
-def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None]) -> list[Found]:
+def roll_back(writer: EntryWriter, prefix: str, lsn: int, check: Callable[[str], None]) -> list[EntryRecord]:
     """Stage the rollback of all entries below a prefix to an LSN. Return the entries that change.
 
     `check` raises if the handle may not write a key. The claim of each entry that changes ends. An entry that was
@@ -101,7 +101,7 @@ def roll_back(writer: Writer, prefix: str, lsn: int, check: Callable[[str], None
     return made
 
 
-def sweep(writer: Writer, count: int) -> int:
+def sweep(writer: EntryWriter, count: int) -> int:
     """Stage the expiry of up to `count` entries whose time is over. Return the number of these entries."""
     expired: list[str] = []
     next_us = _NO_EXPIRY_US
@@ -117,7 +117,7 @@ def sweep(writer: Writer, count: int) -> int:
     return len(expired)
 
 
-def set_anew(found: Found | None, how: tuple[int, Kept], now_us: int) -> Kept:
+def set_anew(found: EntryRecord | None, how: tuple[int, EntryFields], now_us: int) -> EntryFields:
     """Return the fields of an entry after `set`, other than its value.
 
     A claimed entry keeps its claim and its number of attempts. `how` has the delay until the entry may be claimed, in
@@ -128,9 +128,9 @@ def set_anew(found: Found | None, how: tuple[int, Kept], now_us: int) -> Kept:
     ready_us = now_us + delay_us if delay_us else 0
     if found is None or found.event.claim is None:
         created_us = 0 if found is None else found.event.created_us
-        return _new(Kept, (created_us, expires_us, rank, ready_us, 0, None, None))
-    return Kept(found.event.created_us, expires_us, rank, ready_us, found.attempts, found.claim)
+        return _new(EntryFields, (created_us, expires_us, rank, ready_us, 0, None, None))
+    return EntryFields(found.event.created_us, expires_us, rank, ready_us, found.attempts, found.claim)
 
 
-def _content(found: Found) -> tuple[object, ...]:
+def _content(found: EntryRecord) -> tuple[object, ...]:
     return found.event.root_digest, kept_of(found)

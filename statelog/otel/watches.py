@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions
 
     from statelog.otel.telemetry import Telemetry
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
     from statelog.store.store import Store
     from statelog.store.transaction import Transaction
 
@@ -93,7 +93,7 @@ class Watch:
 
         return timed
 
-    def _thread(self, session: Session, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
+    def _thread(self, session: AnySession, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
         self.look()
         made: Thread = (TracedThread if self._is_tracing else Thread)(session, id, schema, branch, recreate=recreate)
         if isinstance(made, TracedThread):

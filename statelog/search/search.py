@@ -292,7 +292,7 @@ class Finder:
         if board is None or asked.at_version is not None:
             return None
         if asked.history:
-            found: reads.Found | None = reads.read_entry(view, match.version)
+            found: reads.EntryRecord | None = reads.read_entry(view, match.version)
         elif asked.at_us is not None:
             found = reads.find_at(view, board, key, time_us=asked.at_us)
         else:

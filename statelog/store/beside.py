@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Opened(Protocol):
+class OpenTransaction(Protocol):
     """A transaction."""
 
     is_open: bool
@@ -22,7 +22,7 @@ class Opened(Protocol):
         """The engine of the transaction."""
 
 
-_OPENED: ContextVar[tuple[Opened, ...]] = ContextVar("statelog transactions", default=())
+_OPENED: ContextVar[tuple[OpenTransaction, ...]] = ContextVar("statelog transactions", default=())
 """The transactions of this OS thread or task. A task that began inside a transaction may see it after its end."""
 
 transactions_here = _OPENED.get
@@ -30,7 +30,7 @@ transactions_here = _OPENED.get
 
 
 @contextmanager
-def opened_here(transaction: Opened) -> Iterator[None]:
+def opened_here(transaction: OpenTransaction) -> Iterator[None]:
     """Mark a transaction as open in this OS thread or task while a block runs."""
     _OPENED.set((*_OPENED.get(), transaction))
     try:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from statelog import reducers
 from statelog.board import entry_writer, holders, reads, writes
 from statelog.board.entry_writer import NO_PLACE
-from statelog.board.holders import Wanted
+from statelog.board.holders import ClaimFilter
 from statelog.board.names import RESERVED, check_directory, check_key, check_prefix, compile_pattern
-from statelog.board.retention import Rule
+from statelog.board.retention import RetentionRule
 from statelog.board.rules import ALL, OWN
 from statelog.deprecated import OldBoardNames
 from statelog.errors import StatelogError, UsageError
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from statelog.board.entry_writer import Kept, Writer
-    from statelog.board.reads import Found
+    from statelog.board.entry_writer import EntryFields, EntryWriter
+    from statelog.board.reads import EntryRecord
     from statelog.board.rules import Rights
     from statelog.log.batch import Batch
     from statelog.log.care.vacuum import RetentionReport
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from statelog.store.entries import Entry
     from statelog.store.fences import Fence
     from statelog.store.migrations import MigrationReport
-    from statelog.store.session import Holder, Session
+    from statelog.store.session import AnySession, Holder
 
 
 _WRITE, _WRITE_AND_READ = ("write",), ("write", "read")
@@ -177,7 +177,7 @@ class Board(ReadBoard, OldBoardNames):
         if expected_version is not None:
             self._rights.check("read", key)
 
-        def work(writer: Writer) -> bool:
+        def work(writer: EntryWriter) -> bool:
             found = writes.find(writer, key)
             writes.check_version(key, expected_version, found)
             if found is not None:
@@ -215,7 +215,7 @@ class Board(ReadBoard, OldBoardNames):
         def check(key: str) -> None:
             self._rights.check("write", key, shown=key if may_read(key) else prefix)
 
-        def work(writer: Writer) -> builtins.list[str]:
+        def work(writer: EntryWriter) -> builtins.list[str]:
             keys = [found.event.key for found in writes.roll_back(writer, prefix, lsn, check)]
             return [key for key in keys if may_read(key)]
 
@@ -242,8 +242,8 @@ class Board(ReadBoard, OldBoardNames):
         key: str,
         reducer: Reducer,
         value: Any,
-        how: tuple[int, Kept] | None,
-        check: Callable[[Found | None], None] | None,
+        how: tuple[int, EntryFields] | None,
+        check: Callable[[EntryRecord | None], None] | None,
         fence: Fence | None,
         *,
         verbs: Sequence[str] = _WRITE,
@@ -266,7 +266,7 @@ class Board(ReadBoard, OldBoardNames):
             passed = value._replace(is_guarded=True)
             value = passed if is_guarded else entry_writer.guarded(guard, key, self._agent, value)
 
-        def work(writer: Writer) -> Found:
+        def work(writer: EntryWriter) -> EntryRecord:
             found = writes.find(writer, key)
             if check is not None:
                 check(found)
@@ -279,14 +279,14 @@ class Board(ReadBoard, OldBoardNames):
                 kept, write = versioned_write(schema, key, found, kept, value, replaces=replaces)
             return entry_writer.stage(writer, EntryAct.SET, key, kept, place, write)
 
-        made: Found = self._act(work, fence=fence)
+        made: EntryRecord = self._act(work, fence=fence)
         entry = entry_of(self._session, made, value.item)
         if not rights.is_bound or rights.may("read", key):
             return entry
         # A handle that may not read the entry gets only the fields that it wrote.
         return replace(entry, created=entry.time, claim=None, attempts=0)
 
-    def _act(self, work: Callable[[Writer], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
+    def _act(self, work: Callable[[EntryWriter], Any], *, sweeps: bool = True, fence: Fence | None = None) -> Any:
         session = self._session
         check = None if fence is None else fence_check(session, fence)
         at_once = session if type(session) is StoreSession else None
@@ -363,12 +363,16 @@ class Board(ReadBoard, OldBoardNames):
         session = claims.of_store(self._session, "set_retention")
         return set_board_policy(session, self._rule("set_retention", pattern, keep_last, max_age))
 
-    def _rule(self, verb: str, pattern: str, keep_last: int | None, max_age: timedelta | float | None) -> Rule:
+    def _rule(self, verb: str, pattern: str, keep_last: int | None, max_age: timedelta | float | None) -> RetentionRule:
         compiled = compile_pattern(pattern)
         policy = make_policy(keep_last, max_age, keep_tags=True)
         if self._rights is not ALL:
             self._rights.check(verb, pattern)
-        return Rule(compiled, None, None) if policy is None else Rule(compiled, policy.keep_last, policy.max_age_s)
+        return (
+            RetentionRule(compiled, None, None)
+            if policy is None
+            else RetentionRule(compiled, policy.keep_last, policy.max_age_s)
+        )
 
     def erase(self, pattern: str) -> builtins.list[str]:
         """Delete all entries that match a pattern, and remove all their records. Return the keys.
@@ -563,7 +567,7 @@ class Board(ReadBoard, OldBoardNames):
         self._rights.check("claim", key)
         if type(token) is not int:
             raise UsageError(f"token is an int, not {token!r}", argument="token", value=token)
-        wanted = Wanted(
+        wanted = ClaimFilter(
             (compile_pattern(key),),
             partial(self._rights.may, "claim"),
             max_attempts,
@@ -633,7 +637,7 @@ def attempt_claim(
     for each in shunned:
         check_prefix(each or "/")
     may, check_write = partial(rights.may, "claim"), partial(rights.check, "write")
-    wanted = Wanted(patterns, may, max_attempts, dead, check_write, shunned)
+    wanted = ClaimFilter(patterns, may, max_attempts, dead, check_write, shunned)
     return ClaimAttempt(board._session, board._agent, rights, wanted, lease_s)  # noqa: SLF001 - likewise
 
 
@@ -647,7 +651,7 @@ def attempt_lease(board: Board, name: str, *, ttl_s: float, wait_s: float, auto_
     return LeaseAttempt(board._session, board._agent, name, ttl_s, is_renewed=auto_renew)  # noqa: SLF001 - likewise
 
 
-def own_board(held: Holder[Session], *, agent: str | None = None) -> Board:
+def own_board(held: Holder[AnySession], *, agent: str | None = None) -> Board:
     """Return a board for other packages of statelog. It may also write, claim and lease below `durable/`."""
     if not hasattr(held, "_session"):
         raise UsageError(f"{held!r} is no store", argument="store", value=held)
@@ -667,11 +671,11 @@ def _check_attempts(max_attempts: int | None, dead: str | None, rights: Rights) 
             raise UsageError("dead= needs max_attempts=: after how many claims", argument="dead", value=dead)
 
 
-_PLAIN = (0, entry_writer.Kept())
+_PLAIN = (0, entry_writer.EntryFields())
 """The result of `_check_how` for the default options."""
 
 
-def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tuple[int, Kept]:
+def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tuple[int, EntryFields]:
     """Return the delay in microseconds, and the new fields of an entry: its time to live, and its rank."""
     if ttl_s is None and delay_s is None and priority == 0 and type(priority) is int:
         return _PLAIN
@@ -680,4 +684,4 @@ def _check_how(ttl_s: float | None, priority: int, delay_s: float | None) -> tup
     if delay_s is not None:
         check_seconds("delay_s", delay_s, is_zero_allowed=True)
     check_priority(priority)
-    return to_us(delay_s or 0), entry_writer.Kept(expires_us=to_us(ttl_s or 0), rank=RANK - priority)
+    return to_us(delay_s or 0), entry_writer.EntryFields(expires_us=to_us(ttl_s or 0), rank=RANK - priority)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from statelog import reducers
 from statelog.board import entry_writer, reads, writes
 from statelog.board.names import RESERVED, compile_pattern
-from statelog.board.retention import Rule, Turns, erase, keys_deleted, prune, rule_fields
+from statelog.board.retention import GradualRetention, RetentionRule, erase, keys_deleted, prune, rule_fields
 from statelog.errors import LimitError
 from statelog.format.digests import blake2b
 from statelog.limits import POLICIES_MAX
@@ -18,8 +18,8 @@ from statelog.log.kinds.entries import EntryAct
 from statelog.log.times import now_us
 
 if TYPE_CHECKING:
-    from statelog.board.entry_writer import Writer
-    from statelog.board.names import Pattern
+    from statelog.board.entry_writer import EntryWriter
+    from statelog.board.names import KeyPattern
     from statelog.log.batch import Batch
     from statelog.log.engine import Engine
     from statelog.log.view import View
@@ -43,7 +43,7 @@ _ERASED = 1024
 """The number of entries that one commit of `erase_entries` deletes."""
 
 
-def prune_board(session: StoreSession, rule: Rule) -> RetentionReport:
+def prune_board(session: StoreSession, rule: RetentionRule) -> RetentionReport:
     """See `Board.prune`."""
     engine = session.engine
     engine.store_file.lmdb_file.check_writable()
@@ -54,14 +54,14 @@ def prune_board(session: StoreSession, rule: Rule) -> RetentionReport:
     return prune(engine, board, [rule], _seen_by_all(engine))
 
 
-def set_board_policy(session: StoreSession, rule: Rule) -> RetentionReport:
+def set_board_policy(session: StoreSession, rule: RetentionRule) -> RetentionReport:
     """See `Board.set_retention`."""
     session.engine.store_file.lmdb_file.check_writable()
     _store(session, rule)
     return prune_board(session, rule)
 
 
-def erase_entries(session: StoreSession, pattern: Pattern) -> list[str]:
+def erase_entries(session: StoreSession, pattern: KeyPattern) -> list[str]:
     """See `Board.erase`."""
     engine = session.engine
     engine.store_file.lmdb_file.check_writable()
@@ -86,7 +86,7 @@ def _delete_all(found: list[str], batch: Batch) -> None:
             entry_writer.stage(writer, EntryAct.DELETE, key)
 
 
-def _store(session: StoreSession, rule: Rule) -> None:
+def _store(session: StoreSession, rule: RetentionRule) -> None:
     """Store a rule as a policy. A rule without numbers deletes the policy of its pattern."""
     guard = session.engine.guard
     if guard is not None:
@@ -106,7 +106,7 @@ def _store(session: StoreSession, rule: Rule) -> None:
             message = f"{count + 1} patterns with a policy for the board, at most {POLICIES_MAX} are allowed"
             raise LimitError(message, actual=count + 1, limit=POLICIES_MAX)
 
-    def work(writer: Writer) -> None:
+    def work(writer: EntryWriter) -> None:
         there = writes.find(writer, key)
         if not rule.is_empty:
             place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
@@ -128,11 +128,11 @@ def take_turn(session: StoreSession) -> None:
         board = reads.board_of(view)
         rules = [] if board is None else _rules(session, view, board)
     if rules and board is not None:
-        turns = session.kept.setdefault("turns", Turns())
+        turns = session.kept.setdefault("turns", GradualRetention())
         turns.take(session.engine, board, rules, _seen_by_all(session.engine))
 
 
-def _rules(session: StoreSession, view: View, board: int) -> list[Rule]:
+def _rules(session: StoreSession, view: View, board: int) -> list[RetentionRule]:
     """Return the policies, the longest pattern first."""
     pattern = compile_pattern(f"{_POLICIES}*")
     entries = [
@@ -141,13 +141,13 @@ def _rules(session: StoreSession, view: View, board: int) -> list[Rule]:
         for _key, place in rows
     ]
     rules = [
-        Rule(compile_pattern(fields["pattern"]), fields["keep_last"], fields["max_age_s"])
+        RetentionRule(compile_pattern(fields["pattern"]), fields["keep_last"], fields["max_age_s"])
         for fields in (_fields(session, found) for found in entries)
     ]
     return sorted(rules, key=lambda rule: -len(rule.pattern.text))
 
 
-def _fields(session: StoreSession, found: reads.Found) -> dict[str, Any]:
+def _fields(session: StoreSession, found: reads.EntryRecord) -> dict[str, Any]:
     fields: dict[str, Any] = reads.read_value(session.workspace(), found.event)
     return fields
 

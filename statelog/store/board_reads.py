@@ -21,9 +21,9 @@ from statelog.store.entries import Entry, entries_of, entry_of, with_quarantined
 if TYPE_CHECKING:
     import builtins
 
-    from statelog.board.reads import Found, Records
+    from statelog.board.reads import EntryRecord, Records
     from statelog.log.view import View
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 _COUNT_MAX = 1 << 40
 
@@ -33,7 +33,7 @@ class ReadBoard:
 
     def __init__(
         self,
-        session: Session,
+        session: AnySession,
         agent: str | None = None,
         rules: Rules | None = None,
         *,
@@ -205,7 +205,7 @@ class ReadBoard:
             ]
         return sorted((self._entry(each) for each in found), key=lambda each: each.key)
 
-    def _entry(self, found: Found) -> Entry:
+    def _entry(self, found: EntryRecord) -> Entry:
         entry = entry_of(self._session, found)
         return with_quarantined(entry) if self._include_quarantined else entry
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
     from statelog.schema import Schema
     from statelog.store.checked_views import Reading
-    from statelog.store.session import Outcome, Session
+    from statelog.store.session import AnySession, Outcome
     from statelog.store.sizes import StateSize
 
 
@@ -35,7 +35,7 @@ class Checkpoint(Typed[S]):
 
     def __init__(
         self,
-        session: Session,
+        session: AnySession,
         thread_id: str,
         outcome: Outcome,
         schema: Schema | None = None,
@@ -278,7 +278,7 @@ def head_of(checkpoint: Checkpoint[Any]) -> Head:
 
 
 def read_checkpoint(
-    session: Session, view: View, thread_id: str, thread: int, branch: int, version: int
+    session: AnySession, view: View, thread_id: str, thread: int, branch: int, version: int
 ) -> Checkpoint[Any] | None:
     """Return the checkpoint of a version, or None."""
     head = read_head(view, thread, branch, version)

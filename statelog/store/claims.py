@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from statelog.board.entry_writer import Writer
-    from statelog.board.holders import Choice, Wanted
-    from statelog.board.reads import Found
+    from statelog.board.entry_writer import EntryWriter
+    from statelog.board.holders import ClaimChoice, ClaimFilter
+    from statelog.board.reads import EntryRecord
     from statelog.board.rules import Rights
     from statelog.storage.notify.waiter import Waiter
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 T = TypeVar("T")
 
@@ -76,7 +76,9 @@ class Claim(Fence):
         token: see `Fence`.
     """
 
-    def __init__(self, session: StoreSession, agent: str | None, rights: Rights, wanted: Wanted, found: Found) -> None:
+    def __init__(
+        self, session: StoreSession, agent: str | None, rights: Rights, wanted: ClaimFilter, found: EntryRecord
+    ) -> None:
         assert found.claim is not None
         super().__init__(session, found.event.key, found.claim.token)
         self.key = found.event.key
@@ -129,7 +131,7 @@ class Claim(Fence):
         if result is not _UNSET:
             value = entry_writer.prepare(reducers.replace.prepare(reads.VALUE, result, path=self.key))
 
-        def work(writer: Writer, found: Found) -> Found:
+        def work(writer: EntryWriter, found: EntryRecord) -> EntryRecord:
             label = found.event.schema
             if target is not None:
                 there = writes.find(writer, target)
@@ -153,7 +155,7 @@ class Claim(Fence):
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         reason = text.encode(errors="replace")[:ENTRY_ERROR_SIZE_BYTES_MAX].decode(errors="ignore")
 
-        def work(writer: Writer, found: Found) -> Found:
+        def work(writer: EntryWriter, found: EntryRecord) -> EntryRecord:
             if self._wanted.is_spent(found) and self._wanted.grave(self.key):
                 return holders.bury(writer, found, self._wanted, reason)
             ready_us = writer.now_us + to_us(retry_in_s) if retry_in_s else 0
@@ -170,7 +172,7 @@ class Claim(Fence):
         check_flag("counts", counts)
         self._act(lambda writer, found: holders.end(writer, found, EntryAct.RELEASE, counts=counts), ends="released")
 
-    def _act(self, work: Callable[[Writer, Found], Any], *, ends: str | None = None) -> None:
+    def _act(self, work: Callable[[EntryWriter, EntryRecord], Any], *, ends: str | None = None) -> None:
         if self._ended is not None:
             message = f"the claim of {self.key!r} was {self._ended}"
             raise UsageError(message, key=self.key, token=self.token)
@@ -187,7 +189,7 @@ class Lease(Fence):
         token: see `Fence`.
     """
 
-    def __init__(self, session: StoreSession, agent: str | None, name: str, ttl_s: float, found: Found) -> None:
+    def __init__(self, session: StoreSession, agent: str | None, name: str, ttl_s: float, found: EntryRecord) -> None:
         assert found.claim is not None
         super().__init__(session, found.event.key, found.claim.token)
         self.name = name
@@ -232,7 +234,7 @@ class Lease(Fence):
             message = f"the lease {self.name!r} was released"
             raise UsageError(message, name=self.name, token=self.token)
 
-    def _act(self, work: Callable[[Writer, Found], Any]) -> None:
+    def _act(self, work: Callable[[EntryWriter, EntryRecord], Any]) -> None:
         _commit_under(self, self._agent, work, LEASES_ID)
 
     def _start_renewing(self) -> None:
@@ -254,12 +256,14 @@ class Lease(Fence):
 class ClaimAttempt:
     """An attempt to make a claim. See `Board.claim`."""
 
-    def __init__(self, session: Session, agent: str | None, rights: Rights, wanted: Wanted, lease_s: float) -> None:
+    def __init__(
+        self, session: AnySession, agent: str | None, rights: Rights, wanted: ClaimFilter, lease_s: float
+    ) -> None:
         self.session = of_store(session, "claim")
         self.session.engine.store_file.lmdb_file.check_writable()
         self._agent, self._rights, self._wanted, self._lease_s = agent, rights, wanted, lease_s
         _check_subject(self.session, *(each.text for each in wanted.patterns))
-        self._seen: Choice | None = None
+        self._seen: ClaimChoice | None = None
         """The result of the last search for an entry. `take` uses it if nobody has committed since."""
 
     @property
@@ -286,7 +290,7 @@ class ClaimAttempt:
         claim = partial(holders.claim, wanted=wanted, lease_us=lease_us, clock=CLOCK, seen=self._seen)
         schemas = self.session.owner.entry_schemas
 
-        def claim_readable(writer: Writer) -> Found | None:
+        def claim_readable(writer: EntryWriter) -> EntryRecord | None:
             found = claim(writer)
             if found is not None and schemas.of(found.event.key) is not None:
                 value = reads.read_value(writer.batch.workspace(writer.board, []), found.event)
@@ -318,7 +322,9 @@ class ClaimAttempt:
         claim.release(counts=False)
 
 
-def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wanted, key: str, token: int) -> Claim:
+def claim_again(
+    session: AnySession, agent: str | None, rights: Rights, wanted: ClaimFilter, key: str, token: int
+) -> Claim:
     """See `Board.claim_of`."""
     session = of_store(session, "claim")
     with session.read() as view:
@@ -333,7 +339,7 @@ def claim_again(session: Session, agent: str | None, rights: Rights, wanted: Wan
 class LeaseAttempt:
     """An attempt to take a lease. See `Board.lease`."""
 
-    def __init__(self, session: Session, agent: str | None, name: str, ttl_s: float, *, is_renewed: bool) -> None:
+    def __init__(self, session: AnySession, agent: str | None, name: str, ttl_s: float, *, is_renewed: bool) -> None:
         self.session = of_store(session, "lease")
         self.session.engine.store_file.lmdb_file.check_writable()
         self._agent, self._name, self._ttl_s, self._is_renewed = agent, name, ttl_s, is_renewed
@@ -391,7 +397,7 @@ class LeaseAttempt:
         lease.release()
 
 
-def lease_info(found: Found) -> LeaseInfo:
+def lease_info(found: EntryRecord) -> LeaseInfo:
     """Return the public description of a lease."""
     claim, event = found.claim, found.event
     assert claim is not None
@@ -414,17 +420,17 @@ def _wait(
         waiter.wait(min(left_s, soon_s))
 
 
-def _commit(session: StoreSession, agent: str | None, work: Callable[[Writer], T], owner: str = BOARD_ID) -> T:
+def _commit(session: StoreSession, agent: str | None, work: Callable[[EntryWriter], T], owner: str = BOARD_ID) -> T:
     return session.act(lambda batch: work(writes.begin(batch, agent, owner)))
 
 
-def _commit_under(fence: Fence, agent: str | None, work: Callable[[Writer, Found], Any], owner: str) -> None:
+def _commit_under(fence: Fence, agent: str | None, work: Callable[[EntryWriter, EntryRecord], Any], owner: str) -> None:
     """Commit `work`, unless the claim or the lease has ended."""
     place, token, session = fence._place, fence.token, fence._session  # noqa: SLF001 - of those who make it here
     _commit(session, agent, lambda writer: work(writer, holders.held(writer, place, token)), owner)
 
 
-def of_store(session: Session, what: str) -> StoreSession:
+def of_store(session: AnySession, what: str) -> StoreSession:
     """Return the session of a store. Raises UsageError for that of a transaction or a snapshot."""
     if not isinstance(session, StoreSession):
         message = f"a {what} is not part of a transaction or a snapshot: use store.board()"

@@ -16,10 +16,10 @@ from statelog.store.writes import check_thread_id
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 
-def copy_thread(session: Session, source: str, target: str, *, recreate: bool) -> Thread:
+def copy_thread(session: AnySession, source: str, target: str, *, recreate: bool) -> Thread:
     """Copy a thread; see `Store.copy_thread`."""
     check_thread_id(source)
     check_thread_id(target)
@@ -32,7 +32,7 @@ def copy_thread(session: Session, source: str, target: str, *, recreate: bool) -
     return Thread(session, target)
 
 
-def copies_of(session: Session, sources: Collection[str]) -> list[str]:
+def copies_of(session: AnySession, sources: Collection[str]) -> list[str]:
     """Return the ids of the copies of some threads, and of the copies of those, each before its source."""
     with session.read() as view:
         rows = list(view.threads())

@@ -37,7 +37,7 @@ _SLICE_S = 1.0
 """The longest sleep before a check whether the store is closed."""
 
 
-class Subscription:
+class WatcherSubscription:
     """The dispatcher's data for one watcher."""
 
     def __init__(self, pattern: str, at: int, board: int | None) -> None:
@@ -68,8 +68,8 @@ class Dispatcher:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._changed = Condition()
-        self._subscriptions: set[Subscription] = set()
-        self._trie: Trie[Subscription] = Trie()
+        self._subscriptions: set[WatcherSubscription] = set()
+        self._trie: Trie[WatcherSubscription] = Trie()
         self._at = 0
         """The LSN up to which the dispatcher has read. Watchers behind this LSN read the log themselves."""
         self._mask = 0
@@ -79,7 +79,7 @@ class Dispatcher:
         self._reading = Lock()
         """Held by the watcher that reads."""
 
-    def join(self, subscription: Subscription) -> None:
+    def join(self, subscription: WatcherSubscription) -> None:
         """Add a watcher."""
         with self._changed:
             if not self._subscriptions and self._listener is None:
@@ -90,7 +90,7 @@ class Dispatcher:
             self._entered().mask = self._mask
             self._note_position()
 
-    def leave(self, subscription: Subscription) -> None:
+    def leave(self, subscription: WatcherSubscription) -> None:
         """Remove a watcher. A second call does nothing."""
         with self._changed:
             if subscription not in self._subscriptions:
@@ -129,7 +129,7 @@ class Dispatcher:
             self._entered().pass_slice(0.0)  # This renews the slot.
         return self._sweep_when_due()
 
-    def take(self, subscription: Subscription) -> list[Happened]:
+    def take(self, subscription: WatcherSubscription) -> list[Happened]:
         """Return the queued events and mark them as taken."""
         with self._changed:
             events = list(subscription.queue)
@@ -137,11 +137,11 @@ class Dispatcher:
             subscription.taken = events[-1].found.lsn if events else subscription.read_to
             return events
 
-    def is_behind(self, subscription: Subscription) -> bool:
+    def is_behind(self, subscription: WatcherSubscription) -> bool:
         """Return True if a watcher must read the log itself."""
         return subscription.read_to < self._at
 
-    def read_on(self, subscription: Subscription, until: int | None = None) -> None:
+    def read_on(self, subscription: WatcherSubscription, until: int | None = None) -> None:
         """Read events for a watcher that is behind, up to the dispatcher's position or `until`.
 
         Raises:
@@ -158,7 +158,7 @@ class Dispatcher:
             subscription.queue.extend(event for event in events if subscription.fits(event.found.event.key))
             subscription.read_to = until
 
-    def wait(self, subscription: Subscription, timeout_s: float) -> None:
+    def wait(self, subscription: WatcherSubscription, timeout_s: float) -> None:
         """Wait until a watcher has events, or for `timeout_s`. Raises the errors of reading the log."""
         deadline_s = monotonic() + timeout_s
         with self._changed:

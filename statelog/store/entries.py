@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from statelog.board.reads import Found, Records
+    from statelog.board.reads import EntryRecord, Records
     from statelog.guard.checks import Checks
     from statelog.log.kinds.entries import EntryEvent
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ _set_facts, _set_key, _set_value, _set_version, _set_agent = (
 """Functions that set an attribute of a new entry without calling its `__setattr__` in Python."""
 
 
-def entries_of(session: Session, records: Records, *, with_values: bool = True, raises: bool = False) -> list[Entry]:
+def entries_of(session: AnySession, records: Records, *, with_values: bool = True, raises: bool = False) -> list[Entry]:
     """Convert records to entries, with or without values.
 
     If a check of a guard refuses the read of a value, raise CheckError if `raises`, or else use a placeholder. A value
@@ -188,7 +188,7 @@ def entries_of(session: Session, records: Records, *, with_values: bool = True, 
     return entries
 
 
-def _read_root(session: Session, facts: tuple[int, ...], data: bytes) -> Any:
+def _read_root(session: AnySession, facts: tuple[int, ...], data: bytes) -> Any:
     """Return a value that the kernel did not return: it is in another record, or too large or too deep."""
     fact = EntryFacts._make(facts)
     digest = data[fact.value_at : fact.value_end]
@@ -207,7 +207,7 @@ def _check(checks: Checks, entry: Entry, *, raises: bool) -> Entry:
     return entry
 
 
-def value_of(session: Session, event: EntryEvent) -> Any:
+def value_of(session: AnySession, event: EntryEvent) -> Any:
     """Return the value of a record in the declared version, as the checks let it be seen.
 
     It is a placeholder if a check refuses the read. See `EntrySchemas.shown` for the errors of a schema.
@@ -231,7 +231,7 @@ def with_quarantined(entry: Entry) -> Entry:
 
 
 def entry_of(
-    session: Session, found: Found, item: bytes | None = None, *, with_value: bool = True, raises: bool = False
+    session: AnySession, found: EntryRecord, item: bytes | None = None, *, with_value: bool = True, raises: bool = False
 ) -> Entry:
     """Convert a record to an entry. `item` is the encoded value, or None if the value must be read.
 
@@ -277,7 +277,7 @@ def entry_of(
     return entry if checks is None else _check(checks, entry, raises=raises)
 
 
-def _claimer(session: Session, found: Found) -> str | None:
+def _claimer(session: AnySession, found: EntryRecord) -> str | None:
     """Return the agent that holds the claim of an entry. Another agent may have set the entry since."""
     if found.event.act in (EntryAct.CLAIM, EntryAct.RENEW):
         return found.event.agent

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.board.entry_writer import Value
-    from statelog.board.names import Pattern
+    from statelog.board.names import KeyPattern
     from statelog.log.batch import Batch
     from statelog.schema.versions import Versioned
     from statelog.store.entry_versions import EntrySchemas
@@ -54,7 +54,7 @@ class _Prepared(NamedTuple):
 
 def migrate_entries(
     session: StoreSession,
-    pattern: Pattern,
+    pattern: KeyPattern,
     agent: str | None,
     *,
     dry_run: bool,
@@ -167,7 +167,7 @@ class _EntryMigration:
         self._report.failed.append(MigrationFailure(None, type(error).__name__, error.message, key))
 
 
-def _stage(writer: entry_writer.Writer, each: _Prepared) -> bool:
+def _stage(writer: entry_writer.EntryWriter, each: _Prepared) -> bool:
     """Stage the new value of an entry. If another writer has changed the entry meanwhile, run the steps again."""
     found = writes.find(writer, each.key)
     if found is None or stored_version(each.schema, each.key, found.event.schema) == each.schema.version:

@@ -15,9 +15,9 @@ from statelog.schema.value_versions import check_replaced, declared_value, label
 from statelog.tree.value import encode_slot, read_item
 
 if TYPE_CHECKING:
-    from statelog.board.entry_writer import Kept, Value
-    from statelog.board.names import Pattern
-    from statelog.board.reads import Found
+    from statelog.board.entry_writer import EntryFields, Value
+    from statelog.board.names import KeyPattern
+    from statelog.board.reads import EntryRecord
     from statelog.log.kinds.entries import EntryEvent
     from statelog.log.step import PreparedWrite, Redact
     from statelog.schema.versions import Versioned
@@ -28,11 +28,11 @@ class EntrySchemas:
     """The schemas that are declared for entries of one open store. Several OS threads may use it."""
 
     def __init__(self) -> None:
-        self._declared: tuple[tuple[Pattern, Versioned[Any, Any]], ...] = ()
+        self._declared: tuple[tuple[KeyPattern, Versioned[Any, Any]], ...] = ()
         """The pattern with the longest beginning without wildcards first."""
         self._lock = threading.Lock()
 
-    def declare(self, pattern: Pattern, schema: Versioned[Any, Any]) -> None:
+    def declare(self, pattern: KeyPattern, schema: Versioned[Any, Any]) -> None:
         """Declare the schema of the keys that match a pattern, in place of an earlier one of the same pattern."""
         with self._lock:
             declared = [each for each in self._declared if each[0].text != pattern.text]
@@ -80,8 +80,14 @@ class EntrySchemas:
 
 
 def versioned_write(
-    schema: Versioned[Any, Any] | None, key: str, found: Found | None, kept: Kept, value: Value, *, replaces: bool
-) -> tuple[Kept, Value]:
+    schema: Versioned[Any, Any] | None,
+    key: str,
+    found: EntryRecord | None,
+    kept: EntryFields,
+    value: Value,
+    *,
+    replaces: bool,
+) -> tuple[EntryFields, Value]:
     """Return the fields and the write of an entry that has a schema, within a commit.
 
     Args:
@@ -105,7 +111,7 @@ def versioned_write(
     return kept, value if replaces else entry_writer.prepare(_UpgradingWrite(schema, key, stored, value.write))
 
 
-def upgrade_of(schema: Versioned[Any, Any], found: Found) -> tuple[Kept, Value]:
+def upgrade_of(schema: Versioned[Any, Any], found: EntryRecord) -> tuple[EntryFields, Value]:
     """Return the fields and the write that bring an entry to the declared version. Raises as `versioned_write`."""
     key = found.event.key
     stored = stored_version(schema, key, found.event.schema)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.batch import Batch
-    from statelog.store.session import Session, StoreSession
+    from statelog.store.session import AnySession, StoreSession
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class Fence:
         self.token = token
 
 
-def fence_check(session: Session, fence: Fence | None) -> Callable[[Batch], None] | None:
+def fence_check(session: AnySession, fence: Fence | None) -> Callable[[Batch], None] | None:
     """Return a check that raises LeaseLostError in the commit if the fence has ended, or None without a fence.
 
     Raises:
@@ -54,7 +54,7 @@ def _check(place: str, token: int, batch: Batch) -> None:
     check_held_in(batch, place, token)
 
 
-def fenced(session: Session, work: Callable[[Batch], T], fence: Fence | None) -> Callable[[Batch], T]:
+def fenced(session: AnySession, work: Callable[[Batch], T], fence: Fence | None) -> Callable[[Batch], T]:
     """Return `work` with a check of the fence, which raises LeaseLostError in the commit if the fence has ended."""
     check = fence_check(session, fence)
     if check is None:

@@ -14,7 +14,7 @@ from statelog.tree.tree import Tree
 
 if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 __all__ = ["check_not_foreign", "is_foreign_id", "is_langgraphs", "is_of_run"]
 
@@ -42,12 +42,12 @@ def check_not_foreign(thread_id: str) -> None:
         raise UsageError(message, argument="thread id", thread=thread_id)
 
 
-def is_langgraphs(session: Session, head: CheckpointEvent) -> bool:
+def is_langgraphs(session: AnySession, head: CheckpointEvent) -> bool:
     """Return True if a version is a checkpoint of LangGraph: it has a channel of LangGraph's own."""
     return _tree(session, head).find(channel_key(GRAPH_CHANNEL))[1] is not None
 
 
-def is_of_run(session: Session, head: CheckpointEvent) -> bool:
+def is_of_run(session: AnySession, head: CheckpointEvent) -> bool:
     """Return True if a version is that of a durable run whose thread has no channels of the user."""
     state = MapView(_tree(session, head), is_state=True)
     return (bool(state) or OWN_CHANNELS.encode() in head.written) and all(map(_is_own, state))
@@ -57,6 +57,6 @@ def _is_own(channel: str) -> bool:
     return channel.startswith(OWN_CHANNELS)
 
 
-def _tree(session: Session, head: CheckpointEvent) -> Tree:
+def _tree(session: AnySession, head: CheckpointEvent) -> Tree:
     workspace = session.workspace()
     return Tree(workspace, workspace.read(ROOT, head.root_digest, head.root_lsn, head.root_node))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch
     from statelog.log.operations import Seen
     from statelog.store.checkpoint import Checkpoint
-    from statelog.store.session import Holder, Session
+    from statelog.store.session import AnySession, Holder
     from statelog.store.views import MapView
 
     StateOf = Callable[[Checkpoint[Any]], MapView]
@@ -37,15 +37,15 @@ _WRITES = "writes"
 class Keeper(Protocol):
     """The functions of the adapter for a thread."""
 
-    def latest(self, held: Holder[Session], thread_id: str) -> Checkpoint[Any] | None:
+    def latest(self, held: Holder[AnySession], thread_id: str) -> Checkpoint[Any] | None:
         """Return the checkpoint that LangGraph shows, or None if it shows none."""
 
-    def shows(self, held: Holder[Session], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
+    def shows(self, held: Holder[AnySession], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
         """Return a function that returns False for a removed checkpoint that another one still needs."""
 
     def roll_back(
         self,
-        held: Holder[Session],
+        held: Holder[AnySession],
         thread_id: str,
         target: Checkpoint[Any],
         *,
@@ -64,7 +64,7 @@ class Deltas(Protocol):
 
     def delta_items(
         self,
-        held: Holder[Session],
+        held: Holder[AnySession],
         checkpoint: Checkpoint[Any],
         channel: str,
         state_of: StateOf,
@@ -76,7 +76,7 @@ class Deltas(Protocol):
         """
 
     def written_items(
-        self, held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf
+        self, held: Holder[AnySession], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf
     ) -> list[Any]:
         """Return the items that tasks have written to a channel after a checkpoint."""
 

@@ -26,7 +26,7 @@ _LISTS_MAX = 4
 """Lists of one channel: a new one is made of one of them, and shares its items."""
 
 
-class _Held:
+class _HeldView:
     """A view, in the form in which the adapter takes a store."""
 
     def __init__(self, engine: Engine, view: View) -> None:
@@ -39,7 +39,7 @@ class GraphThreadsInView:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._view: View | None = None
-        self._held: _Held
+        self._held: _HeldView
         self._shows: dict[str, Callable[[Checkpoint[Any]], bool]] = {}
         self._lists: dict[tuple[str, str], dict[int, list[Any]]] = {}
         """The last lists of some delta channels that were put together, by thread and channel, and by LSN."""
@@ -48,9 +48,9 @@ class GraphThreadsInView:
         """Forget what was read, for a store whose file may be another one."""
         self._view, self._lists = None, {}
 
-    def _hold(self, view: View) -> _Held:
+    def _hold(self, view: View) -> _HeldView:
         if self._view is not view:
-            self._view, self._held, self._shows = view, _Held(self._engine, view), {}
+            self._view, self._held, self._shows = view, _HeldView(self._engine, view), {}
         return self._held
 
     def _checkpoint(self, view: View, thread_id: str, found: Digested) -> Checkpoint[Any]:

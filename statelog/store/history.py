@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from statelog.log.batch import Head
     from statelog.log.view import View
     from statelog.store.checkpoint import Checkpoint
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 _PAGE = 32
 
 
 def iterate_history(
-    session: Session,
+    session: AnySession,
     find: Callable[[View], tuple[int, int] | None],
     wrap: Callable[[Head], Checkpoint],
     limit: int | None,
@@ -46,7 +46,7 @@ def iterate_history(
 
 
 def _iterate(
-    session: Session,
+    session: AnySession,
     find: Callable[[View], tuple[int, int] | None],
     wrap: Callable[[Head], Checkpoint],
     left: int | None,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent
     from statelog.log.step import PreparedWrite, Redact
     from statelog.schema import Schema
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 Changed = dict[str, "ValueSlot | bytes | None"]
 """The new value of each changed channel: the stored value of another one, an encoded value, or None to remove it."""
@@ -82,7 +82,7 @@ class _Remembered:
 
 
 def declared_tree(
-    session: Session,
+    session: AnySession,
     thread_id: str,
     event: CheckpointEvent,
     schema: Schema,
@@ -111,7 +111,7 @@ def declared_tree(
 
 
 def migrate_ahead(
-    session: Session, thread_id: str, event: CheckpointEvent, schema: Schema, *, is_named: bool = True
+    session: AnySession, thread_id: str, event: CheckpointEvent, schema: Schema, *, is_named: bool = True
 ) -> int:
     """Migrate a state and remember it, so that the commit that follows finds it. Return the bytes that are new.
 
@@ -133,7 +133,7 @@ def migrate_ahead(
 
 
 def migration_writes(
-    session: Session, thread_id: str, event: CheckpointEvent, schema: Schema, workspace: Workspace
+    session: AnySession, thread_id: str, event: CheckpointEvent, schema: Schema, workspace: Workspace
 ) -> list[PreparedWrite]:
     """Return the writes that bring the head to the declared version, within a commit; none if it has that version.
 
@@ -147,7 +147,7 @@ def migration_writes(
 
 
 def _migrated(
-    session: Session,
+    session: AnySession,
     thread_id: str,
     event: CheckpointEvent,
     schema: Schema,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from statelog.schema import Schema
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.fences import Fence
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Mountable:
     """The parts of a thread that a mount uses: its head, the schema of its channels, and its commit."""
 
     id: str
-    session: Session
+    session: AnySession
     read_head: Callable[[], Checkpoint | None]
     read_version: Callable[[], int]
     read_tree: Callable[[Workspace, Head | None], Tree]

@@ -19,7 +19,7 @@ from statelog.store.graph_threads import GraphThreadsInView
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from statelog.board.entry_writer import Writer
+    from statelog.board.entry_writer import EntryWriter
     from statelog.log.engine import Engine
     from statelog.search.hits import Hits
     from statelog.store.session import StoreSession
@@ -103,7 +103,7 @@ def configure(session: StoreSession, configuration: Configuration) -> None:
         return
     value = entry_writer.prepare(reducers.replace.prepare(reads.VALUE, configuration.fields, path=CONFIGURATION_KEY))
 
-    def work(writer: Writer) -> None:
+    def work(writer: EntryWriter) -> None:
         there = writes.find(writer, CONFIGURATION_KEY)
         place = entry_writer.NO_PLACE if there is None else entry_writer.place_of(there)
         entry_writer.stage(writer, EntryAct.SET, CONFIGURATION_KEY, place=place, value=value)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Session(Protocol):
+class AnySession(Protocol):
     """Reads, and writes at once (store) or at the end (transaction)."""
 
     owner: Engine
@@ -62,7 +62,7 @@ class Session(Protocol):
         """Run `work`, which makes no checkpoint, and return its result."""
 
 
-S_co = TypeVar("S_co", bound=Session, covariant=True)
+S_co = TypeVar("S_co", bound=AnySession, covariant=True)
 
 
 class Holder(Protocol[S_co]):

@@ -14,7 +14,7 @@ from statelog.tree.node import LEAF
 if TYPE_CHECKING:
     from statelog.log.batch import Batch, Head
     from statelog.log.events import CheckpointEvent
-    from statelog.store.state_sizes import Part, Read
+    from statelog.store.state_sizes import NodePart, Read
 
 _SIZES_REMEMBERED_MAX = 100_000
 """The maximum number of node sizes in memory, about 100 bytes each. If there are more, all are dropped."""
@@ -149,7 +149,7 @@ class SizeLimits:
         sizes[None] = _Size(self._size_of(root_of(event), read), len(sizes))
         return sizes
 
-    def _size_of(self, whole: Part, read: Read) -> int:
+    def _size_of(self, whole: NodePart, read: Read) -> int:
         """Return the size of a value that is stored as a node. Each node is read once in the life of the store."""
         known = self._sizes
         pending = [whole]  # Measure children first, without recursion, because a value may have any depth.

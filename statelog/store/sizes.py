@@ -9,7 +9,7 @@ from statelog.store.state_sizes import StateSizer
 
 if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent
-    from statelog.store.session import Session
+    from statelog.store.session import AnySession
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ EMPTY = StateSize({}, 0, 0)
 """The size of a thread without a checkpoint."""
 
 
-def measure(session: Session, event: CheckpointEvent) -> StateSize:
+def measure(session: AnySession, event: CheckpointEvent) -> StateSize:
     """Return the size of a checkpoint's state. Its values are not read."""
     sizer = StateSizer(session.workspace().read, session.read)
     channels: dict[str, ChannelSize] = {}

@@ -62,7 +62,7 @@ def read_head(data: memoryview, lsn: int) -> RecordHead:
     return RecordHead(thread, branch, parts.node_count)
 
 
-class Writer(NamedTuple):
+class WritingBranch(NamedTuple):
     """The branch of a thread that wrote a record. If the record has lost its event, the branch is unknown (None)."""
 
     thread: int
@@ -77,7 +77,7 @@ class Writer(NamedTuple):
         return (self.thread, self.branch) == (thread, branch)
 
 
-class Part(NamedTuple):
+class NodePart(NamedTuple):
     """A root, a chunk or a leaf."""
 
     type: int
@@ -86,17 +86,17 @@ class Part(NamedTuple):
     number: int
 
 
-class Opened(NamedTuple):
+class OpenedNode(NamedTuple):
     """The parts of a root or a chunk."""
 
     size_bytes: int
     """The bytes in the node itself."""
-    children: list[Part]
+    children: list[NodePart]
     """Its chunks and roots."""
-    leaves: list[Part]
+    leaves: list[NodePart]
 
 
-def open_part(part: Part, read: Read) -> Opened:
+def open_part(part: NodePart, read: Read) -> OpenedNode:
     """Return the parts of a root or a chunk. Leaves are not read."""
     node = read(part.type, part.digest, part.lsn, part.number)
     if part.type == CHUNK:
@@ -104,33 +104,33 @@ def open_part(part: Part, read: Read) -> Opened:
         return _open_entries(node, kind, level=level, is_root=False)
     head = kernels.root_read(*node)
     if head.kind in STRINGS:
-        return Opened(len(cbor.head(2, head.count)) + head.count, [], [])
+        return OpenedNode(len(cbor.head(2, head.count)) + head.count, [], [])
     own, children, leaves = _open_entries(node, head.kind, level=0, is_root=True)
-    chunks = [Part(CHUNK, digest, lsn, number) for _c, digest, lsn, number in head.levels if digest is not None]
-    return Opened(own + len(container_head(head.kind, head.count)), children + chunks, leaves)
+    chunks = [NodePart(CHUNK, digest, lsn, number) for _c, digest, lsn, number in head.levels if digest is not None]
+    return OpenedNode(own + len(container_head(head.kind, head.count)), children + chunks, leaves)
 
 
-def _open_entries(node: Node, kind: int, *, level: int, is_root: bool) -> Opened:
+def _open_entries(node: Node, kind: int, *, level: int, is_root: bool) -> OpenedNode:
     table = kernels.entries_table(*node, is_root=is_root, kind=kind)
     entries = [table[at : at + STRIDE] for at in range(0, len(table), STRIDE)]
     if level:
         chunks = [
-            Part(CHUNK, node.data[at : at + DIGEST_SIZE_BYTES], lsn, number)
+            NodePart(CHUNK, node.data[at : at + DIGEST_SIZE_BYTES], lsn, number)
             for _at, at, _end, _covered, lsn, number in entries
         ]
-        return Opened(0, chunks, [])
+        return OpenedNode(0, chunks, [])
     own = entries[-1][2] - entries[0][0] if entries else 0
     if kind == kernels.KIND_KEYED:
         own -= 2 * len(entries)  # Fingerprints do not count.
     refs = [(node.data[at : at + REF_SIZE_BYTES], lsn, number) for _at, at, _end, _c, lsn, number in entries if lsn]
-    roots = [Part(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
-    leaves = [Part(LEAF, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]
-    return Opened(own - REF_SIZE_BYTES * len(refs), roots, leaves)
+    roots = [NodePart(ROOT, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] == REF_ROOT]
+    leaves = [NodePart(LEAF, ref[1:], lsn, number) for ref, lsn, number in refs if ref[:1] != REF_ROOT]
+    return OpenedNode(own - REF_SIZE_BYTES * len(refs), roots, leaves)
 
 
-def root_of(event: CheckpointEvent) -> Part:
+def root_of(event: CheckpointEvent) -> NodePart:
     """Return the root of a checkpoint's state."""
-    return Part(ROOT, event.root_digest, event.root_lsn, event.root_node)
+    return NodePart(ROOT, event.root_digest, event.root_lsn, event.root_node)
 
 
 def slots_of(event: CheckpointEvent, read: Read) -> Iterator[tuple[str, ValueSlot, int]]:
@@ -141,11 +141,11 @@ def slots_of(event: CheckpointEvent, read: Read) -> Iterator[tuple[str, ValueSlo
             yield cbor.decode(tree.key(node, table, index)), tree.slot(node, table, index), node.lsn
 
 
-def part_of(slot: ValueSlot) -> Part | None:
+def part_of(slot: ValueSlot) -> NodePart | None:
     """Return the node that a slot refers to, or None if the slot has the value itself."""
     if not slot.is_ref:
         return None
-    return Part(ROOT if slot.data[:1] == REF_ROOT else LEAF, slot.data[1:], slot.lsn, slot.number)
+    return NodePart(ROOT if slot.data[:1] == REF_ROOT else LEAF, slot.data[1:], slot.lsn, slot.number)
 
 
 def count_items(slot: ValueSlot, read: Read) -> int:
@@ -171,22 +171,22 @@ class StateSizer:
 
     def __init__(self, read_node: Read, view: Callable[[], AbstractContextManager[View]]) -> None:
         self._read_node, self._view = read_node, view
-        self._sizes: dict[tuple[int, int], Counter[Writer]] = {}
+        self._sizes: dict[tuple[int, int], Counter[WritingBranch]] = {}
         self._tables: dict[int, list[int]] = {}
         self._tables_size = 0
-        self._writers: dict[int, Writer] = {}
+        self._writers: dict[int, WritingBranch] = {}
         self._branches: dict[int, list[tuple[int, int]]] = {}
         self._leaves: set[tuple[int, int]] = set()
         self.visited = 0
         self.distinct: Counter[int] = Counter()
         """The measured bytes in the records of each thread. Each node counts once."""
 
-    def measure(self, event: CheckpointEvent) -> Counter[Writer]:
+    def measure(self, event: CheckpointEvent) -> Counter[WritingBranch]:
         """Return the size of a checkpoint's state, by the writers of the records that contain it."""
         root = root_of(event)
         # Measure children first, without recursion, because a value may have any depth.
-        open_parts: list[tuple[Part, Counter[Writer], list[Part]] | None] = []
-        pending: list[Part | None] = [root]
+        open_parts: list[tuple[NodePart, Counter[WritingBranch], list[NodePart]] | None] = []
+        pending: list[NodePart | None] = [root]
         while pending:
             part = pending.pop()
             if part is None:  # All children of the last opened part are measured.
@@ -203,7 +203,7 @@ class StateSizer:
                 pending.extend(children)
         return self._sizes[root.lsn, root.number]
 
-    def _open(self, part: Part) -> tuple[Counter[Writer], list[Part]]:
+    def _open(self, part: NodePart) -> tuple[Counter[WritingBranch], list[NodePart]]:
         """Return the bytes in a node and its leaves, and its chunks and roots."""
         self.visited += 1
         opened = open_part(part, self._read_node)
@@ -214,7 +214,7 @@ class StateSizer:
         self.distinct[writer.thread] += opened.size_bytes
         return sizes, opened.children
 
-    def channels(self, event: CheckpointEvent) -> Iterator[tuple[str, int, Counter[Writer]]]:
+    def channels(self, event: CheckpointEvent) -> Iterator[tuple[str, int, Counter[WritingBranch]]]:
         """Yield the name of each channel, the number of its items, and its size like `measure`."""
         self.measure(event)
         for name, slot, lsn in slots_of(event, self._read_node):
@@ -228,8 +228,8 @@ class StateSizer:
                 sizes = self._leaf_sizes([(slot.lsn, slot.number)])
             yield name, count_items(slot, self._read_node), sizes
 
-    def _leaf_sizes(self, leaves: list[tuple[int, int]]) -> Counter[Writer]:
-        sizes: Counter[Writer] = Counter()
+    def _leaf_sizes(self, leaves: list[tuple[int, int]]) -> Counter[WritingBranch]:
+        sizes: Counter[WritingBranch] = Counter()
         self.visited += len(leaves)
         if leaves:
             with self._view() as view:
@@ -257,7 +257,7 @@ class StateSizer:
             self._tables_size += len(sizes)
         return _checked_leaf_size(sizes[number] if number < len(sizes) else 0, lsn, number)
 
-    def _writer(self, view: View, lsn: int) -> Writer:
+    def _writer(self, view: View, lsn: int) -> WritingBranch:
         writer = self._writers.get(lsn)
         if writer is None:
             data = view.transaction.get_log(lsn)
@@ -268,7 +268,7 @@ class StateSizer:
                 self._branches[thread] = [(row.lsn, row.number) for row in view.branches(thread)]
             branches = self._branches[thread]
             begun = bisect_right(branches, lsn, key=itemgetter(0))
-            writer = self._writers[lsn] = Writer(thread, branch, branches[begun - 1][1] if begun else 0)
+            writer = self._writers[lsn] = WritingBranch(thread, branch, branches[begun - 1][1] if begun else 0)
         return writer
 
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from statelog.store.branches import BranchInfo
     from statelog.store.fences import Fence
     from statelog.store.mount import Mount, Mountable
-    from statelog.store.session import Outcome, Session
+    from statelog.store.session import AnySession, Outcome
     from statelog.store.sizes import StateSize
     from statelog.store.targets import Target
     from statelog.tree.node import Workspace
@@ -86,7 +86,7 @@ class Thread(Written[S, W]):
 
     def __init__(
         self,
-        session: Session,
+        session: AnySession,
         thread_id: str,
         schema: object = None,
         branch: str | None = None,

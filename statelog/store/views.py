@@ -268,7 +268,7 @@ class MapView(Mapping[str, Any]):
 
     def items(self) -> ItemsView[str, Any]:
         """Return (key, value) pairs. Some neighbours are read at a time."""
-        return _Items(self)
+        return _MapItems(self)
 
     def values(self) -> ValuesView[Any]:
         """Return the values. Some neighbours are read at a time."""
@@ -352,7 +352,7 @@ def _plain_map(value: MapView | dict[str, Any]) -> dict[str, Any]:
     return value.to_python() if isinstance(value, MapView) else value
 
 
-class _Items(ItemsView[str, Any]):
+class _MapItems(ItemsView[str, Any]):
     """The pairs of a map, of which some neighbours are read at a time."""
 
     _mapping: MapView

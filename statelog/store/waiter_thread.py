@@ -77,7 +77,7 @@ class Sleeper:
 
     def __init__(self, condition: Condition, wake: Callable[[], bool]) -> None:
         self.condition, self.wake = condition, wake
-        self.line: _Line | None = None
+        self.line: _SleeperQueue | None = None
         self.is_awake = True
         """Whether the task was woken, or has not begun to wait."""
         self.was_looked_for = False
@@ -89,7 +89,7 @@ class Sleeper:
         """The error that ended the thread, because the store is closed or cannot be read; None if there was none."""
 
 
-class _Line:
+class _SleeperQueue:
     """Sleepers that wait for the same condition."""
 
     def __init__(self, condition: Condition) -> None:
@@ -115,19 +115,19 @@ class WaiterThread:
         self._wake = session.engine.store_file.wake
         self._dispatcher = dispatcher_of(session)
         self._lock = threading.RLock()
-        self._lines: dict[object, _Line] = {}
+        self._lines: dict[object, _SleeperQueue] = {}
         """Lines by the key of their condition. A line without a key is its own key."""
-        self._pending: dict[_Line, None] = {}
-        self._slot_lines: dict[_Line, None] = {}
-        self._due_s: dict[_Line, float] = {}
+        self._pending: dict[_SleeperQueue, None] = {}
+        self._slot_lines: dict[_SleeperQueue, None] = {}
+        self._due_s: dict[_SleeperQueue, float] = {}
         """The times at which to check lines even if nothing was committed."""
-        self._polled: dict[_Line, None] = {}
+        self._polled: dict[_SleeperQueue, None] = {}
         """Lines that neither a notification nor an event reaches. They are checked after every commit."""
-        self._trie: Trie[_Line] = Trie()
-        self._listed: dict[_Line, None] = {}
+        self._trie: Trie[_SleeperQueue] = Trie()
+        self._listed: dict[_SleeperQueue, None] = {}
         """Lines that are checked after events of their patterns. The patterns are in the trie."""
         self._mask = 0
-        self._any_lines: dict[_Line, None] = {}
+        self._any_lines: dict[_SleeperQueue, None] = {}
         self._changed = threading.Event()
         self._bell: Waiter | None = None
         self._thread: threading.Thread | None = None
@@ -153,7 +153,7 @@ class WaiterThread:
         with self._lock:
             line = None if condition.key is None else self._lines.get(condition.key)
             if line is None:
-                line = _Line(condition)
+                line = _SleeperQueue(condition)
                 self._lines[line if condition.key is None else condition.key] = line
             line.sleepers[sleeper] = None
             sleeper.line = line
@@ -192,7 +192,7 @@ class WaiterThread:
             self._pend(line, is_now=sleeper.is_awake)
         self._ring()
 
-    def _pend(self, line: _Line, *, is_now: bool) -> None:
+    def _pend(self, line: _SleeperQueue, *, is_now: bool) -> None:
         """Schedule a line for the thread. With `is_now`, its condition is checked. The caller holds the lock."""
         line.is_pending |= is_now
         self._pending[line] = None
@@ -287,7 +287,7 @@ class WaiterThread:
         with self._lock:
             return min(self._due_s.values(), default=float("inf"))
 
-    def _tend(self, line: _Line) -> None:
+    def _tend(self, line: _SleeperQueue) -> None:
         with self._lock:
             if not line.sleepers:
                 self._drop(line)
@@ -300,7 +300,7 @@ class WaiterThread:
         if first is not None and line.is_pending:
             self._look_for(line)
 
-    def _look_for(self, line: _Line) -> None:
+    def _look_for(self, line: _SleeperQueue) -> None:
         """Check the condition of a line. If it holds, wake the first sleeper."""
         line.is_pending = False
         self._due_s.pop(line, None)
@@ -329,7 +329,7 @@ class WaiterThread:
 
     # --- lines ------------------------------------------------------------------------------
 
-    def _begin(self, line: _Line) -> None:
+    def _begin(self, line: _SleeperQueue) -> None:
         """Give a new line a slot in the wake-up file, or subscribe it to events, records or commits."""
         condition = line.condition
         if condition.subject and len(self._slot_lines) < SLOT_LINES_MAX:
@@ -361,7 +361,7 @@ class WaiterThread:
         if bell.mask != mask:
             bell.mask = mask
 
-    def _give_tickets(self, line: _Line) -> None:
+    def _give_tickets(self, line: _SleeperQueue) -> None:
         """Give tickets to new sleepers. Write the ticket of the first sleeper into the slot of the line."""
         with self._lock:
             waiter = line.waiter
@@ -374,7 +374,7 @@ class WaiterThread:
             if first.ticket and waiter.ticket != first.ticket:
                 waiter.ticket = first.ticket
 
-    def _drop(self, line: _Line) -> None:
+    def _drop(self, line: _SleeperQueue) -> None:
         """Remove an empty line. The caller holds the lock."""
         key = line if line.condition.key is None else line.condition.key
         if self._lines.get(key) is line:

@@ -11,7 +11,7 @@ from statelog.board.events import before, check_cursor, check_kept, check_life, 
 from statelog.errors import SchemaError
 from statelog.log.kinds.entries import GOES, EntryAct
 from statelog.log.times import to_datetime
-from statelog.store.dispatcher import Subscription, dispatcher_of
+from statelog.store.dispatcher import WatcherSubscription, dispatcher_of
 from statelog.store.entries import value_of
 from statelog.store.waiter_thread import Condition
 
@@ -88,7 +88,7 @@ class Watch:
                     check_kept(view, board or 0, start, until)
                 else:  # From here on, every event is returned.
                     at = max(at, last_lost(view, board or 0, start, until))
-        self._subscription = Subscription(pattern, at, board)
+        self._subscription = WatcherSubscription(pattern, at, board)
         self._dispatcher = dispatcher_of(session)
         if follow:
             self._dispatcher.join(self._subscription)

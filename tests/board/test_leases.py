@@ -138,7 +138,7 @@ def test_leases_leave_no_history(store):
     assert store.verify().problems == []
 
 
-class FakeClock(clocks.Clock):
+class FakeClock(clocks.ProcessClocks):
     def __init__(self, *, tag=b"12345678", boot=0, wall=0):
         super().__init__()
         self.fake_tag, self.boot, self.wall = tag, boot, wall

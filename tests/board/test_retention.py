@@ -7,7 +7,7 @@ import pytest
 import statelog
 from statelog.board.names import compile_pattern
 from statelog.board.reads import board_of
-from statelog.board.retention import Rule, choose
+from statelog.board.retention import RetentionRule, choose
 from statelog.errors import ExpiredError, LimitError, UsageError
 from statelog.log.kinds.entries import records_of
 from statelog.store import board_policies
@@ -151,7 +151,7 @@ def test_versions_removed_by_another_process_meanwhile_are_skipped(store):
         owner = board_of(view)
         lsns = list(records_of(view, owner))
     board.prune("t", keep_last=3)
-    rule = Rule(compile_pattern("t"), 2, None)
+    rule = RetentionRule(compile_pattern("t"), 2, None)
     assert choose(store._engine, owner, [rule], lsns, store.last_lsn) == lsns[2:3]
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from statelog.log.events import CheckpointEvent
     from statelog.log.step import PreparedWrite
     from statelog.log.view import View
-    from statelog.store.session import Holder, Outcome, Session
+    from statelog.store.session import AnySession, Holder, Outcome
     from statelog.store.views import MapView
 
 __all__ = ["LineHead", "Lineage"]
@@ -72,9 +72,9 @@ class Lineage:
     An object may be used by several OS threads, and while others commit.
     """
 
-    def __init__(self, held: Holder[Session], thread_id: str) -> None:
+    def __init__(self, held: Holder[AnySession], thread_id: str) -> None:
         check_thread_id(thread_id)
-        self._session: Session = session_of(held)
+        self._session: AnySession = session_of(held)
         self.id = thread_id
         self._number: int | None = None
         """The number of the thread in a snapshot."""

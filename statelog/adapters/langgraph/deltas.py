@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from statelog import Checkpoint
     from statelog.store.frameworks import StateOf
-    from statelog.store.session import Holder, Session
+    from statelog.store.session import AnySession, Holder
     from statelog.store.views import MapView
 
 _ANCESTORS_MAX = 2000
@@ -47,7 +47,7 @@ def _state(checkpoint: Checkpoint[Any]) -> MapView:
 
 
 def delta_items(
-    held: Holder[Session],
+    held: Holder[AnySession],
     checkpoint: Checkpoint[Any],
     channel: str,
     state_of: StateOf = _state,
@@ -80,7 +80,7 @@ def delta_items(
 
 
 def written_items(
-    held: Holder[Session], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf = _state
+    held: Holder[AnySession], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf = _state
 ) -> list[Any]:
     """Return the items that tasks have written to a channel after a checkpoint. The arguments are as in `delta_items`.
 
@@ -90,7 +90,7 @@ def written_items(
     return [] if writes is None else [*_written(writes, checkpoint.id, channel)]
 
 
-def _writes(held: Holder[Session], thread_id: str, state_of: StateOf) -> MapView | None:
+def _writes(held: Holder[AnySession], thread_id: str, state_of: StateOf) -> MapView | None:
     head = Lineage(held, thread_id).head(WRITES_BRANCH)
     return None if head is None else state_of(head)
 

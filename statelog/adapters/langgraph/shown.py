@@ -40,21 +40,21 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values.own import Own
     from statelog.log.batch import Batch
     from statelog.log.operations import Seen
-    from statelog.store.session import Holder, Session
+    from statelog.store.session import AnySession, Holder
 
 _ROOT = ""
 _COPIED = ("parents", "counters_since_delta_snapshot", NEEDS_KEY)
 """What LangGraph copies from the metadata of a checkpoint that it forks, and what retention reads."""
 
 
-def latest(held: Holder[Session], thread_id: str) -> Checkpoint[Any] | None:
+def latest(held: Holder[AnySession], thread_id: str) -> Checkpoint[Any] | None:
     """Return the checkpoint that `graph.get_state` shows, or None if it shows none."""
     lineage = Lineage(held, thread_id)
     found = next(Ordered(lineage, _ROOT).draw(lineage, 1), None)
     return None if found is None else found.checkpoint
 
 
-def shows(held: Holder[Session], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
+def shows(held: Holder[AnySession], thread_id: str) -> Callable[[Checkpoint[Any]], bool]:
     """Return a function that returns False for a checkpoint that LangGraph was told to remove."""
     lineage = Lineage(held, thread_id)
     pending = writes_state(lineage)
@@ -68,7 +68,7 @@ def shows(held: Holder[Session], thread_id: str) -> Callable[[Checkpoint[Any]], 
 
 
 def roll_back(
-    held: Holder[Session],
+    held: Holder[AnySession],
     thread_id: str,
     target: Checkpoint[Any],
     *,
