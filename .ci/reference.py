@@ -1,10 +1,16 @@
 """Write the reference of the public names as HTML: `python .ci/reference.py DIRECTORY`.
 
-Needs `pip install -e '.[docs,langgraph]'`. A warning of pdoc, of what it cannot resolve or render, is an error.
+Needs `pip install -e '.[docs]'`. Other frameworks than LangGraph are replaced by empty classes where they are not
+installed, because no single environment can have all of them. A warning of pdoc, about anything that it cannot resolve
+or render, is an error.
 """
 
 import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import sys
+import types
 import warnings
 from pathlib import Path
 
@@ -13,21 +19,101 @@ import pdoc
 PUBLIC = [
     "statelog",
     "statelog.aio",
+    "statelog.aio.durable",
+    "statelog.aio.fleet",
+    "statelog.durable",
     "statelog.errors",
+    "statelog.fleet",
+    "statelog.guard",
     "statelog.limits",
+    "statelog.memory",
+    "statelog.otel",
     "statelog.reducers",
     "statelog.testing",
+    "statelog.adapters.agent_framework",
+    "statelog.adapters.autogen",
+    "statelog.adapters.claude_agent_sdk",
+    "statelog.adapters.crewai",
+    "statelog.adapters.google_adk",
     "statelog.adapters.langgraph",
+    "statelog.adapters.openai_agents",
+    "statelog.adapters.pydantic_ai",
+    "statelog.adapters.strands",
+]
+FRAMEWORKS = [
+    "agent_framework",
+    "agents",
+    "autogen_agentchat",
+    "autogen_core",
+    "claude_agent_sdk",
+    "crewai",
+    "google.adk",
+    "google.genai",
+    "openai",
+    "pydantic_ai",
+    "strands",
 ]
 
 
+class _EmptyClass(type):
+    """The metaclass of replacements. An attribute of a replacement is a replacement, too."""
+
+    def __getattr__(cls, name: str) -> type:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _replacement(cls.__module__, name)
+
+
+def _replacement(module: str, name: str) -> type:
+    body = {
+        "__module__": module,
+        "__init__": lambda _self, *_args, **_options: None,
+        "__class_getitem__": classmethod(lambda cls, _item: cls),
+        "__get_pydantic_core_schema__": classmethod(lambda _cls, _source, _handler: {"type": "any"}),
+    }
+    return _EmptyClass(name, (), body)
+
+
+class _EmptyModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules of frameworks that are not installed. Each name of such a module is an empty class."""
+
+    def __init__(self, roots: list[str]) -> None:
+        self._roots = roots
+
+    def find_spec(self, name, path=None, target=None):  # noqa: ARG002 - the signature is Python's
+        if any(name == root or name.startswith(f"{root}.") or root.startswith(f"{name}.") for root in self._roots):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec):
+        return types.ModuleType(spec.name)
+
+    def exec_module(self, module):
+        def attribute(name: str) -> type:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            made = _replacement(module.__name__, name)
+            setattr(module, name, made)  # A name has one class, however often it is imported.
+            return made
+
+        module.__getattr__ = attribute
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def main(directory: Path) -> None:
-    """Write the pages, one a public module; what is below a module and not in its `__all__` is not public."""
+    """Write one page for each public module. Names that are not in its `__all__` are left out."""
     warnings.simplefilter("error")
+    sys.meta_path.append(_EmptyModules([name for name in FRAMEWORKS if not _is_installed(name)]))
     for name in PUBLIC:
         module = importlib.import_module(name)
         for each in getattr(module, "__all__", ()):
-            setattr(module, each, getattr(module, each))  # what is imported when it is asked for counts, too
+            setattr(module, each, getattr(module, each))  # Also the names that are imported on demand.
     below = [pattern for name in PUBLIC for pattern in (name, f"!{name}[.].*")]
     pdoc.render.configure(docformat="google")
     pdoc.pdoc(*below, output_directory=directory)

@@ -8,6 +8,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
+SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
 REFERENCES = {"DESIGN.md", "FORMAT.md", "EXPORT.md", "CHANGELOG.md"}
 PAGES = sorted(
     [
@@ -152,10 +154,24 @@ def test_set_up_is_two_lines() -> None:
         assert block.group(1).count("\n") == 1
 
 
+def test_every_link_of_the_readme_is_absolute() -> None:
+    """PyPI shows README.md without the files beside it."""
+    links = re.findall(r"\]\(([^)]+)\)", README.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not link.startswith(f"{SOURCE}/blob/main/")] == []
+
+
+def files_linked(page: Path) -> list[Path]:
+    """Return the files of this repository that a page links to."""
+    text = page.read_text(encoding="utf-8")
+    relative = [page.parent / target for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)]
+    return relative + [ROOT / target for target in re.findall(rf"\]\({SOURCE}/blob/main/([^)#]+)(?:#[^)]*)?\)", text)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_file_a_page_links_to_exists(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+    for file in files_linked(page):
+        assert file.exists(), file
 
 
 def test_readme_leads_to_every_page() -> None:
@@ -165,8 +181,7 @@ def test_readme_leads_to_every_page() -> None:
         page = waiting.pop().resolve()
         if page not in seen and page.suffix == ".md":
             seen.add(page)
-            links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-            waiting += [page.parent / target for target in links]
+            waiting += files_linked(page)
     assert {page.resolve() for page in PAGES} <= seen
 
 

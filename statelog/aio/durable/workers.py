@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from contextlib import ExitStack
 from functools import partial
@@ -58,7 +59,7 @@ async def run_worker(
         UsageError: an argument is not valid.
     """
     # The `wait` of a threading.Event would block the event loop.
-    if stop is not None and not asyncio.iscoroutinefunction(getattr(stop, "wait", None)):
+    if stop is not None and not inspect.iscoroutinefunction(getattr(stop, "wait", None)):
         raise UsageError(f"stop is an asyncio.Event, not {stop!r}", argument="stop", value=stop)
     taker = Taker(store.sync, workflows, queues, concurrency, lease_s)
     with ExitStack() as beside:
