@@ -9,6 +9,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 import types
 import warnings
@@ -106,14 +107,27 @@ def _is_installed(name: str) -> bool:
         return False
 
 
+def _show_inherited(shown: type, public: list[object]) -> None:
+    """Make pdoc show the methods that a class inherits from a class that is not public."""
+    for base in shown.__mro__[1:]:
+        if base.__module__.startswith("statelog.") and base not in public and base.__module__ != "statelog.deprecated":
+            for name, value in vars(base).items():
+                if not name.startswith("_") and name not in vars(shown):
+                    setattr(shown, name, value)
+
+
 def main(directory: Path) -> None:
     """Write one page for each public module. Names that are not in its `__all__` are left out."""
     warnings.simplefilter("error")
     sys.meta_path.append(_EmptyModules([name for name in FRAMEWORKS if not _is_installed(name)]))
+    public = []
     for name in PUBLIC:
         module = importlib.import_module(name)
         for each in getattr(module, "__all__", ()):
             setattr(module, each, getattr(module, each))  # Also the names that are imported on demand.
+            public.append(getattr(module, each))
+    for each in {thing for thing in public if inspect.isclass(thing) and thing.__module__.startswith("statelog.")}:
+        _show_inherited(each, public)
     below = [pattern for name in PUBLIC for pattern in (name, f"!{name}[.].*")]
     pdoc.render.configure(docformat="google")
     pdoc.pdoc(*below, output_directory=directory)
