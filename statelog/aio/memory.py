@@ -6,10 +6,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from statelog.aio.generated import MemoryCalls, SessionCalls
 from statelog.aio.store import Store
 from statelog.errors import UsageError
 from statelog.memory.memory import Memory as SyncMemory
-from statelog.memory.messages import estimate_tokens
 from statelog.memory.tools import make_tool
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Message = dict[str, Any]
 
 
-class Memory:
+class Memory(MemoryCalls):
     """See `statelog.Memory`: the same names, awaited. `embed` may be an async function."""
 
     def __init__(self, store: Store, scope: str, *, embed: Any = None, dims: int | None = None) -> None:
@@ -45,11 +45,6 @@ class Memory:
 
     def __repr__(self) -> str:
         return repr(self.sync)
-
-    @property
-    def scope(self) -> str:
-        """See `statelog.Memory.scope`."""
-        return self.sync.scope
 
     @property
     def store(self) -> Any:
@@ -82,30 +77,6 @@ class Memory:
         vector = await self._embedder.vector_async(text)
         return await self._runner.run(self.sync._store_fact, place, stored, vector)
 
-    async def get(self, key: str, *, at: date | None = None, known_at: date | None = None) -> Fact | None:
-        """See `statelog.Memory.get`."""
-        return await self._runner.run(self.sync.get, key, at=at, known_at=known_at)
-
-    async def history(self, key: str) -> list[Fact]:
-        """See `statelog.Memory.history`."""
-        return await self._runner.run(self.sync.history, key)
-
-    async def facts(
-        self,
-        *,
-        source: str | None = None,
-        metadata: dict[str, Any] | None = None,
-        at: date | None = None,
-        known_at: date | None = None,
-    ) -> list[Fact]:
-        """See `statelog.Memory.facts`."""
-        call = partial(self.sync.facts, source=source, metadata=metadata, at=at, known_at=known_at)
-        return await self._runner.run(call)
-
-    async def pinned(self) -> list[Fact]:
-        """See `statelog.Memory.pinned`."""
-        return await self._runner.run(self.sync.pinned)
-
     async def recall(
         self,
         query: str,
@@ -124,10 +95,6 @@ class Memory:
         vector = await self._embedder.vector_async(query)
         return await self._runner.run(self.sync._recall_question, question, vector)
 
-    async def forget(self, key: str) -> bool:
-        """See `statelog.Memory.forget`."""
-        return await self._runner.run(self.sync.forget, key)
-
     @staticmethod
     async def forget_scope(store: Store, scope: str) -> ForgetReport:
         """See `statelog.Memory.forget_scope`."""
@@ -137,16 +104,12 @@ class Memory:
         """See `statelog.Memory.session`."""
         return Session(self._runner, self.sync.session(id, ttl_s=ttl_s))
 
-    async def sweep(self) -> list[str]:
-        """See `statelog.Memory.sweep`."""
-        return await self._runner.run(self.sync.sweep)
-
     def tool(self, action: Action = "search", *, framework: Framework = "langgraph") -> Any:
         """See `statelog.Memory.tool`. The tool is awaited: `ainvoke` for LangGraph, an async function for `json`."""
         return make_tool(self, action, framework, is_async=True)
 
 
-class Session:
+class Session(SessionCalls):
     """See `statelog.memory.Session`: the same names, awaited."""
 
     def __init__(self, runner: Runner, session: SyncSession) -> None:
@@ -156,31 +119,9 @@ class Session:
     def __repr__(self) -> str:
         return repr(self._session)
 
-    @property
-    def id(self) -> str:
-        """See `statelog.memory.Session.id`."""
-        return self._session.id
-
-    @property
-    def thread_id(self) -> str:
-        """See `statelog.memory.Session.thread_id`."""
-        return self._session.thread_id
-
     def turn(self, event_id: str) -> Turn:
         """See `statelog.memory.Session.turn`; `async with session.turn("evt-991") as turn`."""
         return Turn(self._runner, self._session.turn(event_id))
-
-    async def messages(self) -> list[Message]:
-        """See `statelog.memory.Session.messages`."""
-        return await self._runner.run(self._session.messages)
-
-    async def summary(self) -> str | None:
-        """See `statelog.memory.Session.summary`."""
-        return await self._runner.run(lambda: self._session.summary)
-
-    async def window(self, *, tokens: int, count: Callable[[Message], int] = estimate_tokens) -> list[Message]:
-        """See `statelog.memory.Session.window`. `count` is called on an OS thread."""
-        return await self._runner.run(self._session.window, tokens=tokens, count=count)
 
     async def summarize(self, model: Callable[[list[Message]], Awaitable[str]], *, keep_last: int = 20) -> str | None:
         """See `statelog.memory.Session.summarize`; `model` is an async function."""
@@ -189,10 +130,6 @@ class Session:
             return None
         text = await model(part.messages)
         return await self._runner.run(self._session._store_summary, part, text)
-
-    async def forget(self) -> bool:
-        """See `statelog.memory.Session.forget`."""
-        return await self._runner.run(self._session.forget)
 
 
 class Turn:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
-from statelog.aio.bridge import Runner, stream
+from statelog.aio.generated import ThreadCalls
 from statelog.aio.state import State, StateOf
 from statelog.log.events import MAIN
-from statelog.schema.typed import D, Fields, S, Untyped, W, Written
+from statelog.schema.typed import D, Fields, S, Untyped, W
 from statelog.store.mount import commit_mount, mountable, open_mount
 
 if TYPE_CHECKING:
@@ -16,20 +16,15 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     import statelog
-    from statelog.store.branches import BranchInfo
+    from statelog.aio.bridge import Runner
     from statelog.store.checkpoint import Checkpoint
     from statelog.store.fences import Fence
     from statelog.store.mount import Mount
-    from statelog.store.sizes import StateSize
     from statelog.store.targets import Target
     from statelog.store.views import MapView
 
-    Progress = Callable[[int, int], None]
 
-T = TypeVar("T")
-
-
-class Thread(Written[S, W]):
+class Thread(ThreadCalls[S, W]):
     """See `statelog.Thread`. Opened on first use. `await thread` opens it at once, and raises its errors."""
 
     state = StateOf()
@@ -62,9 +57,6 @@ class Thread(Written[S, W]):
         make = self._make
         self._make = lambda: make()._including_quarantined()  # noqa: SLF001 - its twin
         return self
-
-    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return await self._runner.run(lambda: getattr(self._thread(), name)(*args, **kwargs))
 
     def _state(self) -> State[Any]:
         return State(self._runner, lambda: self._thread()._read_state())  # noqa: SLF001 - `state`, past its types
@@ -99,69 +91,6 @@ class Thread(Written[S, W]):
         """See `statelog.Checkpoint.common_ancestor`."""
         return await self._runner.run(checkpoint.common_ancestor, other)
 
-    async def head(self) -> Checkpoint[S] | None:
-        """Return the branch's last checkpoint."""
-        return await self._runner.run(lambda: self._thread().head)
-
-    async def size(self) -> StateSize:
-        """See `statelog.Thread.size`."""
-        return await self._runner.run(lambda: self._thread().size())
-
-    async def version(self) -> int:
-        """Return the head's version, -1 before the first commit."""
-        return await self._runner.run(lambda: self._thread().version)
-
-    async def commit(
-        self,
-        *writes: W,
-        metadata: Mapping[str, Any] | None = None,
-        expected_version: int | Checkpoint | None = None,
-        id: str | None = None,
-        durable: bool | Literal["remote"] | None = None,
-        fence: Fence | None = None,
-    ) -> Checkpoint[S]:
-        """See `statelog.Thread.commit`. A commit that has begun is not undone if the task is cancelled."""
-        made: Checkpoint[S] = await self._call(
-            "commit",
-            *writes,
-            metadata=metadata,
-            expected_version=expected_version,
-            id=id,
-            durable=durable,
-            fence=fence,
-        )
-        return made
-
-    async def edit(
-        self,
-        change: Callable[[Any], T],
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        expected_version: int | Checkpoint | None = None,
-        id: str | None = None,
-        lazy: bool = False,
-        fence: Fence | None = None,
-    ) -> T:
-        """See `statelog.Thread.edit`; `change` is called on a thread of the pool."""
-        result: T = await self._call(
-            "edit", change, metadata=metadata, expected_version=expected_version, id=id, lazy=lazy, fence=fence
-        )
-        return result
-
-    async def rollback(
-        self,
-        target: Target,
-        *,
-        metadata: Mapping[str, Any] | None = None,
-        expected_version: int | Checkpoint | None = None,
-        fence: Fence | None = None,
-    ) -> Checkpoint[S]:
-        """See `statelog.Thread.rollback`."""
-        made: Checkpoint[S] = await self._call(
-            "rollback", target, metadata=metadata, expected_version=expected_version, fence=fence
-        )
-        return made
-
     async def fork(
         self,
         name: str,
@@ -172,41 +101,15 @@ class Thread(Written[S, W]):
         fence: Fence | None = None,
     ) -> Thread[S, W]:
         """See `statelog.Thread.fork`."""
-        forked = await self._call("fork", name, at=at, update=update, metadata=metadata, fence=fence)
+        forked = await self._runner.run(
+            lambda: self._thread().fork(name, at=at, update=update, metadata=metadata, fence=fence)
+        )
         return Thread(self._runner, lambda: forked, self.id, name)
 
     async def checkout(self, branch: str) -> Thread[S, W]:
         """See `statelog.Thread.checkout`."""
-        found = await self._call("checkout", branch)
+        found = await self._runner.run(lambda: self._thread().checkout(branch))
         return Thread(self._runner, lambda: found, self.id, branch)
-
-    async def at(self, target: Target) -> Checkpoint[S]:
-        """See `statelog.Thread.at`."""
-        found: Checkpoint[S] = await self._call("at", target)
-        return found
-
-    def history(self, limit: int | None = None, *, before: int | None = None) -> AsyncIterator[Checkpoint[S]]:
-        """See `statelog.Thread.history`."""
-        return stream(self._runner, lambda: self._thread().history(limit, before=before))
-
-    async def branches(self) -> list[BranchInfo]:
-        """See `statelog.Thread.branches`."""
-        found: list[BranchInfo] = await self._call("branches")
-        return found
-
-    async def tag(self, name: str, target: Target | None = None) -> Checkpoint[S]:
-        """See `statelog.Thread.tag`."""
-        found: Checkpoint[S] = await self._call("tag", name, target)
-        return found
-
-    async def untag(self, name: str) -> None:
-        """See `statelog.Thread.untag`."""
-        await self._call("untag", name)
-
-    async def tags(self) -> dict[str, Checkpoint[S]]:
-        """See `statelog.Thread.tags`."""
-        found: dict[str, Checkpoint[S]] = await self._call("tags")
-        return found
 
     @overload
     def mount(

@@ -1,5 +1,9 @@
-"""The common base of stores and transactions on the event loop, which return threads."""
+"""The base class of stores and transactions on the event loop, which return threads.
 
+`python .ci/aio.py` generates this file from the synchronous API. Do not edit it.
+"""
+
+# ruff: noqa: SLF001 - a thread that is returned is new
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Threads(ABC):
-    """Returns threads, typed by their schemas, as `statelog.store.threads.Threads` does."""
+    """Returns threads, typed by their schemas; see `statelog.store.threads.Threads`."""
 
     @overload
     def thread(
@@ -28,8 +32,9 @@ class Threads(ABC):
         recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
+
     @overload
-    def thread(  # type: ignore[overload-overlap] # the first that fits counts: later ones are for the classes left
+    def thread(  # type: ignore[overload-overlap] # the first overload that fits applies
         self,
         id: str,
         *,
@@ -38,6 +43,7 @@ class Threads(ABC):
         recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[D, D]: ...
+
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
         self,
@@ -48,6 +54,7 @@ class Threads(ABC):
         recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[D, AnyWrite]: ...
+
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
         self,
@@ -58,6 +65,7 @@ class Threads(ABC):
         recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[M, M | AnyWrite]: ...
+
     @overload
     def thread(  # type: ignore[overload-overlap] # likewise
         self,
@@ -68,6 +76,7 @@ class Threads(ABC):
         recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[S, W]: ...
+
     @overload
     def thread(
         self,
@@ -78,6 +87,7 @@ class Threads(ABC):
         recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Untyped, AnyWrite]: ...
+
     @renamed_keyword("reborn", "recreate")
     def thread(
         self,
@@ -88,9 +98,9 @@ class Threads(ABC):
         recreate: bool = False,
         include_quarantined: bool = False,
     ) -> Thread[Any, Any]:
-        """Return a thread, opened at its first use; see `statelog.Store.thread`."""
+        """Return a thread. A new thread is created by its first commit. See `statelog.Store.thread`."""
         made = self._thread(id, schema, branch, recreate=recreate)
-        return made._including_quarantined() if include_quarantined else made  # noqa: SLF001 - it is new
+        return made._including_quarantined() if include_quarantined else made
 
     @abstractmethod
     def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread[Any, Any]: ...

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from statelog.aio.board import Board
+from statelog.aio.generated import TransactionCalls
 from statelog.aio.thread import Thread
 from statelog.aio.threads import Threads
 from statelog.deprecated import renamed_keyword
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction as SyncTransaction
 
 
-class Transaction(Threads):
+class Transaction(TransactionCalls, Threads):
     """See `statelog.store.transaction.Transaction`."""
 
     def __init__(self, runner: Runner, transaction: SyncTransaction) -> None:
@@ -34,10 +35,6 @@ class Transaction(Threads):
         return Board(
             self._runner, self._transaction.board(agent=agent, rules=rules, include_quarantined=include_quarantined)
         )
-
-    async def delete_thread(self, id: str) -> None:
-        """See `statelog.store.transaction.Transaction.delete_thread`."""
-        await self._runner.run(self._transaction.delete_thread, id)
 
     @renamed_keyword("reborn", "recreate")
     async def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:

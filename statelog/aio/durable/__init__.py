@@ -19,37 +19,29 @@ suspended, and its tasks are cancelled.
 from typing import TYPE_CHECKING
 
 from statelog.aio.durable.blocks import EnteredRun, entered
-from statelog.aio.durable.control import (
-    StepContext,
+from statelog.aio.durable.control import StepContext, check_replay, current_step, deliver, fork, get_event, stream
+from statelog.aio.durable.generated import (
     answer,
     cancel,
-    check_replay,
     compare_runs,
-    current_step,
-    fork,
     gates,
-    get_event,
     get_run,
-    purge_run,
-    resume,
-    retry,
-    send,
-    steps,
-    stream,
-)
-from statelog.aio.durable.control import list_runs as runs
-from statelog.aio.durable.queues import (
-    deliver,
     next_due,
     outbox,
     pause_schedule,
+    purge_run,
     queues,
     redeliver,
+    resume,
     resume_schedule,
+    retry,
+    runs,
     schedule,
+    schedules,
+    send,
+    steps,
     unschedule,
 )
-from statelog.aio.durable.queues import list_schedules as schedules
 from statelog.aio.durable.starts import Handle, resume_all, run, start
 from statelog.aio.durable.workers import run_worker
 from statelog.deprecated import DURABLE_NAMES, old_names

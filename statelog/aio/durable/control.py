@@ -6,14 +6,14 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from statelog.aio.bridge import in_thread
+from statelog.aio.bridge import ended, in_thread
+from statelog.aio.durable.generated import get_run
 from statelog.aio.durable.host import EventLoopHost
 from statelog.aio.durable.starts import Handle, changed, has_ended, on_pool
 from statelog.aio.waits import FOREVER_S
-from statelog.durable import comparison, control, forks, retries, streams
+from statelog.durable import control, forks, streams
+from statelog.durable.delivery import deliver as deliver_in_thread
 from statelog.durable.driver import rehearse, rehearse_here
-from statelog.durable.infos import get_run as found_run
-from statelog.durable.infos import runs as found_runs
 from statelog.durable.keys import event_key, run_key
 from statelog.durable.steps import StepContext as ThreadStepContext
 from statelog.durable.steps import current_step as step_in_thread
@@ -23,65 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from statelog.aio.store import Store
-    from statelog.durable.comparison import RunDifference
-    from statelog.durable.control import Gate
+    from statelog.durable.delivery import Delivery
     from statelog.durable.forks import StepInfo
-    from statelog.durable.infos import RunInfo
     from statelog.durable.streams import Chunk
     from statelog.durable.workflows import Workflow
     from statelog.errors import NondeterminismError, NotFoundError
     from statelog.store.store import Store as SyncStore
-
-
-async def get_run(store: Store, run: str) -> RunInfo:
-    """See `statelog.durable.get_run`."""
-    found: RunInfo = await on_pool(store, found_run, run)
-    return found
-
-
-async def list_runs(
-    store: Store, *, status: str | None = None, workflow: str | None = None, thread: str | None = None
-) -> list[RunInfo]:
-    """See `statelog.durable.runs`."""
-    found: list[RunInfo] = await on_pool(store, found_runs, status=status, workflow=workflow, thread=thread)
-    return found
-
-
-async def gates(store: Store, *, pending: bool | None = None, run: str | None = None) -> list[Gate]:
-    """See `statelog.durable.gates`."""
-    found: list[Gate] = await on_pool(store, control.gates, pending=pending, run=run)
-    return found
-
-
-async def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, by: str | None = None) -> Gate:
-    """See `statelog.durable.answer`."""
-    found: Gate = await on_pool(store, control.answer, gate_id, approved=approved, payload=payload, by=by)
-    return found
-
-
-async def send(
-    store: Store, run: str, message: Any, *, topic: str = "default", idempotency_key: str | None = None
-) -> None:
-    """See `statelog.durable.send`."""
-    await on_pool(store, control.send, run, message, topic=topic, idempotency_key=idempotency_key)
-
-
-async def cancel(store: Store, run: str) -> bool:
-    """See `statelog.durable.cancel`. An async step that is being called is interrupted."""
-    is_open: bool = await on_pool(store, control.cancel, run)
-    return is_open
-
-
-async def resume(store: Store, run: str) -> RunInfo:
-    """See `statelog.durable.resume`."""
-    found: RunInfo = await on_pool(store, control.resume, run)
-    return found
-
-
-async def retry(store: Store, run: str) -> RunInfo:
-    """See `statelog.durable.retry`."""
-    found: RunInfo = await on_pool(store, retries.retry, run)
-    return found
 
 
 async def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> Any:
@@ -121,12 +68,6 @@ def _chunks(store: Any, run: str, after: int) -> list[Chunk]:
     return list(streams.stream(store, run, after=after, follow=False))
 
 
-async def steps(store: Store, run: str) -> list[StepInfo]:
-    """See `statelog.durable.steps`."""
-    found: list[StepInfo] = await on_pool(store, forks.steps, run)
-    return found
-
-
 async def fork(
     store: Store,
     run: str,
@@ -142,17 +83,6 @@ async def fork(
     return Handle(store, made.id)
 
 
-async def compare_runs(store: Store, run: str, other: str) -> list[RunDifference]:
-    """See `statelog.durable.compare_runs`."""
-    found: list[RunDifference] = await on_pool(store, comparison.compare_runs, run, other)
-    return found
-
-
-async def purge_run(store: Store, run: str) -> None:
-    """See `statelog.durable.purge_run`."""
-    await on_pool(store, forks.purge_run, run)
-
-
 async def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str, NondeterminismError | NotFoundError]:
     """Replay all open runs with this code, async ones on this loop. See `statelog.durable.check_replay`."""
     found: dict[str, NondeterminismError | NotFoundError]
@@ -166,6 +96,13 @@ async def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str,
         if differs is not None:
             found[value["id"]] = differs
     return found
+
+
+async def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None, wait: bool = False) -> Delivery:
+    """See `statelog.durable.deliver`. Subscribers are called in an OS thread. A cancelled task waits for its end."""
+    delivery = in_thread(partial(deliver_in_thread, store.sync, subscribers, run=run, wait=wait))
+    await ended(delivery)
+    return delivery.result()
 
 
 class StepContext:

@@ -1,24 +1,24 @@
-"""The type of the run of an async workflow for type checkers: the methods of `statelog.durable.Run`, as coroutines.
+"""The type of the run of an async workflow for type checkers.
 
-Nothing imports this file at run time. There, the run of an async workflow is a `statelog.durable.Run`, whose operations
-return coroutines. tests/test_twins.py compares the parameters.
+Nothing imports this file at run time. There, the run is a `statelog.durable.Run`, whose operations return coroutines.
+
+`python .ci/aio.py` generates this file from the synchronous API. Do not edit it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, Protocol, overload
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from statelog.durable.branches import Branch
+    from statelog.durable.run import T
     from statelog.durable.waits import Answer
     from statelog.durable.workflows import P, R, StepOptions, Workflow
     from statelog.store.transaction import Transaction
-
-T = TypeVar("T")
 
 
 class Run(Protocol):
@@ -36,50 +36,31 @@ class Run(Protocol):
     def step(
         self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]: ...
+
     @overload
     def step(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+
     def step(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See `statelog.durable.Run.step`."""
+        """Call a function with effects, once, and record its result or its exception.
+
+        See `statelog.durable.Run.step`.
+        """
 
     @overload
     def step_with(
         self, options: StepOptions, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]: ...
+
     @overload
     def step_with(
         self, options: StepOptions, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]: ...
+
     def step_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See `statelog.durable.Run.step_with`."""
+        """Call a step with options: `run.step_with(durable.StepOptions(timeout_s=5), charge, 840)`.
 
-    @overload
-    def start(
-        self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Branch[R]: ...
-    @overload
-    def start(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
-    def start(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See `statelog.durable.Run.start`."""
-
-    @overload
-    def start_with(
-        self, options: StepOptions, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Branch[R]: ...
-    @overload
-    def start_with(
-        self, options: StepOptions, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Branch[R]: ...
-    def start_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See `statelog.durable.Run.start_with`."""
-
-    @overload
-    def branch(
-        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Branch[R]: ...
-    @overload
-    def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
-    def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """See `statelog.durable.Run.branch`."""
+        See `statelog.durable.Run.step_with`.
+        """
 
     @overload
     def map(
@@ -90,12 +71,19 @@ class Run(Protocol):
         concurrency: int = 16,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, list[R]]: ...
+
     @overload
     def map(
         self, function: Callable[Concatenate[T, ...], R], items: Iterable[T], *, concurrency: int = 16, **kwargs: Any
     ) -> Coroutine[Any, Any, list[R]]: ...
-    def map(self, function: Any, items: Iterable[Any], *, concurrency: int = 16, **kwargs: Any) -> Any:
-        """See `statelog.durable.Run.map`."""
+
+    def map(
+        self, function: Callable[Concatenate[T, ...], R], items: Iterable[T], *, concurrency: int = 16, **kwargs: Any
+    ) -> Any:
+        """Call a step for each of some items, several at a time. Return the results in the order of the items.
+
+        See `statelog.durable.Run.map`.
+        """
 
     @overload
     def map_with(
@@ -107,6 +95,7 @@ class Run(Protocol):
         concurrency: int = 16,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, list[R]]: ...
+
     @overload
     def map_with(
         self,
@@ -117,61 +106,151 @@ class Run(Protocol):
         concurrency: int = 16,
         **kwargs: Any,
     ) -> Coroutine[Any, Any, list[R]]: ...
+
     def map_with(
-        self, options: StepOptions, function: Any, items: Iterable[Any], *, concurrency: int = 16, **kwargs: Any
+        self,
+        options: StepOptions,
+        function: Callable[Concatenate[T, ...], R],
+        items: Iterable[T],
+        *,
+        concurrency: int = 16,
+        **kwargs: Any,
     ) -> Any:
-        """See `statelog.durable.Run.map_with`."""
+        """Call a step with options for each of some items. See `statelog.durable.Run.map_with`."""
+
+    @overload
+    def start(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Branch[R]: ...
+
+    @overload
+    def start(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
+
+    def start(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Begin a step beside the workflow. `Branch.result()`, `gather` and `wait_any` wait for it.
+
+        See `statelog.durable.Run.start`.
+        """
+
+    @overload
+    def start_with(
+        self, options: StepOptions, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Branch[R]: ...
+
+    @overload
+    def start_with(
+        self, options: StepOptions, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Branch[R]: ...
+
+    def start_with(self, options: StepOptions, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Begin a step with options beside the workflow. See `statelog.durable.Run.start_with`."""
+
+    @overload
+    def branch(
+        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Branch[R]: ...
+
+    @overload
+    def branch(self, function: Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs) -> Branch[R]: ...
+
+    def branch(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Begin `function(run, *args)` beside the workflow. It is a part of the workflow with its own call numbers.
+
+        See `statelog.durable.Run.branch`.
+        """
 
     def gather(self, *branches: Branch[Any] | Sequence[Branch[Any]]) -> Coroutine[Any, Any, list[Any]]:
-        """See `statelog.durable.Run.gather`."""
+        """Return the results of branches in the given order. All branches end before the first exception is raised.
+
+        See `statelog.durable.Run.gather`.
+        """
 
     def wait_any(self, *branches: Branch[R] | Sequence[Branch[R]]) -> Coroutine[Any, Any, Branch[R]]:
-        """See `statelog.durable.Run.wait_any`."""
+        """Return the first branch that has ended, and let the other branches go. The choice is recorded.
+
+        See `statelog.durable.Run.wait_any`.
+        """
 
     def now(self) -> Coroutine[Any, Any, datetime]:
-        """See `statelog.durable.Run.now`."""
+        """Return the time as a datetime in UTC. A replay returns the same time. See `statelog.durable.Run.now`."""
 
-    def uuid(self) -> Coroutine[Any, Any, UUID]:
-        """See `statelog.durable.Run.uuid`."""
+    def uuid(self) -> Coroutine[Any, Any, uuid.UUID]:
+        """Return a random UUID. A replay returns the same UUID. See `statelog.durable.Run.uuid`."""
 
     def random(self) -> Coroutine[Any, Any, float]:
-        """See `statelog.durable.Run.random`."""
+        """Return a random float of at least 0 and less than 1. A replay returns the same number.
+
+        See `statelog.durable.Run.random`.
+        """
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """See `statelog.durable.Run.sleep`."""
+        """Wait for `seconds`. For more than five seconds, the run is suspended, and no process waits.
+
+        See `statelog.durable.Run.sleep`.
+        """
 
     def patched(self, id: str) -> Coroutine[Any, Any, bool]:
-        """See `statelog.durable.Run.patched`."""
+        """Return True if the run follows a change of the code: `if run.patched("faster"): ... else: ...`.
+
+        See `statelog.durable.Run.patched`.
+        """
 
     def deprecate_patch(self, id: str) -> Coroutine[Any, Any, None]:
-        """See `statelog.durable.Run.deprecate_patch`."""
+        """Declare that no open run needs the code before a change. Replace a call of `patched` by this call.
+
+        See `statelog.durable.Run.deprecate_patch`.
+        """
 
     def gate(self, name: str, payload: Any = None, *, timeout_s: float | None = None) -> Coroutine[Any, Any, Answer]:
-        """See `statelog.durable.Run.gate`."""
+        """Wait for an answer by `durable.answer`. The run is suspended, and its process may exit.
+
+        See `statelog.durable.Run.gate`.
+        """
 
     def recv(self, topic: str = "default", *, timeout_s: float | None = None) -> Coroutine[Any, Any, Any]:
-        """See `statelog.durable.Run.recv`."""
+        """Wait for the next message on a topic, and return it. Return None after `timeout_s`.
+
+        See `statelog.durable.Run.recv`.
+        """
 
     def child(
         self, workflow: Workflow[..., R], /, *args: Any, id: str | None = None, **kwargs: Any
     ) -> Coroutine[Any, Any, R]:
-        """See `statelog.durable.Run.child`."""
+        """Run another workflow as a child run, and return its result. The child has its own id and thread.
+
+        See `statelog.durable.Run.child`.
+        """
 
     def continue_as_new(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """See `statelog.durable.Run.continue_as_new`."""
+        """Begin the workflow again with other arguments, as the same run. Its record and compensations are dropped.
+
+        See `statelog.durable.Run.continue_as_new`.
+        """
 
     def commit(
         self, *updates: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
     ) -> Coroutine[Any, Any, None]:
-        """See `statelog.durable.Run.commit`."""
+        """Write to the run's thread, exactly once. The arguments are those of `Thread.commit`.
+
+        See `statelog.durable.Run.commit`.
+        """
 
     def transact(
         self, function: Callable[Concatenate[Transaction, P], R], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]:
-        """See `statelog.durable.Run.transact`."""
+        """Call `function(transaction, *args)`. Its writes to the store and its result are one commit.
+
+        See `statelog.durable.Run.transact`.
+        """
 
     def emit(self, topic: str, payload: Any = None) -> Coroutine[Any, Any, None]:
-        """See `statelog.durable.Run.emit`."""
+        """Put a message into the outbox. It is sent after this commit, at least once, and in order.
+
+        See `statelog.durable.Run.emit`.
+        """
 
     def set_event(self, name: str, value: Any) -> Coroutine[Any, Any, None]:
-        """See `statelog.durable.Run.set_event`."""
+        """Set an event of the run, such as its progress, which others read by `durable.get_event`.
+
+        See `statelog.durable.Run.set_event`.
+        """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from statelog.aio.bridge import ended, in_thread
 from statelog.aio.durable.host import EventLoopHost
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from statelog.durable.workflows import Workflow
     from statelog.store.claims import Claim
     from statelog.store.store import Store as SyncStore
+
+T = TypeVar("T")
 
 _SLICE_S = 0.5
 
@@ -72,7 +74,7 @@ class Handle(Generic[R]):
         return is_open
 
 
-async def on_pool(store: Store, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+async def on_pool(store: Store, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
     """Call a function of `statelog.durable` on the pool with the store, and return its result."""
     return await store._runner.run(function, store.sync, *args, **kwargs)  # noqa: SLF001 - same package
 
