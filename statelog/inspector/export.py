@@ -7,18 +7,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import statelog
-from statelog.errors import ExpiredError
+from statelog.errors import CorruptionError, ExpiredError
 from statelog.format import cbor
 from statelog.inspector import page
+from statelog.inspector.answers import error_document
 from statelog.inspector.conversation import conversation
 from statelog.inspector.thread import (
     MESSAGES_SHOWN,
+    PARTS,
+    Unreadable,
     describe,
     describe_changes,
     describe_head,
     describe_opened,
     describe_state,
     describe_version,
+    read_version,
+    read_versions,
+    readable,
 )
 from statelog.inspector.values import Room
 
@@ -73,11 +79,12 @@ def _export(store: Store, thread: Thread, *, versions: int) -> str:
 
 def _answers(store: Store, thread: Thread, versions: int, parts: _Parts) -> Iterator[tuple[_Asked, Any]]:
     """Yield the requests of the page, each with its answer."""
-    described, id, head = describe(thread), thread.id, thread.head
+    thread = readable(thread)
+    described, id = describe(thread), thread.id
     yield ("store", {}), {"path": store.path.name, "allow_writes": False, "thread": id}
-    if head is None:
+    if described["version"] < 0:
         return
-    yield ("thread/open", {"id": id}), describe_opened(store, thread, head, "", _EXPORTED)
+    yield ("thread/open", {"id": id}), describe_opened(store, thread, read_version(thread), "", _EXPORTED)
     for branch in described["branches"]:
         if branch["is_inner"] and branch["name"] != described["branch"]:
             continue
@@ -86,13 +93,20 @@ def _answers(store: Store, thread: Thread, versions: int, parts: _Parts) -> Iter
         yield from _pages(on_branch, {"id": id, "branch": branch["name"]}, top, versions)
         own = versions if branch["name"] == described["branch"] else min(versions, top - branch["base"])
         known = _Known(store, parts)
-        for checkpoint in on_branch.history(own, before=top + 1):
+        for checkpoint in read_versions(on_branch, own, top + 1):
             query = {"id": id, "branch": branch["name"], "version": checkpoint.version}
+            if isinstance(checkpoint, Unreadable):
+                for part in PARTS:
+                    yield ("thread/version", {**query, "part": part}), describe_version(checkpoint)
+                continue
             try:
                 for part, answer in known.parts_of(checkpoint).items():
                     yield ("thread/version", {**query, "part": part}), answer
             except ExpiredError:  # Retention may remove versions meanwhile.
                 continue
+            except CorruptionError as error:
+                for part in PARTS:
+                    yield ("thread/version", {**query, "part": part}), {**describe_head(checkpoint), "python": "", "problem": error_document(error)}
 
 
 class _Known:
@@ -109,15 +123,20 @@ class _Known:
         """Return the answers with each part of a version."""
         if checkpoint.id != self._of:
             self._channels, self._messages = {}, {}
-        parent = checkpoint.parent
-        changes = list(statelog.diff(parent, checkpoint))
+        head = {**describe_head(checkpoint), "python": ""}
+        try:
+            parent = checkpoint.parent
+            changes = list(statelog.diff(parent, checkpoint))
+            described = {**head, "changes": describe_changes(parent, checkpoint, changes)}
+        except CorruptionError as error:  # The parent is damaged. This version may be readable.
+            parent, changes = None, []
+            described = {**head, "problem": error_document(error)}
         state = describe_state(self._store, checkpoint, _EXPORTED, self._channels)
         messages = conversation(self._store, checkpoint, before=2**40, limit=MESSAGES_SHOWN, known=self._messages)
-        head = {**describe_head(checkpoint), "python": ""}
         answers = {
             "state": {**head, "state": state},
             "messages": {**head, "messages": messages},
-            "changes": {**head, "changes": describe_changes(parent, checkpoint, changes)},
+            "changes": described,
         }
         changed = {str(each.path[0]) for each in changes}
         self._of = None if parent is None else parent.id
@@ -133,7 +152,7 @@ def _pages(thread: Thread, query: dict[str, Any], top: int, versions: int) -> It
     """Yield the pages of a list of versions, which begin at multiples of the page's size."""
     for low in range(top // _PAGE * _PAGE, max(-1, top - versions - _PAGE), -_PAGE):
         before = min(low + _PAGE, top + 1)
-        rows = [describe_version(each) for each in thread.history(_PAGE, before=before)]
+        rows = [describe_version(each) for each in read_versions(thread, _PAGE, before)]
         yield ("thread/versions", {**query, "before": before, "limit": _PAGE}), {"versions": rows}
 
 

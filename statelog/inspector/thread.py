@@ -7,21 +7,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.routing import Route
 
 import statelog
 from statelog.adapters.langgraph.deltas import delta_channels_left_out, delta_items
 from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_graph, is_inner
-from statelog.errors import CheckpointNotFoundError, ThreadNotFoundError, UsageError
-from statelog.inspector.answers import page_limit, reading, whole_number, writing
+from statelog.errors import (
+    CheckpointNotFoundError,
+    CorruptionError,
+    NotFoundError,
+    StatelogError,
+    ThreadNotFoundError,
+    UsageError,
+)
+from statelog.inspector.answers import error_document, page_limit, reading, whole_number, writing
 from statelog.inspector.conversation import conversation
 from statelog.inspector.values import Room, display, keys_to, path_of, rest
 from statelog.store.frameworks import is_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from starlette.requests import Request
 
@@ -60,25 +67,78 @@ def _thread(store: Store, request: Request) -> Any:
 
 def _open(store: Store, request: Request) -> Any:
     """Return everything that the screen shows first."""
-    found = _thread_of(store, request.query_params)
-    checkpoint = _checkpoint(found, request.query_params.get("version"))
-    return describe_opened(store, found, checkpoint, request.query_params.get("part", ""), Room())
+    query = request.query_params
+    found = _thread_of(store, query)
+    checkpoint = read_version(found, query.get("version"))
+    return describe_opened(store, found, checkpoint, query.get("part", ""), Room())
 
 
 def _versions(store: Store, request: Request) -> Any:
     found = _thread_of(store, request.query_params)
-    before = whole_number(request, "before", found.version + 1)
-    return {"versions": [describe_version(each) for each in found.history(page_limit(request), before=before)]}
+    before = whole_number(request, "before", last_version(found) + 1)
+    return {"versions": [describe_version(each) for each in read_versions(found, page_limit(request), before)]}
 
 
 def _version(store: Store, request: Request) -> Any:
     query = request.query_params
-    checkpoint, part = _checkpoint_of(store, query), query.get("part", "state")
+    checkpoint, part = read_version(_thread_of(store, query), query.get("version")), query.get("part", "state")
     if part not in PARTS:
         message = f"a part of a version must be one of {', '.join(PARTS)}, not {part[:40]!r}"
         raise UsageError(message, argument="part", value=part[:40])
+    if isinstance(checkpoint, Unreadable):
+        return describe_version(checkpoint)
     old = _against(store, query) if part == "changes" and "against_version" in query else None
     return describe_part(store, checkpoint, part, Room(), against=old)
+
+
+class Unreadable(NamedTuple):
+    """A version whose record is damaged."""
+
+    version: int
+    error: StatelogError
+
+
+def read_version(thread: Thread, version: Any = None) -> Checkpoint | Unreadable:
+    """Return a version of a thread, or the head if `version` is None, even if its record is damaged."""
+    try:
+        return _checkpoint(thread, version)
+    except CorruptionError as error:
+        return Unreadable(int(version or last_version(thread)), error)
+
+
+def readable(thread: Thread) -> Thread:
+    """Return a thread, or one on the same branch that does not read the head if the head is damaged."""
+    try:
+        _ = thread.head
+    except CorruptionError:
+        return thread.checkout(thread.branch)
+    return thread
+
+
+def last_version(thread: Thread) -> int:
+    """Return the number of the last version, even if its record is damaged; -1 if there is none."""
+    try:
+        return thread.version
+    except CorruptionError:
+        return next(each.head_version for each in thread.branches() if each.name == thread.branch)
+
+
+def read_versions(thread: Thread, limit: int, before: int) -> Iterator[Checkpoint | Unreadable]:
+    """Yield up to `limit` versions below `before`, newest first. A damaged version does not hide the others."""
+    try:
+        yield from list(thread.history(limit, before=before))
+    except CorruptionError:
+        yield from islice(_read_one_by_one(thread, before), limit)
+
+
+def _read_one_by_one(thread: Thread, before: int) -> Iterator[Checkpoint | Unreadable]:
+    for version in range(min(before, last_version(thread) + 1) - 1, -1, -1):
+        try:
+            yield thread.at(version)
+        except CorruptionError as error:
+            yield Unreadable(version, error)
+        except NotFoundError:  # Retention has removed the version.
+            continue
 
 
 def _against(store: Store, query: Mapping[str, Any]) -> Checkpoint:
@@ -124,7 +184,7 @@ def _thread_named(store: Store, id: str, branch: str | None) -> Thread:
     if not thread.branches():
         message = f"no thread {id!r} in {store.path}"
         raise ThreadNotFoundError(message, thread=id)
-    return thread
+    return readable(thread)
 
 
 def _checkpoint_of(store: Store, given: Mapping[str, Any]) -> Checkpoint:
@@ -161,13 +221,17 @@ def _channel(store: Store, checkpoint: Checkpoint, name: str) -> Any:
 
 def describe(thread: Thread) -> dict[str, Any]:
     """Return a thread's branches and tags, and the branch and version that it shows."""
-    head, branches = thread.head, thread.branches()
+    branches = thread.branches()
+    try:
+        head = thread.head
+    except CorruptionError:  # The other versions may be readable.
+        head = None
     is_of_graph = head is not None and is_graph(head.state)
     tags = thread.tags()
     return {
         "id": thread.id,
         "branch": thread.branch if head is None or thread.branch != "main" else head.branch,
-        "version": thread.version,
+        "version": last_version(thread),
         "is_graph": is_of_graph,
         "branches": [
             {
@@ -188,9 +252,14 @@ def describe(thread: Thread) -> dict[str, Any]:
     }
 
 
-def describe_version(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the row of a version in a list."""
-    parent = checkpoint.parent
+def describe_version(checkpoint: Checkpoint | Unreadable) -> dict[str, Any]:
+    """Return the row of a version in a list. That of a damaged version has its error as `problem`."""
+    if isinstance(checkpoint, Unreadable):
+        return {"version": checkpoint.version, "problem": error_document(checkpoint.error)}
+    try:
+        parent = checkpoint.parent
+    except CorruptionError:
+        parent = None
     row: dict[str, Any] = {
         "version": checkpoint.version,
         "branch": checkpoint.branch,
@@ -210,15 +279,21 @@ def describe_version(checkpoint: Checkpoint) -> dict[str, Any]:
     return row
 
 
-def describe_opened(store: Store, thread: Thread, checkpoint: Checkpoint, part: str, room: Room) -> dict[str, Any]:
+def describe_opened(
+    store: Store, thread: Thread, checkpoint: Checkpoint | Unreadable, part: str, room: Room
+) -> dict[str, Any]:
     """Return a thread, the versions around one of them, and that version with a part; by default, its messages.
 
     A version without messages has its state instead.
     """
-    version = describe_part(store, checkpoint, part if part in PARTS else "messages", room)
-    if part not in PARTS and not version["messages"]["channels"]:
-        version = describe_part(store, checkpoint, "state", room)
-    rows = thread.history(_VERSIONS_OPENED, before=min(checkpoint.version + _VERSIONS_OPENED // 2, thread.version + 1))
+    if isinstance(checkpoint, Unreadable):
+        version = describe_version(checkpoint)
+    else:
+        version = describe_part(store, checkpoint, part if part in PARTS else "messages", room)
+        if part not in PARTS and not version.get("messages", {}).get("channels"):
+            version = describe_part(store, checkpoint, "state", room)
+    before = min(checkpoint.version + _VERSIONS_OPENED // 2, last_version(thread) + 1)
+    rows = read_versions(thread, _VERSIONS_OPENED, before)
     return {
         "thread": describe(thread),
         "versions": [describe_version(each) for each in rows],
@@ -229,7 +304,7 @@ def describe_opened(store: Store, thread: Thread, checkpoint: Checkpoint, part: 
 def describe_part(
     store: Store, checkpoint: Checkpoint, part: str, room: Room, *, against: Checkpoint | None = None
 ) -> dict[str, Any]:
-    """Return a version with one of `PARTS`.
+    """Return a version with one of `PARTS`, or with `problem` if damage makes the part unreadable.
 
     Args:
         store: the store.
@@ -239,12 +314,15 @@ def describe_part(
         against: the version to compare with. By default, the parent.
     """
     answer = {**describe_head(checkpoint), "python": python_of(store, checkpoint)}
-    if part == "state":
-        answer["state"] = describe_state(store, checkpoint, room)
-    elif part == "messages":
-        answer["messages"] = conversation(store, checkpoint, before=2**40, limit=MESSAGES_SHOWN)
-    else:
-        answer["changes"] = describe_changes(checkpoint.parent if against is None else against, checkpoint)
+    try:
+        if part == "state":
+            answer["state"] = describe_state(store, checkpoint, room)
+        elif part == "messages":
+            answer["messages"] = conversation(store, checkpoint, before=2**40, limit=MESSAGES_SHOWN)
+        else:
+            answer["changes"] = describe_changes(checkpoint.parent if against is None else against, checkpoint)
+    except CorruptionError as error:
+        answer["problem"] = error_document(error)
     return answer
 
 

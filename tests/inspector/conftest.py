@@ -126,3 +126,17 @@ def visit(browser):
         faults += ["a script of the store ran"] if page.evaluate("window.owned") else []
         context.close()
         assert faults == []
+
+
+@pytest.fixture
+def browser_page(visit, tmp_path):  # The server ends before its store is removed.
+    """Return a function that opens a screen of a store in the browser."""
+    with ExitStack() as stack:
+
+        def open_screen(path, screen, *options, width=1280):
+            address = stack.enter_context(serving(path, *options))
+            page = visit(address, width)
+            page.goto(f"{address.partition('?')[0]}{screen}")
+            return page
+
+        yield open_screen

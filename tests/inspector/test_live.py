@@ -51,3 +51,15 @@ def test_a_commit_of_another_process_reaches_an_open_stream(store_path):
                 if line.startswith(b"data: "):
                     event = json.loads(line[6:])
             assert event["threads"] == ["fresh"]
+
+
+def test_a_stream_ends_without_a_traceback_when_the_file_is_replaced(store_path, capfd):
+    with serving(store_path) as address:
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        opener.open(address).read()
+        with opener.open(address.partition("?")[0] + "api/live", timeout=20) as stream:
+            stream.readline()
+            store_path.rename(store_path.with_suffix(".old"))
+            store_path.write_bytes(b"another file")
+            stream.read()
+    assert "Traceback" not in capfd.readouterr().err

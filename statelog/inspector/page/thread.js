@@ -22,7 +22,7 @@ export async function show(root, params) {
   const screen = new Screen(root, opened.thread, store.allow_writes && !isExport);
   screen.branch = branch ?? opened.thread.branch;
   screen.keep(opened.versions);
-  screen.tab = TABS.find(([name]) => name in opened.version)[0];
+  screen.tab = (TABS.find(([name]) => name in opened.version) ?? TABS.find(([name]) => name === params.tab) ?? TABS[1])[0];
   screen.frame();
   screen.version = opened.version.version;
   screen.scrollTo(screen.version);
@@ -166,6 +166,7 @@ class Screen {
     });
     if (row === null) put(element, h("div", { class: "quiet" }, `${version} has expired`));
     else if (row === undefined) put(element, h("div", { class: "quiet" }, `${version}`));
+    else if (row.problem) put(element, h("div", { class: "line" }, h("span", { class: "number" }, version), h("span", { class: "what damaged" }, `Not readable: ${row.problem.message}`)));
     else {
       const [title, under] = summary(row);
       const names = this.thread.tags.filter((tag) => tag.version === version && tag.branch === row.branch);
@@ -246,8 +247,7 @@ class Screen {
     try {
       this.showVersion(await get("thread/version", { id: this.thread.id, branch: this.branch, version: this.version, part: this.tab, ...against }));
     } catch (error) {
-      put(this.about);
-      put(this.body, problem(error));
+      this.showVersion({ version: this.version, problem: { error: error.name, message: error.message, facts: error.facts } });
     }
   }
 
@@ -288,7 +288,8 @@ class Screen {
     const focused = document.activeElement?.closest?.("[role=tab]")?.id;
     put(this.about, this.facts(found), this.actions(found), this.tabs());
     if (focused) document.getElementById(focused)?.focus();
-    if (found.messages) {
+    if (found.problem) put(this.body, problem({ name: found.problem.error, ...found.problem }));
+    else if (found.messages) {
       this.conversations.draw(found.messages, (before) => get("thread/messages", { id: this.thread.id, branch: this.branch, version: found.version, before }));
       sync(this.body, [this.conversations.element]);
     } else if (found.changes) put(this.body, this.compare(found.changes), changes(found.changes));
@@ -301,6 +302,7 @@ class Screen {
   }
 
   facts(found) {
+    if (!found.time) return h("div", { class: "about" }, h("h2", {}, `Version ${found.version}`));
     const names = this.thread.tags.filter((tag) => tag.version === found.version && tag.branch === found.branch);
     return h(
       "div",
@@ -320,7 +322,7 @@ class Screen {
   }
 
   actions(found) {
-    if (isExport) return null;
+    if (isExport || !found.python) return null;
     const code = h("pre", {}, found.python);
     const copy = h("button", { type: "button", onclick: () => copyText(found.python) }, "Copy Python");
     const buttons = [copy];
