@@ -6,7 +6,7 @@ A node is an object with a type `t`:
     {"t": "text", "v": text, "size": characters}       shorter than `size` if cut
     {"t": "bytes", "v": hexadecimal, "size": bytes}    likewise
     {"t": "list" | "tuple" | "set" | "frozenset", "size": items, "items": [node, ...]}
-    {"t": "dict", "size": members, "items": [[key, node], ...]}
+    {"t": "dict", "size": members, "items": [[key, node], ...]}    "has_other_keys": True if a key is not a text
     {"t": "object", "name": constructor, "size": fields, "items": [[name, node], ...]}
     {"t": "other", "name": type, "v": text}            a date, a UUID, an object of a codec
     {"t": "quarantined", "check": name, "reason": text}
@@ -85,6 +85,8 @@ def _node(value: Any, room: Room, depth: int) -> Node:
     node: Node = {"t": kind, "size": _size(value)}
     if isinstance(value, Constructed):
         node["name"] = value.short_name
+    if _has_other_keys(value, 0, room.items):
+        node["has_other_keys"] = True
     if node["size"] == 0 or (depth < room.depth and room.nodes > 0):
         node["items"] = _items(value, kind, 0, room, depth)
     return node
@@ -133,13 +135,19 @@ def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
     if isinstance(value, Constructed):
         return value.given[start : start + count]
     if isinstance(value, Mapping):
-        return [(_name(key), value[key]) for key in islice(value, start, start + count)]
+        name = _written_key if _has_other_keys(value, start, count) else str  # The keys "1" and 1 must not look the same.
+        return [(name(key), value[key]) for key in islice(value, start, start + count)]
     items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # All answers have the same order.
     return [("", item) for item in items[start : start + count]]
 
 
-def _name(key: Any) -> str:
-    return key if isinstance(key, str) else written(key, _OTHER_CHARACTERS_MAX)
+def _has_other_keys(value: Any, start: int, count: int) -> bool:
+    """Return True if some of the members in an answer have a key that is not a text."""
+    return isinstance(value, Mapping) and not all(isinstance(key, str) for key in islice(value, start, start + count))
+
+
+def _written_key(key: Any) -> str:
+    return written(key, _OTHER_CHARACTERS_MAX)
 
 
 # --- paths ---------------------------------------------------------------------------
@@ -196,6 +204,8 @@ def rest(value: Any, path: Sequence[int], start: int, room: Room) -> Node:
     node: Node = {"t": kind, "size": _size(part), "start": start, "items": _items(part, kind, start, room, 0)}
     if isinstance(part, Constructed):
         node["name"] = part.short_name
+    if _has_other_keys(part, start, room.items):
+        node["has_other_keys"] = True
     return node
 
 

@@ -118,6 +118,37 @@ def test_a_long_value_is_cut_and_shown_on_demand(own_address, visit, store_path)
     expect(page.get_by_role("button", name="show more (250 of 500)")).to_be_visible()
 
 
+def test_a_text_of_emoji_and_bytes_are_shown_whole_on_demand(browser_page, store_path):
+    with statelog.open(store_path) as store:
+        store.thread("cut").commit({"emoji": "\U0001f44d" * 1100, "bytes": b"\xab" * 300})
+    page = browser_page(store_path, "#/thread/cut?tab=state")
+    page.get_by_role("button", name="show all 1,100 characters").click()
+    expect(page.locator(".text.long")).to_have_text("\U0001f44d" * 1100)
+    page.get_by_role("button", name="show all 300 bytes").click()
+    expect(page.locator(".bytes.long")).to_have_text("ab" * 300)
+    assert page.get_by_role("button", name="show").count() == 0
+
+
+def test_a_text_longer_than_an_answer_is_read_in_pieces(browser_page, store_path):
+    text = "abcdefghij" * 25_000
+    with statelog.open(store_path) as store:
+        store.thread("huge").commit({"text": text})
+    page = browser_page(store_path, "#/thread/huge?tab=state")
+    page.get_by_role("button", name="show all 250,000 characters").click()
+    page.get_by_role("button", name="show more (200,600 of 250,000 characters)").click()
+    expect(page.locator("button.more")).to_have_count(0)
+    assert page.locator(".text.long").text_content() == text
+
+
+def test_a_dict_with_other_keys_than_text_is_not_edited_as_json(browser_page, store_path):
+    with statelog.open(store_path) as store:
+        store.thread("keys").commit({"mixed": {1: "int", "1": "text"}})
+    page = browser_page(store_path, "#/thread/keys?tab=state", "--allow-writes")
+    page.locator(".tree .row", has_text="mixed").hover()
+    page.get_by_role("button", name="Edit mixed").click()
+    expect(page.locator("#notice")).to_contain_text("keys that are not texts")
+
+
 def test_a_commit_appears_while_the_thread_is_open(own_address, visit, store_path):
     page = open_thread(visit, own_address, "?tab=state")
     expect(page.locator("body.is-live")).to_have_count(1)

@@ -63,3 +63,10 @@ def test_the_rest_of_a_stored_list_is_whole(path):
 def test_a_path_that_leads_nowhere_is_refused(steps):
     with pytest.raises(errors.NotFoundError):
         descend({"a": 1, "b": 2}, steps)
+
+
+def test_keys_that_look_the_same_are_written_differently():
+    node = display({1: "int", "1": "text", (2,): "tuple"})
+    assert [name for name, _value in node["items"]] == ["1", "'1'", "(2,)"]
+    assert node["has_other_keys"] is True
+    assert "has_other_keys" not in display({"1": "text"})

@@ -1,6 +1,6 @@
 // Messages as a conversation. Tool calls are folded, and show their result.
 
-import { count, empty, h, problem, put, sync } from "./dom.js";
+import { characters, count, empty, h, problem, put, sync } from "./dom.js";
 
 const NAMES = { user: "user", assistant: "assistant", system: "system", tool: "tool", reasoning: "reasoning" };
 
@@ -66,12 +66,13 @@ class Channel {
 function item(message, results, called) {
   const answers = message.results.filter((each) => !called.has(each.id));
   if (!message.text && !message.calls.length && !answers.length && message.results.length) return null; // shown with its call
+  const missing = message.size - characters(message.text);
   const role = message.role in NAMES ? message.role : "other";
   return h(
     "li",
     { class: `message is-${role}` },
     h("div", { class: "who" }, message.role, message.name && message.name !== message.role ? ` · ${message.name}` : ""),
-    message.text ? h("div", { class: "said" }, message.text, message.size > message.text.length ? h("span", { class: "quiet" }, ` … ${count(message.size - message.text.length)} more characters, in the state`) : null) : null,
+    message.text ? h("div", { class: "said" }, message.text, missing > 0 ? h("span", { class: "quiet" }, ` … ${count(missing)} more characters, in the state`) : null) : null,
     message.calls.map((call) => fold(call.name, call.arguments, results.get(call.id))),
     answers.map((each) => fold("result", null, each.text)),
   );

@@ -1,7 +1,7 @@
 // What changed between two versions.
 
-import { count, counted, empty, h } from "./dom.js";
-import { line, tree } from "./tree.js";
+import { characters, count, counted, empty, h } from "./dom.js";
+import { isCut, line, tree } from "./tree.js";
 
 const SIGNS = { added: "+", removed: "−", changed: "~" };
 const LINES_MAX = 400;
@@ -34,12 +34,12 @@ function body({ old, new: now }) {
 }
 
 function isWhole(node) {
-  return node.t === "text" && node.v.length === node.size;
+  return node.t === "text" && !isCut(node);
 }
 
 function side(node, name) {
   if (!node) return null;
-  return h("div", { class: `side ${name}` }, node.size > 0 && node.items ? tree(node, { open: 2 }) : node.t === "text" ? h("pre", {}, node.v + (node.v.length < node.size ? ` … ${count(node.size - node.v.length)} more` : "")) : h("code", {}, line(node)));
+  return h("div", { class: `side ${name}` }, node.size > 0 && node.items ? tree(node, { open: 2 }) : node.t === "text" ? h("pre", {}, node.v + (isCut(node) ? ` … ${count(node.size - characters(node.v))} more` : "")) : h("code", {}, line(node)));
 }
 
 /** Return the difference of two texts: by lines if there are several, else by the part in the middle. */

@@ -66,6 +66,13 @@ export function count(number) {
   return String(number).replace(/\B(?=(\d{3})+$)/g, ",");
 }
 
+const PAIR = /[\ud800-\udbff][\udc00-\udfff]/g;
+
+/** Return the number of characters of a text as Python counts them. JavaScript counts an emoji as two. */
+export function characters(text) {
+  return text.length - (text.match(PAIR)?.length ?? 0);
+}
+
 /** Return "1 thread", "2 threads". */
 export function counted(number, noun, nouns = `${noun}s`) {
   return `${count(number)} ${number === 1 ? noun : nouns}`;

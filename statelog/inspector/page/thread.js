@@ -7,7 +7,7 @@ import { changes } from "./diff.js";
 import { count, h, moment, notify, pausing, problem, put, sync } from "./dom.js";
 import { draw, layout, ownerOf, ROW } from "./lanes.js";
 import { calmly } from "./parts.js";
-import { line, tree } from "./tree.js";
+import { isCut, line, tree } from "./tree.js";
 
 const PAGE = 50;
 const BEYOND = 6; // rows that are drawn above and below those that show
@@ -458,11 +458,12 @@ function summary(row) {
 function toJson(node, indent = "") {
   const inner = `${indent}  `;
   if (node.items?.length < node.size || (node.size > 0 && node.v === undefined && !node.items)) throw new Error("The value is too large to be edited here. Edit a part of it.");
-  if (node.v !== undefined && node.v.length < node.size) throw new Error("The value is too large to be edited here.");
+  if (node.t === "text" && isCut(node)) throw new Error("The value is too large to be edited here.");
   if (node.t === "null") return "null";
   if (node.t === "text") return JSON.stringify(node.v);
   if (["int", "float", "bool"].includes(node.t)) return String(node.v);
   if (node.t === "list") return node.size ? `[\n${node.items.map((each) => inner + toJson(each, inner)).join(",\n")}\n${indent}]` : "[]";
+  if (node.has_other_keys) throw new Error("JSON has no keys that are not texts. Write the new value in Python.");
   if (node.t === "dict") return node.size ? `{\n${node.items.map(([name, each]) => `${inner}${JSON.stringify(name)}: ${toJson(each, inner)}`).join(",\n")}\n${indent}}` : "{}";
   throw new Error(`JSON has no ${node.name ?? node.t}. Write the new value in Python.`);
 }

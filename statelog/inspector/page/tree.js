@@ -1,9 +1,20 @@
 // A value as a tree that folds. Nodes are those of statelog/inspector/values.py.
 
-import { count, counted, h, problem, put } from "./dom.js";
+import { characters, count, counted, h, problem, put, visible } from "./dom.js";
 
 const SIGNS = { list: "[ ]", tuple: "( )", set: "{ }", frozenset: "{ }", dict: "{ }", object: "" };
 const NOUNS = { dict: "key", object: "field" };
+const BYTES_SHOWN = 32;
+
+/** Return the number of characters or bytes that an answer has of a node. */
+function had(node) {
+  return node.t === "bytes" ? node.v.length / 2 : characters(node.v);
+}
+
+/** Return whether an answer has less than the whole of a text or of bytes. */
+export function isCut(node) {
+  return had(node) < node.size;
+}
 
 /**
  * Return the tree of a node.
@@ -33,11 +44,11 @@ export function line(node) {
     case "float":
       return String(node.v);
     case "text":
-      return JSON.stringify(node.v) + (node.v.length < node.size ? "…" : "");
+      return JSON.stringify(node.v) + (isCut(node) ? "…" : "");
     case "bytes":
-      return `${counted(node.size, "byte")}: ${node.v.slice(0, 64)}${node.size > 32 ? "…" : ""}`;
+      return `${counted(node.size, "byte")}${node.size ? ": " : ""}${node.v.slice(0, 2 * BYTES_SHOWN)}${node.size > BYTES_SHOWN ? "…" : ""}`;
     case "other":
-      return `${node.name} ${node.v}`;
+      return node.v.includes(`${node.name}(`) ? node.v : `${node.name} ${node.v}`;
     case "quarantined":
       return `quarantined by ${node.check}: ${node.reason}`;
     default:
@@ -79,7 +90,7 @@ function row(node, name, path, depth, options, above = "") {
       "div",
       { class: "row", onclick: folds ? (event) => toggle(event, item) : null },
       h("span", { class: "fold", "aria-hidden": "true" }),
-      name === null ? null : h("span", { class: `key${typeof name === "number" ? " at" : ""}${options.marked?.(path) ? " is-changed" : ""}` }, name),
+      name === null ? null : h("span", { class: `key${typeof name === "number" ? " at" : ""}${options.marked?.(path) ? " is-changed" : ""}` }, name === "" ? '""' : name),
       value(node, path, options),
       options.edit ? h("button", { type: "button", class: "edit", tabindex: -1, "aria-label": `Edit ${name}`, onclick: () => options.edit(path) }, "edit") : null,
     ),
@@ -98,28 +109,40 @@ function row(node, name, path, depth, options, above = "") {
 }
 
 function value(node, path, options) {
-  if (node.t === "text" && node.v !== undefined && (node.v.includes("\n") || node.v.length < node.size || node.v.length > 120)) {
-    const text = h("span", { class: "text long" }, node.v);
-    const block = h("span", { class: "block" }, text);
-    if (node.v.length < node.size && options.more) {
-      const button = h("button", { type: "button", class: "more" }, `show all ${count(node.size)} characters`);
-      button.onclick = async (event) => {
-        event.stopPropagation();
-        try {
-          const all = await options.more(path, 0);
-          put(text, all.v);
-          if (all.v.length >= all.size) button.remove();
-          else put(button, `${count(all.v.length)} of ${count(all.size)} characters are shown`);
-        } catch (error) {
-          block.append(problem(error));
-        }
-      };
-      block.append(button);
-    } else if (node.v.length < node.size) block.append(h("span", { class: "quiet" }, `… ${count(node.size - node.v.length)} more`));
-    return block;
-  }
+  const isBytes = node.t === "bytes" && node.size > BYTES_SHOWN;
+  if (isBytes || (node.t === "text" && (node.v.includes("\n") || isCut(node) || node.v.length > 120))) return long(node, path, options);
   const short = preview(node);
   return h("span", { class: node.t }, node.t === "text" ? node.v || '""' : line(node), short ? h("span", { class: "preview" }, short) : null);
+}
+
+/** Return a long text, or bytes, with a button for the rest. */
+function long(node, path, options) {
+  const isBytes = node.t === "bytes";
+  const noun = isBytes ? "bytes" : "characters";
+  const start = isBytes && options.more ? node.v.slice(0, 2 * BYTES_SHOWN) : node.v;
+  const text = h("span", { class: `${node.t} long` }, start);
+  const block = h("span", { class: "block" }, text);
+  let shown = had({ ...node, v: start });
+  if (shown >= node.size) return block;
+  if (!options.more) {
+    block.append(h("span", { class: "quiet" }, `… ${count(node.size - shown)} more ${noun}`));
+    return block;
+  }
+  const button = h("button", { type: "button", class: "more" }, `show all ${count(node.size)} ${noun}`);
+  button.onclick = async (event) => {
+    event.stopPropagation();
+    try {
+      const next = await options.more(path, shown);
+      text.append(visible(next.v));
+      shown += had(next);
+      if (shown >= node.size) button.remove();
+      else put(button, `show more (${count(shown)} of ${count(node.size)} ${noun})`);
+    } catch (error) {
+      block.append(problem(error));
+    }
+  };
+  block.append(button);
+  return block;
 }
 
 async function show(group, node, path, depth, options, start) {
