@@ -63,9 +63,8 @@ class Gate:
             return _refused("This server answers under its own address only.")
         is_write = scope["method"] not in ("GET", "HEAD")
         site = headers.get("sec-fetch-site", "none")
-        brings_token = any(
-            name == "token" for name, _value in _query(scope)
-        )  # It may be a link that somebody was sent.
+        # A link with the token may have been sent to somebody. A wrong token must not unlock a cookie's session.
+        brings_token = any(name == "token" and self._is_token(value) for name, value in _query(scope))
         if site not in _UNLOCKED and (is_write or not brings_token):
             return _refused("This server does not answer pages of other sites.")
         origin = headers.get("origin")

@@ -13,7 +13,6 @@ from starlette.routing import Route
 from statelog.errors import CorruptionError, StatelogError, UsageError
 from statelog.inspector.answers import error_document, page_limit, reading
 from statelog.inspector.records import read_records
-from statelog.log.kinds.entries import OWN_IDS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
 _RECENT_RECORDS_MAX = 120
 """The number of last records in which the first page searches for recently changed threads."""
 _RECORDS_READ = 60
+_OWN = "statelog:"
+"""The prefix of ids of threads that belong to runs, such as those of their streams. A search for it lists them."""
 _SIZES_MAX = 100
 _SIZES_TIME_S = 0.3
 
@@ -49,6 +50,8 @@ def routes(inspected: Inspected) -> list[Route]:
 def list_threads(store: Store, *, containing: str, after: str, limit: int) -> dict[str, Any]:
     """Return a page of threads: first those that changed recently, and then the others, the newest first.
 
+    Threads that belong to runs are left out, unless `containing` begins with `statelog:`.
+
     Args:
         store: the store.
         containing: only threads whose id has this text.
@@ -69,6 +72,8 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
     top, passed = map(int, parts)
     shown = set(_recent(store, top, limit)) if top else set()
     ids = store.thread_ids(containing=containing)
+    if not containing.startswith(_OWN):
+        ids = [id for id in ids if not id.startswith(_OWN)]
     # Positions count from the oldest thread, so threads that began since the first page change nothing.
     end = passed or len(ids)
     page = list(islice((at for at in range(min(end, len(ids)) - 1, -1, -1) if ids[at] not in shown), limit))
@@ -86,8 +91,9 @@ def _recent(store: Store, top: int, limit: int) -> list[str]:
     while end > least and len(found) < limit:
         start = max(least, end - _RECORDS_READ)
         for _lsn, record in reversed([*read_records(store, start, end)]):
-            if not isinstance(record, StatelogError) and record.thread_id not in (None, *OWN_IDS):
-                found[record.thread_id] = None
+            id = None if isinstance(record, StatelogError) else record.thread_id
+            if id is not None and not id.startswith(_OWN):  # This leaves out the threads of board and leases, too.
+                found[id] = None
         end = start
     return [*found][:limit]
 

@@ -145,10 +145,23 @@ class TracedThread(Thread[Any, Any]):
         vars(traced).update(vars(made), watch=self.watch)
         return traced
 
+    def rollback(self, target: Any, *, metadata: Any = None, **how: Any) -> Any:
+        """See `Thread.rollback`."""
+        return super().rollback(target, metadata=self._traced(metadata), **how)
+
+    def fork(self, name: str, *, update: Any = None, metadata: Any = None, **how: Any) -> Any:
+        """See `Thread.fork`. Without `update` there is no checkpoint to trace."""
+        traced = metadata if update is None else self._traced(metadata)
+        return super().fork(name, update=update, metadata=traced, **how)
+
     def _commit_writes(self, prepared: Any, metadata: Any, **how: Any) -> Any:
+        return super()._commit_writes(prepared, self._traced(metadata), **how)
+
+    def _traced(self, metadata: Any) -> Any:
+        """Return metadata with the trace context of the current span, if there is one."""
         if self.watch.is_on and (span := get_current_span()) is not INVALID_SPAN:
-            metadata = with_trace(metadata, span)
-        return super()._commit_writes(prepared, metadata, **how)
+            return with_trace(metadata, span)
+        return metadata
 
 
 def watch_of(held: Any) -> Watch | None:

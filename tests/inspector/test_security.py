@@ -7,16 +7,28 @@ import json
 import re
 
 import pytest
+from click.testing import CliRunner
 from served import HOSTILE
 from starlette.testclient import TestClient
 
 import statelog
+from statelog import durable
+from statelog.cli import main
 from statelog.inspector.security import CONTENT_SECURITY_POLICY
 from statelog.inspector.server import make_app
 
 HOST = "127.0.0.1:7777"
 TOKEN = "correct-horse"
 WRITE = {"x-statelog": "1", "origin": f"http://{HOST}", "content-type": "application/json"}
+
+
+def talk():
+    durable.current_step().stream("a part")
+
+
+@durable.workflow
+def streaming(run):
+    run.step(talk)
 
 
 @pytest.fixture
@@ -89,6 +101,19 @@ def test_a_server_on_all_addresses_takes_addresses_and_no_names(client_of):
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_a_page_of_another_site_is_refused(client_of, site):
     assert client_of().get("/api/store", headers={"sec-fetch-site": site}).status_code == 403
+
+
+def test_a_wrong_token_does_not_let_a_page_of_another_site_use_the_cookie(client_of):
+    client = client_of()
+    assert client.get("/api/store?token=wrong", headers={"sec-fetch-site": "same-site"}).status_code == 403
+    assert client.get(f"/?token={TOKEN}", headers={"sec-fetch-site": "cross-site"}).status_code == 303
+
+
+@pytest.mark.parametrize("host", ["", " "])
+def test_an_empty_host_is_refused_because_it_would_mean_all_addresses(store_path, host):
+    answer = CliRunner().invoke(main, ["ui", str(store_path), "--host", host])
+    assert answer.exit_code == 2
+    assert "--host needs an address" in answer.output
 
 
 @pytest.mark.parametrize("origin", ["http://attacker.example", "null", "https://127.0.0.1:7777", "http://127.0.0.1:1"])
@@ -177,6 +202,18 @@ def test_every_thread_is_listed_once_whatever_the_page(client_of):
         seen += [thread["id"] for thread in answer["threads"]]
         after = answer["next"]
     assert len(seen) == len(set(seen)) == 3
+
+
+def test_threads_of_streams_are_listed_only_if_they_are_searched_for(client_of, store_path):
+    with statelog.open(store_path) as store:
+        durable.run(store, streaming, id="run-1")
+    client = client_of()
+    first = client.get("/api/threads").json()
+    rest = client.get("/api/threads", params={"after": first["next"]}).json()
+    assert [row["id"] for row in first["threads"] + rest["threads"] if "stream" in row["id"]] == []
+    assert rest["total"] == 4
+    found = client.get("/api/threads", params={"containing": "statelog:stream"}).json()["threads"]
+    assert [row["id"] for row in found] == ["statelog:stream/run-1"]
 
 
 def test_a_script_may_be_kept_because_its_address_names_its_text(client_of):

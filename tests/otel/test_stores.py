@@ -52,6 +52,19 @@ def test_a_branch_that_is_checked_out_or_forked_is_traced(traced, kept):
             assert "traceparent" in each.commit({"a": 2}).metadata
 
 
+def test_the_first_commit_of_a_fork_and_a_rollback_have_the_trace(traced, kept):
+    thread = traced.thread("t")
+    thread.commit({"a": 1})
+    with kept.tracer.start_as_current_span("request") as span:
+        forked = thread.fork("b", update={"a": 2}, metadata={"why": "try"})
+        back = thread.rollback(0)
+        thread.fork("c")
+    for made in (forked.head, back):
+        assert f"{span.get_span_context().span_id:016x}" in made.metadata["traceparent"]
+    assert forked.head.metadata["why"] == "try"
+    assert "traceparent" not in thread.rollback(0).metadata
+
+
 def test_a_transaction_of_an_instrumented_store_that_fails_leaves_nothing(traced, kept):
     with kept.tracer.start_as_current_span("request"), suppress(KeyError), traced.transaction() as tx:
         tx.thread("t").commit({"a": 1})

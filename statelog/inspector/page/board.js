@@ -152,6 +152,7 @@ function leases(place) {
 async function showEntry(root, key) {
   const about = h("div", {});
   const body = h("tbody", {});
+  let isDamaged = false;
   const history = h("table", { class: "list", id: "history" }, columns("version|number", "what", "by|wide", "value|fill", "when"), body);
   const list = paged(
     async (after, limit) => {
@@ -161,6 +162,7 @@ async function showEntry(root, key) {
     },
     (answer, isFirst) => {
       if (isFirst) {
+        isDamaged = answer.problems.length > 0;
         body.replaceChildren();
         drawEntry(about, key, answer);
       }
@@ -168,7 +170,7 @@ async function showEntry(root, key) {
       history.hidden = body.childElementCount === 0;
       return body.childElementCount;
     },
-    () => empty("This key has no history.", "Either it was never set, or retention has removed its records."),
+    () => (isDamaged ? empty("The history is not readable.") : empty("This key has no history.", "Either it was never set, or retention has removed its records.")),
   );
   put(
     root,
@@ -212,6 +214,7 @@ function drawEntry(about, key, answer) {
           ["attempts", entry.attempts ? count(entry.attempts) : null],
           ["last error", entry.error],
           ["priority", entry.priority ? String(entry.priority) : null],
+          ["schema version", entry.schema_version && count(entry.schema_version)],
           ["claimable from", entry.ready && since(entry.ready)],
           ["expires", entry.expires && until(entry.expires)],
         ),

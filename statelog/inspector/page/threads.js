@@ -42,7 +42,7 @@ export async function show(root, params) {
         h("th", { scope: "col" }, "changed"),
         h("th", { scope: "col", class: "number" }, "versions"),
         h("th", { scope: "col", class: "number wide" }, "branches"),
-        h("th", { scope: "col", class: "number wide", title: "of the state of the last version" }, "state"),
+        h("th", { scope: "col", class: "number wide", title: "The size of the state of the last version" }, "state size"),
       ),
     ),
     body,
@@ -127,7 +127,7 @@ export async function show(root, params) {
     weigh(found.map((thread) => thread.id)).catch(() => {});
     if (ids.size) {
       table.hidden = false;
-      if (foot.querySelector(".empty")) put(foot, h("p", { class: "quiet" }, counted(ids.size, "thread")));
+      if (!foot.querySelector("button")) put(foot, h("p", { class: "quiet" }, counted(ids.size, "thread")));
     }
   }
 
