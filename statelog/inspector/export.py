@@ -95,18 +95,22 @@ def _answers(store: Store, thread: Thread, versions: int, parts: _Parts) -> Iter
         known = _Known(store, parts)
         for checkpoint in read_versions(on_branch, own, top + 1):
             query = {"id": id, "branch": branch["name"], "version": checkpoint.version}
-            if isinstance(checkpoint, Unreadable):
-                for part in PARTS:
-                    yield ("thread/version", {**query, "part": part}), describe_version(checkpoint)
-                continue
-            try:
-                for part, answer in known.parts_of(checkpoint).items():
-                    yield ("thread/version", {**query, "part": part}), answer
-            except ExpiredError:  # Retention may remove versions meanwhile.
-                continue
-            except CorruptionError as error:
-                for part in PARTS:
-                    yield ("thread/version", {**query, "part": part}), {**describe_head(checkpoint), "python": "", "problem": error_document(error)}
+            for part, answer in _parts_of(checkpoint, known).items():
+                yield ("thread/version", {**query, "part": part}), answer
+
+
+def _parts_of(checkpoint: Checkpoint | Unreadable, known: _Known) -> dict[str, dict[str, Any]]:
+    """Return the answers with each part of a version. Of a damaged version, each answer has the error."""
+    if isinstance(checkpoint, Unreadable):
+        damaged = describe_version(checkpoint)
+        return dict.fromkeys(PARTS, damaged)
+    try:
+        return known.parts_of(checkpoint)
+    except ExpiredError:  # Retention may remove versions meanwhile.
+        return {}
+    except CorruptionError as error:
+        damaged = {**describe_head(checkpoint), "python": "", "problem": error_document(error)}
+        return dict.fromkeys(PARTS, damaged)
 
 
 class _Known:

@@ -82,13 +82,19 @@ def _node(value: Any, room: Room, depth: int) -> Node:
     if kind is None:
         text = shorten(written(value, _OTHER_CHARACTERS_MAX), _OTHER_CHARACTERS_MAX)
         return {"t": "other", "name": type(value).__name__, "v": text}
+    node = _outer(value, kind, 0, room)
+    if node["size"] == 0 or (depth < room.depth and room.nodes > 0):
+        node["items"] = _items(value, kind, 0, room, depth)
+    return node
+
+
+def _outer(value: Any, kind: str, start: int, room: Room) -> Node:
+    """Return the node of a value that has members, without the members."""
     node: Node = {"t": kind, "size": _size(value)}
     if isinstance(value, Constructed):
         node["name"] = value.short_name
-    if _has_other_keys(value, 0, room.items):
+    if _has_other_keys(value, start, room.items):
         node["has_other_keys"] = True
-    if node["size"] == 0 or (depth < room.depth and room.nodes > 0):
-        node["items"] = _items(value, kind, 0, room, depth)
     return node
 
 
@@ -135,7 +141,8 @@ def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
     if isinstance(value, Constructed):
         return value.given[start : start + count]
     if isinstance(value, Mapping):
-        name = _written_key if _has_other_keys(value, start, count) else str  # The keys "1" and 1 must not look the same.
+        # The keys "1" and 1 must not look the same.
+        name = _written_key if _has_other_keys(value, start, count) else str
         return [(name(key), value[key]) for key in islice(value, start, start + count)]
     items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # All answers have the same order.
     return [("", item) for item in items[start : start + count]]
@@ -201,12 +208,7 @@ def rest(value: Any, path: Sequence[int], start: int, room: Room) -> Node:
     kind = _kind(part)
     if kind is None:
         return display(part, room)
-    node: Node = {"t": kind, "size": _size(part), "start": start, "items": _items(part, kind, start, room, 0)}
-    if isinstance(part, Constructed):
-        node["name"] = part.short_name
-    if _has_other_keys(part, start, room.items):
-        node["has_other_keys"] = True
-    return node
+    return {**_outer(part, kind, start, room), "start": start, "items": _items(part, kind, start, room, 0)}
 
 
 def path_of(request: Request) -> list[int]:

@@ -240,7 +240,7 @@ class Index:
                 except AccessError:
                     self._is_private = True
             if self._is_private:
-                self.notes.append("the text index cannot be stored beside the store: it is made for this program alone")
+                self.notes.append("the index cannot be stored beside the store: it is built for this program alone")
                 self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
                 self._connection.execute("PRAGMA temp_store=FILE")
         self._check_identity(configuration)

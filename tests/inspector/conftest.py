@@ -129,7 +129,7 @@ def visit(browser):
 
 
 @pytest.fixture
-def browser_page(visit, tmp_path):  # The server ends before its store is removed.
+def browser_page(visit, tmp_path):  # noqa: ARG001 - the server ends before its store is removed
     """Return a function that opens a screen of a store in the browser."""
     with ExitStack() as stack:
 

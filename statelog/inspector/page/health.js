@@ -60,7 +60,7 @@ function fileFacts(answer) {
 }
 
 function fleetFacts(fleet) {
-  if (!fleet) return nothing("This store is not opened as one of a fleet.", "A fleet ships a store to a bucket, and any machine takes it over. To see who owns this copy, name its storage:", "statelog ui cache/agent.state --fleet s3://bucket/agents");
+  if (!fleet) return nothing("This page knows no fleet of this store.", "A fleet copies stores to a bucket, so that another machine can take them over. If the store belongs to a fleet, name its storage:", "statelog ui cache/agent.state --fleet s3://bucket/agents");
   const behind = fleet.last_lsn - fleet.shipped_lsn;
   return facts(
     ["this process", { owner: "owns the store, and ships it", reader: "reads a copy of the store", none: "reads the copy of this machine" }[fleet.role]],

@@ -13,7 +13,7 @@ const TYPES = ["thread", "checkpoint", "rollback", "fork", "schema", "tag", "pol
 /** Draw the screen. */
 export async function show(root, params) {
   const body = h("tbody", {});
-  const table = h("table", { class: "list", id: "log", hidden: true }, columns("record|number", "what", "thread or key|fill", "contents|wide fill", "size|number wide", "when"), body);
+  const table = h("table", { class: "list", id: "log", hidden: true }, columns("record|number", "kind", "thread or key|fill", "contents|wide fill", "size|number wide", "when"), body);
   const foot = h("div", { class: "foot" });
   const news = h("div", { class: "news" });
   let asked = 0;

@@ -195,7 +195,7 @@ function axis(scale) {
   const marks = [h("span", { class: "tick", style: { left: "0%" } }, "0"), h("span", { class: "tick is-end", style: { right: "0" } }, length(scale.end - scale.begin))];
   if (scale.gap) {
     const [from, to] = scale.gap.map(scale.at);
-    if (from > 0.2) marks.push(h("span", { class: "tick", style: { right: `${(1 - from) * 100}%` } }, length(scale.gap[0] - scale.begin)));
+    if (from > 0.2) marks.push(h("span", { class: "tick", style: { right: `max(${(1 - from) * 100}%, 88px)` } }, length(scale.gap[0] - scale.begin)));
     marks.push(h("span", { class: "tick is-gap", style: { left: `${from * 100}%`, width: `${(to - from) * 100}%` }, title: "This wait is drawn shorter." }, to > 0.85 ? "" : `⋯ ${length(scale.gap[1] - scale.gap[0])} ⋯`));
   } else marks.push(h("span", { class: "tick is-middle", style: { left: "50%" } }, length((scale.end - scale.begin) / 2)));
   return h("div", { class: "axis", "aria-hidden": "true" }, h("span", {}), h("span", { class: "track" }, marks));

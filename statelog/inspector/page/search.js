@@ -3,11 +3,13 @@
 import { get } from "./api.js";
 import { entryLink } from "./board.js";
 import { since } from "./clock.js";
-import { h, pausing, problem, put, searchField } from "./dom.js";
+import { count, h, pausing, problem, put, searchField } from "./dom.js";
 import { columns, keepInAddress, nothing } from "./parts.js";
 import { runLink } from "./runs.js";
 import { threadLink } from "./threads.js";
 
+const HITS_SHOWN = 50;
+const HITS_MAX = 500;
 const ROLES = ["user", "assistant", "system", "tool"];
 
 /** Draw the screen. */
@@ -17,25 +19,26 @@ export async function show(root, params) {
   const foot = h("div", { class: "foot" });
   let asked = 0;
 
-  const query = searchField("Words, or \"a phrase\" …", "Query", params.query ?? "", start);
-  const threads = h("input", { placeholder: "threads: chat-*", "aria-label": "Pattern of thread ids", size: 14, value: params.threads ?? "", oninput: pausing(start) });
-  const role = h("select", { "aria-label": "Role", onchange: start }, h("option", { value: "" }, "any role"), ROLES.map((each) => h("option", { value: each }, each)));
+  const query = searchField("Words, or \"a phrase\" …", "Query", params.query ?? "", () => start());
+  const threads = h("input", { placeholder: "threads: chat-*", "aria-label": "Pattern of thread ids", size: 14, value: params.threads ?? "", oninput: pausing(() => start()) });
+  const role = h("select", { "aria-label": "Role", onchange: () => start() }, h("option", { value: "" }, "any role"), ROLES.map((each) => h("option", { value: each }, each)));
   role.value = ROLES.includes(params.role) ? params.role : "";
-  const past = h("input", { type: "checkbox", onchange: start });
+  const past = h("input", { type: "checkbox", onchange: () => start() });
   past.checked = params.history === "yes";
   const filter = () => ({ query: query.value.trim(), threads: threads.value.trim(), role: role.value, history: past.checked ? "yes" : "" });
 
-  async function start() {
+  async function start(limit = HITS_SHOWN) {
     asked += 1;
     const mine = asked;
     keepInAddress("search", filter());
     if (!filter().query) return draw([], nothing("Search what was said and stored.", "All words have to be in a text. * behind a word stands for its rest.", 'store.search("refund policy")'));
     put(foot, h("p", { class: "quiet" }, "Searching…"));
     try {
-      const answer = await get("search", filter());
+      const answer = await get("search", { ...filter(), limit });
       if (mine !== asked) return;
-      const notes = answer.notes.map((each) => h("p", { class: "quiet" }, each));
-      draw(answer.hits, answer.hits.length ? notes : [nothing("No text has these words."), ...notes]);
+      const notes = answer.notes.map((each) => h("p", { class: "quiet" }, `${each}.`));
+      const last = answer.hits.length < limit ? null : limit < HITS_MAX ? h("button", { type: "button", onclick: () => start(HITS_MAX) }, "Show more") : h("p", { class: "quiet" }, `Only the ${count(limit)} texts that fit best are shown. Add a word, or name threads.`);
+      draw(answer.hits, [last, answer.hits.length ? null : nothing("No text has these words."), notes]);
     } catch (error) {
       if (mine === asked) draw([], problem(error));
     }
@@ -47,7 +50,7 @@ export async function show(root, params) {
     put(foot, below);
   }
 
-  put(root, h("div", { class: "head" }, h("h1", {}, "Search"), h("div", { class: "filters" }, h("div", { class: "search" }, query, h("kbd", { "aria-hidden": "true" }, "/")), threads, role, h("label", {}, past, " all versions"))), table, foot);
+  put(root, h("div", { class: "head" }, h("h1", {}, "Search"), h("div", { class: "filters" }, h("div", { class: "search" }, query, h("kbd", { "aria-hidden": "true" }, "/")), threads, role, h("label", { class: "check" }, past, "all versions"))), table, foot);
   await start();
 }
 

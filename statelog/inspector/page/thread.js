@@ -4,7 +4,7 @@ import { describeStore, get, isExport, live, post } from "./api.js";
 import { since } from "./clock.js";
 import { Conversations } from "./conversation.js";
 import { changes } from "./diff.js";
-import { count, h, moment, notify, pausing, problem, put, sync } from "./dom.js";
+import { count, counted, h, moment, notify, pausing, problem, put, sync } from "./dom.js";
 import { draw, layout, ownerOf, ROW } from "./lanes.js";
 import { calmly } from "./parts.js";
 import { isCut, line, tree } from "./tree.js";
@@ -89,7 +89,7 @@ class Screen {
     this.choice = h("span", { class: "branches" });
     put(
       this.root,
-      h("div", { class: "head" }, isExport ? null : h("a", { class: "up", href: "#/threads" }, "Threads"), h("h1", {}, this.thread.id), this.choice),
+      h("div", { class: "head" }, isExport ? null : h("a", { class: "up", href: "#/threads" }, "Threads"), h("h1", { title: this.thread.id }, this.thread.id), this.choice),
       h("div", { class: "thread" }, h("section", { class: "timeline", "aria-label": "Timeline" }, h("div", { class: "slide" }, this.slider, this.where), this.list), this.detail),
     );
     this.plan();
@@ -381,7 +381,7 @@ class Screen {
     }
     const parent = h("button", { type: "button", disabled: this.against === null, onclick: () => ((this.against = null), this.read()) }, "Parent");
     if (isExport) return null;
-    return h("div", { class: "compare" }, h("span", { class: "quiet" }, "compared with version"), number, this.branches.length > 1 ? branch : null, parent, h("span", { class: "quiet" }, `${count(answer.total)} changed`));
+    return h("div", { class: "compare" }, h("span", { class: "quiet" }, "compared with version"), number, this.branches.length > 1 ? branch : null, parent, h("span", { class: "quiet" }, counted(answer.total, "change")));
   }
 
   // --- writes --------------------------------------------------------------------------
