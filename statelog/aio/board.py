@@ -35,7 +35,10 @@ class Claim(ClaimCalls):
         return repr(self.fence)
 
     async def complete(self, *result: Any, to: str | None = None) -> None:
-        """See `statelog.Claim.complete`. `result` is at most one value."""
+        """Record that the work is done, and delete the entry.
+
+        See `statelog.Claim.complete`. `result` is at most one value.
+        """
         await self._runner.run(self.fence.complete, *result, to=to)
 
 
@@ -59,7 +62,10 @@ class Board(BoardCalls, OldBoardNames):
         dead: str | None = None,
         unless: Sequence[str] = (),
     ) -> Claim | None:
-        """See `statelog.Board.claim`. If the task is cancelled, a claim made for it is given back."""
+        """Claim the entry with the highest priority, and of these the oldest.
+
+        See `statelog.Board.claim`. If the task is cancelled, a claim made for it is given back.
+        """
         how: dict[str, Any] = {"lease_s": lease_s, "wait_s": wait_s, "max_attempts": max_attempts, "dead": dead}
         attempt = attempt_claim(self._board, pattern, unless=unless, **how)
         claim = await win(self._runner, attempt, wait_s)
@@ -69,7 +75,10 @@ class Board(BoardCalls, OldBoardNames):
     async def lease(
         self, name: str, *, ttl_s: float = 30.0, wait_s: float = 0.0, auto_renew: bool = True
     ) -> AsyncIterator[Lease]:
-        """See `statelog.Board.lease`. If the task is cancelled, a lease taken for it is given back."""
+        """Acquire a lease of a name for the duration of a block.
+
+        See `statelog.Board.lease`. If the task is cancelled, a lease taken for it is given back.
+        """
         attempt = attempt_lease(self._board, name, ttl_s=ttl_s, wait_s=wait_s, auto_renew=auto_renew)
         lease = await win(self._runner, attempt, wait_s)
         if lease is None:
@@ -85,7 +94,7 @@ class Board(BoardCalls, OldBoardNames):
     async def claim_of(
         self, key: str, token: int, *, max_attempts: int | None = None, dead: str | None = None
     ) -> Claim:
-        """See `statelog.Board.claim_of`."""
+        """Return the object of an existing claim by its token. See `statelog.Board.claim_of`."""
         call = partial(self._board.claim_of, key, token, max_attempts=max_attempts, dead=dead)
         return Claim(self._runner, await self._runner.run(call))
 
@@ -100,7 +109,10 @@ class Board(BoardCalls, OldBoardNames):
         renew: bool = False,
         progress_s: float | None = None,
     ) -> AsyncIterator[Event]:
-        """See `statelog.Board.watch`. It begins with the first event that is asked for."""
+        """Yield the events of all entries that match a pattern.
+
+        See `statelog.Board.watch`. The watch begins when the first event is requested.
+        """
         how: dict[str, Any] = {"after": after, "follow": follow, "timeout_s": timeout_s, "coalesce": coalesce}
         call = partial(self._board.watch, pattern, renew=renew, progress_s=progress_s, **how)
         watch = await self._runner.poll(call)

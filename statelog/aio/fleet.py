@@ -43,12 +43,15 @@ class Fleet(FleetCalls):
             await self.close()
 
     def open(self, name: str, **options: Any) -> Opening:
-        """See `statelog.fleet.Fleet.open`; `async with` it, or `await` it."""
+        """Become the owner of a store, and open it here, by `async with` or `await`.
+
+        See `statelog.fleet.Fleet.open`.
+        """
         return Opening(name, partial(self._fleet.open, name, **options))
 
     @asynccontextmanager
     async def follow(self, name: str, *, poll_s: float = 1) -> AsyncIterator[Store]:
-        """See `statelog.fleet.Fleet.follow`."""
+        """Yield a read-only copy that takes in what the owner ships. See `statelog.fleet.Fleet.follow`."""
         following = self._fleet.follow(name, poll_s=poll_s)
         ended_by: BaseException | None = None
         try:
@@ -62,15 +65,15 @@ class Fleet(FleetCalls):
                 await run(following.__exit__, None, None, None)
 
     async def gc(self, name: str, **how: Any) -> int:
-        """See `statelog.fleet.Fleet.gc`."""
+        """Remove objects that no kept state needs, and return their number. See `statelog.fleet.Fleet.gc`."""
         return await run(self._fleet.gc, name, **how)
 
 
 async def connect(url: str, cache: str | os.PathLike[str], *, key: Key | None = None, **options: Any) -> Fleet:
-    """See `statelog.fleet.connect`."""
+    """Return a fleet: stores in a storage, with local copies. See `statelog.fleet.connect`."""
     return Fleet(await run(fleets.connect, url, cache, key=key, **options))
 
 
 def share(url: str, name: str, cache: str | os.PathLike[str] | None = None, **options: Any) -> Opening:
-    """See `statelog.fleet.share`; `async with` it, or `await` it."""
+    """Open a store that many hosts write, by `async with` or `await`. See `statelog.fleet.share`."""
     return Opening(name, partial(fleets.share, url, name, cache, **options))

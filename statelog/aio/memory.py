@@ -62,7 +62,7 @@ class Memory(MemoryCalls):
         valid_from: date | None = None,
         valid_until: date | None = None,
     ) -> Fact:
-        """See `statelog.Memory.remember`."""
+        """Record a fact, in one commit. See `statelog.Memory.remember`."""
         more: dict[str, Any] = {
             "key": key,
             "source": source,
@@ -87,7 +87,7 @@ class Memory(MemoryCalls):
         at: date | None = None,
         known_at: date | None = None,
     ) -> list[Fact]:
-        """See `statelog.Memory.recall`."""
+        """Return the pinned facts, and then the facts that fit a question best. See `statelog.Memory.recall`."""
         more: dict[str, Any] = {"source": source, "metadata": metadata, "at": at, "known_at": known_at}
         if self._embedder is None:
             return await self._runner.run(partial(self.sync.recall, query, limit=limit, **more))
@@ -97,15 +97,18 @@ class Memory(MemoryCalls):
 
     @staticmethod
     async def forget_scope(store: Store, scope: str) -> ForgetReport:
-        """See `statelog.Memory.forget_scope`."""
+        """Remove everything that belongs to a scope and to the scopes below it. See `statelog.Memory.forget_scope`."""
         return await store._runner.run(SyncMemory.forget_scope, store.sync, scope)
 
     def session(self, id: str, *, ttl_s: float | None = None) -> Session:
-        """See `statelog.Memory.session`."""
+        """Return a session of the scope: the messages of one conversation. See `statelog.Memory.session`."""
         return Session(self._runner, self.sync.session(id, ttl_s=ttl_s))
 
     def tool(self, action: Action = "search", *, framework: Framework = "langgraph") -> Any:
-        """See `statelog.Memory.tool`. The tool is awaited: `ainvoke` for LangGraph, an async function for `json`."""
+        """Return a tool with which a model searches the memory, or changes it.
+
+        See `statelog.Memory.tool`. The tool is awaited: `ainvoke` for LangGraph, an async function for `json`.
+        """
         return make_tool(self, action, framework, is_async=True)
 
 
@@ -120,11 +123,17 @@ class Session(SessionCalls):
         return repr(self._session)
 
     def turn(self, event_id: str) -> Turn:
-        """See `statelog.memory.Session.turn`; `async with session.turn("evt-991") as turn`."""
+        """Return the turn that answers an event: `async with session.turn("evt-991") as turn`.
+
+        See `statelog.memory.Session.turn`.
+        """
         return Turn(self._runner, self._session.turn(event_id))
 
     async def summarize(self, model: Callable[[list[Message]], Awaitable[str]], *, keep_last: int = 20) -> str | None:
-        """See `statelog.memory.Session.summarize`; `model` is an async function."""
+        """Replace older messages in the window with a summary.
+
+        See `statelog.memory.Session.summarize`. `model` is an async function.
+        """
         part = await self._runner.run(self._session._to_summarize, keep_last)
         if part is None:
             return None
@@ -141,17 +150,17 @@ class Turn:
         self.event_id = turn.event_id
 
     def add(self, message: Any) -> None:
-        """See `statelog.memory.Turn.add`."""
+        """Add a message to the session. See `statelog.memory.Turn.add`."""
         self._turn.add(message)
 
     @property
     def is_resumed(self) -> bool:
-        """See `statelog.memory.Turn.is_resumed`."""
+        """Whether a turn of this event has begun before and has not ended. See `statelog.memory.Turn.is_resumed`."""
         return self._turn.is_resumed
 
     @property
     def is_completed(self) -> bool:
-        """See `statelog.memory.Turn.is_completed`."""
+        """Whether the event is done. See `statelog.memory.Turn.is_completed`."""
         return self._turn.is_completed
 
     @property

@@ -70,18 +70,21 @@ class Store(StoreCalls, Threads, OldStoreNames):
     def board(
         self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
     ) -> Board:
-        """See `statelog.Store.board`."""
+        """Return the board: entries by key, shared by all processes that use the store. See `statelog.Store.board`."""
         return Board(self._runner, self._store.board(agent=agent, rules=rules, include_quarantined=include_quarantined))
 
     @renamed_keyword("reborn", "recreate")
     async def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:
-        """See `statelog.Store.copy_thread`."""
+        """Create a copy of a thread with all its branches and versions. See `statelog.Store.copy_thread`."""
         copied = await self._runner.run(self._store.copy_thread, source, target, recreate=recreate)
         return Thread(self._runner, lambda: copied, target, copied.branch)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """See `statelog.Store.transaction`."""
+        """Begin a transaction. Its commits happen together at the end of the block, or not at all.
+
+        See `statelog.Store.transaction`.
+        """
         context = self._store.transaction()
         opened = await self._runner.run(context.__enter__)
         try:
@@ -109,7 +112,7 @@ class Store(StoreCalls, Threads, OldStoreNames):
     async def log(
         self, after: int = 0, *, follow: bool = False, timeout_s: float | None = None
     ) -> AsyncIterator[LogRecord]:
-        """See `statelog.Store.log`."""
+        """Yield the records of the event log, in order. See `statelog.Store.log`."""
         loop = asyncio.get_running_loop()
         heard_at_s = loop.time()
         while True:
@@ -125,7 +128,7 @@ class Store(StoreCalls, Threads, OldStoreNames):
             await self.wait(after, left_s)
 
     async def wait(self, after: int, timeout_s: float) -> bool:
-        """See `statelog.Store.wait`."""
+        """Wait until a record after `after` is on the disk. Return False after a timeout. See `statelog.Store.wait`."""
         check_lsn(after)
         check_timeout(timeout_s)
         session = session_of(self._store)
@@ -134,7 +137,7 @@ class Store(StoreCalls, Threads, OldStoreNames):
 
     @property
     def remote(self) -> Remote:
-        """See `statelog.Store.remote`."""
+        """The shipping of this store of a fleet. Raises UsageError without a fleet. See `statelog.Store.remote`."""
         return Remote(self._runner, self._store.remote)
 
 
@@ -146,16 +149,16 @@ class Remote:
         self._owner = owner
 
     async def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
-        """See `statelog.fleet.owner.Owner.wait`."""
+        """Wait until the storage has all records up to an LSN. See `statelog.fleet.owner.Owner.wait`."""
         found: bool = await in_thread(partial(self._owner.wait, lsn, timeout_s))
         return found
 
     async def status(self) -> Any:
-        """See `statelog.fleet.owner.Owner.status`."""
+        """Return how much of the log is shipped. See `statelog.fleet.owner.Owner.status`."""
         return await self._runner.run(self._owner.status)
 
     async def base(self) -> None:
-        """See `statelog.fleet.owner.Owner.base`."""
+        """Make a base of the store now, and return when it is in the head. See `statelog.fleet.owner.Owner.base`."""
         await self._runner.run(self._owner.base)
 
 

@@ -84,11 +84,17 @@ class Thread(ThreadCalls[S, W]):
         return await self._runner.run(lambda: checkpoint.parent)
 
     async def ancestor_of(self, checkpoint: Checkpoint, generations: int) -> Checkpoint[S] | None:
-        """See `statelog.Checkpoint.ancestor`."""
+        """Return the ancestor `generations` parents back, or None if there are fewer.
+
+        See `statelog.Checkpoint.ancestor`.
+        """
         return await self._runner.run(checkpoint.ancestor, generations)
 
     async def common_ancestor_of(self, checkpoint: Checkpoint, other: Checkpoint) -> Checkpoint[S] | None:
-        """See `statelog.Checkpoint.common_ancestor`."""
+        """Return the last common ancestor of two checkpoints, which may be one of them.
+
+        See `statelog.Checkpoint.common_ancestor`.
+        """
         return await self._runner.run(checkpoint.common_ancestor, other)
 
     async def fork(
@@ -100,14 +106,14 @@ class Thread(ThreadCalls[S, W]):
         metadata: Mapping[str, Any] | None = None,
         fence: Fence | None = None,
     ) -> Thread[S, W]:
-        """See `statelog.Thread.fork`."""
+        """Create a branch that shares everything up to a version, and return it. See `statelog.Thread.fork`."""
         forked = await self._runner.run(
             lambda: self._thread().fork(name, at=at, update=update, metadata=metadata, fence=fence)
         )
         return Thread(self._runner, lambda: forked, self.id, name)
 
     async def checkout(self, branch: str) -> Thread[S, W]:
-        """See `statelog.Thread.checkout`."""
+        """Return this thread on another branch. See `statelog.Thread.checkout`."""
         found = await self._runner.run(lambda: self._thread().checkout(branch))
         return Thread(self._runner, lambda: found, self.id, branch)
 

@@ -31,13 +31,13 @@ class Transaction(TransactionCalls, Threads):
     def board(
         self, *, agent: str | None = None, rules: Rules | None = None, include_quarantined: bool = False
     ) -> Board:
-        """See `statelog.store.transaction.Transaction.board`."""
+        """Return the board. Writes to it are committed at the end. See `statelog.Transaction.board`."""
         return Board(
             self._runner, self._transaction.board(agent=agent, rules=rules, include_quarantined=include_quarantined)
         )
 
     @renamed_keyword("reborn", "recreate")
     async def copy_thread(self, source: str, target: str, *, recreate: bool = False) -> Thread:
-        """See `statelog.store.transaction.Transaction.copy_thread`."""
+        """Copy a thread, which this transaction may have created or changed. See `statelog.Transaction.copy_thread`."""
         copied = await self._runner.run(self._transaction.copy_thread, source, target, recreate=recreate)
         return Thread(self._runner, lambda: copied, target, copied.branch)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 async def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> Any:
-    """See `statelog.durable.get_event`."""
+    """Wait until a run has set an event, and return its value. See `statelog.durable.get_event`."""
     check_number("timeout_s", timeout_s, least=0)
     check = partial(_is_set_or_ended, store.sync, run, name)
     if timeout_s:
@@ -47,7 +47,7 @@ def _is_set_or_ended(store: SyncStore, run: str, name: str) -> bool:
 async def stream(
     store: Store, run: str, *, after: int = 0, follow: bool = True, timeout_s: float | None = None
 ) -> AsyncIterator[Chunk]:
-    """See `statelog.durable.stream`."""
+    """Yield the parts of results that the steps of a run stream, in order. See `statelog.durable.stream`."""
     streams.check_stream(after, timeout_s)
     loop = asyncio.get_running_loop()
     heard_s = loop.time()
@@ -78,7 +78,7 @@ async def fork(
     kwargs: Mapping[str, Any] | None = None,
     replace: Mapping[str, Any] | None = None,
 ) -> Handle:
-    """See `statelog.durable.fork`."""
+    """Begin a new run from the middle of another run. See `statelog.durable.fork`."""
     made = await on_pool(store, forks.fork, run, at=at, id=id, args=args, kwargs=kwargs, replace=replace)
     return Handle(store, made.id)
 
@@ -99,7 +99,10 @@ async def check_replay(store: Store, workflows: Iterable[Workflow]) -> dict[str,
 
 
 async def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None, wait: bool = False) -> Delivery:
-    """See `statelog.durable.deliver`. Subscribers are called in an OS thread. A cancelled task waits for its end."""
+    """Deliver the waiting messages to the subscribers.
+
+    See `statelog.durable.deliver`. Subscribers are called in an OS thread. A cancelled task waits for its end.
+    """
     delivery = in_thread(partial(deliver_in_thread, store.sync, subscribers, run=run, wait=wait))
     await ended(delivery)
     return delivery.result()
