@@ -134,7 +134,7 @@ def test_every_type_that_a_call_returns_is_in_the_face():
             todo += returned_by(kind)
     assert {each.__name__ for each in found if getattr(statelog, each.__name__, None) is not each} == {
         "Quarantined",  # of statelog.guard
-        *("Condition", "Node", "Run", "Slot", "Tree"),  # of attributes that only other rooms use
+        *("Condition", "EntryRun", "Node", "Tree", "ValueSlot"),  # of attributes that only other rooms use
     }
 
 
