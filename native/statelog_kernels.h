@@ -246,6 +246,24 @@ typedef struct {
     uint8_t scratch[SL_STEP_SCRATCH_SIZE]; /* A thread's stack may be too small for this. */
 } sl_step;
 
+enum { /* The node at which a walk is. */
+    SL_WALK_STATE = 0, /* The root of the dict. */
+    SL_WALK_LIST = 1,  /* The root of the list. */
+    SL_WALK_CHUNK = 2,
+    SL_WALK_ITEM = 3 /* The leaf. */
+};
+
+typedef struct {
+    uint64_t item_at;   /* The item in the record, if it was found. */
+    uint64_t item_size; /* 0: the walk goes on in another record. */
+    uint64_t lsn;       /* The record of the next node. */
+    uint64_t is_marked; /* The dict has the key `mark`. */
+    uint64_t stage;
+    uint64_t node;
+    uint64_t position;  /* Relative to the next node. */
+    uint8_t digest[24]; /* 20 bytes: of the next node. */
+} sl_walk;
+
 /* cbor.c: the profile of FORMAT.md 7 */
 int sl_cbor_check(const uint8_t *data, size_t size, size_t *error_at); /* error_at is set with SL_MALFORMED. */
 /* Reads only the head. */
@@ -305,6 +323,13 @@ int sl_record_find(const uint8_t *record, size_t size, int type, const uint8_t *
 /* The remaining nodes, ascending. `count`: number of all nodes; `row_count`: number of remaining ones. */
 int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, size_t places_capacity,
                     uint64_t *count, uint64_t *row_count);
+
+/* walk.c: finds an item of a list under a key of a dict. A walk begins with stage, node, position and digest set,
+ * and the other fields 0. It goes on in the record `lsn` of the result, until `item_size` is set. SL_FALLBACK: the dict
+ * has more than one node, or a value on the way is stored in another form. SL_ABSENT: there is no such key, position
+ * or node. */
+int sl_item_find(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *key, size_t key_size,
+                 const uint8_t *mark, size_t mark_size, sl_walk *walk);
 
 /* identity.c: digests of 20 bytes, and the bodies of checkpoints, which contain digests (FORMAT.md 3 to 5). */
 int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest);

@@ -115,6 +115,15 @@ def sound_nodes() -> list[tuple[int, bytes, bytes]]:
     return [(1, leaf, b""), (2, items, b"\x00\x00" * 2), (2, state, b"\x00\x01\x03\x07")]
 
 
+def walked_nodes() -> list[tuple[int, bytes, bytes]]:
+    """Return a leaf, a chunk with a ref to it and a small item, a list with this chunk and a tail, and their dict."""
+    leaf = b"\x78\x64" + b"y" * 100
+    chunk = b"\x00\x00\x02\xfc" + digest_of(1, leaf) + b"\x05"
+    items = b"\x00\x04\x01\x02" + digest_of(3, chunk) + b"\x02\x07\xfc" + digest_of(1, leaf)
+    state = b"\x02\x02\x00\x02\x61a\xfd" + digest_of(2, items) + b"\x61b\x05"
+    return [(1, leaf, b""), (3, chunk, b"\x00\x00"), (2, items, b"\x00\x01\x00\x00"), (2, state, b"\x00\x02")]
+
+
 def sound_record(nodes: list[tuple[int, bytes, bytes]], body: bytes = b"\x82\x01\x02") -> bytes:
     """Return a record whose nodes match their digests."""
     rows, end = b"", 0
@@ -374,6 +383,13 @@ def corpus() -> dict[str, bytes]:
     at = struct.pack("<Q", file.index(b"kb"))
     seeds["lmdb/rows"] = bytes([64]) + at + file
     seeds["lmdb/rows_down"] = bytes([65]) + at + file
+    walked = walked_nodes()
+    for position, name in enumerate(("leaf", "small_item", "tail", "leaf_of_tail")):
+        seeds[f"walk/{name}"] = u16(position) + b"\x03\x02\x61a" + short_record(dict(enumerate(walked)))
+    seeds["walk/whole_record"] = b"\x00\x00\x03\x02\x61a" + sound_record(walked)
+    seeds["walk/to_another_record"] = b"\x00\x00\x00\x02\x61b" + short_record(
+        {0: (2, b"\x02\x01\x00\x01\x61b\xfd" + DIGEST, b"\x03\x07")}
+    )
     leaf_ref, root_ref = b"\xfc" + digest_of(1, sound[0][1]), b"\xfd" + digest_of(2, sound[1][1])
     seeds["board/inline"] = b"\x00\x10\x00" + entry_record([], b"\x05", b"")
     seeds["board/without_value"] = b"\x02\x10\x00" + entry_record([], b"\x05", b"", b"\x83\x05\x00\x01")

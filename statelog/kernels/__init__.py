@@ -110,6 +110,7 @@ from statelog.kernels.wake import (
     wake_read,
     wake_wait,
 )
+from statelog.kernels.walk import item_find
 from statelog.kernels.writer_lock import (
     LOCK_ABANDONED,
     LOCK_BUSY,
@@ -191,6 +192,7 @@ __all__ = [
     "find_page",
     "find_position",
     "fingerprint_find",
+    "item_find",
     "jump_depth",
     "lend",
     "lend_bytes",

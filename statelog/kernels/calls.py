@@ -41,7 +41,7 @@ class Scratch:
     __slots__ = (
         "characters", "checkpoint", "checkpoint_digest", "checkpoint_record", "count", "entries", "entry_facts",
         "key_hit", "kind", "next_chain", "next_record", "numbers", "order", "output", "parts", "place", "position_hit",
-        "root", "rows", "version_entry", "word",
+        "root", "rows", "version_entry", "walk", "walk_bytes", "word",
     )  # fmt: skip
 
     def __init__(self, size_bytes: int) -> None:
@@ -68,6 +68,8 @@ class Scratch:
         self.next_chain = ffi.cast("char *", self.next_record.chain)
         self.version_entry = ffi.cast("sl_version_entry *", self.numbers)
         self.rows = ffi.cast("sl_lmdb_rows *", self.numbers)
+        self.walk = ffi.cast("sl_walk *", self.numbers)
+        self.walk_bytes = ffi.buffer(self.walk)
 
 
 _pool: list[Scratch] = []

@@ -1,0 +1,60 @@
+"""Find an item of a list, through the nodes of whole records."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from statelog._kernels import lib
+from statelog.kernels.calls import from_buffer, reuse, take, unpack_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_RECORDS_MAX: Final = 70
+"""A list has at most 64 levels. The root of the dict, the root of the list and the item may be in other records."""
+
+_pack_walk = Struct("=7Q20s4x").pack
+
+_item_find: Callable[..., int] = lib.sl_item_find
+
+
+def item_find(
+    lend: Callable[[int], memoryview | None],
+    digest: bytes,
+    lsn: int,
+    number: int,
+    *,
+    key: bytes,
+    position: int,
+    mark: bytes,
+) -> tuple[bytes, bool] | None:
+    """Find the item at a position of the list under a key of a dict.
+
+    Args:
+        lend: returns a view of the record with an LSN, or None. The view must not be released during the call.
+        digest: digest of the dict's root.
+        lsn: LSN of its record.
+        number: its number.
+        key: the encoded key.
+        position: the position, from 0.
+        mark: another encoded key.
+
+    Returns:
+        The item, and True if the dict has the key `mark`. None if there is no such item, if a record or node is missing
+        or damaged, or if a value on the way is small or very large. Then read node by node, which names damage.
+    """
+    scratch = take()
+    walk = scratch.walk
+    scratch.walk_bytes[:] = _pack_walk(0, 0, 0, 0, 0, number, position, digest)
+    found = None
+    for _ in range(_RECORDS_MAX):
+        record = lend(lsn)
+        if record is None or _item_find(from_buffer(record), len(record), lsn, key, len(key), mark, len(mark), walk):
+            break
+        item_at, item_size, lsn, is_marked = unpack_numbers(scratch.numbers, 4)
+        if item_size:
+            found = bytes(record[item_at : item_at + item_size]), is_marked == 1
+            break
+    reuse(scratch)
+    return found
