@@ -13,6 +13,7 @@ from time import sleep
 import pytest
 
 import statelog
+from statelog import reducers
 
 PACKAGE = str(Path(statelog.__file__).parent)
 GROWTH_MAX = 1.05
@@ -29,6 +30,8 @@ PINNED = {
     "board.get": (14, 10),
     "board.list, an entry": (0.63, 16),
     "state[...]": (13, 8),
+    "search, ten hits": (278, 20),
+    "search, ten hits after a commit": (619, 24),
     "StatelogSaver.put": (130, 46),
     "StatelogSaver.put_writes": (106, 37),
     "StatelogSaver.put with what a task has written": (180, 48),
@@ -148,6 +151,41 @@ def test_list_of_entries(store):
 def test_a_value_of_the_state(store):
     thread = store.thread("own")
     check("state[...]", least(lambda: thread.state["n"]))
+
+
+HITS = 10
+
+
+@pytest.fixture
+def chats(store):
+    """Threads of which each has one message that a search for "refund" finds."""
+    opened = [store.thread(f"chat-{number}", schema={"messages": reducers.extend}) for number in range(HITS)]
+    for chat in opened:
+        texts = (f"a {'refund' if number == 7 else 'word'} of many more" * 5 for number in range(200))
+        chat.commit({"messages": [{"role": "user", "content": text} for text in texts]})
+    return opened
+
+
+def search(store):
+    assert len(store.search("refund")) == HITS
+
+
+@pytest.mark.usefixtures("chats")
+def test_a_search(store):
+    search(store)
+    check("search, ten hits", least(lambda: search(store)))
+
+
+def test_a_search_after_a_commit(store, chats):
+    for chat in chats:
+        chat.commit({"messages": [{"role": "user", "content": "thanks"}]})
+    board = store.board()
+
+    def commit():
+        board.set("key", 1)
+        assert store.search("nothing at all") == []  # Brings the index up to date.
+
+    check("search, ten hits after a commit", least(lambda: search(store), before=commit))
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
@@ -189,6 +190,12 @@ class View:
             return None
         version = kernels.page_range(found[1])[1]
         return version, kernels.page_read(found[1], version)
+
+    def pages(self, thread: int, branch: int, version: int, *, at_most: int) -> list[tuple[int, bytes]]:
+        """Return (number, payload) of the branch's own version pages, from the page of a version on, ascending."""
+        prefix, start = keys.encode_page_prefix(thread, branch), keys.encode_page_key(thread, branch, version)
+        found = islice(self.transaction.scan_index(prefix, start=start), at_most)
+        return [(keys.page_number(key), payload) for key, payload in found]
 
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
         """Return the entry of a version as `branch` sees it, or None."""

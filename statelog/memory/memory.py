@@ -235,7 +235,7 @@ class Memory:
         def choose(found: Iterator[tuple[str, int]]) -> list[str]:
             return moment.chosen(answer.confirmed(found), fits, depth)
 
-        rankings = [search_items(session, question.query, prefix, choose, enough=limit)]
+        rankings = [search_items(session, question.query, prefix, choose, enough=limit, first=depth)]
         if unit is not None:
             rankings.append(moment.chosen(answer.nearest, fits, depth))
         scores = joined(rankings)

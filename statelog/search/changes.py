@@ -6,23 +6,26 @@ the open nodes of the two lists alone.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statelog import kernels
 from statelog.display.packed import CUT, MSGPACK, Coded
 from statelog.format import cbor
 from statelog.limits import GRAPH_CHANNEL
+from statelog.log.nodes import read_node, read_nodes
 from statelog.search.texts import NAMES_OF_MESSAGES, Path, Text, item_text, texts_of
 from statelog.tree.diff import diff_lists, diff_maps
-from statelog.tree.node import CHUNK
+from statelog.tree.node import CHUNK, ROOT, Workspace
 from statelog.tree.tree import LISTS, STRIDE, Tree
 from statelog.tree.value import is_tree, open_root, read_item, read_items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from statelog.tree.node import Node, ValueSlot, Workspace
+    from statelog.log.nodes import NodeCache
+    from statelog.log.transaction import Log
+    from statelog.tree.node import Node, ValueSlot
 
 GRAPH_KEY = cbor.encode(GRAPH_CHANNEL)
 _MESSAGE_KEYS = tuple(cbor.encode(name) for name in NAMES_OF_MESSAGES)
@@ -209,11 +212,44 @@ Taken = set[tuple["State", Path, int]]
 """Items of lists that a search has found: the state, the path of the list, and the position."""
 
 
+class ViewNodes:
+    """The nodes of the view that a search reads through.
+
+    Attributes:
+        lend: returns a view of the record with an LSN, or None.
+    """
+
+    __slots__ = ("_cache", "_transaction", "_workspace", "lend")
+
+    lend: Callable[[int], memoryview | None]
+    _cache: NodeCache
+    _transaction: Log
+    _workspace: Workspace | None
+
+    def begin(self, transaction: Log, cache: NodeCache) -> None:
+        """Read through a transaction from now on."""
+        self.lend = transaction.lend_log
+        self._cache = cache
+        self._workspace = None
+        self._transaction = transaction
+
+    @property
+    def workspace(self) -> Workspace:
+        """Reads one node at a time. Most searches do not need it."""
+        if self._workspace is None:
+            transaction, cache = self._transaction, self._cache
+            self._workspace = Workspace(
+                partial(read_node, transaction, cache), source_many=partial(read_nodes, transaction, cache)
+            )
+        return self._workspace
+
+
 class State:
     """Finds texts in one version, or in one entry of the board.
 
     Args:
-        tree: the root.
+        root: digest, LSN and number of the root.
+        nodes: the nodes, always of the view that is read now.
         hash_of: returns the hash by which a text is known.
 
     Attributes:
@@ -221,18 +257,49 @@ class State:
             not one. It is set before `find` is called; None for a version that is not LangGraph's.
     """
 
-    def __init__(self, tree: Tree, hash_of: Callable[[str], int]) -> None:
-        self.tree = tree
+    def __init__(self, root: tuple[bytes, int, int], nodes: ViewNodes, hash_of: Callable[[str], int]) -> None:
+        self._root = root
+        self._nodes = nodes
         self._hash_of = hash_of
+        self._tree: Tree | None = None
+        self._looked: tuple[Path, bytes] | None = None
+        """The last result of `look`."""
+        self._is_graph: bool | None = None
         self._lists: dict[Path, Tree] = {}
         self._positions: dict[Path, dict[int, list[int]]] = {}
         self._deltas: dict[str | int, list[tuple[str, str]]] = {}
         self.delta_items: Callable[[str], list[Any] | None] | None = None
 
-    @cached_property
+    @property
+    def tree(self) -> Tree:
+        """The root, opened for reading."""
+        workspace = self._nodes.workspace
+        if self._tree is None:
+            self._tree = Tree(workspace, workspace.read(ROOT, *self._root))
+        self._tree.workspace = workspace
+        return self._tree
+
+    @property
     def is_graph(self) -> bool:
         """Whether the version is on a branch of LangGraph."""
-        return self.tree.find(GRAPH_KEY)[1] is not None
+        if self._is_graph is None:
+            self._is_graph = self.tree.find(GRAPH_KEY)[1] is not None
+        return self._is_graph
+
+    def look(self, path: Path) -> bytes | None:
+        """Return the item at a path of a channel and a position, if one call of a kernel finds it."""
+        if len(path) != 2 or type(path[1]) is not int or path[1] < 0:
+            return None
+        if self._looked is not None and self._looked[0] == path:
+            return self._looked[1]
+        found = kernels.item_find(
+            self._nodes.lend, *self._root, key=cbor.encode(path[0]), position=path[1], mark=GRAPH_KEY
+        )
+        if found is None:
+            return None
+        item, self._is_graph = found
+        self._looked = path, item
+        return item
 
     def find(self, path: Path, hash: int, taken: Taken) -> Text | None:
         """Return the text with a hash at a path, or else the nearest one in the same list, or None.
@@ -244,8 +311,11 @@ class State:
                 equal texts are found one after the other.
         """
         known = self._lists.get(path[:-1])
+        found = self._find_at(path, hash, is_list=known is not None)
+        if found is not None:
+            return found
         if known is not None and type(path[-1]) is int:
-            known.workspace = self.tree.workspace
+            known.workspace = self._nodes.workspace
             return self._find_item(known, path, hash, taken)
         slot = self.tree.find(cbor.encode(path[0]))[1]
         if slot is None and self.delta_items is not None:
@@ -266,6 +336,17 @@ class State:
         if slot is None:
             return None
         return self._find_in(list(texts_of(decoded(workspace, slot), path[:at])), path, hash)
+
+    def _find_at(self, path: Path, hash: int, *, is_list: bool) -> Text | None:
+        """Return the text if it has not moved and `look` finds it. `is_list`: the list is known not to be cut."""
+        item = self.look(path)
+        if item is None:
+            return None
+        value = cbor.decode(item, as_stored=True)
+        if isinstance(value, Coded) and not is_list:  # All items of a value that was cut are coded.
+            return None
+        role, text = item_text(value)
+        return Text(path, role, text) if text and self._hash_of(text) == hash else None
 
     def _find_item(self, tree: Tree, path: Path, hash: int, taken: Taken) -> Text | None:
         """Look for an item at its former position, and then in the whole list."""

@@ -48,6 +48,11 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
     if match not in ("all", "any"):
         message = f"match is 'all' or 'any', not {match!r}"
         raise UsageError(message, argument="match", value=match)
+    joint = " OR " if match == "any" else " AND "
+    if tokenizer == "unicode61" and text.replace(" ", "").isalnum():  # Most queries are words without a mark.
+        plain = text.split()[:WORDS_MAX]
+        quoted = [f'"{word}"' for word in plain]
+        return Query(joint.join(quoted), tuple(plain), tuple(quoted))
     cleaned = text.replace("\0", " ").encode("utf-8", "replace").decode()
     words: list[str] = []
     parts: list[str] = []
@@ -62,7 +67,7 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
         parts.append(f'"{phrase}"{" *" if star else ""}')
         if len(parts) == WORDS_MAX:
             break
-    return Query((" OR " if match == "any" else " AND ").join(parts), tuple(words), tuple(parts))
+    return Query(joint.join(parts), tuple(words), tuple(parts))
 
 
 def _has_token(phrase: str, tokenizer: str) -> bool:

@@ -6,7 +6,6 @@ or in a version that still exists. So a text that was deleted, expired, purged o
 
 from __future__ import annotations
 
-from contextlib import closing
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -27,12 +26,12 @@ from statelog.search.index import Filter
 from statelog.search.log_texts import ENTRY, ITEM, KIND_NAMES, RUN, RUNS, THREAD, names_of
 from statelog.search.places import parse_place
 from statelog.search.query import parse_query
-from statelog.search.snippets import make_snippet
+from statelog.search.snippets import snippet_maker
 from statelog.tree.tree import LISTS, Tree
 from statelog.tree.value import container_kind, is_tree, open_root, read_item, split
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from statelog.log.engine import Engine
     from statelog.log.view import ThreadRow, View
@@ -140,13 +139,15 @@ def search(engine: Engine, index: Index, text: str, conditions: Conditions, *, m
 
     def find() -> list[Hit]:
         finder = Finder(engine, conditions, index.versions)
+        make_snippet = snippet_maker(query.words)
         hits: list[Hit] = []
-        with closing(index.matches(query.expression, finder.filter())) as rows:
-            while page := list(islice(rows, conditions.limit - len(hits) + _SPARE)):
-                hits += [_hit(found, query.words) for found in finder.confirm(page)]
-                if len(hits) >= conditions.limit:
-                    break
-        return hits[: conditions.limit]
+        rows = index.matches(query.expression, finder.filter(), first=conditions.limit + _SPARE)
+        while page := list(islice(rows, conditions.limit - len(hits) + _SPARE)):
+            found = finder.confirm(page)
+            hits += [_hit(each, make_snippet) for each in islice(found, conditions.limit - len(hits))]
+            if len(hits) == conditions.limit:
+                break
+        return hits
 
     return Hits(index.read(configuration, find), index.take_notes())
 
@@ -165,23 +166,15 @@ class Confirmed(NamedTuple):
     agent: str | None
 
 
-def _hit(found: Confirmed, words: tuple[str, ...]) -> Hit:
-    source = found.match.source
-    key, namespace, run, path = names_of(source._replace(path=found.text.path))
+def _hit(found: Confirmed, make_snippet: Callable[[str], str]) -> Hit:
+    match, thread, branch, version, time_us, (path, role, text), _part, _agent = found
+    kind = match.source.kind
+    key, namespace, run = None, None, None
+    if kind != THREAD:
+        key, namespace, run, path = names_of(match.source._replace(path=path))
+    snippet, moment = make_snippet(text), to_datetime(time_us)
     return Hit(
-        kind=KIND_NAMES[source.kind],
-        thread=found.thread_id,
-        branch=found.branch,
-        version=found.version,
-        path=path,
-        key=key,
-        namespace=namespace,
-        run=run,
-        role=found.text.role,
-        time=to_datetime(found.time_us),
-        text=found.text.text,
-        snippet=make_snippet(found.text.text, words),
-        score=found.match.score,
+        KIND_NAMES[kind], thread, branch, version, path, key, namespace, run, role, moment, text, snippet, match.score
     )
 
 
@@ -227,8 +220,8 @@ class Finder:
 
     # --- confirmation ---------------------------------------------------------------------
 
-    def confirm(self, matches: list[Match]) -> Iterator[Confirmed]:
-        """Yield the rows that the store confirms, and the checks of reads allow. Checks run outside of any view."""
+    def confirm(self, matches: list[Match]) -> Iterable[Confirmed]:
+        """Return the rows that the store confirms, and the checks of reads allow. Checks run outside of any view."""
         found: list[Confirmed] = []
         with self._engine.read() as view:
             self._read.begin(view)
@@ -243,12 +236,10 @@ class Finder:
                     continue
                 if one is not None:
                     found.append(one)
-        yield from (each for each in found if self._is_allowed(each))
+        return found if self._checks is None else filter(self._is_allowed, found)
 
     def _is_allowed(self, found: Confirmed) -> bool:
-        checks = self._checks
-        if checks is None:
-            return True
+        assert self._checks is not None
         if found.match.source.kind in (ENTRY, RUN):
             key = _key_of(found.match.source)
             where = Where("read", "board", key, key=key, agent=found.agent)
@@ -258,11 +249,11 @@ class Finder:
             return True
         value = cbor.decode(found.part, loosely=True)
         try:
-            return checks.value(value, where) is value
+            return self._checks.value(value, where) is value
         except CheckError:
             return False
 
-    def _part(self, tree: Tree, text: Text) -> bytes:
+    def _part(self, state: State, text: Text) -> bytes:
         """Return the encoded member or list item of a channel that has a text, or else the whole channel.
 
         For a delta channel it is only the text. It is empty if the guard has no checks of reads.
@@ -270,7 +261,7 @@ class Finder:
         if self._checks is None:
             return b""
         path = text.path[:2]
-        workspace, slot = tree.workspace, tree.find(cbor.encode(path[0]))[1]
+        workspace, slot = state.tree.workspace, state.tree.find(cbor.encode(path[0]))[1]
         if slot is None:
             return cbor.encode(text.text)
         if len(path) > 1 and is_tree(slot):
@@ -309,7 +300,7 @@ class Finder:
         text = state.find(path, match.hash, self._taken)
         if text is None or self._is_seen(match.source.kind, key, found.lsn, text.path):
             return None
-        part = self._part(state.tree, text._replace(path=text.path[:1]))
+        part = self._part(state, text._replace(path=text.path[:1]))
         named = text._replace(path=(match.source.path[0], *text.path[1:]))
         return Confirmed(match, None, None, found.lsn, time_us, named, part, event.agent)
 
@@ -332,10 +323,10 @@ class Finder:
         if row is None:
             return None
         path = source.path if match.item is None else (*source.path, match.item)
-        entry = view.entry(source.thread, source.branch, match.version)
+        entry = self._read.entry(source.thread, source.branch, match.version)
         if entry is not None and not self._is_in_time(entry.time_us):
             return None
-        for branch, name, version, state in self._versions(view, row, match):
+        for branch, name, version, state in self._versions(view, row, match, path):
             if state is None:
                 continue
             text = state.find(path, match.hash, self._taken)
@@ -347,10 +338,12 @@ class Finder:
             if self._is_seen(source.kind, *place):
                 return None
             time_us = match.time_us if entry is None else entry.time_us
-            return Confirmed(match, row.id, name, version, time_us, text, self._part(state.tree, text), None)
+            return Confirmed(match, row.id, name, version, time_us, text, self._part(state, text), None)
         return None
 
-    def _versions(self, view: View, row: ThreadRow, match: Match) -> Iterator[tuple[int, str, int, State | None]]:
+    def _versions(
+        self, view: View, row: ThreadRow, match: Match, path: Path
+    ) -> Iterator[tuple[int, str, int, State | None]]:
         """Yield the versions that may have a text: branch, its name, version, state. The row's own branch is the first.
 
         The state is None if the version has expired, or LangGraph was told to remove it.
@@ -365,7 +358,7 @@ class Finder:
                 wanted = _kept_from(view, thread, own, match.version)
             elif asked.at_us is not None:
                 wanted = view.version_at_time(thread, branch, asked.at_us)
-            version, state = self._read.version(row, branch, wanted)
+            version, state = self._read.version(row, branch, wanted, path)
             is_there = match.version <= version and (branch == 0 or view.owner(thread, branch, match.version) == own)
             if is_there and (branch or not own):
                 yield branch, name, version, state

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 SNIPPET_CHARACTERS_MAX = 160
 _BEFORE = 40
@@ -15,8 +16,13 @@ _ELLIPSIS = "…"
 _SPACE = re.compile(r"\s+")
 
 
-def make_snippet(text: str, words: Sequence[str]) -> str:
-    """Return a part of the text on one line, around the first of some words."""
+def snippet_maker(words: Sequence[str]) -> Callable[[str], str]:
+    """Return a function that makes the snippet of a text: a part of it on one line, around the first of some words."""
+    folded = [_folded(word) for word in words]
+    return partial(_make_snippet, words=[word if word.isalnum() else _SPACE.sub(" ", word) for word in folded])
+
+
+def _make_snippet(text: str, words: Sequence[str]) -> str:
     line = " ".join(text.split())
     if len(line) <= SNIPPET_CHARACTERS_MAX:
         return line
@@ -30,20 +36,17 @@ def make_snippet(text: str, words: Sequence[str]) -> str:
 
 
 def _first_place(line: str, words: Sequence[str]) -> int:
-    """Return the first position of a word, preferably at the beginning of a word, or 0."""
+    """Return the first position of a folded word, preferably at the beginning of a word, or 0."""
     folded = _folded(line)
     places: list[tuple[bool, int]] = []
     for word in words:
-        wanted = _folded(word)
-        if not wanted.isalnum():
-            wanted = _SPACE.sub(" ", wanted)
-        at = folded.find(wanted)
+        at = folded.find(word)
         while at >= 0:
             is_inside = at > 0 and folded[at - 1].isalnum()
             places.append((is_inside, at))
             if not is_inside:
                 break
-            at = folded.find(wanted, at + 1)
+            at = folded.find(word, at + 1)
     return min(places, default=(False, 0))[1]
 
 

@@ -8,22 +8,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from statelog import kernels
+from statelog.format.keys import VERSIONS_PER_PAGE
 from statelog.log.events import MAIN
-from statelog.log.nodes import read_node, read_nodes
-from statelog.search.changes import State
-from statelog.tree.node import ROOT, Workspace
-from statelog.tree.tree import Tree
+from statelog.search.changes import State, ViewNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from statelog.kernels import VersionEntry
     from statelog.log.engine import Engine
     from statelog.log.events import Digested
     from statelog.log.view import ThreadRow, View
     from statelog.search.graphs import GraphThreads
+    from statelog.search.texts import Path
 
-_STATES_MAX: Final = 512
+_STATES_MAX: Final = 2048
 _ROWS_MAX: Final = 4096
+_PAGES_READ: Final = 4
+"""Up to three pages are read from the page of a hit on. Most threads have fewer, so that the last one is the head's."""
 
 
 class Versions:
@@ -36,16 +39,15 @@ class Versions:
 
     Attributes:
         view: the view of the last `begin`.
-        workspace: the nodes of that view.
     """
 
     view: View
-    workspace: Workspace
 
     def __init__(self, engine: Engine, graphs: GraphThreads, hash_of: Callable[[str], int]) -> None:
         self._engine = engine
         self._graphs = graphs
         self._hash_of = hash_of
+        self._nodes = ViewNodes()
         self.clear()
 
     def clear(self) -> None:
@@ -56,22 +58,24 @@ class Versions:
         self._threads: dict[int, ThreadRow | None] = {}
         self._branches: dict[int, list[tuple[int, str]]] = {}
         self._versions: dict[tuple[int, int, int | None], tuple[int, State | None, Digested | None]] = {}
+        self._pages: dict[tuple[int, int], bytes | None] = {}
+        """Pages of the versions of main branches, by thread and number; None for a page that does not exist."""
+        self._last_pages: dict[int, bytes] = {}
+        """The last pages of main branches, by thread, as far as they were read."""
 
     def begin(self, view: View) -> None:
         """Read through a view from now on."""
         commit_id = view.snapshot_id()
-        if commit_id != self._commit_id or max(len(self._threads), len(self._versions)) > _ROWS_MAX:
+        if commit_id != self._commit_id or max(len(self._threads), len(self._versions), len(self._pages)) > _ROWS_MAX:
             self._commit_id = commit_id
             self._threads, self._branches, self._versions = {}, {}, {}
+            self._pages, self._last_pages = {}, {}
             # The value of a delta channel depends on other versions, too.
             self._states = {root: state for root, state in self._states.items() if state.delta_items is None}
         if len(self._states) > _STATES_MAX:
             self._states, self._versions = {}, {}
         self.view = view
-        transaction, cache = view.transaction, self._engine.cache
-        self.workspace = Workspace(
-            partial(read_node, transaction, cache), source_many=partial(read_nodes, transaction, cache)
-        )
+        self._nodes.begin(view.transaction, self._engine.cache)
 
     def thread(self, lsn: int) -> ThreadRow | None:
         """Return a thread's row; None if the thread was deleted."""
@@ -87,28 +91,45 @@ class Versions:
             branches = self._branches[row.lsn] = [(each.number, each.name) for each in rows] or [(0, MAIN)]
         return branches
 
-    def version(self, row: ThreadRow, branch: int, version: int | None) -> tuple[int, State | None]:
+    def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
+        """Return the entry of a version as a branch sees it; None if the version has expired."""
+        if branch:
+            return self.view.entry(thread, branch, version)
+        place = thread, version // VERSIONS_PER_PAGE
+        if place not in self._pages:
+            found = self.view.pages(thread, 0, version, at_most=_PAGES_READ)
+            self._pages[place] = None
+            self._pages.update([((thread, number), page) for number, page in found])
+            if 0 < len(found) < _PAGES_READ:
+                self._last_pages[thread] = found[-1][1]
+        page = self._pages[place]
+        entry = None if page is None else kernels.page_find(page, version)
+        return entry if entry is not None and entry.lsn else None
+
+    def version(self, row: ThreadRow, branch: int, version: int | None, path: Path) -> tuple[int, State | None]:
         """Return a version of a branch, or its head if `version` is None, with its state.
 
-        The version is -1 if there is none. The state is None if the version has expired or was
-        removed for LangGraph.
+        `path` is where the caller looks for a text. The version is -1 if there is none. The state is None if the
+        version has expired or was removed for LangGraph.
         """
         place = row.lsn, branch, version
         read = self._versions.get(place)
         if read is None:
-            read = self._versions[place] = self._read_version(row, branch, version)
+            read = self._versions[place] = self._read_version(row, branch, version, path)
         found_version, state, found = read
-        if state is not None:
-            state.tree.workspace = self.workspace
-            if found is not None:
-                state.delta_items = partial(self._delta_items, row.id, found)
+        if state is not None and found is not None:
+            state.delta_items = partial(self._delta_items, row.id, found)
         return found_version, state
 
     def _read_version(
-        self, row: ThreadRow, branch: int, version: int | None
+        self, row: ThreadRow, branch: int, version: int | None, path: Path
     ) -> tuple[int, State | None, Digested | None]:
         view = self.view
-        if version is None:
+        page = None if branch else self._last_pages.get(row.lsn)
+        if version is None and page is not None:
+            _first, last = kernels.page_range(page)
+            found: Digested | None = view.checkpoint_at(row.lsn, last, kernels.page_read(page, last))
+        elif version is None:
             found = view.head_checkpoint(row.lsn, branch)
         else:
             found = view.checkpoint_of(row.lsn, branch, version) if version >= 0 else None
@@ -116,6 +137,7 @@ class Versions:
             return -1 if version is None else version, None, None
         event = found[0]
         state = self.state(event.root_digest, event.root_lsn, event.root_node)
+        state.look(path)  # This also tells whether the version is LangGraph's.
         if not state.is_graph:
             return event.version, state, None
         return event.version, state if self._graphs.is_shown(view, row.id, found) else None, found
@@ -130,7 +152,5 @@ class Versions:
         """Return the state under a root."""
         state = self._states.get((digest, lsn))
         if state is None:
-            tree = Tree(self.workspace, self.workspace.read(ROOT, digest, lsn, number))
-            state = self._states[digest, lsn] = State(tree, self._hash_of)
-        state.tree.workspace = self.workspace
+            state = self._states[digest, lsn] = State((digest, lsn, number), self._nodes, self._hash_of)
         return state

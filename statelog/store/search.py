@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -57,13 +56,14 @@ def search_items(
     choose: Callable[[Iterator[tuple[str, int]]], list[T]],
     *,
     enough: int,
+    first: int,
 ) -> list[T]:
     """Search the entries below a prefix in the index. Return what `choose` makes of the texts that were found.
 
     `choose` gets the keys and hashes of all texts that match, the best first, and reads as many as it needs. It
     compares the hashes with those of the stored texts (`hash_of`). The rarest words of the question are searched first.
     The other words hardly change the result and cost most, so they are searched only if fewer than `enough` texts were
-    chosen.
+    chosen. `first` is the number of texts that are read at first; `choose` may take more.
     """
     index = _index_of(session)
     configuration = index.configuration()
@@ -78,8 +78,7 @@ def search_items(
         chosen: list[T] = []
         for some in (rare, every):
             if some and len(chosen) < enough:
-                with closing(index.items_below(" OR ".join(some), prefix)) as found:
-                    chosen = choose(found)
+                chosen = choose(index.items_below(" OR ".join(some), prefix, first=first))
         return chosen
 
     return index.read(configuration, find) if parts else []

@@ -16,6 +16,7 @@ import pytest
 import statelog
 from statelog import reducers
 from statelog.errors import FormatError
+from statelog.search.index import Filter
 
 SCHEMA = {"messages": reducers.extend}
 
@@ -73,6 +74,41 @@ def test_a_second_search_reads_only_new_records(path):
     with sqlite3.connect(index_of(path)) as connection:
         assert connection.execute("SELECT count(*) FROM docs").fetchone() == (3,)
     connection.close()
+
+
+def segments_of(path):
+    with sqlite3.connect(index_of(path)) as connection:
+        (count,) = connection.execute("SELECT count(DISTINCT segid) FROM texts_idx").fetchone()
+    connection.close()
+    return count
+
+
+def test_segments_are_merged_when_the_index_has_doubled(path, monkeypatch):
+    monkeypatch.setattr("statelog.search.index._MERGE_ROWS_MIN", 100)
+    monkeypatch.setattr("statelog.search.index._MERGE_PAGES", 1)
+    segments = []
+    with statelog.open(path) as store:
+        for number in range(20):
+            say(store, *(f"refund {each} of {number}" for each in range(10)))
+            assert len(found(store)) == 10 * (number + 1)
+            segments.append(segments_of(path))
+    assert segments[9] == segments[19] == 1
+    assert segments[8] > 4
+    assert segments[18] > 4
+
+
+def test_rows_that_another_process_adds_between_two_reads_are_skipped_or_found_once(path):
+    with statelog.open(path) as store, statelog.open(path) as other:
+        say(store, *(f"refund {number}" for number in range(100)))
+        found(store)
+        index = store._session.kept["search"]
+        rows = []
+        for match in index.matches('"refund"', Filter(), first=10):
+            if len(rows) == 10:
+                say(other, *["refund"] * 30, thread="u")  # They are better than those before.
+                assert len(found(other)) == 130
+            rows.append((match.source.thread, match.item))
+    assert len({*rows}) == len(rows) == 130
 
 
 def truncate_to(size):

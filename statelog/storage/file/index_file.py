@@ -136,7 +136,7 @@ def discard_index(path: Path) -> None:
             remove_index(path)
 
 
-def inode_of(path: Path) -> int:
+def inode_of(path: Path | str) -> int:
     """Return the inode of a file, or 0 if there is no file."""
     try:
         return os.stat(path).st_ino  # noqa: PTH116 - of each search
