@@ -14,6 +14,7 @@ import pytest
 
 import statelog
 from statelog import reducers
+from statelog.storage.file import file_identity
 
 PACKAGE = str(Path(statelog.__file__).parent)
 GROWTH_MAX = 1.05
@@ -45,6 +46,12 @@ with statelog.open(sys.argv[1], durability="interval") as store:
         store.thread(line.strip()).commit({"n": 1})
         print("done", flush=True)
 """
+
+
+@pytest.fixture(autouse=True)
+def without_timed_checks(monkeypatch):
+    """On a busy machine, more than `LOOK_S` passes between two reads, and every read checks the path of the file."""
+    monkeypatch.setattr(file_identity, "LOOK_S", 3600.0)
 
 
 def counted(operation):

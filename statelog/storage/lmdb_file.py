@@ -38,7 +38,7 @@ from statelog.storage.file.creation import (
     finish_leftovers,
     make_name_durable,
 )
-from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams
+from statelog.storage.file.descriptors import SHARED_MODE, keep_standard_streams, maps_of
 from statelog.storage.file.failures import error_code, translate_lmdb, translate_os
 from statelog.storage.file.file_identity import replaced_error
 from statelog.storage.file.lock_file import UNLOCKED, LockFile
@@ -108,6 +108,11 @@ class LmdbHandles:
     def tables(self) -> dict[bytes, Any]:
         """LMDB's tables by name, in the order in which a new file is filled."""
         return {META_TABLE: self.meta, LOG_TABLE: self.log, INDEX_TABLE: self.index}
+
+    def find_map(self, address: int) -> None:
+        """Set `map_address` to the start of the map that contains `address`, or to 0 if the system does not list it."""
+        starts = (each.start - each.offset for each in maps_of(self.descriptor) if each.start <= address < each.stop)
+        self.map_address = next(starts, 0)
 
     def await_reader_lock(self) -> None:
         """Wait until LMDB can take a slot of its reader table. Raises StoreLockedError. Facts: path, timeout_s."""

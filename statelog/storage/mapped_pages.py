@@ -2,7 +2,11 @@
 
 LMDB reads through its map, and every page that it touches counts as memory of this process until the kernel needs it.
 This does no harm, but a gigabyte looks alarming. So an operation that reads a whole store sometimes releases the pages
-that it has read. They stay in the page cache. Nothing is written through the map, so nothing is lost.
+that it has read. They stay in the page cache.
+
+Releasing a private map discards what the process has written into it, for example the addresses that the dynamic loader
+has written into a library. So only shared maps are released, and of the store only LMDB's own map: another thread
+cannot remove this map, and reuse its addresses, while the gate is held.
 """
 
 from __future__ import annotations
@@ -10,10 +14,15 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import lmdb
+
+from statelog.format.header import HEADER_KEY
+from statelog.kernels import address_of
 from statelog.storage.file.descriptors import maps_of
 
 if TYPE_CHECKING:
-    from statelog.storage.lmdb_file import LmdbFile
+    from statelog.storage.file.descriptors import FileMap
+    from statelog.storage.lmdb_file import Handles, LmdbFile
 
 RELEASE_SIZE_BYTES = 32 * 1024 * 1024
 """The number of bytes that are read before the pages are released."""
@@ -24,15 +33,19 @@ MAPPED_AROUND_BYTES = 64 * 1024
 _DONT_NEED = 4
 """MADV_DONTNEED on Linux."""
 
+_SHARED = "r--s"
+"""The permissions of LMDB's map. Python's maps of the store's first page have them, too."""
+
 
 class MappedPages:
-    """The pages that this process has touched in the map of one LMDB file, and in the maps of other files."""
+    """The pages that this process has touched in the map of one LMDB file, and in that of a file that it fills."""
 
-    __slots__ = ("_file", "_others", "_read_bytes")
+    __slots__ = ("_file", "_filled", "_read_bytes")
 
-    def __init__(self, file: LmdbFile, *others: int) -> None:
+    def __init__(self, file: LmdbFile, filled: int | None = None) -> None:
+        """Count from 0. `filled` is the descriptor of a new file, which only the calling thread has mapped."""
         self._file = file
-        self._others = others
+        self._filled = filled
         self._read_bytes = 0
 
     def read(self, size_bytes: int) -> None:
@@ -40,16 +53,42 @@ class MappedPages:
         self._read_bytes += size_bytes + MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES:
             self._read_bytes = 0
-            for descriptor in (self._file.locks.descriptor, *self._others):
-                release(descriptor)
+            release(self._file)
+            if self._filled is not None:
+                for each in maps_of(self._filled):
+                    _release(each)
 
 
-def release(descriptor: int) -> None:
-    """Release the mapped pages of a file, if the system can."""
+def release(file: LmdbFile) -> None:
+    """Release the mapped pages of a file, if the system can. Do nothing while another thread uses the gate."""
+    if not file.gate.acquire(blocking=False):
+        return
+    try:
+        if not file.is_shut and file.handles is not None:
+            address = _map_address(file.handles)
+            for each in maps_of(file.locks.descriptor):
+                if each.start == address:
+                    _release(each)
+    finally:
+        file.gate.release()
+
+
+def _map_address(handles: Handles) -> int:
+    """Return the address of LMDB's map, or 0 if it is unknown. The caller holds the gate."""
+    if not handles.map_address and not handles.reader_lock[0]:
+        with contextlib.suppress(lmdb.Error), handles.begin_read(buffers=True) as transaction:
+            header = transaction.get(HEADER_KEY, db=handles.meta)
+            if isinstance(header, memoryview):  # So it is with `buffers`.
+                handles.find_map(address_of(header))
+                header.release()
+    return handles.map_address
+
+
+def _release(mapped: FileMap) -> None:
+    """Release the pages of a map, unless it is private or can be written."""
     import ctypes
 
-    with contextlib.suppress(OSError, AttributeError):
-        madvise = ctypes.CDLL(None).madvise
-        for each in maps_of(descriptor):
-            if each.permissions.startswith("r-"):  # Never release a map that can be written.
-                madvise(ctypes.c_void_p(each.start), ctypes.c_size_t(each.stop - each.start), _DONT_NEED)
+    if mapped.permissions == _SHARED:
+        with contextlib.suppress(OSError, AttributeError):
+            size_bytes = mapped.stop - mapped.start
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(mapped.start), ctypes.c_size_t(size_bytes), _DONT_NEED)

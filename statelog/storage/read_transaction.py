@@ -29,7 +29,6 @@ from statelog.kernels import (
     page_in_use,
     rows_read,
 )
-from statelog.storage.file.descriptors import maps_of
 from statelog.storage.file.moved import SUCCEEDED
 from statelog.storage.lmdb_file import NO_HANDLES
 
@@ -483,7 +482,7 @@ def _find_in_use(handles: LmdbHandles, lent: memoryview, key: bytes, snapshot_id
         CorruptionError: the page is free. Facts: key.
     """
     if not handles.map_address:
-        handles.map_address = _map_start(address_of(lent), handles.descriptor)
+        handles.find_map(address_of(lent))
     page_size_bytes = handles.page_size_bytes
     number = page_in_use(lent, page_size_bytes, handles.map_address, snapshot_id, handles.seen, may_be_own=may_be_own)
     if number == PAGE_FREE:
@@ -491,12 +490,6 @@ def _find_in_use(handles: LmdbHandles, lent: memoryview, key: bytes, snapshot_id
         message = f"the index leads to page {freed}, which is free"
         raise CorruptionError(message, key=key)
     return number
-
-
-def _map_start(address: int, descriptor: int) -> int:
-    """Return the start of a file's map that has an address; 0 if the map is another file's, or is not known."""
-    starts = (each.start - each.offset for each in maps_of(descriptor) if each.start <= address < each.stop)
-    return next(starts, 0)
 
 
 def _out_of_order(key: bytes) -> CorruptionError:

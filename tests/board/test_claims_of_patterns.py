@@ -164,6 +164,7 @@ def test_a_claim_by_its_key_keeps_the_rules_of_every_claim(board):
 
 
 def test_a_claim_by_its_key_waits_until_the_entry_is_ready(board):
-    board.set("a/1", 0, delay_s=0.05)
+    board.set("a/1", 0, delay_s=3600)
     assert board.claim("a/1", wait_s=0) is None
+    board.set("a/1", 0, delay_s=0.05)
     assert board.claim("a/1", wait_s=20).key == "a/1"

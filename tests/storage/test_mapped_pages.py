@@ -1,5 +1,8 @@
 """Pages that were read through the map are released, and loaded again when they are needed."""
 
+import ctypes
+import mmap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,14 +43,14 @@ def test_read_pages_count_as_memory_until_they_are_released(large):
     before = mapped_size_bytes()
     read_all(large)
     assert mapped_size_bytes() - before > RECORDS * RECORD_SIZE_BYTES // 2
-    release(large.lmdb_file.locks.descriptor)
+    release(large.lmdb_file)
     assert mapped_size_bytes() - before < RECORDS * RECORD_SIZE_BYTES // 10
     read_all(large)
 
 
 def test_reading_from_end_to_end_keeps_little(large, monkeypatch):
     monkeypatch.setattr(mapped_pages, "RELEASE_SIZE_BYTES", 5_000_000)
-    release(large.lmdb_file.locks.descriptor)
+    release(large.lmdb_file)
     before = mapped_size_bytes()
     read_all(large, MappedPages(large.lmdb_file))
     assert mapped_size_bytes() - before < RECORDS * RECORD_SIZE_BYTES // 4
@@ -56,11 +59,51 @@ def test_reading_from_end_to_end_keeps_little(large, monkeypatch):
 def test_a_reader_that_is_in_the_midst_of_it_is_not_disturbed(large):
     with large.read() as transaction:
         record = transaction.get_log(7)
-        release(large.lmdb_file.locks.descriptor)
+        release(large.lmdb_file)
         assert record == bytes((7,)) * RECORD_SIZE_BYTES
 
 
 def test_where_the_system_does_not_tell_of_maps_nothing_happens(large, monkeypatch):
     monkeypatch.setattr(descriptors, "_MAPS", "/nowhere")
-    release(large.lmdb_file.locks.descriptor)
+    release(large.lmdb_file)
     read_all(large)
+
+
+def test_bytes_written_into_a_private_map_of_the_file_stay(large):
+    # Libraries are private maps into which the dynamic loader writes addresses. The inode number of a library may equal
+    # that of a store on another device.
+    descriptor = large.lmdb_file.locks.descriptor
+    with mmap.mmap(descriptor, mmap.PAGESIZE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as private:
+        private[:5] = b"mine!"
+        address = ctypes.addressof(ctypes.c_char.from_buffer(private))
+        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, mmap.PROT_READ) == 0
+        maps = descriptors.maps_of(descriptor)
+        assert [each.permissions for each in maps if each.start == address] == ["r--p"]
+        pages = MappedPages(large.lmdb_file, descriptor)
+        pages.read(mapped_pages.RELEASE_SIZE_BYTES)
+        assert private[:5] == b"mine!"
+        for each in maps:  # The control: a release without these rules loses the bytes.
+            if each.start == address:
+                libc = ctypes.CDLL(None)
+                libc.madvise(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), mmap.MADV_DONTNEED)
+        assert private[:5] != b"mine!"
+
+
+def test_only_the_map_of_this_opening_is_released(large):
+    # Another thread may remove a map of another opening at any time, and the addresses may be used for something else.
+    descriptor = large.lmdb_file.locks.descriptor
+    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as other:
+        assert sum(other[at] for at in range(0, len(other), mmap.PAGESIZE)) >= 0
+        read_all(large)
+        before = mapped_size_bytes()
+        release(large.lmdb_file)
+        released = before - mapped_size_bytes()
+    assert RECORDS * RECORD_SIZE_BYTES * 0.9 < released < RECORDS * RECORD_SIZE_BYTES * 1.5
+
+
+def test_nothing_is_released_while_another_thread_uses_the_gate(large):
+    read_all(large)
+    before = mapped_size_bytes()
+    with ThreadPoolExecutor(1) as pool, large.lmdb_file.gate:
+        pool.submit(release, large.lmdb_file).result(timeout=60)
+    assert before - mapped_size_bytes() < RECORDS * RECORD_SIZE_BYTES // 10

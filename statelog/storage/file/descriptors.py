@@ -24,7 +24,11 @@ class FileMap(NamedTuple):
 
 
 def maps_of(descriptor: int) -> list[FileMap]:
-    """Return the maps of a file, as far as the system lists them."""
+    """Return the maps of a file, as far as the system lists them.
+
+    A map of another file is among them if that file has the same inode number on another device. The device cannot be
+    compared, because btrfs lists other device numbers than `fstat` returns. So callers also compare an address.
+    """
     found = []
     with contextlib.suppress(OSError, ValueError):
         inode = str(os.fstat(descriptor).st_ino)
