@@ -512,7 +512,7 @@ def upsert(key: str = "id") -> Reducer:
     `add_messages`.
     """
     if not isinstance(key, str) or not 0 < len(key.encode()) <= 255:
-        message = f"the key of upsert is a text of 1 to 255 bytes, not {key!r}"
+        message = f"the key of upsert must be a str of 1 to 255 bytes, not {key!r}"
         raise UsageError(message, argument="key", value=key)
     return Reducer("upsert", key, associative=True, idempotent=True)
 

@@ -110,17 +110,18 @@ def check_cursor(view: View, cursor: object) -> int:
     last = view.transaction.last_lsn()
     if isinstance(cursor, int) and not isinstance(cursor, bool):
         if not 0 <= cursor <= last:
-            message = f"there is no record {cursor}: the log goes up to {last}"
+            message = f"there is no record {cursor}: the log ends at {last}"
             raise CursorError(message, cursor=cursor)
         return cursor
     number = cursor.partition("-")[0] if isinstance(cursor, str) else ""
     if not (number.isascii() and number.isdigit() and "-" in str(cursor)):
-        message = f"{cursor!r} is no cursor: take `event.cursor`, or an LSN, which is an int"
+        message = f"{cursor!r} is not a cursor: pass `event.cursor`, or an LSN (an int)"
         raise CursorError(message, cursor=cursor)
     lsn = int(number)
     if lsn > last or cursor_at(view, lsn) != cursor:
         message = (
-            f"cursor {cursor!r} is of another history: of another store, of records that a power cut undid, or from"
+            f"cursor {cursor!r} belongs to another history: to another store, to records that a power cut undid,"
+            " or to the time"
             " before a purge. List the entries, and watch from now on"
         )
         raise CursorError(message, cursor=cursor)
@@ -152,5 +153,5 @@ def last_lost(view: View, board: int, after: int, until: int) -> int:
 
 def expired(lsn: int) -> CursorExpiredError:
     """Return the error for events that retention has removed."""
-    message = f"events up to record {lsn} were let go: list what is there, and watch on from {lsn}"
+    message = f"events up to record {lsn} were removed by retention: list the entries, and continue to watch from {lsn}"
     return CursorExpiredError(message, cursor=None, oldest=lsn)

@@ -54,7 +54,7 @@ def check_bound(argument: str, key: str) -> None:
     check_name(argument, key, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
     wild = _WILD.search(key)
     if wild is not None:
-        raise _error(argument, key, f"has {wild[0]!r} in it, which is for patterns")
+        raise _error(argument, key, f"contains {wild[0]!r}, which only patterns may contain")
     _check_segments(argument, key)
 
 
@@ -78,7 +78,7 @@ def check_directory(argument: str, prefix: str) -> None:
 
 def _check_segments(what: str, text: str) -> None:
     if unicodedata.normalize("NFC", text) != text:
-        raise _error(what, text, "is not in Unicode's normal form C: unicodedata.normalize('NFC', key) is")
+        raise _error(what, text, "is not in Unicode's normal form C: convert it with unicodedata.normalize('NFC', key)")
     for segment in text.split("/"):
         if segment in ("", ".", ".."):
             raise _error(what, text, f"has {'an empty segment' if not segment else f'the segment {segment!r}'}")
@@ -107,7 +107,7 @@ def _compiled(pattern: str) -> KeyPattern:
     check_name("pattern", pattern, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
     for sign in "[]\\":
         if sign in pattern:
-            raise _error("pattern", pattern, f"has {sign!r} in it: it may have * and ?")
+            raise _error("pattern", pattern, f"contains {sign!r}: the only wildcards are * and ?")
     _check_segments("pattern", pattern)
     segments = pattern.split("/")
     parts = []
@@ -117,7 +117,7 @@ def _compiled(pattern: str) -> KeyPattern:
             parts.append(".+" if is_last else "(?:[^/]+/)*")
             continue
         if "**" in segment:
-            raise _error("pattern", pattern, "has ** beside other text: it stands for whole segments")
+            raise _error("pattern", pattern, "has ** beside other text: ** must be a whole segment")
         literal = "".join({"*": "[^/]*", "?": "[^/]"}.get(sign) or re.escape(sign) for sign in segment)
         parts.append(literal if is_last else literal + "/")
     wild = _WILD.search(pattern)

@@ -58,7 +58,7 @@ class Rights:
             return
         if shown is None or shown == key:
             raise self._denied(verb, f"{key!r}", key)
-        raise self._denied(verb, f"some of the keys that begin with {shown!r}", shown)
+        raise self._denied(verb, f"some keys that begin with {shown!r}", shown)
 
     def check_reserved(self, argument: str, key: str) -> None:
         """Raise UsageError for keys of the library, which nobody may change whatever the rules say."""
@@ -69,10 +69,10 @@ class Rights:
     def check_any(self, verb: str, pattern: str) -> None:
         """Raise AccessError if the agent has no right to any key."""
         if not self._patterns.get(verb):
-            raise self._denied(verb, f"anything of {pattern!r}", pattern)
+            raise self._denied(verb, f"any key that matches {pattern!r}", pattern)
 
     def _denied(self, verb: str, what: str, key: str) -> AccessError:
-        message = f"agent {self.agent!r} may not {verb} {what}: no {verb!r} rule of its fits"
+        message = f"agent {self.agent!r} may not {verb} {what}: none of its {verb!r} rules matches"
         now_s = time.monotonic()
         if now_s - _logged_s.get(self.agent, -_LOGGED_S) >= _LOGGED_S:
             if len(_logged_s) >= _AGENTS_MAX:
@@ -141,10 +141,10 @@ class Rules:
             patterns = {}
             for verb, some in _mapping(verbs, f"rules of {agent!r}").items():
                 if verb not in VERBS:
-                    message = f"rules of {agent!r}: {verb!r} is none of {', '.join(VERBS)}"
+                    message = f"rules of {agent!r}: {verb!r} is not one of {', '.join(VERBS)}"
                     raise UsageError(message, argument="rules", value=verb)
                 if isinstance(some, str) or not isinstance(some, Sequence):
-                    message = f"rules of {agent!r}: {verb!r} takes a list of patterns, not {some!r}"
+                    message = f"rules of {agent!r}: {verb!r} needs a list of patterns, not {some!r}"
                     raise UsageError(message, argument="rules", value=some)
                 patterns[verb] = tuple(map(compile_pattern, some))
             self._rights[agent] = Rights(agent, patterns)
@@ -159,6 +159,6 @@ class Rules:
 
 def _mapping(value: Any, what: str) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
-        message = f"{what} are a dict, not {type(value).__name__}"
+        message = f"{what} must be a dict, not {type(value).__name__}"
         raise UsageError(message, argument="rules", value=value)
     return value

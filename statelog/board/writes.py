@@ -62,8 +62,10 @@ def check_version(key: str, expected: int | None, found: EntryRecord | None) -> 
         raise UsageError(message, argument="expected_version", value=expected)
     actual = 0 if found is None else found.lsn
     if expected != actual:
-        is_there = "is not there" if found is None else f"is at version {actual}"
-        message = f"entry {key!r} {is_there}, not at {expected}"
+        held = f"does not exist; version {expected} was expected"
+        if found is not None:
+            held = f"is at version {actual}, not at {expected}"
+        message = f"entry {key!r} {held}"
         raise ConflictError(message, key=key, expected_version=expected, actual_version=actual)
 
 
@@ -71,7 +73,7 @@ def check_absent(key: str, found: EntryRecord | None, *, is_version_told: bool) 
     """Raise AlreadyExistsError if the entry exists. With `is_version_told`, the error has the version of the entry."""
     if found is not None:
         version = {"version": found.lsn} if is_version_told else {}
-        message = f"there is an entry {key!r}" + (f", of version {found.lsn}" if version else "")
+        message = f"entry {key!r} already exists" + (f", at version {found.lsn}" if version else "")
         raise AlreadyExistsError(message, key=key, **version)
 
 

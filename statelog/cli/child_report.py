@@ -56,7 +56,7 @@ def report_of_child(
             raise ChildError(last["error"], last["exit_code"], last["kind"], last["facts"])
         if child.returncode < 0:
             name = signal_name(child.returncode)
-            message = f"{path} is damaged: reading it ended the {work} process with {name}"
+            message = f"{path} is damaged: {name} ended the {work} process while it read the file"
             raise CorruptionError(message, path=str(path), signal=name)
         message = f"{work} ended with {child.returncode}: {last_line(errors)}"
         raise ChildError(message, INTERNAL)

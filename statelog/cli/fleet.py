@@ -104,7 +104,7 @@ def status(*, url: str, name: str, cache: Path, as_json: bool) -> None:
     if as_json:
         output.emit(asdict(found))
     else:
-        end = "it goes on" if found.lsn is None else f"up to LSN {found.lsn}"
+        end = "still growing" if found.lsn is None else f"up to LSN {found.lsn}"
         output.line(f"{found.name}: {found.state}, {end}, epoch {found.epoch}, {found.owner}")
 
 
@@ -129,11 +129,23 @@ def restore(*, url: str, name: str, path: Path, at: str | None, cache: Path, as_
 @fleet.command("follow", short_help="Print a store's commits as they arrive.")
 @_URL
 @_NAME
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records above this number.")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records with a higher number."
+)
 @click.option("--thread", metavar="ID", help="Only records of this thread.")
 @click.option("--limit", type=click.IntRange(min=0), help="Stop after this many records.")
-@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Stop after waiting this long.")
-@click.option("--poll", "poll_s", type=float, default=1, show_default=True, metavar="SECONDS", help="Look so often.")
+@click.option(
+    "--timeout", "timeout_s", type=float, metavar="SECONDS", help="Stop after this time without a new record."
+)
+@click.option(
+    "--poll",
+    "poll_s",
+    type=float,
+    default=1,
+    show_default=True,
+    metavar="SECONDS",
+    help="Interval between two looks at the fleet.",
+)
 @_CACHE
 @AS_JSON
 def follow(
@@ -322,7 +334,7 @@ def setup(*, url: str, as_json: bool) -> None:
     if as_json:
         output.emit({"tables": "there"})
     else:
-        output.say("the tables are there")
+        output.say("the tables exist")
 
 
 def _parse_at(text: str | None) -> int | datetime | None:

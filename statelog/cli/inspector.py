@@ -99,7 +99,7 @@ def export_html(*, store: Path, thread: str, target: Path, branch: str | None, v
         try:
             file = target.open("x", encoding="utf-8")
         except FileExistsError:
-            message = f"{target} exists already"
+            message = f"{target} already exists"
             raise AlreadyExistsError(message, path=str(target)) from None
         try:
             with file:

@@ -152,7 +152,8 @@ def _document(report: MigrationReport) -> dict[str, Any]:
 
 def _why(left: LeftOut) -> str:
     return (
-        f"thread {left.thread!r} is left out ({left.there:,} of {count(left.checkpoints, 'checkpoint')} there):"
+        f"thread {left.thread!r} is left out ({left.there:,} of {count(left.checkpoints, 'checkpoint')} are in"
+        " the target):"
         f" {left.error.message}"
     )
 
@@ -178,8 +179,8 @@ def _listed(threads: Sequence[str]) -> str:
 
 def _sentence(report: MigrationReport) -> str:
     there = report.checkpoints - report.copied
-    rest = f" ({there:,} were there)" if there else ""
-    more = f"; {count(report.others, 'checkpoint')} more there" if report.others else ""
+    rest = f" ({there:,} were already there)" if there else ""
+    more = f"; {count(report.others, 'checkpoint')} more in the target" if report.others else ""
     return (
         f"{report.source} -> {report.target}: {count(report.threads, 'thread')},"
         f" {count(report.checkpoints, 'checkpoint')}{rest} and {count(report.writes, 'pending write')}, read back"

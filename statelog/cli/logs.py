@@ -32,12 +32,18 @@ _STORE = "(store)"
 
 @click.command(short_help="Print the event log, and follow it.")
 @STORE
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records above this number.")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=0, metavar="LSN", help="Only records with a higher number."
+)
 @click.option("--thread", metavar="ID", shell_complete=complete_thread, help="Only records of this thread.")
 @click.option("--limit", type=click.IntRange(min=0), help="Stop after this many records.")
 @click.option("--follow", "-f", is_flag=True, help="Wait for more records at the end, until Ctrl-C.")
 @click.option(
-    "--timeout", "timeout_s", type=float, metavar="SECONDS", help="With --follow: stop after waiting this long."
+    "--timeout",
+    "timeout_s",
+    type=float,
+    metavar="SECONDS",
+    help="With --follow: stop after this time without a new record.",
 )
 @ABSOLUTE
 @AS_JSON

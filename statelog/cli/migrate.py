@@ -29,7 +29,7 @@ _FAILURES_SHOWN_MAX = 20
 @click.command(short_help="Migrate threads or entries to the declared schema version.")
 @STORE
 @click.argument("schema", metavar="MODULE:NAME")
-@click.option("--threads", metavar="GLOB", help="Only threads whose id matches. By default, all threads.")
+@click.option("--threads", metavar="GLOB", help="Only threads whose id matches this pattern. Default: all threads.")
 @click.option("--entries", metavar="PATTERN", help="Migrate entries of the board whose key matches, and no threads.")
 @click.option("--dry-run", is_flag=True, help="Write nothing; show the first differences.")
 @AS_JSON
@@ -80,7 +80,7 @@ def schema_of(text: str) -> Versioned[Any, Any]:
     found = getattr(import_here(name), attribute, None)
     if not isinstance(found, Versioned):
         what = f"no {attribute!r}" if found is None else f"a {type(found).__name__} as {attribute!r}"
-        message = f"module {name} has {what}: a schema is made with statelog.versioned"
+        message = f"module {name} has {what}: make one with statelog.versioned"
         raise UsageError(message, argument="schema", value=text)
     return found
 

@@ -95,7 +95,7 @@ def import_(*, store: Path, source: Path, as_json: bool) -> None:
         output.emit({"path": str(store), **asdict(report)})
         return
     there = report.records_read - report.records_added
-    rest = f", {there:,} were there" if there else ""
+    rest = f", {there:,} were already there" if there else ""
     output.say(f"imported {_describe(report.records_added, report.kind)}{rest}; {store} ends at LSN {report.last_lsn}")
 
 

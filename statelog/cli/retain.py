@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     "--keep-last", type=click.IntRange(min=1), metavar="N", help="Keep this many of the newest versions of each branch."
 )
 @click.option("--max-age", metavar="AGE", help="Keep versions younger than this: 90s, 15m, 12h, 30d, 8w.")
-@click.option("--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id matches.")
+@click.option(
+    "--threads", default="*", show_default=True, metavar="GLOB", help="Only threads whose id matches this pattern."
+)
 @click.option("--keep-tags/--no-keep-tags", default=True, show_default=True, help="Whether tagged versions are kept.")
 @click.option(
     "--as-policy",

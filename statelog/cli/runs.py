@@ -108,7 +108,7 @@ def show(*, store: Path, run: str, full: bool, absolute: bool | None, as_json: b
 @click.option("--id", "run", metavar="RUN", help="Id of the run. A repeated id does not start a second run.")
 @click.option("--thread", metavar="THREAD", help="Thread that the run writes to. Default: the run's own thread.")
 @click.option("--queue", default="default", show_default=True, metavar="NAME", help="Queue in which the run waits.")
-@click.option("--partition", metavar="NAME", help="Of the queue.")
+@click.option("--partition", metavar="NAME", help="Partition of the queue.")
 @click.option("--priority", type=int, default=0, metavar="N", help="Runs with a higher priority begin first.")
 @click.option("--delay", "delay_s", type=float, default=0.0, metavar="SECONDS", help="Begin after this time.")
 @click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Fail if the run takes longer.")
@@ -239,7 +239,7 @@ def _go_on(store: Path, run: str, module: str | None, change: Callable[[Store, s
     with open_for_writing(store) as opened:
         info = durable.get_run(opened, run)
         if known and info.workflow not in known:
-            message = f"run {run!r} is of workflow {info.workflow!r}; {module} has {', '.join(sorted(known))}"
+            message = f"run {run!r} belongs to workflow {info.workflow!r}; {module} has {', '.join(sorted(known))}"
             raise UsageError(message, argument="with", value=module)
         change(opened, run)
         if known:

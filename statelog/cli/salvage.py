@@ -62,7 +62,7 @@ def salvage(*, damaged: Path, new: Path, anchor: str | None, as_json: bool) -> N
         _print_report(output, report)
     if not report["complete"]:
         records = count(sum(last - first + 1 for first, last in report["lost"]), "record")
-        message = f"{new} is made, but {records} and {count(report['losses'], 'version')} of {damaged} are lost"
+        message = f"{new} was created, but {records} and {count(report['losses'], 'version')} of {damaged} are lost"
         raise CorruptionError(message, path=str(damaged))
 
 

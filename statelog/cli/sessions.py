@@ -64,7 +64,7 @@ def import_sessions(*, source: str, store: Path | None, as_json: bool) -> None:
         raise UsageError(message, argument="KIND:PATH", value=source)
     path = Path(place)
     if not path.exists():
-        message = f"nothing at {path}"
+        message = f"{path} does not exist"
         raise StoreNotFoundError(message, path=place)
     output = Output(as_json=as_json)
     target = store or Path(f"{path.stem}.state")
@@ -108,7 +108,7 @@ def _document(report: MoveReport, source: str, target: Path) -> dict[str, Any]:
 
 def _sentence(report: MoveReport, source: str, target: Path) -> str:
     there = report.found - report.copied - len(report.left_out)
-    rest = f" ({there:,} were there)" if there else ""
+    rest = f" ({there:,} were already there)" if there else ""
     equal = report.found - len(report.left_out)
     return f"{source} -> {target}: {count(equal, report.unit)}{rest}, read back and equal"
 

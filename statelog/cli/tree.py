@@ -96,7 +96,7 @@ def _threads(store: Store, output: Output, thread_id: str | None) -> Iterator[Th
     shown = 0
     for info in store.threads():
         if shown == _THREADS_SHOWN and not output.as_json:
-            output.hint(f"the first {_THREADS_SHOWN} threads: name the THREAD of another")
+            output.hint(f"only the first {_THREADS_SHOWN} threads are drawn: name a THREAD to draw another")
             return
         thread = store.thread(info.id)
         if thread.branches():  # The thread was not deleted meanwhile.

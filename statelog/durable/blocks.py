@@ -88,7 +88,7 @@ class EnteredRun:
         try:
             return self._run.step_with(options, function, *args, **kwargs)
         except Suspended:
-            raise Stopped(refusal(self.id, "it waits for long, which a block cannot")) from None
+            raise Stopped(refusal(self.id, "it waits too long for a block")) from None
 
 
 @contextmanager
@@ -166,8 +166,8 @@ class _Driven:
         except StopIteration:
             return
         except CalledAnewError:
-            raise refusal(self._id, "its thread was rolled back meanwhile") from error
-        message = "a block was called anew"
+            raise refusal(self._id, "its thread was rolled back in the meantime") from error
+        message = "a block was called again"
         raise AssertionError(message)
 
 
@@ -249,13 +249,16 @@ async def _replay(store: Store, made: Workflow, value: Mapping[str, Any]) -> Non
 def check_ended(value: Mapping[str, Any]) -> None:
     """Raise ConflictError if a run that cannot be claimed has not ended."""
     if value["status"] not in ENDED:
-        raise refusal(value["id"], "it is parked" if value["status"] == "parked" else "it is at work elsewhere")
+        raise refusal(value["id"], "it is parked" if value["status"] == "parked" else "it is running elsewhere")
 
 
 def check_replayed(value: Mapping[str, Any], stop: BaseException | None) -> None:
     """Raise the error that stopped the replay of an ended run: RunEndedError if the block called more steps."""
     if isinstance(stop, StopIteration):
-        message = f"run {value['id']!r} has ended ({value['status']}), and the block does more than it has recorded"
+        message = (
+            f"run {value['id']!r} has ended ({value['status']}), but the block makes more calls than the run has"
+            " recorded"
+        )
         raise RunEndedError(message, run=value["id"], status=value["status"])
     if stop is not None:
         raise stop
@@ -276,4 +279,4 @@ def reason(store: Store, id: str, error: BaseException) -> BaseException:
 
 def refusal(id: str, why: str) -> ConflictError:
     """Return the error of a run that cannot be entered, or cannot continue in its block."""
-    return ConflictError(f"run {id!r} cannot go on here: {why}", run=id)
+    return ConflictError(f"run {id!r} cannot continue here: {why}", run=id)

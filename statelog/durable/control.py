@@ -87,7 +87,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
     if type(approved) is not bool:
         raise UsageError(f"approved must be True or False, not {approved!r}", argument="approved", value=approved)
     if by is not None and not isinstance(by, str):
-        raise UsageError(f"by is a text, not {by!r}", argument="by", value=by)
+        raise UsageError(f"by must be a str, not {by!r}", argument="by", value=by)
     payload = recorded(store, payload, "answer")
     given = decode(encode({"approved": approved, "payload": payload, "by": by, "is_timeout": False}, "answer"))
     key = keys.gate_key(gate_id)
@@ -95,7 +95,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
     def work(tx: Any) -> dict[str, Any]:
         entry = board_of(store).get(key)
         if entry is None:
-            raise GateNotFoundError(f"no gate {gate_id!r} in this store", gate=gate_id)
+            raise GateNotFoundError(f"there is no gate {gate_id!r} in this store", gate=gate_id)
         value: dict[str, Any] = entry.value
         is_late = 0 < value["due"] <= clock().now_us()
         if value["status"] != "pending" or is_late:

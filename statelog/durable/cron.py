@@ -36,7 +36,7 @@ def check_cron(expression: str, timezone: str) -> None:
     """
     for argument, value in (("cron", expression), ("timezone", timezone)):
         if not isinstance(value, str):
-            message = f"{argument} is a text, not {type(value).__name__}"
+            message = f"{argument} must be a str, not {type(value).__name__}"
             raise UsageError(message, argument=argument, value=value)
     _check(expression, timezone)
 
@@ -69,10 +69,10 @@ def due_times(
     check_cron(expression, timezone)
     start, end = _moment("after", after), _moment("until", until)
     if catch_up not in get_args(CatchUp):
-        message = f"catch_up is one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
+        message = f"catch_up must be one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
         raise UsageError(message, argument="catch_up", value=catch_up)
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        message = f"limit is a number of at least 1, not {limit!r}"
+        message = f"limit must be a number of at least 1, not {limit!r}"
         raise UsageError(message, argument="limit", value=limit)
     if catch_up == "none":
         grace = _grace(grace_s)
@@ -95,18 +95,21 @@ def next_time(expression: str, timezone: str, after: datetime) -> datetime | Non
 @lru_cache(maxsize=1024)
 def _check(expression: str, timezone: str) -> None:
     if len(expression.split()) != 5:  # cronsim accepts six fields, but handles clock changes wrongly for them.
-        message = f"cron {expression!r} has {len(expression.split())} fields, not minute, hour, day, month, day of week"
+        message = (
+            f"cron {expression!r} has {len(expression.split())} fields; it needs five: minute, hour, day, month,"
+            " day of week"
+        )
         raise UsageError(message, argument="cron", value=expression)
     try:
         ZoneInfo(timezone)
     except (LookupError, ValueError, OSError):
         message = (
-            f"timezone {timezone!r} is none that this machine knows: names are like 'Europe/Berlin', and where"
-            " the system has no database of them, `pip install tzdata` brings it"
+            f"timezone {timezone!r} is unknown on this machine: use a name such as 'Europe/Berlin'. If"
+            " the system has no time zone database, run `pip install tzdata`"
         )
         raise UsageError(message, argument="timezone", value=timezone) from None
     if next(_times(expression, timezone, datetime(2000, 1, 1, tzinfo=UTC)), None) is None:
-        message = f"cron {expression!r} never fires: there is no such day"
+        message = f"cron {expression!r} never fires: it names a day that does not exist"
         raise UsageError(message, argument="cron", value=expression)
 
 
@@ -125,7 +128,7 @@ def _times(expression: str, timezone: str, start: datetime) -> Iterator[datetime
                 yield moment
                 last = moment
     except CronSimError as error:
-        message = f"cron {expression!r} is none: {error}"
+        message = f"cron {expression!r} is not a valid expression: {error}"
         raise UsageError(message, argument="cron", value=expression) from None
     except (OverflowError, ValueError):  # The year 9999 is over.
         return
@@ -154,7 +157,7 @@ def _latest(expression: str, timezone: str, start: datetime, end: datetime) -> l
 
 def _moment(argument: str, value: datetime) -> datetime:
     if not isinstance(value, datetime) or value.utcoffset() is None:
-        message = f"{argument} is a datetime with a time zone, not {value!r}"
+        message = f"{argument} must be a datetime with a time zone, not {value!r}"
         raise UsageError(message, argument=argument, value=value)
     return value.astimezone(UTC)
 
@@ -162,6 +165,6 @@ def _moment(argument: str, value: datetime) -> datetime:
 def _grace(grace_s: float) -> timedelta:
     is_number = isinstance(grace_s, (int, float)) and not isinstance(grace_s, bool)
     if not is_number or not 0 <= grace_s <= timedelta.max.days:  # The number of days serves as a limit in seconds.
-        message = f"grace_s is a number of seconds, not {grace_s!r}"
+        message = f"grace_s must be a number of seconds, not {grace_s!r}"
         raise UsageError(message, argument="grace_s", value=grace_s)
     return timedelta(seconds=grace_s)

@@ -51,7 +51,7 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
             if entry.value["workflow"] not in (start.workflow, *start.aliases):
                 message = (
                     f"run {entry.value['id']!r} of queue {start.queue!r} has this dedup_key, "
-                    f"and is one of workflow {entry.value['workflow']!r}"
+                    f"but is a run of workflow {entry.value['workflow']!r}"
                 )
                 raise ConflictError(message, run=entry.value["id"], workflow=entry.value["workflow"])
             if is_debounced:

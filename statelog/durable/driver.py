@@ -84,10 +84,10 @@ async def drive(
     value = (await host.io(find, store, run)).value
     if workflow.is_async and not host.is_async:
         await host.io(_give_back, store, value, claim, 0.0, None, backs_off)
-        message = f"workflow {workflow.name!r} is async: run it by statelog.aio.durable"
+        message = f"workflow {workflow.name!r} is async: run it with statelog.aio.durable"
         raise UsageError(message, argument="workflow", value=workflow.name)
     if claim.attempt + claim.value.get("crashes", 0) > ATTEMPTS_MAX:
-        error = f"it was taken up {ATTEMPTS_MAX} times, and its process died each time"
+        error = f"it was started {ATTEMPTS_MAX} times, and its process died each time"
         await host.io(park, store, run, claim, error)
         return
     with renewed(claim, lease_s):
@@ -187,7 +187,7 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
     except NondeterminismError as differs:
         raise differs from error
     if error is None and (forgotten := execution.made - execution.record.cut_short):
-        message = f"run {execution.id!r}: the operation at place {min(forgotten)} was made, and never awaited"
+        message = f"run {execution.id!r}: the operation at place {min(forgotten)} was called but never awaited"
         raise UsageError(message, run=execution.id, place=min(forgotten))
     if error is None and execution.record.undo is None:
         await host.io(end, execution, "completed", {"value": result})

@@ -120,7 +120,9 @@ def _transact(
             break
         return typed(function, "return", item["r"])
     else:
-        failed = ConflictError(f"transaction {name!r} found what it reads changed by others {_CONFLICTS_MAX} times")
+        failed = ConflictError(
+            f"transaction {name!r} conflicted {_CONFLICTS_MAX} times: other writers kept changing what it reads"
+        )
     raise execution.record_failure(failed, place, "transact", name, digest)
 
 

@@ -149,7 +149,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
     while True:
         task = board_of(store).get(key)
         if task is None:
-            message = f"the task of run {execution.id!r} has gone: another process has ended the run"
+            message = f"the task of run {execution.id!r} no longer exists: another process has ended the run"
             raise execution.stopped(LeaseLostError(message, key=key, token=claim.token))
         execution.check_stop()
         if execution.is_cancelled and not execution.is_shielded:

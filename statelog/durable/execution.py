@@ -196,7 +196,7 @@ class Execution:
             CutShort: the workflow has cancelled this call.
         """
         if self.id in in_step.get() or (self.host.is_async and in_step.get()):
-            message = f"{op} {name!r} inside a step: a step calls no operation of its run, and its workflow does"
+            message = f"{op} {name!r} was called inside a step: only the workflow can call operations of its run"
             raise UsageError(message, argument=op, value=name)
         self.check_stop()
         check_names(self.store, name)
@@ -578,7 +578,7 @@ class Execution:
     def leave(self) -> None:
         """Stop the branches of this execution, because the run is suspended, has ended, or is executed again."""
         with self._lock:
-            self.stopped(LeaseLostError(f"run {self.id!r} goes on elsewhere", run=self.id))
+            self.stopped(LeaseLostError(f"run {self.id!r} continues elsewhere", run=self.id))
 
     def recorded_value(self, value: Any, what: str, function: Callable[..., Any]) -> Any:
         """Return the result of a function as a replay will read it. Raises ValueTypeError, LimitError."""
@@ -648,10 +648,10 @@ def _called(upcast: Callable[[Any], Any], recorded: Any) -> Any:
 
 def _version_error(run: str, done: Item, options: Declaration, missing: int | None) -> StepVersionError:
     what, version = f"{done['o']} {done['n']!r}", done.get("v", 1)
-    why = "" if missing is None else f", whose upcast= has no function for version {missing}"
+    why = "" if missing is None else f", and its upcast= has no function for version {missing}"
     message = (
-        f"run {run!r} has recorded a result of version {version} of {what} at place {done['p']}, and this code has"
-        f" version {options.version}{why}. The run has stopped, and goes on with code that fits"
+        f"run {run!r} has recorded a result of version {version} of {what} at place {done['p']}, but this code has"
+        f" version {options.version}{why}. The run has stopped. It continues when it runs with matching code"
     )
     facts = {"run": run, "place": done["p"], "recorded": what, "called": what, "stored": version}
     return StepVersionError(message, **facts, declared=options.version, missing=missing)

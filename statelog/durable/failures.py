@@ -196,7 +196,7 @@ def traceback_of(error: BaseException, size_max: int = TRACEBACK_SIZE_MAX) -> st
         text = "".join(traceback.format_tb(error.__traceback__)) + type(error).__qualname__
     recorded = vars(error).get(_RECORDED)
     if recorded is not None and error.__cause__ is None:
-        text = f"{recorded}\nThe above exception was recorded, and came back from the record:\n\n{text}"
+        text = f"{recorded}\nThe above exception was recorded, and was raised again from the record:\n\n{text}"
     text = text.encode(errors="backslashreplace").decode()
     if len(text) <= size_max:
         return text
@@ -217,7 +217,7 @@ def _show_recorded_members(made: traceback.TracebackException, error: BaseExcept
     for shown, member in zip(made.exceptions or (), error.exceptions, strict=False):
         recorded = vars(member).get(_RECORDED)
         if recorded is not None and not vars(member).get(_STEP_FRAMES):
-            shown.__notes__ = [*(shown.__notes__ or ()), f"It came back from the record:\n\n{recorded}"]
+            shown.__notes__ = [*(shown.__notes__ or ()), f"It was raised again from the record:\n\n{recorded}"]
         _show_recorded_members(shown, member)
 
 

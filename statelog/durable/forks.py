@@ -210,10 +210,10 @@ def fork(
     entry = find(store, run)
     keys.check_run_id(id)
     if board_of(store).get(keys.run_key(id)) is not None:
-        raise AlreadyExistsError(f"there is a run {id!r}", run=id)
+        raise AlreadyExistsError(f"a run {id!r} already exists", run=id)
     given = list(entry.value["args"] if args is None else check_list("args", args, "a list of arguments"))
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise UsageError(f"kwargs is a dict of arguments, not {kwargs!r}", argument="kwargs", value=kwargs)
+        raise UsageError(f"kwargs must be a dict of arguments, not {kwargs!r}", argument="kwargs", value=kwargs)
     named = dict(entry.value["kwargs"] if kwargs is None else kwargs)
     recorded = recorded_of(store, entry.value)
     if recorded.thread.version < 0:
@@ -266,7 +266,9 @@ def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
         if 0 < at < count:
             last, following = recorded.held()[at - 1 : at + 1]
             if last["p"] == following["p"]:
-                message = f"{at} items of run {run!r} would be the half of a call: its place is {last['p']!r}"
+                message = (
+                    f"the first {at} items of run {run!r} end in the middle of a call: fork at its place, {last['p']!r}"
+                )
                 raise UsageError(message, argument="at", value=at)
         if 0 <= at <= count:
             return at
@@ -295,7 +297,7 @@ def _replacements(
 ) -> dict[str, dict[str, Any]]:
     """Return the replaced results by place, with operation and name. Raises UsageError, ValueTypeError, LimitError."""
     if not isinstance(replace, Mapping):
-        message = f"replace is a dict of results by the place or name of a call, not {replace!r}"
+        message = f"replace must be a dict from a call's place or name to its result, not {replace!r}"
         raise UsageError(message, argument="replace", value=replace)
     kept = {item["p"] for item in items[:count] if item["s"] == DONE}
     found: dict[str, dict[str, Any]] = {}
@@ -353,7 +355,7 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
     Raises:
         UsageError: there is no such checkpoint.
     """
-    message = f"what run {recorded.run!r} had recorded before is not kept, or was recorded with what follows"
+    message = f"the earlier record of run {recorded.run!r} was removed, or is in the same commit as what follows"
     refusal = UsageError(message, argument="at", value=count)
     if recorded.version < 0:
         raise refusal
@@ -415,7 +417,7 @@ def to_check(
         if info.has_ended:
             continue
         if workflow is None:
-            message = f"run {info.id!r} is of workflow {info.workflow!r}, which is not given"
+            message = f"run {info.id!r} belongs to workflow {info.workflow!r}, which was not passed"
             found[info.id] = NotFoundError(message, run=info.id, workflow=info.workflow)
         else:
             open_runs.append((find(store, info.id).value, workflow))

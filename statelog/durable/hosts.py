@@ -160,7 +160,7 @@ class ThreadHost:
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]  # This is the result of the coroutine.
         work.close()
-        message = "a coroutine of this room has waited for something outside of its host"
+        message = "an internal coroutine of statelog.durable has awaited something outside its host"
         raise AssertionError(message)
 
     async def call(
@@ -174,7 +174,7 @@ class ThreadHost:
         result = called(function, args, kwargs)
         if inspect.iscoroutine(result):
             result.close()
-            message = f"{getattr(function, '__qualname__', function)!r} is async: call it by statelog.aio.durable"
+            message = f"{getattr(function, '__qualname__', function)!r} is async: call it with statelog.aio.durable"
             raise UsageError(message, argument="function", value=function)
         return result
 

@@ -107,7 +107,7 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
                 if _is_marked(store, value, task):
                     waiting_for = (*waiting_for, f"code {value['workflow']}")
                     if status == "queued":
-                        error = error or f"a worker has looked at it, and does not know workflow {value['workflow']!r}"
+                        error = error or f"a worker has looked at it, but does not know workflow {value['workflow']!r}"
     parked = value.get("parked") or ()
     return RunInfo(
         id=value["id"],
@@ -172,7 +172,9 @@ def runs(
         UsageError: there is no such status.
     """
     if status is not None and status not in STATUSES:
-        raise UsageError(f"status is one of {', '.join(STATUSES)}, not {status!r}", argument="status", value=status)
+        raise UsageError(
+            f"status must be one of {', '.join(STATUSES)}, not {status!r}", argument="status", value=status
+        )
     found = [
         info_of(store, entry)
         for entry in board_of(store).list("durable/runs/*")

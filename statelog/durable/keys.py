@@ -43,7 +43,7 @@ def _checked(what: str, text: str, size_bytes_max: int, *, escapes_at: bool = Fa
     quoted = quote(text).replace("@", "%40") if escapes_at else quote(text)
     size = len(quoted.encode())
     if size > size_bytes_max:
-        message = f"a {what} of {size} bytes, with signs that are escaped; at most {size_bytes_max} are allowed"
+        message = f"a {what} of {size} bytes including escapes; at most {size_bytes_max} are allowed"
         raise LimitError(message, argument=what, value=text, actual=size, limit=size_bytes_max)
     return quoted
 
@@ -63,7 +63,7 @@ def check_channels(updates: Iterable[object]) -> None:
     for update in updates:
         for channel in update if isinstance(update, Mapping) else ():
             if isinstance(channel, str) and channel.startswith(_OWN_CHANNELS):
-                message = f"channel {channel!r} is the library's own"
+                message = f"channel {channel!r} is reserved for the library"
                 raise UsageError(message, argument="channel", value=channel)
 
 
@@ -124,7 +124,7 @@ def line_key(thread: str, branch: str) -> str:
 def gate_key(gate: str) -> str:
     """Return the key of a gate. Raises UsageError."""
     if not isinstance(gate, str) or gate.count("/") != 1 or not all(gate.split("/")):
-        message = f"a gate's id is that of its run, a slash, and its place, not {gate!r}"
+        message = f"a gate's id must be the id of its run, a slash, and its place, not {gate!r}"
         raise UsageError(message, argument="gate_id", value=gate)
     return f"durable/gates/{gate}"
 

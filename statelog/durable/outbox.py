@@ -63,7 +63,7 @@ class Message:
 def check_topic(topic: str) -> None:
     """Check a topic, which consists of names with slashes between them. Raises UsageError, LimitError."""
     if not isinstance(topic, str):
-        raise UsageError(f"a topic is a text, not {topic!r}", argument="topic", value=topic)
+        raise UsageError(f"a topic must be a str, not {topic!r}", argument="topic", value=topic)
     for part in topic.split("/"):
         check_part("topic", part)
 
@@ -155,7 +155,7 @@ def outbox(store: Store, *, parked: bool | None = None) -> list[Message]:
         UsageError: `parked` is not valid.
     """
     if parked is not None and type(parked) is not bool:
-        raise UsageError(f"parked is True, False or None, not {parked!r}", argument="parked", value=parked)
+        raise UsageError(f"parked must be True, False or None, not {parked!r}", argument="parked", value=parked)
     found = [] if parked else waiting(store)
     if parked is not False:
         found += _listed(store, "durable/outbox-parked/**")
@@ -181,7 +181,7 @@ def redeliver(store: Store, run: str, place: str) -> None:
     def work(tx: Any) -> None:
         entry = board_of(store).get(parked)
         if entry is None:
-            message = f"no parked message {place!r} of run {run!r} in this store"
+            message = f"there is no parked message {place!r} of run {run!r} in this store"
             raise MessageNotFoundError(message, run=run, place=place)
         value = {name: each for name, each in entry.value.items() if name not in ("refusals", "error")}
         board = board_of(tx)

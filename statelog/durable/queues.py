@@ -66,14 +66,14 @@ class Queue:
         for name in ("concurrency", "per_worker", "per_partition"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise UsageError(f"{name} is an int above 0, not {value!r}", argument=name, value=value)
+                raise UsageError(f"{name} must be a positive int, not {value!r}", argument=name, value=value)
         if self.rate is None:
             return
         rate: Any = self.rate
         if not isinstance(rate, tuple) or len(rate) != 2 or type(rate[0]) is not int:
-            raise UsageError(f"rate is (count, seconds), not {rate!r}", argument="rate", value=rate)
+            raise UsageError(f"rate must be a pair (count, seconds), not {rate!r}", argument="rate", value=rate)
         if not 1 <= rate[0] <= _RATE_COUNT_MAX:
-            message = f"count of a rate is an int from 1 to {_RATE_COUNT_MAX}, not {rate[0]!r}"
+            message = f"count of a rate must be an int from 1 to {_RATE_COUNT_MAX}, not {rate[0]!r}"
             raise UsageError(message, argument="rate", value=rate)
         check_number("rate", rate[1], least=0, is_least_allowed=False)
 

@@ -99,7 +99,7 @@ class Record:
             why = "with other arguments" if recorded == called else f"where the code calls {called}"
             message = (
                 f"run {self.run!r} has recorded {recorded} at place {place} {why}. "
-                "It has stopped, and goes on with code that does as it did"
+                "It has stopped. It continues when it runs with code that makes the recorded calls"
             )
             raise NondeterminismError(message, run=self.run, place=place, recorded=recorded, called=called)
         return found
@@ -135,7 +135,7 @@ class Record:
                 raise self.missing(place, "ends without it")
         for name, is_asked in self.patches.items():
             if not is_asked:
-                message = f"run {self.run!r} goes by the patch {name!r}, which the code does not ask for any more"
+                message = f"run {self.run!r} follows the patch {name!r}, but the code no longer calls patched({name!r})"
                 raise NondeterminismError(message, run=self.run, place=name, recorded=f"patch {name}", called=None)
 
     def missing(self, event: str, what: str) -> NondeterminismError:
@@ -145,7 +145,7 @@ class Record:
         recorded = _shown(held["o"], held["n"])
         message = (
             f"run {self.run!r} has recorded {recorded} at place {place}, and the code {what}. "
-            "It has stopped, and goes on with code that does as it did"
+            "It has stopped. It continues when it runs with code that makes the recorded calls"
         )
         return NondeterminismError(message, run=self.run, place=place, recorded=recorded, called=None)
 

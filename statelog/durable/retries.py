@@ -103,7 +103,7 @@ def _items(store: Store, value: Mapping[str, Any]) -> list[Item]:
     """Return the recorded items of a failed run. Raises ConflictError if they are not kept any more."""
     items = recorded_of(store, value).items()
     if not items:
-        message = f"what run {value['id']!r} had recorded is not kept any more: it cannot go on from there"
+        message = f"the record of run {value['id']!r} was removed, so the run cannot continue from it"
         raise ConflictError(message, run=value["id"])
     return items
 

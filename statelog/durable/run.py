@@ -82,7 +82,7 @@ class Run:
         if scope.caller == caller:
             return scope
         if not self._host.is_async:
-            message = "an operation of a run is called from another OS thread: begin it with run.start or run.branch"
+            message = "an operation of a run was called from another OS thread: start it with run.start or run.branch"
             raise UsageError(message, argument="run", value=self.id)
         return self._branch_off(scope.take_task(), caller)  # The event loop has not numbered this task.
 
@@ -398,7 +398,9 @@ class Run:
         """
         check_callable("function", function)
         if inspect.iscoroutinefunction(function):
-            message = f"transaction {name_of(function)!r} is async: its function is not, and returns at once"
+            message = (
+                f"transaction {name_of(function)!r} is async: pass a function that is not async and returns at once"
+            )
             raise UsageError(message, argument="function", value=function)
         return self._do(lambda place: effects.take_transaction(self._execution, place, function, args, kwargs))
 
@@ -426,7 +428,9 @@ def _branches(given: tuple[Any, ...]) -> list[Branch[Any]]:
     found = list(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else list(given)
     for each in found:
         if not isinstance(each, Branch):
-            raise UsageError(f"{each!r} is no branch: it is what run.start or run.branch returns", argument="branches")
+            raise UsageError(
+                f"{each!r} is not a branch: pass what run.start or run.branch has returned", argument="branches"
+            )
     if not found:
-        raise UsageError("there is no branch to wait for", argument="branches", value=())
+        raise UsageError("no branches were passed to wait for", argument="branches", value=())
     return found

@@ -122,7 +122,7 @@ def find(store: Any, run: str) -> Entry:
     """Return the entry of a run. Raises RunNotFoundError."""
     found = board_of(store).get(keys.run_key(run))
     if found is None:
-        raise RunNotFoundError(f"no run {run!r} in this store", run=run)
+        raise RunNotFoundError(f"there is no run {run!r} in this store", run=run)
     return found
 
 
@@ -148,7 +148,9 @@ def create(store: Store, start: Start) -> bool:
             with store.transaction() as tx:
                 stage_create(tx, store, start, held)
             return True
-    raise ConflictError(f"run {start.id!r} could not begin: others wrote all the time", run=start.id)
+    raise ConflictError(
+        f"run {start.id!r} could not begin, because of repeated conflicts with other writers", run=start.id
+    )
 
 
 def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None) -> None:
@@ -230,7 +232,7 @@ def check_same(start: Start, held: Mapping[str, Any]) -> None:
     is_other = held["workflow"] not in (start.workflow, *start.aliases)
     if is_other or held["digest"] != digest_of(start.arguments):
         what = "another workflow" if is_other else "other arguments"
-        message = f"run {start.id!r} is there with {what}: the same id is the same run"
+        message = f"run {start.id!r} already exists with {what}: a repeated id must mean the same run"
         raise ConflictError(message, run=start.id, workflow=held["workflow"], arguments=tuple(held["args"]))
     if held["thread"] != start.thread and not held.get("forked"):
         message = f"run {start.id!r} is in thread {held['thread']!r}, not in {start.thread!r}"
@@ -345,7 +347,7 @@ def retried(store: Store, work: Any) -> Any:
                 raise
             continue
         return result
-    raise ConflictError("others wrote all the time")
+    raise ConflictError("repeated conflicts with other writers")
 
 
 def error_of_end(run: str, status: str, error: object) -> RunFailedError | RunCancelledError:
@@ -357,5 +359,5 @@ def error_of_end(run: str, status: str, error: object) -> RunFailedError | RunCa
 def check_open(value: Mapping[str, Any]) -> None:
     """Raise RunEndedError if a run has ended."""
     if value["status"] in ENDED:
-        message = f"run {value['id']!r} has ended: it has {value['status']}"
+        message = f"run {value['id']!r} has ended: its status is {value['status']}"
         raise RunEndedError(message, run=value["id"], status=value["status"])

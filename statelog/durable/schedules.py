@@ -94,7 +94,7 @@ def schedule(
     check_queue(queue)
     check_cron(cron, timezone)
     if catch_up not in get_args(CatchUp):
-        message = f"catch_up is one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
+        message = f"catch_up must be one of {', '.join(get_args(CatchUp))}, not {catch_up!r}"
         raise UsageError(message, argument="catch_up", value=catch_up)
     check_arguments(made, args, kwargs)
     check_names(store, queue)
@@ -158,7 +158,7 @@ def _set_paused(store: Store, name: str, *, is_paused: bool) -> bool:
     def work(tx: Any) -> bool:
         entry = board_of(store).get(key)
         if entry is None:
-            raise NotFoundError(f"no schedule {name!r} in this store", schedule=name)
+            raise NotFoundError(f"there is no schedule {name!r} in this store", schedule=name)
         if bool(entry.value.get("paused")) is is_paused:
             return False
         value = {name: each for name, each in entry.value.items() if name != "paused"}

@@ -136,7 +136,7 @@ def prepare(
     """
     made = check_workflow(workflow)
     if id is None and thread is None:
-        raise UsageError("a run needs id= or thread=: without them a crash could not find it", argument="id", value=id)
+        raise UsageError("a run needs id= or thread=, so that it can be found after a crash", argument="id", value=id)
     run = thread if id is None else id
     assert run is not None
     check_run_id(run)
@@ -318,10 +318,10 @@ def start(
 def _debounced(debounce_s: float, dedup_key: str | None, delay_s: float) -> float:
     check_number("debounce_s", debounce_s, least=0)
     if dedup_key is None:
-        message = "debounce_s needs dedup_key=: which starts are one"
+        message = "debounce_s needs dedup_key=, which says which starts belong together"
         raise UsageError(message, argument="debounce_s", value=debounce_s)
     if delay_s:
-        message = "debounce_s says when the run begins: with it there is no delay_s"
+        message = "debounce_s and delay_s cannot be combined: both set when the run begins"
         raise UsageError(message, argument="delay_s", value=delay_s)
     return debounce_s
 

@@ -132,7 +132,7 @@ def make_call(
         ValueTypeError, LimitError: an argument cannot be stored. Facts: path.
     """
     if not callable(function):
-        raise UsageError(f"a step is a function, not {function!r}", argument="function", value=function)
+        raise UsageError(f"a step must be a function, not {function!r}", argument="function", value=function)
     options = given.over(options_of(function))
     if isinstance(function, StepWithOptions):
         function = function.function
@@ -179,7 +179,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
     attempt = len(record.tried.get(place, ())) + 1
     replacement = execution.replacement(place, "step", call.name)
     if replacement is None and call.is_at_most_once and begun is not None and begun["i"] >= attempt:
-        message = f"step {call.name!r} was being called when the process died, and is to be called once at most"
+        message = f"step {call.name!r} was being called when the process died, and may be called at most once"
         raise await execution.host.io(
             execution.record_failure,
             StepInterruptedError(message, step=call.name),

@@ -61,7 +61,7 @@ def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
 def check_stream(after: object, timeout_s: object) -> None:
     """Check the arguments of `stream`. Raises UsageError."""
     if type(after) is not int or after < 0:
-        message = f"after is the cursor of a Chunk, or 0 for the beginning, not {after!r}"
+        message = f"after must be the cursor of a Chunk, or 0 for the beginning, not {after!r}"
         raise UsageError(message, argument="after", value=after)
     if timeout_s is not None:
         check_number("timeout_s", timeout_s, least=0)

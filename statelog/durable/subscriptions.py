@@ -23,7 +23,7 @@ class Subscription:
 
     def __init__(self, function: Callable[[Message], object], topics: Sequence[str] = ("**",)) -> None:
         if not callable(function) or inspect.iscoroutinefunction(function):
-            message = f"a subscriber is a Webhook, or a function that is not async, not {function!r}"
+            message = f"a subscriber must be a Webhook or a function that is not async, not {function!r}"
             raise UsageError(message, argument="function", value=function)
         self._function = function
         self._patterns = patterns_of(topics)
@@ -88,7 +88,7 @@ class Subscriber(NamedTuple):
 def check_subscribers(given: Iterable[Any], argument: str = "outbox") -> tuple[Subscriber, ...]:
     """Return the subscribers of a list. Raises UsageError if an element is not valid. Facts: argument, value."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-        message = f"{argument} is a list of webhooks and functions, not {given!r}"
+        message = f"{argument} must be a list of webhooks and functions, not {given!r}"
         raise UsageError(message, argument=argument, value=given)
     found: list[Subscriber] = []
     for each in given:

@@ -95,7 +95,7 @@ class Webhook:
             UsageError: the message or its id is not valid. Facts: argument, value.
         """
         if not isinstance(message, Mapping) or set(message) != {"type", "timestamp", "data"}:
-            text = "a message has type, timestamp and data, and nothing else"
+            text = "a message must have type, timestamp and data, and no other fields"
             raise UsageError(text, argument="message", value=message)
         body = body_of(message["type"], message["timestamp"], message["data"])
         headers = {
@@ -222,12 +222,12 @@ def body_of(topic: str, time: datetime | str, data: Any) -> bytes:
             value.
     """
     if not isinstance(topic, str) or not topic:
-        message = f"the type of a message is a text of at least one character, not {topic!r}"
+        message = f"the type of a message must be a non-empty str, not {topic!r}"
         raise UsageError(message, argument="type", value=topic)
     if isinstance(time, datetime) and time.utcoffset() is not None:
         time = time.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if not isinstance(time, str):
-        message = f"the timestamp of a message is a datetime with a zone, or text, not {time!r}"
+        message = f"the timestamp of a message must be a datetime with a time zone, or a str, not {time!r}"
         raise UsageError(message, argument="timestamp", value=time)
     return _encode({"type": topic, "timestamp": time, "data": _shown(data)})
 
@@ -268,7 +268,7 @@ def _order(pair: tuple[str, Any]) -> tuple[str, bytes]:
 def _signed(keys: Sequence[bytes], id: str, now_s: float, body: bytes) -> dict[str, str]:
     """Return the headers of a message, with its signatures. Raises UsageError."""
     if not isinstance(id, str) or not _ID.fullmatch(id):
-        message = f"the id of a message is 1 to 256 visible ASCII characters without a full stop, not {id!r}"
+        message = f"the id of a message must be 1 to 256 visible ASCII characters without a full stop, not {id!r}"
         raise UsageError(message, argument="id", value=id)
     timestamp = str(math.floor(now_s))
     signed = f"{id}.{timestamp}.".encode("ascii") + body
@@ -283,7 +283,7 @@ def _signed(keys: Sequence[bytes], id: str, now_s: float, body: bytes) -> dict[s
 def _split_url(url: str) -> SplitResult:
     """Return the parts of a URL. Raises UsageError if it is not valid. The message does not have its password."""
     if not isinstance(url, str):
-        message = f"url is a text, not {type(url).__name__}"
+        message = f"url must be a str, not {type(url).__name__}"
         raise UsageError(message, argument="url", value=None)
     with suppress(ValueError):
         parts = urlsplit(url)
@@ -298,7 +298,7 @@ def _split_url(url: str) -> SplitResult:
     scheme, colon, rest = url.partition("://")
     shown = f"{scheme}://" if colon else ""
     shown += re.split(r"[?#]", (rest if colon else url).rpartition("@")[2])[0]
-    message = f"url {shown!r} is none of http or https with a host"
+    message = f"url {shown!r} is not an http or https URL with a host"
     raise UsageError(message, argument="url", value=shown)
 
 
@@ -308,7 +308,7 @@ def _keys_of(secret: str | bytes) -> list[bytes]:
     elif isinstance(secret, bytes) and not secret.startswith(_SECRET_PREFIX.encode("ascii")):
         keys = [secret]
     else:
-        message = f"secret is a text, '{_SECRET_PREFIX}' and base64, or the bytes that this stands for"
+        message = f"secret must be a str of '{_SECRET_PREFIX}' and base64, or the decoded bytes"
         raise UsageError(message, argument="secret")
     for key in keys:
         if len(key) not in _SECRET_BYTES:
@@ -331,7 +331,7 @@ def patterns_of(topics: Sequence[str]) -> list[Any]:
     """Return the compiled patterns of topics. Raises UsageError if they are not valid."""
     is_sequence = isinstance(topics, Sequence) and not isinstance(topics, (str, bytes))
     if not is_sequence or not topics or not all(isinstance(topic, str) for topic in topics):
-        message = f"topics is a sequence of patterns, at least one, not {topics!r}"
+        message = f"topics must be a non-empty sequence of patterns, not {topics!r}"
         raise UsageError(message, argument="topics", value=topics)
     try:
         return [compile_pattern(topic) for topic in topics]
@@ -343,7 +343,7 @@ def patterns_of(topics: Sequence[str]) -> list[Any]:
 def _checked_timeout(timeout_s: float) -> float:
     is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
     if not is_number or not 0 < timeout_s <= _TIMEOUT_S_MAX:
-        message = f"timeout_s is a number of seconds above 0, at most {_TIMEOUT_S_MAX:g}, not {timeout_s!r}"
+        message = f"timeout_s must be a positive number of seconds, at most {_TIMEOUT_S_MAX:g}, not {timeout_s!r}"
         raise UsageError(message, argument="timeout_s", value=timeout_s)
     return float(timeout_s)
 

@@ -72,7 +72,7 @@ def run_worker(
         UsageError: an argument is not valid.
     """
     if stop is not None and not hasattr(stop, "is_set"):
-        raise UsageError(f"stop is a threading.Event, not {stop!r}", argument="stop", value=stop)
+        raise UsageError(f"stop must be a threading.Event, not {stop!r}", argument="stop", value=stop)
     taker = Taker(store, workflows, queues, concurrency, lease_s)
     subscribers = check_subscribers(outbox)
     with delivered_beside(store, subscribers, drains=until_idle):
@@ -87,7 +87,7 @@ def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Q
     given = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(names, Queue())
     for name, queue in given.items():
         if not isinstance(queue, Queue):
-            message = f"the limits of queue {name!r} are a durable.Queue, not {queue!r}"
+            message = f"the limits of queue {name!r} must be a durable.Queue, not {queue!r}"
             raise UsageError(message, argument="queues", value=queue)
     return {check_queue(name): queue for name, queue in given.items()}
 
@@ -120,7 +120,7 @@ class Taker:
         lease_s: float,
     ) -> None:
         if type(concurrency) is not int or concurrency < 1:
-            message = f"concurrency is an int above 0, not {concurrency!r}"
+            message = f"concurrency must be a positive int, not {concurrency!r}"
             raise UsageError(message, argument="concurrency", value=concurrency)
         self._known = {check_part("workflow", name): workflow for name, workflow in by_name(workflows).items()}
         limits = limits_of(queues)
@@ -129,7 +129,9 @@ class Taker:
             self._patterns += [f"durable/tasks/*/{name}/*"] if limits is None else []
             self._patterns += [f"durable/tasks/{queue}{part}/{name}/*" for queue in limits or () for part in ("", "@*")]
         if not self._patterns:
-            raise UsageError("there is no workflow, or no queue, to work for", argument="workflows", value=workflows)
+            raise UsageError(
+                "a worker needs at least one workflow and one queue", argument="workflows", value=workflows
+            )
         self._patterns += ["durable/schedules/*", deadlines.PATTERN]
         self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
         self._board = board_of(store, me())
@@ -234,9 +236,9 @@ class _Worker:
                 self._execute(taken)
                 taken = self._taker.next(hand, stop, 0.0)
         except StatelogError as error:
-            _log.warning("a worker could not go on: %s", error.message)
+            _log.warning("a worker could not continue: %s", error.message)
         except BaseException:  # noqa: BLE001 - the other threads continue
-            _log.exception("a worker could not go on")
+            _log.exception("a worker could not continue")
         finally:
             with self._lock:
                 self._at_work -= 1

@@ -43,8 +43,8 @@ def check_number(argument: str, value: object, *, least: float, is_least_allowed
     """Return a number as a float. Raises UsageError if it is not a number of at least `least`."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not is_number or not (least <= cast("float", value) <= _NUMBER_MAX) or (value == least and not is_least_allowed):
-        above = "from" if is_least_allowed else "above"
-        message = f"{argument} is a number {above} {least:g}, at most {_NUMBER_MAX:g}, not {value!r}"
+        above = "of at least" if is_least_allowed else "above"
+        message = f"{argument} must be a number {above} {least:g} and at most {_NUMBER_MAX:g}, not {value!r}"
         raise UsageError(message, argument=argument, value=value)
     return float(cast("float", value))
 
@@ -53,26 +53,26 @@ def check_classes(argument: str, value: object) -> tuple[Any, ...]:
     """Return a class, or a list of classes, as a tuple. Raises UsageError if the value is neither."""
     if isinstance(value, type):
         return (value,)
-    return tuple(check_list(argument, value, "a class of exceptions, or a list of them"))
+    return tuple(check_list(argument, value, "an exception class, or a list of them"))
 
 
 def check_list(argument: str, value: Any, what: str) -> Iterable[Any]:
     """Return the value. Raises UsageError if it is not iterable, or is a text."""
     if not isinstance(value, Iterable) or isinstance(value, str | bytes):
-        raise UsageError(f"{argument} is {what}, not {value!r}", argument=argument, value=value)
+        raise UsageError(f"{argument} must be {what}, not {value!r}", argument=argument, value=value)
     return value
 
 
 def check_callable(argument: str, value: object) -> None:
     """Raise UsageError if a value cannot be called."""
     if not callable(value):
-        raise UsageError(f"{argument} is a function, not {value!r}", argument=argument, value=value)
+        raise UsageError(f"{argument} must be a function, not {value!r}", argument=argument, value=value)
 
 
 def check_text(argument: str, value: object) -> None:
     """Raise UsageError if a value is not a text of at least one character."""
     if not isinstance(value, str) or not value:
-        message = f"{argument} is a text of at least one character, not {value!r}"
+        message = f"{argument} must be a non-empty str, not {value!r}"
         raise UsageError(message, argument=argument, value=value)
 
 
@@ -127,13 +127,13 @@ class Retry:
     def __post_init__(self) -> None:
         if type(self.attempts) is not int or self.attempts < 1:
             raise UsageError(
-                f"attempts is an int above 0, not {self.attempts!r}", argument="attempts", value=self.attempts
+                f"attempts must be a positive int, not {self.attempts!r}", argument="attempts", value=self.attempts
             )
         for name in ("first_delay_s", "backoff", "max_delay_s"):
             check_number(name, getattr(self, name), least=0.0)
         for kind in check_classes("give_up_on", self.give_up_on):
             if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-                message = f"give_up_on are classes of exceptions, not {kind!r}"
+                message = f"give_up_on must be exception classes, not {kind!r}"
                 raise UsageError(message, argument="give_up_on", value=kind)
 
     def delay_s(self, attempt: int) -> float:
@@ -181,10 +181,10 @@ class StepOptions:
 
     def __post_init__(self) -> None:
         if self.semantics not in (None, AT_LEAST_ONCE, AT_MOST_ONCE):
-            message = f"semantics is {AT_LEAST_ONCE!r} or {AT_MOST_ONCE!r}, not {self.semantics!r}"
+            message = f"semantics must be {AT_LEAST_ONCE!r} or {AT_MOST_ONCE!r}, not {self.semantics!r}"
             raise UsageError(message, argument="semantics", value=self.semantics)
         if self.retry is not None and not isinstance(self.retry, Retry):
-            raise UsageError(f"retry is a durable.Retry, not {self.retry!r}", argument="retry", value=self.retry)
+            raise UsageError(f"retry must be a durable.Retry, not {self.retry!r}", argument="retry", value=self.retry)
         if self.timeout_s is not None:
             check_number("timeout_s", self.timeout_s, least=0, is_least_allowed=False)
         for argument in ("compensate", "commit", "transact", "emit"):
@@ -358,7 +358,7 @@ def step(
 
     def declare(made: Any) -> Any:
         if not callable(made):
-            raise UsageError(f"a step is a function, not {made!r}", argument="step", value=made)
+            raise UsageError(f"a step must be a function, not {made!r}", argument="step", value=made)
         for each in declared.ignore:
             if each not in inspect.signature(made).parameters:
                 message = f"step {name_of(made)!r} has no parameter {each!r} to ignore"
@@ -373,14 +373,14 @@ def step(
 def _checked_upcast(version: object, upcast: object) -> Mapping[int, Callable[[Any], Any]]:
     """Return the `upcast` functions by version, after a check. Raises UsageError."""
     if type(version) is not int or version < 1:
-        raise UsageError(f"version is an int above 0, not {version!r}", argument="version", value=version)
+        raise UsageError(f"version must be a positive int, not {version!r}", argument="version", value=version)
     if upcast is None:
         return MappingProxyType({})
     if not isinstance(upcast, Mapping):
-        raise UsageError(f"upcast is a dict of functions, not {upcast!r}", argument="upcast", value=upcast)
+        raise UsageError(f"upcast must be a dict of functions, not {upcast!r}", argument="upcast", value=upcast)
     for each, function in upcast.items():
         if type(each) is not int or not 1 <= each < version:
-            message = f"upcast has functions for the versions from 1 to {version - 1}, not for {each!r}"
+            message = f"upcast must have functions for versions 1 to {version - 1} only, not for {each!r}"
             raise UsageError(message, argument="upcast", value=each)
         check_callable(f"upcast[{each}]", function)
     return MappingProxyType(dict(upcast))
@@ -465,14 +465,14 @@ def workflow(
     kinds = check_classes("raises", raises)
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
-            raise UsageError(f"raises are classes of exceptions, not {kind!r}", argument="raises", value=kind)
+            raise UsageError(f"raises must be exception classes, not {kind!r}", argument="raises", value=kind)
     former = tuple(check_list("aliases", aliases, "a list of former names"))
     for each in former:
         check_part("alias", each)
 
     def declare(made: Callable[..., Any]) -> Workflow:
         if not callable(made):
-            raise UsageError(f"a workflow is a function, not {made!r}", argument="workflow", value=made)
+            raise UsageError(f"a workflow must be a function, not {made!r}", argument="workflow", value=made)
         called = name or made.__qualname__.replace("<locals>.", "")
         check_part("workflow", called)
         if called in former:
@@ -486,7 +486,7 @@ def workflow(
 def check_workflow(value: object) -> Workflow:
     """Return the value. Raises UsageError if it is not a workflow."""
     if not isinstance(value, Workflow):
-        message = f"{value!r} is no workflow: declare it with @durable.workflow"
+        message = f"{value!r} is not a workflow: declare it with @durable.workflow"
         raise UsageError(message, argument="workflow", value=value)
     return value
 
@@ -517,6 +517,8 @@ def by_name(workflows: Iterable[Workflow]) -> dict[str, Workflow]:
         made = check_workflow(each)
         for name in made.names:
             if found.setdefault(name, made) is not made:
-                message = f"two workflows have the name {name!r}: give one of them another with name= or aliases="
+                message = (
+                    f"two workflows have the name {name!r}: give one of them a different name with name= or aliases="
+                )
                 raise UsageError(message, argument="workflows", value=name)
     return found

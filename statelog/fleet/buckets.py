@@ -198,7 +198,7 @@ class BucketArchive(Archive):
         token = meta["version" if self._is_gcs else "e_tag"]
         if not token:
             kind = "generation" if self._is_gcs else "ETag"
-            message = f"{self._shown} gives objects no {kind}, so no object can be swapped"
+            message = f"{self._shown} returns no {kind} for objects, so objects cannot be swapped"
             raise RemoteError(message)
         return str(token)
 
@@ -234,7 +234,7 @@ class BucketArchive(Archive):
         if _NO_BUCKET.search(text):
             return self._no_bucket()
         if isinstance(error, exceptions.NotSupportedError) or _NO_CONDITIONS.search(text):
-            message = f"{self._shown} does not support conditions, so two writers could own one store: {told}"
+            message = f"{self._shown} does not support conditional writes, so two writers could own one store: {told}"
             return UnsafeStorageError(message, probe="conditions", url=self._shown)
         return RemoteError(f"{self._shown}: {told}", url=self._shown)
 
@@ -267,7 +267,7 @@ def _open(url: str, options: Mapping[str, Any]) -> ObjectStore:
 def _no_credentials(url: str, told: str) -> AccessError:
     where = f"the environment ({_ENVIRONMENT[url.partition(':')[0]]}_...), or the options"
     shown = redacted_url(url)
-    return AccessError(f"{shown}: {where} has no credentials for it: {told}", url=shown)
+    return AccessError(f"{shown}: {where} must contain credentials, but has none: {told}", url=shown)
 
 
 def _told(text: str) -> str:

@@ -199,11 +199,11 @@ class Fleet:
         for option in ("read_only", "create"):
             if option in options:
                 message = (
-                    f"`Fleet.open` opens a store for writing and has no option {option}: use `follow` to read a store"
+                    f"`Fleet.open` opens a store for writing and does not accept {option}: use `follow` to read a store"
                 )
                 raise UsageError(message, argument=option, value=options[option])
         if "key" in options:
-            message = "the key of a fleet's stores is an argument of statelog.fleet.connect(key=), not of this call"
+            message = "pass the key of a fleet's stores to statelog.fleet.connect(key=), not to this call"
             raise UsageError(message, argument="key")
         if timeout_s is not None:
             check_number("timeout_s", timeout_s)
@@ -214,7 +214,7 @@ class Fleet:
             _head_of(performer, name)
         known = _OPEN.get((os.getpid(), path.resolve()))
         if known is not None and not known.closed:
-            message = f"store {name!r} is open in this process already: use that one, or close it first"
+            message = f"store {name!r} is already open in this process: use the open store, or close it first"
             raise UsageError(message, argument="name", value=name)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         lock = lock_file(path, deadline, takeover)

@@ -136,8 +136,9 @@ class Watched:
         """Raise ConflictError if the file of a new store is a copy of another fleet's store."""
         if self._former and path.exists():
             message = (
-                f"{path} is a copy of a store of this name in another fleet, and this fleet has none: each fleet needs"
-                " a cache of its own"
+                f"{path} is a copy of a store of this name in another fleet, but this fleet has no such store:"
+                " each fleet needs"
+                " its own cache"
             )
             raise ConflictError(message, path=str(path))
 

@@ -95,7 +95,7 @@ def put(name: str, data: bytes) -> Asking[str]:
             continue
         if held.data == data:  # The earlier answer was lost.
             return held.token
-        message = f"another owner has put {name}"
+        message = f"another owner has written {name}"
         raise FencedError(message, object=name)
 
 

@@ -68,7 +68,7 @@ class Performer:
                 unknown = unknown + 1 if answer is Outcome.UNKNOWN else 0
             if unknown >= _UNKNOWN_MAX:
                 asking.close()
-                message = f"the storage has left {unknown} requests unanswered"
+                message = f"the storage did not answer {unknown} requests in a row"
                 raise RemoteError(message, folder=self.folder)
             if answer is Outcome.UNKNOWN:
                 time.sleep(_PAUSE_S * 2**unknown)

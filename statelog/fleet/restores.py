@@ -193,7 +193,7 @@ def catch_up_over_bases(performer: Performer, head: HeadContents, store: Store) 
     while (base := heads[-1].base) is not None and base.lsn > store.last_lsn:
         before = _kept(performer, listed_of(performer, base))
         if before is None:
-            message = f"the records after LSN {store.last_lsn} are not kept any more: follow the store again"
+            message = f"the records after LSN {store.last_lsn} were removed from the storage: follow the store again"
             raise ExpiredError(message, oldest=base.lsn)
         heads.append(before)
     for each in reversed(heads):
@@ -258,7 +258,7 @@ def _check_shipped(performer: Performer, head: HeadContents, store: Store) -> No
     if cut is None or found == cut.chain:
         return
     name = performer.folder + names.HEAD
-    message = f"what was restored has another history than {name} names: at LSN {cut.lsn}, or it ends before that"
+    message = f"the restored history differs from {name} at LSN {cut.lsn}, or ends before that LSN"
     facts = {"lsn": cut.lsn, "expected": cut.chain.hex(), "found": found and found.hex()}
     raise ForgeryError(message, path=str(store.path), object=name, **facts)
 
@@ -282,7 +282,7 @@ def _check_reached(performer: Performer, all_names: list[str], end: int, upto: i
         [data] = performer.read_segments(all_names[-1:])
         end = segments.about(all_names[-1], data).last
     if upto > end:
-        message = f"LSN {upto} is not shipped yet: the last one is {end}"
+        message = f"LSN {upto} is not shipped yet: the last shipped LSN is {end}"
         raise UsageError(message, argument="at", value=upto, last=end)
 
 
@@ -315,7 +315,9 @@ def _head_at(performer: Performer, head: HeadContents, at: int | datetime) -> He
         before = _kept(performer, listed)
         if before is None:
             made = datetime.fromtimestamp(listed.time_us / 1_000_000, UTC).isoformat(timespec="milliseconds")
-            message = f"the state at {at} is not kept any more: the oldest one is LSN {head.base.lsn}, of {made}"
+            message = (
+                f"the state at {at} was removed from the storage: the oldest state is LSN {head.base.lsn}, of {made}"
+            )
             raise ExpiredError(message, at=at, oldest=head.base.lsn)
         head = before
     return head

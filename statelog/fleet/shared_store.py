@@ -373,7 +373,7 @@ def share(
         raise UsageError(message, argument="url", value=shown)
     for option in ("read_only", "create"):
         if option in options:
-            message = f"`share` opens a store for writing and has no option {option}: use `follow` to read a store"
+            message = f"`share` opens a store for writing and does not accept {option}: use `follow` to read a store"
             raise UsageError(message, argument=option, value=options[option])
     check_period("poll_s", poll_s)
     if timeout_s is not None:
@@ -437,7 +437,7 @@ def _joined(
 
 def _check_joinable(store: Store, head: HeadContents) -> None:
     if store._engine.is_shared:  # noqa: SLF001 - the fleet's door
-        message = f"the store at {store.path} is open in this process already"
+        message = f"the store at {store.path} is already open in this process"
         raise UsageError(message, argument="name", value=str(store.path))
     found = store_id(store)
     if found in head.gone:

@@ -50,7 +50,7 @@ def open_archive(url: str, **options: Any) -> Archive:
         message = f"the storage of a fleet must be one of {_SCHEMES}, not {shown!r}"
         raise UsageError(message, argument="url", value=shown)
     if options:
-        message = f"a storage at {scheme}:// has no option {min(options)!r}"
+        message = f"a storage at {scheme}:// does not accept the option {min(options)!r}"
         raise UsageError(message, argument="options", value=sorted(options))
     if scheme == "file":
         return _open_folder(url)

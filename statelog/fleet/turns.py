@@ -123,7 +123,7 @@ class HostTurns:
             except errors.LockNotAvailable as error:
                 redact_error(error)
                 self.release()
-                message = f"other hosts have had the turn to write for {self._timeout_s} s"
+                message = f"other hosts have held the turn to write for {self._timeout_s} s"
                 raise StoreLockedError(message, timeout_s=self._timeout_s) from error
             cursor.nextset()
             head = cursor.fetchall()
@@ -131,7 +131,7 @@ class HostTurns:
             rows = self._rows(cursor)
         if not head:
             self.release()
-            raise NotFoundError(f"{self._shown} has no store {self._folder.rstrip('/')!r} any more", url=self._shown)
+            raise NotFoundError(f"{self._shown} no longer has the store {self._folder.rstrip('/')!r}", url=self._shown)
         return Locked(head[0][0], head[0][1], rows)
 
     def append(self, name: str, data: bytes, version: str) -> BaseException | None:

@@ -479,17 +479,20 @@ def register_codec(kind: type, *, name: str, encode: Callable[[Any], Any], decod
     """
     for argument, value, what, fits in (
         ("kind", kind, "a class", isinstance(kind, type)),
-        ("name", name, "a text of at least one character", isinstance(name, str) and name != ""),
+        ("name", name, "a non-empty str", isinstance(name, str) and name != ""),
         ("encode", encode, "a function", callable(encode)),
         ("decode", decode, "a function", callable(decode)),
     ):
         if not fits:
-            raise UsageError(f"{argument} is {what}, not {value!r}", argument=argument, value=value)
+            raise UsageError(f"{argument} must be {what}, not {value!r}", argument=argument, value=value)
     if kind in _encoders:
         message = f"{kind.__name__} is stored natively"
         raise UsageError(message)
     if name.startswith(everyday.PREFIX):
-        message = f"the codec name {name!r} is statelog's: another beginning than {everyday.PREFIX!r}"
+        message = (
+            f"the codec name {name!r} begins with {everyday.PREFIX!r}, which is reserved for statelog: choose"
+            " another name"
+        )
         raise UsageError(message, codec=name)
     taken = _codecs_by_type.get(kind)
     if (taken is not None and taken[0] != name) or (taken is None and name in _codecs_by_name):

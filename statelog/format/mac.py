@@ -42,7 +42,7 @@ class StoreKey:
     def __init__(self, key: object) -> None:
         data = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
         if not isinstance(data, bytes):
-            message = f"key is bytes, a text, or a function that returns either, not {type(key).__name__}"
+            message = f"key must be bytes, a str, or a function that returns either, not {type(key).__name__}"
             raise KeyArgumentError(message, argument="key")
         if len(data) < KEY_SIZE_BYTES_MIN:
             message = f"a key has at least {KEY_SIZE_BYTES_MIN} bytes, and this one has {len(data)}"

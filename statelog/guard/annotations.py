@@ -44,7 +44,7 @@ class _Secret:
 
 def _checked(value: Any) -> Any:
     if value is not None and not is_handle(value):
-        message = f"{WANTED}, is wanted, not the secret itself"
+        message = f"{WANTED} is required, not the secret itself"
         raise ValueError(message)
     return value
 

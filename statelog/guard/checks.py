@@ -23,7 +23,7 @@ TIMEOUT_MAX_S: Final = 600.0
 _KINDS = frozenset(("allow", "redact", "quarantine", "refuse"))
 _HIDING = frozenset(("redact", "quarantine"))
 _ADAPTERS = "statelog.adapters."
-_AS_A_WHOLE = "the value can be hidden only as a whole, and then the framework could not read it"
+_AS_A_WHOLE = "the value can only be hidden as a whole, and the framework could not read it then"
 
 Show = Callable[[str], str]
 """Returns a text for a message, with its secrets redacted."""
@@ -32,11 +32,11 @@ Show = Callable[[str], str]
 def checked_list(argument: str, given: object) -> tuple[Check, ...]:
     """Return the checks of an argument. Raises UsageError."""
     if not isinstance(given, list | tuple):
-        message = f"{argument} is a list of functions (value, where) -> Verdict, not {type(given).__name__}"
+        message = f"{argument} must be a list of functions (value, where) -> Verdict, not {type(given).__name__}"
         raise UsageError(message, argument=argument)
     for each in given:
         if not callable(each) or isinstance(each, type):
-            message = f"each item of {argument} is a function (value, where) -> Verdict, not {each!r:.80}"
+            message = f"each item of {argument} must be a function (value, where) -> Verdict, not {each!r:.80}"
             raise UsageError(message, argument=argument, value=each)
     return tuple(given)
 
@@ -44,7 +44,7 @@ def checked_list(argument: str, given: object) -> tuple[Check, ...]:
 def checked_timeout_s(given: object) -> float:
     """Return the timeout of checks. Raises UsageError."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= TIMEOUT_MAX_S:
-        message = f"check_timeout_s is a number of seconds above 0, up to {TIMEOUT_MAX_S:.0f}, not {given!r:.40}"
+        message = f"check_timeout_s must be a positive number of seconds, up to {TIMEOUT_MAX_S:.0f}, not {given!r:.40}"
         raise UsageError(message, argument="check_timeout_s", value=given)
     return float(given)
 

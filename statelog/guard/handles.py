@@ -64,7 +64,7 @@ class Source:
         for host in self.hosts or ():
             if _HOST.fullmatch(host) is None:
                 message = (
-                    f"a host is a name such as api.stripe.com or *.stripe.com, with an optional port, not {host!r}"
+                    f"a host must be a name such as api.stripe.com or *.stripe.com, with an optional port, not {host!r}"
                 )
                 raise UsageError(message, argument="hosts", value=host)
 
@@ -103,7 +103,7 @@ def keyring(
     """Return a source that asks the system's keyring, through the package `keyring`. Arguments as for `env`."""
     _checked("service", service)
     if not isinstance(user, str):
-        message = f"user is a text, not {type(user).__name__}"
+        message = f"user must be a str, not {type(user).__name__}"
         raise UsageError(message, argument="user")
 
     def read() -> str:
@@ -123,7 +123,7 @@ def keyring(
 
 def _checked(argument: str, given: object) -> None:
     if not isinstance(given, str) or not given:
-        message = f"{argument} is a text that is not empty, not {given!r}"
+        message = f"{argument} must be a non-empty str, not {given!r}"
         raise UsageError(message, argument=argument)
 
 
@@ -132,7 +132,7 @@ def _names(argument: str, given: Any) -> tuple[str, ...] | None:
         return None
     names = tuple(given) if hasattr(given, "__iter__") and not isinstance(given, str | bytes) else None
     if names is None or not all(isinstance(name, str) and name for name in names):
-        message = f"{argument} is a list of names, not {given!r}"
+        message = f"{argument} must be a list of names, not {given!r}"
         raise UsageError(message, argument=argument, value=given)
     return names
 
@@ -199,14 +199,14 @@ class Handles(Forms):
 
     def __init__(self, sources: Mapping[str, Callable[[], str]]) -> None:
         if not isinstance(sources, Mapping):
-            message = f"handles are a dict of names and sources, not {type(sources).__name__}"
+            message = f"handles must be a dict of names to sources, not {type(sources).__name__}"
             raise UsageError(message, argument="handles")
         for name, source in sources.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                message = f"the name of a handle is 1 to 64 letters, digits, _ . or -, not {name!r}"
+                message = f"the name of a handle must have 1 to 64 letters, digits, _ . or -, not {name!r}"
                 raise UsageError(message, argument="handles", value=name)
             if not callable(source):
-                message = f"the source of handle {name!r} is a function, not {type(source).__name__}"
+                message = f"the source of handle {name!r} must be a function, not {type(source).__name__}"
                 raise UsageError(message, argument="handles", name=name)
         super().__init__()
         self._sources = dict(sources)
@@ -261,14 +261,18 @@ class Handles(Forms):
         facts = {"handle": name, "tool": tool, "host": host}
         source: Any = self._sources.get(name)
         if source is None:
-            message = f"no handle has the name {name!r}; there are {', '.join(self._sources) or 'none'}"
+            message = f"no handle has the name {name!r}; the handles are {', '.join(self._sources) or 'none'}"
             raise GuardError(message, **facts)
         tools, hosts = getattr(source, "tools", None), getattr(source, "hosts", None)
         if tools is not None and tool not in tools:
-            message = f"handle {name!r} is not for the tool {tool!r}; it is for {', '.join(tools) or 'none'}"
+            message = (
+                f"handle {name!r} may not be used by the tool {tool!r}; allowed tools: {', '.join(tools) or 'none'}"
+            )
             raise GuardError(message, **facts)
         if hosts is not None and not (host is not None and any(_is_host(host, each) for each in hosts)):
-            message = f"handle {name!r} is not for the host {host!r}; it is for {', '.join(hosts) or 'none'}"
+            message = (
+                f"handle {name!r} may not be used for the host {host!r}; allowed hosts: {', '.join(hosts) or 'none'}"
+            )
             raise GuardError(message, **facts)
         return self._learned(name, source, facts)
 
@@ -288,7 +292,7 @@ class Handles(Forms):
             raise GuardError(message, **facts) from None  # Its text may hold the value.
         if not isinstance(value, str) or len(value.strip()) < VALUE_SIZE_MIN:
             kind = f"{len(value.strip())} characters" if isinstance(value, str) else type(value).__name__
-            message = f"the value of handle {name!r} is a text of at least {VALUE_SIZE_MIN} characters, not {kind}"
+            message = f"the value of handle {name!r} must be a str of at least {VALUE_SIZE_MIN} characters, not {kind}"
             raise GuardError(message, **facts)
         if not self.knows(value):
             self.learn({value: b"$CRED{" + name.encode() + b"}"})

@@ -251,7 +251,7 @@ class Redactor:
     def _refuse(self, rule: str | None, where: str) -> None:
         # The path may itself have the secret, in a key.
         place = self.shown(where)
-        message = f"there is a secret in {place}: {rule or FIELD}. Nothing was written"
+        message = f"{place} contains a secret: {rule or FIELD}. Nothing was written"
         raise SecretError(message, rule=rule or FIELD, path=place)
 
 

@@ -35,7 +35,7 @@ class LogFilter(logging.Filter):
     def __init__(self, guard: Guard | None = None) -> None:
         super().__init__()
         if guard is not None and not isinstance(guard, Guard):
-            message = f"guard is a statelog.Guard, not {type(guard).__name__}"
+            message = f"guard must be a statelog.Guard, not {type(guard).__name__}"
             raise UsageError(message, argument="guard")
         used = Guard() if guard is None else guard
         self._redactor: Redactor = used.redactor()
@@ -45,7 +45,7 @@ class LogFilter(logging.Filter):
         try:
             message = record.getMessage()
         except Exception as error:  # noqa: BLE001 - arguments that do not fit, which logging reports with their values
-            message = f"a log record whose arguments do not fit ({type(error).__name__})"
+            message = f"a log record whose arguments do not match its format ({type(error).__name__})"
         record.msg, record.args = self._shown(message), None
         if record.exc_info:
             record.exc_text = record.exc_text or _FORMATTER.formatException(record.exc_info)

@@ -62,7 +62,7 @@ class Pattern:
             is_found = self._search(b"\xff\n" + _PROBE) is not None
             is_empty = self._search(b"") is not None
         except re2.error as error:
-            message = f"re2 refuses a pattern of a guard: {error}"
+            message = f"re2 does not accept a pattern of a guard: {error}"
             raise GuardError(message) from error
         if is_empty or not is_found:
             message = "a pattern of a guard matches an empty text" if is_empty else "re2 does not find the probe"

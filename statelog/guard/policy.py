@@ -59,10 +59,10 @@ class Guard:
         check_timeout_s: float = TIMEOUT_DEFAULT_S,
     ) -> None:
         if secrets is not None and not isinstance(secrets, Secrets):
-            message = f"secrets is a guard.Secrets, not {type(secrets).__name__}"
+            message = f"secrets must be a guard.Secrets, not {type(secrets).__name__}"
             raise UsageError(message, argument="secrets")
         if handles is not None and not isinstance(handles, Handles):
-            message = f"handles is a guard.Handles, not {type(handles).__name__}"
+            message = f"handles must be a guard.Handles, not {type(handles).__name__}"
             raise UsageError(message, argument="handles")
         self.on_write = checked_list("on_write", on_write)
         self.on_read = checked_list("on_read", on_read)

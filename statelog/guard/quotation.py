@@ -48,7 +48,7 @@ def quote(value: Any) -> str:
         try:
             value = json.dumps(value, ensure_ascii=False, default=_plain)
         except (TypeError, ValueError, RecursionError) as error:
-            message = f"value is a text, or a value that JSON can represent, not {type(value).__name__}"
+            message = f"value must be a str, or a value that JSON can represent, not {type(value).__name__}"
             raise UsageError(message, argument="value") from error
     value = value.encode("utf-8", "replace").decode()
     value = _INVISIBLE.sub(lambda found: found[1] or f"[U+{ord(found[2]):04X}]", value)

@@ -51,7 +51,7 @@ def check_rules(names: Iterable[str]) -> None:
     """Raise GuardError if a name is not the name of a rule. Facts: rule."""
     unknown = sorted({*names} - _NAMES)
     if unknown:
-        message = f"no rule has the name {unknown[0]!r}; there are {', '.join(sorted(_NAMES))}"
+        message = f"no rule has the name {unknown[0]!r}; the rules are {', '.join(sorted(_NAMES))}"
         raise GuardError(message, rule=unknown[0])
 
 
@@ -218,7 +218,7 @@ class Secrets:
         allow: Iterable[str] = (),
     ) -> None:
         if on_found not in ("redact", "refuse"):
-            message = f'on_found is "redact" or "refuse", not {on_found!r}'
+            message = f'on_found must be "redact" or "refuse", not {on_found!r}'
             raise UsageError(message, argument="on_found", value=on_found)
         self.on_found = on_found
         self.fields = tuple(_path(path) for path in _texts("fields", fields))
@@ -327,12 +327,12 @@ class Secrets:
 
 def _texts(argument: str, given: Any) -> list[str]:
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
-        message = f"{argument} is a list of texts, not {type(given).__name__}"
+        message = f"{argument} must be a list of str, not {type(given).__name__}"
         raise UsageError(message, argument=argument)
     texts = list(given)
     for each in texts:
         if not isinstance(each, str) or not each:
-            message = f"{argument} is a list of texts that are not empty, and one is {each!r}"
+            message = f"{argument} must be a list of non-empty str; one of them is {each!r}"
             raise UsageError(message, argument=argument)
     return texts
 
@@ -343,10 +343,12 @@ def _path(text: str) -> tuple[str, ...]:
     for name in path:
         if set(name) & set("[]"):
             plain = re.sub(r"\[[^\]]*\]?|\]", "", text)
-            message = f"fields has no brackets, because positions in lists do not count: write {plain!r}, not {text!r}"
+            message = (
+                f"fields cannot have brackets, because positions in lists do not count: write {plain!r}, not {text!r}"
+            )
             raise UsageError(message, argument="fields", value=text)
         if not name or ("**" in name and name != "**"):
-            message = f"fields has paths such as config.db.password or **.password, not {text!r}"
+            message = f"fields must be paths such as config.db.password or **.password, not {text!r}"
             raise UsageError(message, argument="fields", value=text)
     return path
 

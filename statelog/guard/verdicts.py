@@ -51,7 +51,7 @@ def refuse(reason: str) -> Verdict:
 
 def _verdict(kind: Kind, reason: str) -> Verdict:
     if not isinstance(reason, str) or not 0 < len(reason) <= REASON_SIZE_MAX:
-        message = f"the reason of a verdict is a text of 1 to {REASON_SIZE_MAX} characters, not {reason!r:.40}"
+        message = f"the reason of a verdict must be a str of 1 to {REASON_SIZE_MAX} characters, not {reason!r:.40}"
         raise UsageError(message, argument="reason")
     return Verdict(kind, "".join(each if each.isprintable() else "?" for each in reason))
 

@@ -160,7 +160,7 @@ def text_of(body: Mapping[str, Any], name: str) -> str:
     """Return a text in the object of a POST. Raise UsageError if it is missing, empty or not a text."""
     value = body.get(name)
     if not isinstance(value, str) or not value:
-        message = f"{name} must be a text, not {value!r:.40}"
+        message = f"{name} must be a str, not {value!r:.40}"
         raise UsageError(message, argument=name)
     return value
 

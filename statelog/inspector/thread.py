@@ -169,7 +169,7 @@ def _messages(store: Store, request: Request) -> Any:
 def _text(given: Mapping[str, Any], name: str) -> str:
     text = given.get(name)
     if not isinstance(text, str):
-        message = f"{name} must be a text, not {text!r}"
+        message = f"{name} must be a str, not {text!r}"
         raise UsageError(message, argument=name, value=text)
     return text
 

@@ -22,7 +22,7 @@ NODE_TABLE: Final = 2
 
 _FAULTS: Final = (
     "",
-    "its kind is none of a tree",
+    "its kind is not a kind of tree page",
     "its bounds do not fit its nodes",
     "a node does not lie inside it",
     "a node has flags that are never set",

@@ -44,7 +44,7 @@ class Embedder:
             message = f"embed must be a function of a list of texts, not {embed!r}"
             raise UsageError(message, argument="embed", value=embed)
         if type(dims) is not int or dims < 1:
-            message = f"dims must be the size of the vectors that embed returns, not {dims!r}"
+            message = f"dims must be the length of the vectors that embed returns, not {dims!r}"
             raise UsageError(message, argument="dims", value=dims)
         self.np = import_numpy("a memory with embed=")
         self.dims = dims

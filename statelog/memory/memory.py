@@ -53,7 +53,7 @@ class Memory:
             ModuleNotFoundError: `embed` is given, and numpy is missing.
         """
         if not isinstance(store, Store):
-            message = f"store must be a store that statelog.open has returned, not {type(store).__name__}"
+            message = f"store must be a store that statelog.open returned, not {type(store).__name__}"
             raise UsageError(message, argument="store", value=store)
         self._scope = check_scope(scope)
         self._store = store
@@ -220,7 +220,7 @@ class Memory:
         """Check the arguments of `recall`. Return them as they are used."""
         _check_text("query", query)
         if type(limit) is not int or limit < 1:
-            message = f"limit must be an int above 0, not {limit!r}"
+            message = f"limit must be a positive int, not {limit!r}"
             raise UsageError(message, argument="limit", value=limit)
         return Question(query, limit, check_filter(source, metadata), *_moments(at, known_at))
 
@@ -322,7 +322,7 @@ def _moments(at: date | None, known_at: date | None) -> tuple[int, int | None]:
 
 def _check_text(argument: str, text: object) -> None:
     if not isinstance(text, str) or not text.strip():
-        message = f"{argument} must be a text with at least one visible character, not {text!r}"
+        message = f"{argument} must be a str with at least one visible character, not {text!r}"
         raise UsageError(message, argument=argument, value=text)
 
 
@@ -349,7 +349,7 @@ def _checked(
         stored["until"] = check_moment("valid_until", valid_until)
         begins_us = stored.get("from", now_us())
         if stored["until"] <= begins_us:
-            message = f"valid_until {valid_until!r} is not after the beginning of the fact"
+            message = f"valid_until {valid_until!r} is not after the time from which the fact is true"
             raise UsageError(message, argument="valid_until", value=valid_until)
     if source is not None:
         stored["source"] = source

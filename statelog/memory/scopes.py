@@ -27,14 +27,14 @@ def check_scope(scope: str) -> str:
     check_bound("scope", scope)
     size = len(scope.encode())
     if size > SCOPE_SIZE_BYTES_MAX:
-        message = f"a scope of {size} bytes, at most {SCOPE_SIZE_BYTES_MAX} are allowed"
+        message = f"the scope has {size} bytes; at most {SCOPE_SIZE_BYTES_MAX} are allowed"
         raise LimitError(message, argument="scope", value=scope, actual=size, limit=SCOPE_SIZE_BYTES_MAX)
     for part in scope.split("/"):
         if part.startswith(":"):
-            message = f"scope {scope!r} has the part {part!r}: parts that begin with ':' are the library's own"
+            message = f"scope {scope!r} has the part {part!r}: parts that begin with ':' are reserved for the library"
             raise UsageError(message, argument="scope", value=scope)
     if f"{scope}/".startswith(_OWN):
-        message = f"scope {scope!r} begins with {scope.partition('/')[0]!r}, which is the library's own"
+        message = f"scope {scope!r} begins with {scope.partition('/')[0]!r}, which is reserved for the library"
         raise UsageError(message, argument="scope", value=scope)
     return scope
 
@@ -49,7 +49,7 @@ def session_key(scope: str, session: str) -> str:
     """Return the id of a session's thread, which is also the key of its entry. Raises UsageError, LimitError."""
     check_bound("session", session)
     if "/" in session:
-        message = f"session {session!r} has '/' in it: it is one part, and the scope has the rest"
+        message = f"session {session!r} contains '/': a session name is one part; put the other parts into the scope"
         raise UsageError(message, argument="session", value=session)
     return _checked(f"{ROOT}{scope}/{SESSIONS}{session}", "session", session)
 
@@ -58,7 +58,7 @@ def _checked(place: str, argument: str, value: str) -> str:
     size = len(place.encode())
     if size > ENTRY_KEY_SIZE_BYTES_MAX:
         message = (
-            f"{argument} {value!r} and its scope make a key of {size} bytes, at most {ENTRY_KEY_SIZE_BYTES_MAX} are"
+            f"{argument} {value!r} and its scope make a key of {size} bytes; at most {ENTRY_KEY_SIZE_BYTES_MAX} are"
             " allowed"
         )
         raise LimitError(message, argument=argument, value=value, actual=size, limit=ENTRY_KEY_SIZE_BYTES_MAX)

@@ -87,7 +87,7 @@ class Session:
             UsageError: `event_id` is not a text.
         """
         if not isinstance(event_id, str) or not event_id:
-            message = f"event_id must be a text of at least one character, not {event_id!r}"
+            message = f"event_id must be a non-empty str, not {event_id!r}"
             raise UsageError(message, argument="event_id", value=event_id)
         return Turn(self, event_id)
 
@@ -171,7 +171,7 @@ class Session:
             UsageError: an argument is not valid.
         """
         if type(tokens) is not int or tokens < 1:
-            message = f"tokens must be an int above 0, not {tokens!r}"
+            message = f"tokens must be a positive int, not {tokens!r}"
             raise UsageError(message, argument="tokens", value=tokens)
         if not callable(count):
             message = f"count must be a function of a message, not {count!r}"
@@ -225,7 +225,7 @@ class Session:
     def _store_summary(self, part: Part, text: object) -> str:
         """Store the summary of a part. Raises UsageError, ConflictError."""
         if not isinstance(text, str) or not text.strip():
-            message = f"model must return a text, not {text!r}"
+            message = f"model must return a str, not {text!r}"
             raise UsageError(message, argument="model", value=text)
         end = len(part.held)
 
@@ -285,7 +285,7 @@ class Session:
                 is_deleted = False  # Another process has begun the session again.
                 continue
             return result
-        message = f"session {self._thread_id!r} was changed again and again while it was written to"
+        message = f"session {self._thread_id!r} was changed repeatedly while it was written to"
         raise ConflictError(message, thread=self._thread_id)
 
     def _end_if_expired(self) -> bool:
@@ -323,7 +323,7 @@ class Turn:
 
     def __enter__(self) -> Self:
         if self._state != "new":
-            message = f"the turn of event {self.event_id!r} has begun already: make another one"
+            message = f"the turn of event {self.event_id!r} has already begun: create a new turn"
             raise UsageError(message, argument="event_id", value=self.event_id)
         self.is_resumed, self.is_completed, working = self._session._begin(self.event_id)  # noqa: SLF001 - of this file
         self.working = working if self.is_completed else Working(self._session, self.event_id, working)

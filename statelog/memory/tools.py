@@ -207,7 +207,7 @@ def _for_openai(tool: MemoryTool | AsyncMemoryTool) -> Any:
     try:
         from agents import FunctionTool
     except ModuleNotFoundError as error:
-        message = "a tool for the Agents SDK needs it: pip install 'statelog[openai-agents]'"
+        message = "a tool for the Agents SDK needs openai-agents: pip install 'statelog[openai-agents]'"
         raise ModuleNotFoundError(message, name="agents") from error
 
     async def invoke(_context: Any, arguments: str) -> str:

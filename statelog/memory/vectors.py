@@ -35,11 +35,11 @@ def check_vectors(np: Any, vectors: object, texts: Sequence[str], dims: int) -> 
         EmbeddingError: there is not one vector of `dims` finite numbers for each text.
     """
     if isinstance(vectors, str | bytes | dict) or not hasattr(vectors, "__iter__"):
-        message = f"embed gave {vectors!r:.{SHOWN_MAX}} for {len(texts)} texts, not a list of vectors"
+        message = f"embed returned {vectors!r:.{SHOWN_MAX}} for {len(texts)} texts, not a list of vectors"
         raise EmbeddingError(message, text=texts[0][:SHOWN_MAX])
     found = list(vectors)
     if len(found) != len(texts):
-        message = f"embed gave {len(found)} vectors for {len(texts)} texts"
+        message = f"embed returned {len(found)} vectors for {len(texts)} texts"
         raise EmbeddingError(message, text=texts[0][:SHOWN_MAX] if texts else "")
     return [check_vector(np, vector, text, dims) for vector, text in zip(found, texts, strict=True)]
 
@@ -52,13 +52,13 @@ def check_vector(np: Any, vector: object, text: str, dims: int) -> Any:
         with np.errstate(over="ignore"):
             array = np.asarray(vector, dtype="<f4")
     except (TypeError, ValueError, OverflowError) as error:
-        message = f"embed gave no vector of numbers {of}: {error}"
+        message = f"embed did not return a vector of numbers {of}: {error}"
         raise EmbeddingError(message, text=text[:SHOWN_MAX]) from error
     if array.shape != (dims,):
-        message = f"embed gave a vector of shape {array.shape} {of}, but dims={dims}"
+        message = f"embed returned a vector of shape {array.shape} {of}, but dims={dims}"
         raise EmbeddingError(message, text=text[:SHOWN_MAX], size=array.size, dims=dims)
     if not np.isfinite(array).all():
-        message = f"embed gave a vector with NaN or more than float32 holds {of}"
+        message = f"embed returned a vector with NaN, or with numbers beyond float32, {of}"
         raise EmbeddingError(message, text=text[:SHOWN_MAX])
     return array
 

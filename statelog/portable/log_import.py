@@ -120,7 +120,7 @@ class LogImporter:
         except (CorruptionError, FormatError) as error:
             self._flush(whole_only=True)
             lsn = self._end.lsn
-            held = f"the store has what comes before, up to LSN {lsn}" if lsn else "the store is empty"
+            held = f"the store has the records up to LSN {lsn}" if lsn else "the store is empty"
             message = f"{error.message}; {held}"
             raise type(error)(message, **{**error.facts, "lsn": self._end.lsn}) from error
         self._flush(whole_only=is_cut)
@@ -132,13 +132,13 @@ class LogImporter:
         """Start to read one of several consecutive exports."""
         self._reader, header = reader, reader.header
         if header.kind != LOG:
-            self._reader.refuse(self._reader.offset, "an export of threads behind one of a log")
+            self._reader.refuse(self._reader.offset, "an export of threads after an export of a log")
         if not header.since and header.chain != NO_DIGEST:
-            self._reader.refuse(self._reader.offset, "there is no chain before its first record")
+            self._reader.refuse(self._reader.offset, "it has no chain digest before its first record")
         known = self._known_lsn
         if header.since > known:
             message = (
-                f"the export begins behind LSN {header.since}, the store ends at {known}:"
+                f"the export begins after LSN {header.since}, but the store ends at {known}:"
                 f" import an export since {known} or earlier"
             )
             raise ConflictError(message, since=header.since, last_lsn=known)
@@ -182,7 +182,7 @@ class LogImporter:
     def _take(self, frame: Frame) -> None:
         """Check a record and its place in the chain, and keep it for the next transaction."""
         if frame.kind != RECORD:
-            self._reader.refuse(frame.offset, "a frame that has no place in an export of a log")
+            self._reader.refuse(frame.offset, "a frame that does not belong in an export of a log")
         lsn = self._lsn + 1
         with damage_at(frame.offset):
             record = decode_record(frame.payload, lsn)
@@ -192,7 +192,7 @@ class LogImporter:
         if record.previous_chain not in (b"", self._chain):
             self._reader.refuse(frame.offset, f"record {lsn} does not continue the chain")
         if not 0 < record.time_us <= TIME_US_MAX:
-            self._reader.refuse(frame.offset, f"the time of record {lsn} cannot be")
+            self._reader.refuse(frame.offset, f"the time of record {lsn} is impossible")
         self._lsn, self._chain = lsn, chain
         self._read += 1
         if lsn <= self._known_lsn:

@@ -295,7 +295,7 @@ def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> Sto
         return None
     if anchor is None:
         message = (
-            "the header is lost, and with it the store's id, on which the MACs depend: pass any anchor of the store"
+            "the header is lost, and with it the store's id, which the MACs depend on: pass any anchor of the store"
         )
         raise HeaderLostError(message)
     return key.for_store(decode_anchor(anchor).store_id)

@@ -134,7 +134,7 @@ def salvage(
             finder.find(progress)
             chosen, last = finder.choose()
             if not chosen and finder.committed_last is None:
-                message = f"{damaged} has no part of a statelog store"
+                message = f"{damaged} contains no part of a statelog store"
                 raise FormatError(message, path=str(damaged))
             plan = make_plan(pages, finder, chosen, last, progress)
             options = {"max_size_bytes": max_size_bytes, "key": key}

@@ -123,7 +123,7 @@ class ThreadImporter:
         elif frame.kind == EVENT:
             self._take_event(frame)
         else:
-            self._reader.refuse(frame.offset, "a frame that has no place in an export of threads")
+            self._reader.refuse(frame.offset, "a frame that does not belong in an export of threads")
 
     # --- nodes ----------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ def refuse_plain(value: Any, annotation: Any, path: str, *, in_union: bool = Fal
     if accepts_handles_only(metadata):
         is_other = value is None or (in_union and not isinstance(value, str | bytes))
         if not is_other and not is_handle(value):
-            message = f"{path}: {WANTED}, is wanted, not the secret itself"
+            message = f"{path}: {WANTED} is required, not the secret itself"
             raise ValueTypeError(message, path=path, type=type(value).__name__)
         return
     if isinstance(bare, NewType):

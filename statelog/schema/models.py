@@ -172,7 +172,7 @@ class ModelCheck:
         accepted: Any = self._check([items[place] for place in places], places=places)
         checked = list(accepted)
         if len(checked) != len(places):
-            reason = f"a validator made {len(checked)} items of {len(places)}"
+            reason = f"a validator returned {len(checked)} items for {len(places)}"
             raise self._error([(self._channel, reason)])
         for place, item in zip(places, checked, strict=True):
             items[place] = item
@@ -189,7 +189,7 @@ class ModelCheck:
         dropped = find_dropped_key(value, accepted[0], in_dicts=self._in_dicts)
         if dropped is not None:
             path = format_path(self._channel, value, dropped, places=places)
-            reason = "not declared, and would be lost: declare it, or say extra='allow' or 'ignore'"
+            reason = "not declared, and would be lost: declare it, or set extra='allow' or 'ignore'"
             raise self._error([(path, reason)])
         dumped = self._dump(self._adapter, accepted, is_partial=is_partial)
         if self._names_secret:

@@ -83,7 +83,7 @@ class RememberedSchema(NamedTuple):
             return None
         name, _, number = spec.rpartition(":")
         if not name or not (number.isascii() and number.isdigit()) or number.startswith("0"):
-            message = f"a thread remembers {spec!r:.80} as its schema, which is not a name and a version"
+            message = f"a thread has stored {spec!r:.80} as its schema, which is not a name and a version"
             raise CorruptionError(message)
         return RememberedSchema(name, int(number))
 
@@ -189,7 +189,7 @@ class Schema(NamedTuple):
         for name, value in update.items():
             channel = self.aliases.get(name, name)
             if channel in named:
-                message = f"a write gives channel {channel!r} twice, once by its alias"
+                message = f"a write sets channel {channel!r} twice, once by its alias"
                 raise UsageError(message, channel=channel)
             named[channel] = value
         return named
@@ -293,7 +293,7 @@ def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[
     differing = [name for name, spec in specs.items() if name != SCHEMA_ENTRY and stored.get(name, spec) != spec]
     if differing and declared == newest:
         changes = ", ".join(f"{name}: -{stored[name]} +{specs[name]}" for name in differing)
-        hint = "" if lineage is None else f"; other reducers need another version than {declared}"
+        hint = "" if lineage is None else f"; changed reducers need a version other than {declared}"
         message = (
             f"thread {thread_id!r}: the schema's reducers differ from those remembered"
             f" (- remembered, + given): {changes}{hint}"
@@ -310,7 +310,7 @@ def _read_class(declaring: Any) -> Schema:
     name = cls.__qualname__ if cls is declaring else f"{cls.__qualname__}[{', '.join(map(_name, get_args(declaring)))}]"
     if _is_model(cls):
         if cls is not declaring:
-            raise _unreadable(name, ": make a class of a generic dataclass of pydantic, and give it")
+            raise _unreadable(name, ": give a concrete class of the generic pydantic dataclass")
         from statelog.schema import models
 
         channels = models.read_model(cls)
@@ -431,7 +431,8 @@ def _without_own(schema: Schema) -> Schema:
     for name in (*schema.channels, *schema.aliases):
         if name.startswith(OWN_CHANNELS):
             message = (
-                f"{schema.name}: declares {name!r}: channels that begin with {OWN_CHANNELS!r} are the library's own"
+                f"{schema.name}: declares {name!r}: channels that begin with {OWN_CHANNELS!r} are reserved for"
+                " the library"
             )
             raise SchemaError(message, schema=schema.name, channel=name)
     return schema
@@ -461,7 +462,7 @@ def _listing(channels: tuple[str, ...]) -> str:
 
 def _unreadable(what: str, hint: str) -> SchemaError:
     message = (
-        f"{what} is not a schema{hint}; one is a TypedDict, dataclass or pydantic model class,"
+        f"{what} is not a schema{hint}; a schema is a TypedDict, dataclass or pydantic model class,"
         " or a dict of channel to reducer or type"
     )
     return SchemaError(message, schema=what)

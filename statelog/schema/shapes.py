@@ -69,7 +69,7 @@ def _handle(value: Any, path: str) -> Any:
     from statelog.guard.annotations import WANTED, is_handle
 
     if value is not None and not is_handle(value):
-        raise MisfitError(path, f"{WANTED}, is wanted, not the secret itself")
+        raise MisfitError(path, f"{WANTED} is required, not the secret itself")
     return value
 
 
@@ -230,7 +230,7 @@ def _dict(arguments: tuple[Any, ...]) -> Shape:
         except TypeError as error:
             raise MisfitError(path, "a value that is stored as a dict cannot be a key") from error
         if len(dumped) != len(value):
-            raise MisfitError(path, "an enum member and another key are equal once stored")
+            raise MisfitError(path, "an enum member and another key are stored as equal keys")
         return dumped
 
     def load(stored: Any) -> dict[Any, Any]:

@@ -84,7 +84,7 @@ def upgraded_item(
         return cbor.encode(_checked(schema.schema, made), path=key)
     except StatelogError as error:
         message = (
-            f"schema {schema.name!r}: what the steps have made of {what} is not a value of version"
+            f"schema {schema.name!r}: the result of the steps for {what} is not a value of version"
             f" {schema.version}: {error.message}"
         )
         raise MigrationError(message, **{**error.facts, **facts}) from error

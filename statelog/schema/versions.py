@@ -106,7 +106,7 @@ class Versioned(SchemaLineage, Written[S, W]):
 
         def register(function: Step) -> Step:
             if not callable(function):
-                message = f"schema {self.name!r}: a step is a function of a state, not {function!r:.80}"
+                message = f"schema {self.name!r}: a step must be a function of a state, not {function!r:.80}"
                 raise UsageError(message, argument="step", value=function)
             self._check_free(version)
             self._steps[version] = [_ChannelChange(frozenset(), lambda channels: channels.change(function))]
@@ -162,7 +162,7 @@ class Versioned(SchemaLineage, Written[S, W]):
         for name in names:
             check_name("channel", name)
             if name.startswith(OWN_CHANNELS):
-                message = f"schema {self.name!r}: channel {name!r} is the library's own"
+                message = f"schema {self.name!r}: channel {name!r} is reserved for the library"
                 raise UsageError(message, argument="channel", value=name)
         self._check_free(version, names)
         self._steps.setdefault(version, []).append(_ChannelChange(frozenset(names), change))
@@ -171,7 +171,7 @@ class Versioned(SchemaLineage, Written[S, W]):
         _check_number("version", version, SCHEMA_VERSION_MAX)
         what = f"schema {self.name!r}: the step from version {version}"
         if version >= self.version:
-            message = f"{what} leads beyond version {self.version}, which is the declared one"
+            message = f"{what} leads beyond version {self.version}, which is the declared version"
             raise UsageError(message, argument="version", value=version)
         for each in self._steps.get(version, ()):
             if names is None or not each.names or each.names & names:

@@ -42,7 +42,7 @@ class Configuration:
         self, include: Sequence[str] = (), exclude: Sequence[str] = (), tokenizer: str = TOKENIZERS[0]
     ) -> None:
         if tokenizer not in TOKENIZERS:
-            message = f"tokenizer is one of {', '.join(TOKENIZERS)}, not {tokenizer!r}"
+            message = f"tokenizer must be one of {', '.join(TOKENIZERS)}, not {tokenizer!r}"
             raise UsageError(message, argument="tokenizer", value=tokenizer)
         self.include = _patterns("include", include)
         self.exclude = _patterns("exclude", exclude)
@@ -79,7 +79,7 @@ class Configuration:
 
 def _patterns(argument: str, given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not isinstance(given, list | tuple) or len(given) > PATTERNS_MAX:
-        message = f"{argument} is a list of at most {PATTERNS_MAX} patterns of places, not {given!r:.80}"
+        message = f"{argument} must be a list of at most {PATTERNS_MAX} patterns of places, not {given!r:.80}"
         raise UsageError(message, argument=argument, value=given)
     return tuple(given)
 

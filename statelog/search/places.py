@@ -51,14 +51,14 @@ class Place(NamedTuple):
 def parse_place(argument: str, pattern: object) -> Place:
     """Return a pattern, ready to compare. Raises UsageError. Facts: argument, value."""
     if not isinstance(pattern, str) or not pattern:
-        message = f"{argument} is a pattern of places, such as 'messages' or 'board:notes/**', not {pattern!r}"
+        message = f"{argument} must be a pattern of places, such as 'messages' or 'board:notes/**', not {pattern!r}"
         raise UsageError(message, argument=argument, value=pattern)
     prefix, colon, name = pattern.partition(":")
     kind = _KINDS.get(prefix) if colon else None
     if kind is None:
         return Place(THREAD, None, pattern)
     if not name:
-        message = f"{argument}: behind {prefix}: stands a pattern, such as {prefix}:*"
+        message = f"{argument}: {prefix}: must be followed by a pattern, such as {prefix}:*"
         raise UsageError(message, argument=argument, value=pattern)
     if kind == ENTRY:
         return Place(kind, compile_pattern(name).fits, name)

@@ -43,10 +43,10 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
         UsageError: the text is not a str, or `match` is neither. Facts: argument, value.
     """
     if not isinstance(text, str):
-        message = f"a query is a text, not {type(text).__name__}"
+        message = f"a query must be a str, not {type(text).__name__}"
         raise UsageError(message, argument="query", value=text)
     if match not in ("all", "any"):
-        message = f"match is 'all' or 'any', not {match!r}"
+        message = f"match must be 'all' or 'any', not {match!r}"
         raise UsageError(message, argument="match", value=match)
     joint = " OR " if match == "any" else " AND "
     if tokenizer == "unicode61" and text.replace(" ", "").isalnum():  # Most queries are words without a mark.

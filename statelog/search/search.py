@@ -82,24 +82,24 @@ def parse_conditions(
         check_name("pattern of thread ids", threads, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
     for argument, value in (("role", role), ("branch", branch)):
         if value is not None and not isinstance(value, str):
-            message = f"{argument} is a text, not {value!r}"
+            message = f"{argument} must be a str, not {value!r}"
             raise UsageError(message, argument=argument, value=value)
     if not isinstance(history, bool):
         message = f"history must be True or False, not {history!r}"
         raise UsageError(message, argument="history", value=history)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 < limit <= LIMIT_MAX:
-        message = f"limit is an int from 1 to {LIMIT_MAX}, not {limit!r}"
+        message = f"limit must be an int from 1 to {LIMIT_MAX}, not {limit!r}"
         raise UsageError(message, argument="limit", value=limit)
     at_version, at_us = None, None
     if isinstance(at, datetime):
         at_us = to_time_us(at)
     elif at is not None:
         if isinstance(at, bool) or not isinstance(at, int) or at < 0:
-            message = f"at is a version or a datetime, not {at!r}"
+            message = f"at must be a version or a datetime, not {at!r}"
             raise UsageError(message, argument="at", value=at)
         at_version = at
     if at is not None and history:
-        message = "a search is at one moment or in the whole history: give at= or history=True"
+        message = "at= and history=True cannot be combined: a search covers one moment or the whole history"
         raise UsageError(message, argument="at", value=at)
     place = None if where is None else parse_place("where", where)
     times = _time_us("since", since), _time_us("until", until)
@@ -125,7 +125,9 @@ def _time_us(argument: str, moment: object) -> int | None:
     except ValueError:
         parsed = None
     if not isinstance(parsed, datetime):
-        message = f"{argument} is a datetime, or a text such as 2026-10-01 or 2026-10-01T12:00:00+00:00, not {moment!r}"
+        message = (
+            f"{argument} must be a datetime, or a str such as 2026-10-01 or 2026-10-01T12:00:00+00:00, not {moment!r}"
+        )
         raise UsageError(message, argument=argument, value=moment)
     return to_time_us(parsed)
 

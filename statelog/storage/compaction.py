@@ -109,10 +109,12 @@ def check_compactable(file: LmdbFile, wal: Wal) -> None:
         pass
     wal.refuse_if_broken()
     if not file.locks.supported:
-        message = f"{path}: no locks on this system that keep other processes from opening it meanwhile"
+        message = (
+            f"{path}: this system has no locks that keep other processes from opening the file during the compaction"
+        )
         raise StorageError(message, path=str(path))
     if os.fstat(file.locks.descriptor).st_nlink > 1:
-        message = f"{path} has several names (hard links): a new file would take the place of one of them only"
+        message = f"{path} has several names (hard links): a new file would replace only one of them"
         raise UsageError(message, path=str(path))
 
 
@@ -296,7 +298,7 @@ def opened_for_filling(
         with _full_if_short(descriptor):
             yield target
     except lmdb.MapFullError as error:  # It always fits, because the new file has no free pages.
-        raise StorageError(f"{file.path} does not fit its own size", path=str(file.path)) from error
+        raise StorageError(f"{file.path} does not fit into its own size", path=str(file.path)) from error
     finally:
         target.close()
 

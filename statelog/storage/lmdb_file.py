@@ -308,7 +308,7 @@ class LmdbFile:
         while True:
             active.discard(transaction)
             if self.is_shut and is_owned(self.gate):  # It would wait for itself.
-                message = f"{self.path} cannot be used by a signal handler that has interrupted its opening or closing"
+                message = f"{self.path} cannot be used by a signal handler that interrupted its opening or closing"
                 raise UsageError(message, path=str(self.path))
             with self.gate:
                 self.check_open()
@@ -487,7 +487,7 @@ def _open_lmdb(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> LmdbHandle
         if handles is not None:
             break
     else:
-        message = f"{file.path}-lock is opened and closed again and again in this process: LMDB loses its locks"
+        message = f"{file.path}-lock is opened and closed repeatedly in this process, so LMDB loses its locks"
         raise StorageError(message, path=str(file.path))
     try:
         # In an environment for writing, LMDB needs a write transaction even to open an existing table.

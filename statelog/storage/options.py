@@ -52,7 +52,9 @@ class Options(NamedTuple):
             message = f"durability must be 'commit' or 'interval', not {self.durability!r}"
             raise UsageError(message, durability=self.durability)
         if not (_is_number(self.interval_ms) and INTERVAL_MIN_MS <= self.interval_ms <= INTERVAL_MAX_MS):
-            message = f"interval_ms must be from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
+            message = (
+                f"interval_ms must be an int from {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not {self.interval_ms!r}"
+            )
             raise UsageError(message, interval_ms=self.interval_ms, limit=INTERVAL_MAX_MS)
         if type(self.max_size_bytes) is not int or not MAX_SIZE_BYTES_MIN <= self.max_size_bytes <= sys.maxsize:
             bounds = f"from {MAX_SIZE_BYTES_MIN} to {sys.maxsize}"
@@ -79,7 +81,7 @@ _URL = r"[A-Za-z][A-Za-z0-9+.\-]+:/"
 def check_path(path: object) -> None:
     """Raise UsageError if `path` cannot be the path of a file, or is a name of something other than a file."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
-        message = f"a path must be a text or an os.PathLike of a text, not {path!r}"
+        message = f"a path must be a str or an os.PathLike of a str, not {path!r}"
         raise UsageError(message, argument="path", value=path)
     try:
         name = os.fsencode(path)
@@ -101,9 +103,9 @@ def _advice(name: str) -> str:
     if name == ":memory:":
         return "a store is a file. Create a temporary one in a tempfile.TemporaryDirectory()"
     if name.startswith("file:"):
-        return "give the path alone, and options as arguments: open('agent.state', read_only=True)"
+        return "pass only the path, and options as arguments: open('agent.state', read_only=True)"
     if name.startswith("sqlite:"):
-        return "give the store a path of its own, and copy the database: statelog import-langgraph sqlite:PATH STORE"
+        return "give the store its own path, and copy the database: statelog import-langgraph sqlite:PATH STORE"
     if ":/" in name and re.match(_URL, name):
         return "statelog.fleet.connect opens a bucket, a folder or Postgres by its URL"
     return ""

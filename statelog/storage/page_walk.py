@@ -131,7 +131,7 @@ class PageWalk:
         if not self.problems:
             lost = self._seen.find(0)
             if lost >= 0:
-                self._add("E3", "", lost, f"in no tree and not free, and so are {self._seen.count(0) - 1} more")
+                self._add("E3", "", lost, f"in no tree and not free, like {self._seen.count(0) - 1} more pages")
 
     def data(self, page: int, at: int, size_bytes: int) -> bytes:
         """Return bytes of a page, or of consecutive pages."""
@@ -176,7 +176,7 @@ class PageWalk:
                 found.is_whole = False
                 continue
             facts = read(number, low=low, high=high, has_integer_keys=has_integer_keys, lists_all=lists_all)
-            fault = facts.fault if facts.number == number else f"it has the number of page {facts.number}"
+            fault = facts.fault if facts.number == number else f"it has the page number {facts.number}"
             if not fault and facts.kind == PAGE_BRANCH and (depth >= _DEPTH_MAX or facts.node_count < 2 - reads_values):
                 fault = "a branch with too few children"
             if fault:
@@ -190,7 +190,7 @@ class PageWalk:
                 yield TreePage(tree, number, True, facts.nodes)
                 continue
             if found.depth not in (0, depth):
-                self._add("E2", tree, number, f"a leaf at depth {depth}, others at {found.depth}")
+                self._add("E2", tree, number, f"a leaf at depth {depth}, but other leaves at {found.depth}")
             found.depth = depth
             found.leaf_pages += 1
             found.entries += facts.node_count
@@ -202,7 +202,7 @@ class PageWalk:
 
     def _is_present(self, tree: str, number: int) -> bool:
         if number >= self._pages_present:
-            self._add("E3", tree, number, "behind the end of the file")
+            self._add("E3", tree, number, "beyond the end of the file")
             return False
         return True
 
@@ -236,7 +236,7 @@ class PageWalk:
     def _note_table(self, tree: str, number: int, node: PageNode) -> None:
         name = self.data(number, node.key_at, node.key_size).decode(errors="replace")
         if tree != MAIN or name in self.trees:
-            self._add("E2", tree, number, "a table's record where no table can be")
+            self._add("E2", tree, number, "a table's record in a place where no table can be")
             return
         self.trees[name] = decode_database(self.data(number, node.data_at, node.value))
 
@@ -264,7 +264,7 @@ class PageWalk:
         before = self._meta.last_page + 1
         for number in struct.unpack_from(f"={count}Q", data, _NUMBER.size):
             if number >= before:
-                self._add("E3", FREE_LIST, leaf, f"page {number} behind page {before}")
+                self._add("E3", FREE_LIST, leaf, f"page {number} after page {before}")
                 return
             if not self._take(FREE_LIST, number, 1):
                 return

@@ -212,9 +212,7 @@ def _read_wal(path: Path, data: int) -> _Content | None:
         slot = _newest_slot(path, descriptor, session)
         extent = read_extent(data, session)
         if slot.epoch < extent.epoch:
-            what = (
-                f"its journal is of an earlier moment (epoch {slot.epoch}; the file is at {extent.epoch}), or damaged"
-            )
+            what = f"its journal is older than the file (epoch {slot.epoch}; the file is at {extent.epoch}), or damaged"
             raise misfit_error(path, what)
         size_bytes = os.fstat(descriptor).st_size
         if size_bytes < extent.size_bytes:
@@ -235,7 +233,7 @@ def _newest_slot(path: Path, descriptor: int, session: bytes) -> SnapshotSlot:
     if not slots and is_of_older_build(descriptor):
         raise older_error(path)
     if not slots:
-        raise misfit_error(path, "its journal is damaged, or of another time")
+        raise misfit_error(path, "its journal is damaged, or from another time")
     slot = slots[0]
     if any(find_groups(descriptor, slot.session, slot.epoch + 2)):
         raise misfit_error(path, "a slot of its journal is damaged")
@@ -316,7 +314,7 @@ class _Recovery:
                 message = f"the journal of {file.path}: {found.message}"
                 raise ForgeryError(message, **{"path": str(file.path), **found.facts}) from error
             if isinstance(found, CorruptionError) and "journal" not in found.facts:
-                raise misfit_error(file.path, f"to go on from its journal fails: {found.message}") from error
+                raise misfit_error(file.path, f"recovery from its journal fails: {found.message}") from error
             raise
         return self._replayed
 
@@ -327,10 +325,10 @@ class _Recovery:
         except (NewerFormatError, ForgeryError):
             raise
         except (CorruptionError, FormatError) as error:
-            what = f"what its journal goes back to is not in the file ({error.message})"
+            what = f"the state that its journal starts from is not in the file ({error.message})"
             raise misfit_error(file.path, what) from error
         if self._slot.store_id != file.store_id:
-            raise misfit_error(file.path, "its journal is another store's")
+            raise misfit_error(file.path, "its journal belongs to another store")
 
     def _open_records(self) -> None:
         """If the store has a key, check the MACs of the records in all groups, and remove the MACs from the groups."""

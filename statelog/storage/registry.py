@@ -90,7 +90,7 @@ def acquire(
             if opened is None:
                 opened = _make(real, make, writable=writable, create=create, key=key)
         if opened is None:
-            message = f"{real} was replaced again and again while it was being opened"
+            message = f"{real} was replaced repeatedly while it was being opened"
             raise StorageError(message, path=str(real))
         opened.references += 1
         return opened
@@ -106,7 +106,7 @@ def real_path(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(os.path.realpath(path))
     except FileNotFoundError as error:
-        message = f"there is no {os.fspath(path)}: the working directory was removed"
+        message = f"{os.fspath(path)} does not exist: the working directory was removed"
         raise StoreNotFoundError(message, path=os.fspath(path)) from error
     except OSError as error:
         raise translate_os(error, path=Path(path)) from error

@@ -64,7 +64,7 @@ class StoreWriter:
         """Raise UsageError if the calling thread holds a lock of the store: a signal handler has interrupted it."""
         file = self.file
         if is_owned(file.write_lock) or is_owned(file.gate) or is_owned(self.wal.flushing):
-            message = f"{what} from within a commit, or by a signal handler that has interrupted the store"
+            message = f"{what} from within a commit, or by a signal handler that interrupted the store"
             raise UsageError(message, path=str(file.path))
 
     @contextmanager

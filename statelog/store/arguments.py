@@ -65,7 +65,7 @@ def check_progress(progress: Callable[[int, int], None] | None) -> None:
 def check_durable(durable: object, remote: object | None) -> None:
     """Raise UsageError if `durable` is not valid, or is "remote" in a store that is not shipped."""
     if durable == "remote" and remote is None:
-        message = "this store does not belong to a fleet that ships it: statelog.fleet.connect(...).open(...)"
+        message = "this store is not shipped by a fleet: open it with statelog.fleet.connect(...).open(...)"
         raise UsageError(message, argument="durable", value=durable)
     if durable not in (None, True, False, "remote") or (isinstance(durable, int) and type(durable) is not bool):
         message = f"durable must be True, False, None or 'remote', not {durable!r}"
@@ -80,7 +80,7 @@ def seen(expected: int | Checkpoint | None) -> int | operations.Seen | None:
 def list_checkpoints(argument: str, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     """Return a list of checkpoints. Raises UsageError for a single checkpoint, or for other objects."""
     if not isinstance(checkpoints, Iterable):
-        message = f"{argument} must be several checkpoints, not {checkpoints!r}"
+        message = f"{argument} must be a list of checkpoints, not {checkpoints!r}"
         raise UsageError(message, argument=argument, value=checkpoints)
     found = list(checkpoints)
     for checkpoint in found:

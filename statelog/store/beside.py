@@ -39,12 +39,12 @@ def opened_here(transaction: OpenTransaction) -> Iterator[None]:
         _OPENED.set(tuple(each for each in _OPENED.get() if each is not transaction))
 
 
-BY_TX = "write by the transaction's own `tx.thread(...)`"
-AFTER_IT = "do it after the transaction"
+BY_TX = "write through the transaction's `tx.thread(...)`"
+AFTER_IT = "write after the transaction has ended"
 
 
 def refuse_beside(owner: object, instead: str) -> None:
     """Raise UsageError if this OS thread or task is inside an open transaction of the store."""
     if any(each.owner is owner and each.is_open for each in _OPENED.get()):
-        message = f"a transaction of this store is open here, and this write would outlive its abort: {instead}"
+        message = f"a transaction of this store is open here, and aborting it would not undo this write: {instead}"
         raise UsageError(message)

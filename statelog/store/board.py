@@ -136,7 +136,9 @@ class Board(ReadBoard, OldBoardNames):
         It also raises the errors of `set`.
         """
         if expected_version is None:
-            raise UsageError("cas needs expected_version=, 0 for no entry", argument="expected_version", value=None)
+            raise UsageError(
+                "cas needs expected_version= (0 if the entry must not exist)", argument="expected_version", value=None
+            )
         return self.set(
             key,
             value,
@@ -425,7 +427,7 @@ class Board(ReadBoard, OldBoardNames):
         session = claims.of_store(self._session, "schema")
         compiled = compile_pattern(pattern)
         if not isinstance(schema, Versioned):
-            message = f"a board takes a schema of statelog.versioned, not {schema!r:.80}"
+            message = f"a board needs a schema made with statelog.versioned, not {schema!r:.80}"
             raise UsageError(message, argument="schema", value=schema)
         self._check_unbound("declare", pattern)
         engine = session.engine
@@ -566,7 +568,7 @@ class Board(ReadBoard, OldBoardNames):
         check_key(key)
         self._rights.check("claim", key)
         if type(token) is not int:
-            raise UsageError(f"token is an int, not {token!r}", argument="token", value=token)
+            raise UsageError(f"token must be an int, not {token!r}", argument="token", value=token)
         wanted = ClaimFilter(
             (compile_pattern(key),),
             partial(self._rights.may, "claim"),
@@ -622,7 +624,7 @@ def attempt_claim(
     rights = board._rights  # noqa: SLF001 - of this file
     some = [pattern] if isinstance(pattern, str) or not isinstance(pattern, Sequence) else pattern
     if not some:
-        raise UsageError("a claim needs a pattern, and was given none", argument="pattern", value=pattern)
+        raise UsageError("a claim needs at least one pattern", argument="pattern", value=pattern)
     patterns = tuple(map(compile_pattern, some))
     for each in some:
         rights.check_reserved("pattern", each)
@@ -631,7 +633,7 @@ def attempt_claim(
     check_seconds("wait_s", wait_s, is_zero_allowed=True)
     _check_attempts(max_attempts, dead, rights)
     if not isinstance(unless, Sequence):
-        message = f"unless is a list of prefixes of keys, not {unless!r}"
+        message = f"unless must be a list of prefixes of keys, not {unless!r}"
         raise UsageError(message, argument="unless", value=unless)
     shunned = (unless,) if isinstance(unless, str) else tuple(unless)
     for each in shunned:
@@ -654,7 +656,7 @@ def attempt_lease(board: Board, name: str, *, ttl_s: float, wait_s: float, auto_
 def own_board(held: Holder[AnySession], *, agent: str | None = None) -> Board:
     """Return a board for other packages of statelog. It may also write, claim and lease below `durable/`."""
     if not hasattr(held, "_session"):
-        raise UsageError(f"{held!r} is no store", argument="store", value=held)
+        raise UsageError(f"{held!r} is not a store", argument="store", value=held)
     board = Board(session_of(held), agent)
     board._rights = OWN  # noqa: SLF001 - of this file
     return board
@@ -662,13 +664,17 @@ def own_board(held: Holder[AnySession], *, agent: str | None = None) -> Board:
 
 def _check_attempts(max_attempts: int | None, dead: str | None, rights: Rights) -> None:
     if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
-        message = f"max_attempts is an int above 0, not {max_attempts!r}"
+        message = f"max_attempts must be a positive int, not {max_attempts!r}"
         raise UsageError(message, argument="max_attempts", value=max_attempts)
     if dead is not None:
         check_directory("dead", dead)
         rights.check_reserved("dead", dead)
         if max_attempts is None:
-            raise UsageError("dead= needs max_attempts=: after how many claims", argument="dead", value=dead)
+            raise UsageError(
+                "dead= needs max_attempts=, the number of claims after which an entry is moved",
+                argument="dead",
+                value=dead,
+            )
 
 
 _PLAIN = (0, entry_writer.EntryFields())

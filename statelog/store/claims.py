@@ -387,7 +387,11 @@ class LeaseAttempt:
             held = holders.holder(view, name)
         info = None if held is None else lease_info(held)
         holder = "somebody" if info is None or info.holder is None else repr(info.holder)
-        message = f"the lease {name!r} is held by {holder}" if info else f"others wait for the lease {name!r}"
+        message = (
+            f"the lease {name!r} is held by {holder}"
+            if info
+            else f"other waiters are ahead of this one for the lease {name!r}"
+        )
         facts = {"holder": info and info.holder, "expires": info and info.expires}
         return LeaseHeldError(message, name=name, **facts)
 

@@ -26,7 +26,10 @@ def copy_thread(session: AnySession, source: str, target: str, *, recreate: bool
     check_flag("recreate", recreate)
     for each in OWN_IDS:
         if each in (source, target):
-            message = f"thread {each!r} has records of the board, and there is one board in a store"
+            message = (
+                f"thread {each!r} has the records of the board, which cannot be copied because a store has only"
+                " one board"
+            )
             raise UsageError(message, argument="thread id", value=each)
     session.act(partial(thread_copies.copy_thread, source_id=source, target_id=target, anew=recreate))
     return Thread(session, target)

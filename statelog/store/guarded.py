@@ -27,7 +27,7 @@ def check_guard(guard: object, *, read_only: bool) -> None:
     In a store that is opened for reading only, a guard only applies its checks of reads.
     """
     if not isinstance(guard, Guard):
-        message = f"guard is a statelog.Guard, not {type(guard).__name__}"
+        message = f"guard must be a statelog.Guard, not {type(guard).__name__}"
         raise UsageError(message, argument="guard")
     if read_only and not guard.on_read:
         message = "this store is opened for reading only, and the guard has no checks of reads (on_read=)"

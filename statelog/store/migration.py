@@ -178,7 +178,7 @@ def _migrated(
         changed = channels.changed()
     except StatelogError as error:
         facts = {**error.facts, "schema": lineage.name, "stored": stored, "declared": declared}
-        message = f"schema {lineage.name!r}: what the steps from version {stored} have made is not a state of version"
+        message = f"schema {lineage.name!r}: the result of the steps from version {stored} is not a state of version"
         raise MigrationError(f"{message} {declared}: {error.message}", **facts) from error
     ignored = frozenset(channels.ignored)
     made = _Migrated(changed, _with_changes(tree, changed, schema), workspace.rows, ignored)

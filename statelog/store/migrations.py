@@ -121,7 +121,7 @@ def migrate_threads(
     """Migrate all threads whose id fits a pattern; see `Store.migrate`."""
     check_flag("dry_run", dry_run)
     if not isinstance(schema, Versioned):
-        message = f"migrate needs a schema of statelog.versioned, not {schema!r:.80}"
+        message = f"migrate needs a schema made with statelog.versioned, not {schema!r:.80}"
         raise UsageError(message, argument="schema", value=schema)
     check_name("pattern of thread ids", pattern, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
     if not dry_run:
@@ -165,7 +165,9 @@ def _check_types(thread: Thread[Any, Any], schema: Schema) -> None:
             if channel not in schema.readings and holds_quarantined(plain) is None:
                 schema.validate_write(channel, Overwrite(plain))
         except ValidationError as error:
-            message = f"what the steps make of thread {thread.id!r}, branch {thread.branch!r}, does not fit the schema"
+            message = (
+                f"the result of the steps for thread {thread.id!r}, branch {thread.branch!r}, does not fit the schema"
+            )
             raise MigrationError(f"{message}: {error.message}", **error.facts) from error
 
 

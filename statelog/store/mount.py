@@ -287,7 +287,7 @@ class Mounted:
 
 
 def _no_block(channel: str) -> UsageError:
-    message = f"channel {channel!r}: a mount is a block: with thread.mount() as state: ..."
+    message = f"channel {channel!r}: use a mount as a block: with thread.mount() as state: ..."
     return UsageError(message, channel=channel)
 
 
@@ -359,7 +359,10 @@ def edit(
         result = change(mount)
         if isinstance(result, Coroutine):
             result.close()
-            message = "edit needs a function that is not async, because it runs inside the commit: await values before"
+            message = (
+                "edit needs a function that is not async, because it runs inside the commit: await values before"
+                " calling edit"
+            )
             raise UsageError(message, argument="change", value=change)
         writes = writes_of(thread, mount)
         mount.end()

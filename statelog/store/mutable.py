@@ -186,7 +186,7 @@ class MountList(Lazy, MutableSequence[Any]):
             self._replace(positions.start, max(positions.stop, positions.start), values)
             return
         if len(values) != len(positions):
-            message = f"{len(values)} values for a slice of {len(positions)} items"
+            message = f"cannot assign {len(values)} values to a slice of {len(positions)} items"
             raise ValueError(message)
         for position, item in zip(positions, values, strict=True):
             self._replace(position, position + 1, [item])

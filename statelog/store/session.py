@@ -175,5 +175,5 @@ Outcome: TypeAlias = Head | Provisional
 
 def abandoned_error() -> UsageError:
     """Return the error for results of a transaction that was not committed."""
-    message = "the transaction this belongs to was not committed"
+    message = "this result belongs to a transaction that was not committed"
     return UsageError(message)

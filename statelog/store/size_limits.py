@@ -73,7 +73,7 @@ class SizeLimits:
                 raise UsageError(f"{name} must be a non-negative int, not {value!r}", argument=name, value=value)
         for name, text in (("threads", limit.threads), ("channel", limit.channel)):
             if not (isinstance(text, str) and text) and not (name == "channel" and text is None):
-                raise UsageError(f"{name} must be a non-empty text, not {text!r}", argument=name, value=text)
+                raise UsageError(f"{name} must be a non-empty str, not {text!r}", argument=name, value=text)
         if type(limit.warns) is not bool:
             raise UsageError(f"warns must be a bool, not {limit.warns!r}", argument="warns", value=limit.warns)
         key = limit[:3]

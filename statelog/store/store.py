@@ -110,7 +110,7 @@ class Store(Threads, OldStoreNames):
     def remote(self) -> Any:
         """The `statelog.fleet.owner.Owner` that ships this store of a fleet. Raises UsageError without a fleet."""
         if self._engine.remote is None:
-            message = "this store does not belong to a fleet that ships it: statelog.fleet.connect(...).open(...)"
+            message = "this store is not shipped by a fleet: open it with statelog.fleet.connect(...).open(...)"
             raise UsageError(message, path=str(self.path))
         return self._engine.remote
 
@@ -786,7 +786,7 @@ class Store(Threads, OldStoreNames):
             StorageError, StoreLockedError: the mark in the file cannot be written.
         """
         if not isinstance(error, FencedError):
-            message = f"a store is shut off with a FencedError, not {error!r}"
+            message = f"shut_off needs a FencedError, not {error!r}"
             raise UsageError(message, argument="error", value=error)
         self._engine.shut_off(error)
 

@@ -57,7 +57,10 @@ def find_checkpoint(view: View, line: Line, target: Target) -> Head:
         if found is None and (time := parse_time(target)) is not None:
             found = _find_time(view, line, time)
     else:
-        message = f"a version (int), id, tag or time (str) or time (datetime) names a checkpoint, not {target!r}"
+        message = (
+            "a checkpoint must be given as a version (int), an id, tag or time (str) or a time (datetime), not"
+            f" {target!r}"
+        )
         raise UsageError(message, argument="target", value=target)
     if found is None:
         last = view.head_version(line.thread, line.branch)

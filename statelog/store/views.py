@@ -86,7 +86,7 @@ def position_in(size: int, index: SupportsIndex) -> int:
         raise TypeError(message) from None
     position = number + size if number < 0 else number
     if not 0 <= position < size:
-        message = f"index {number} of a list of {size} items"
+        message = f"index {number} is out of range: the list has {size} items"
         raise IndexError(message)
     return position
 

@@ -185,7 +185,7 @@ def test_an_agent_without_the_right_to_read_does_not_learn_the_version(clerk, st
     with pytest.raises(AlreadyExistsError) as caught:
         clerk.create("inbox/balance", 1)
     assert caught.value.facts == {"key": "inbox/balance"}
-    assert str(caught.value) == "there is an entry 'inbox/balance'"
+    assert str(caught.value) == "entry 'inbox/balance' already exists"
     with pytest.raises(AlreadyExistsError) as caught:
         store.board(agent="reader", rules=CLERK).create("inbox/balance", 1)
     assert caught.value.version == store.board().get("inbox/balance").version

@@ -104,7 +104,7 @@ def test_a_store_that_another_process_writes_is_locked(run, state, monkeypatch):
         answer = run("tag", state, "ticket-42", "name")
         holder.stdin.close()
     assert (answer.code, answer.out) == (9, "")
-    assert answer.err == f"statelog: {state} is locked by another process, and stayed so for 0.05 s\n"
+    assert answer.err == f"statelog: {state} was locked by another process for 0.05 s\n"
 
 
 _HOLD_WRITER_LOCK = """

@@ -59,7 +59,7 @@ def test_impossible_commands_are_refused_with_the_reason(run, tmp_path):
     for arguments, why in (
         (["get", path, "a"], "no entry 'a'"),
         (["set", path, "a", "done"], "not valid JSON"),
-        (["set", path, "a*", "1"], "which is for patterns"),
+        (["set", path, "a*", "1"], "which only patterns may contain"),
         (["set", path, "a", "1", "--ttl", "0"], "above 0"),
         (["ls", path, "a//b"], "empty segment"),
         (["rollback", path, "", "--to", "99"], "an LSN of this store"),
@@ -121,7 +121,7 @@ def test_a_watch_reports_changes_of_another_process_until_ctrl_c(start, shared):
     [
         (["--after", "99-abc"], 2, "another history"),
         (["--after", 99], 2, "no record 99"),
-        (["--after", "x"], 2, "no cursor"),
+        (["--after", "x"], 2, "not a cursor"),
         (["a//b"], 2, "empty segment"),
         (["--timeout", -1], 2, "timeout_s"),
     ],
@@ -239,7 +239,7 @@ def test_an_error_is_in_the_document_of_a_history(run, shared):
         (["complete", "tasks/1"], 2, "--token"),
         (["complete", "tasks/1", "--token", 1], 4, "has ended"),
         (["complete", "tasks/1", "--token", 1, "--result", "done"], 2, "the result is not valid JSON"),
-        (["complete", "a*", "--token", 1], 2, "for patterns"),
+        (["complete", "a*", "--token", 1], 2, "only patterns"),
         (["set", "a", "1", "--priority", 128], 2, "priority"),
         (["set", "a", "1", "--delay", -1], 2, "delay_s"),
     ],

@@ -227,7 +227,7 @@ def test_output_of_workflows_is_kept_off_stdout(run, trips):
 def test_a_run_is_not_resumed_with_other_code(run, trips):
     answer = run("runs", "resume", trips, "evt-1", "--with", "other", "--json")
     assert (answer.code, answer.out, json.loads(answer.err)["kind"]) == (2, "", "NondeterminismError")
-    assert "is of workflow 'chat'; other has trip" in run("runs", "resume", trips, "c-1", "--with", "other").err
+    assert "belongs to workflow 'chat'; other has trip" in run("runs", "resume", trips, "c-1", "--with", "other").err
 
 
 def test_a_parked_run_goes_on(run, trips):
@@ -292,7 +292,7 @@ def test_open_runs_that_differ_are_named_with_both_calls(run, trips):
     answer = run("runs", "check", trips, "other", "--json")
     differs = {each["run"]: (each["kind"], each["error"]) for each in answer.document["differs"]}
     assert (answer.code, sorted(json.loads(answer.err)["facts"]["runs"])) == (13, ["c-1", "evt-1"])
-    assert differs["c-1"] == ("NotFoundError", "run 'c-1' is of workflow 'chat', which is not given")
+    assert differs["c-1"] == ("NotFoundError", "run 'c-1' belongs to workflow 'chat', which was not passed")
     kind, error = differs["evt-1"]
     assert (kind, "this code calls it with other arguments" in error) == ("NondeterminismError", True)
     assert "2 of 2 open runs could not continue with other" in run("runs", "check", trips, "other").err
@@ -550,7 +550,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (["runs", "ls", "--status", "odd"], 2, "status is one of"),
+        (["runs", "ls", "--status", "odd"], 2, "status must be one of"),
         (["runs", "show", "none"], 3, "no run 'none'"),
         (["runs", "resume", "none"], 3, "no run 'none'"),
         (["runs", "resume", "none", "--with", "flows"], 3, "no run 'none'"),
@@ -558,7 +558,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["runs", "cancel", "none"], 3, "no run 'none'"),
         (["runs", "fork", "none", "--at", "0", "--id", "b"], 3, "no run 'none'"),
         (["runs", "fork", "evt-1", "--at", "99", "--id", "b"], 2, "no step '99'"),
-        (["runs", "fork", "evt-1", "--at", "0", "--id", "c-1"], 4, "there is a run 'c-1'"),
+        (["runs", "fork", "evt-1", "--at", "0", "--id", "c-1"], 4, "a run 'c-1' already exists"),
         (["runs", "fork", "evt-1", "--id", "b"], 2, "--at"),
         (
             ["runs", "fork", "evt-1", "--at", "0", "--id", "b", "--replace", "0"],

@@ -236,7 +236,7 @@ def test_losses_are_listed_and_the_exit_code_is_7(run, state, tmp_path):
     assert answer.code == 7
     assert "lost LSNs: " in answer.out
     assert "its record is lost" in answer.out
-    assert answer.err.startswith(f"statelog: {tmp_path / 'new.state'} is made, but ")
+    assert answer.err.startswith(f"statelog: {tmp_path / 'new.state'} was created, but ")
     assert run("verify", tmp_path / "new.state").code == 0
     answer = run("salvage", state, tmp_path / "newer.state", "--json")
     document = answer.document
@@ -276,4 +276,4 @@ def test_a_child_that_dies_is_one_line(run, state, tmp_path, monkeypatch):
     monkeypatch.setattr("statelog.cli.processes._BOOT", "import os; os.kill(os.getpid(), 9)")
     answer = run("salvage", state, tmp_path / "new.state")
     assert (answer.code, answer.out) == (7, "")
-    assert "ended the salvaging process with SIGKILL" in answer.err
+    assert "SIGKILL ended the salvaging process" in answer.err

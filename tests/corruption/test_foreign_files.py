@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_a_shared_state_is_in_the_way(path, kind):
     IN_THE_WAY[kind](shared_state)
     before = {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()}
     for _ in range(2):
-        with pytest.raises(FormatError, match="move it elsewhere") as caught:
+        with pytest.raises(FormatError, match="move the other file elsewhere") as caught:
             statelog.open(path)
         assert caught.value.facts == {"path": str(path), "journal": str(shared_state)}
     assert {each: each.read_bytes() for each in path.parent.iterdir() if each.is_file()} == before

@@ -123,7 +123,7 @@ def advanced(path, tmp_path):
 def test_a_damaged_newer_slot_is_an_error_and_not_a_way_back(advanced):
     """Pages of the snapshot before it have been used again."""
     copy, _slots = advanced
-    refused(copy, r"of an earlier moment \(epoch 1; the file is at 2\), or damaged")
+    refused(copy, r"older than the file \(epoch 1; the file is at 2\), or damaged")
 
 
 def test_a_damaged_newer_slot_is_told_by_groups_of_the_epoch_behind_it(advanced):
@@ -175,7 +175,7 @@ def test_an_earlier_copy_of_the_same_journal_is_told(path, tmp_path):
     own = journal_path(path).read_bytes()
     assert max(epochs(own)) > max(epochs(earlier.read_bytes()))
     journal_path(path).write_bytes(earlier.read_bytes())
-    refused(path, "earlier moment")
+    refused(path, "older than the file")
     journal_path(path).write_bytes(own)
     with statelog.open(path) as store:
         assert store.thread("t").state["n"] == 5999
@@ -262,7 +262,7 @@ def test_a_file_from_before_its_journal_is_told(path, killed):
     journal, _starts = killed()
     before = path.read_bytes()
     path.write_bytes(before[:8192] + bytes(len(before) - 8192))
-    refused(path, "what its journal goes back to is not in the file")
+    refused(path, "the state that its journal starts from is not in the file")
     path.write_bytes(before)
     journal_path(path).write_bytes(journal)
     assert versions(path) == COMMITS

@@ -399,7 +399,7 @@ def test_an_operation_that_was_never_awaited_stops_the_run(path):
         run.step(note, 1)
 
     async def body(store):
-        with pytest.raises(UsageError, match="at place 0 was made, and never awaited"):
+        with pytest.raises(UsageError, match="at place 0 was called but never awaited"):
             await execute(store, forgets)
         return (await durable.get_run(store, "evt-1")).has_ended
 

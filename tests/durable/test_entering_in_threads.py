@@ -146,7 +146,7 @@ def test_one_block_at_a_time_is_in_a_run_and_the_next_one_waits_for_it(store):
             found.append(run.step(double, 1))
 
     with durable.entered(store, "r") as run:
-        with pytest.raises(ConflictError, match="at work elsewhere"):
+        with pytest.raises(ConflictError, match="running elsewhere"):
             doubled(store, 1)
         waiting = threading.Thread(target=other)
         waiting.start()
@@ -192,7 +192,7 @@ def test_a_run_that_is_cancelled_ends_its_block(store):
 
 
 def test_a_long_wait_ends_the_block_and_the_run_goes_on_when_it_is_entered_later(store):
-    with pytest.raises(ConflictError, match="waits for long"), durable.entered(store, "r") as run:
+    with pytest.raises(ConflictError, match="waits too long"), durable.entered(store, "r") as run:
         run.step_with(durable.StepOptions(retry=durable.Retry(attempts=2, first_delay_s=3600)), fail)
     assert status(store) == "suspended"
     with pytest.raises(ConflictError), durable.entered(store, "r"):

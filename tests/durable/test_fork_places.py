@@ -52,5 +52,5 @@ def test_a_fork_of_a_run_that_has_done_nothing_in_no_thread_is_refused(store):
 
 def test_a_number_that_cuts_a_call_in_two_is_refused(store):
     durable.run(store, booking, id="evt-1")
-    with pytest.raises(UsageError, match="the half of a call: its place is '0'"):
+    with pytest.raises(UsageError, match="end in the middle of a call: fork at its place, '0'"):
         durable.fork(store, "evt-1", at=1, id="evt-1b")

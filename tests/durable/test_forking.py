@@ -52,7 +52,7 @@ def test_a_fork_of_a_fork_goes_back_to_before_that(store, has_begun_the_thread):
 def test_a_fork_to_before_what_is_kept_is_refused(store):
     execute(store, several)
     store.prune(keep_last=1)
-    with pytest.raises(UsageError, match="not kept"):
+    with pytest.raises(UsageError, match="was removed"):
         durable.fork(store, "evt-1", at=0, id="fork")
 
 

@@ -232,7 +232,7 @@ REFUSED = {
     "a call before the fork": ({"0": 1}, UsageError, "had ended before"),
     "a call named twice": ({"1": 1, "other": 2}, UsageError, "names twice"),
     "a value that cannot be stored": ({"1": object()}, ValueTypeError, "replaced result of call '1'"),
-    "no dict": ([1], UsageError, "replace is a dict"),
+    "no dict": ([1], UsageError, "replace must be a dict"),
     "a number": ({1: 1}, UsageError, "no call 1"),
     "a step": ({None: 1}, UsageError, "no call None"),
 }

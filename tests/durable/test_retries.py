@@ -297,7 +297,7 @@ def test_a_run_whose_record_is_not_kept_any_more_is_refused(store):
     go = durable.workflow(name="go")(one_after_the_other)
     durable.run(store, go, id="a")
     store.delete_thread("a")
-    with pytest.raises(ConflictError, match="not kept"):
+    with pytest.raises(ConflictError, match="was removed"):
         durable.retry(store, "a")
     assert durable.get_run(store, "a").status == "failed"
 

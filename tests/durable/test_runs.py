@@ -306,7 +306,7 @@ def test_code_that_fits_again_goes_on_at_once(store):
 
 
 def test_what_is_no_store_is_refused(path):
-    with pytest.raises(UsageError, match="is no store"):
+    with pytest.raises(UsageError, match="is not a store"):
         durable.run(path, three, "a", id="evt-1")
 
 
@@ -376,7 +376,7 @@ def test_unknown_things_are_refused(store):
             act()
     with pytest.raises(UsageError, match="status"):
         durable.runs(store, status="asleep")
-    with pytest.raises(UsageError, match="no workflow"):
+    with pytest.raises(UsageError, match="not a workflow"):
         durable.run(store, note, id="evt-1")
 
 

@@ -208,7 +208,7 @@ def test_what_a_schedule_cannot_store_is_refused(store):
     for name in ("", 3, None):
         with pytest.raises(UsageError):
             durable.schedule(store, name, note, cron=DAILY)
-    with pytest.raises(UsageError, match="no workflow"):
+    with pytest.raises(UsageError, match="not a workflow"):
         durable.schedule(store, "nightly", str, cron=DAILY)
 
 

@@ -315,7 +315,7 @@ def test_what_was_in_flight_is_not_called_again_at_most_once(store):
 
     with pytest.raises(Crash):
         execute(store, body)
-    assert "once at most" in execute(store, body).value
+    assert "at most once" in execute(store, body).value
     assert seen == [1]
 
 
@@ -365,13 +365,13 @@ def test_a_transaction_happens_exactly_once_and_all_of_it(store):
 
 
 def test_a_channel_of_the_library_is_not_the_workflow_s(store):
-    assert "library's own" in execute(store, lambda run: run.commit({"statelog:steps": []})).error
+    assert "reserved for the library" in execute(store, lambda run: run.commit({"statelog:steps": []})).error
     info = execute(
         store,
         lambda run: run.step_with(durable.StepOptions(commit=lambda _result: {"statelog:steps": []}), int),
         id="evt-2",
     )
-    assert "library's own" in info.error
+    assert "reserved for the library" in info.error
 
 
 # --- several at once --------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def test_what_is_no_subscriber_is_refused_before_anything(store, outbox):
 def test_arguments_that_are_none_are_refused(store):
     with pytest.raises(UsageError, match="wait must be True or False"):
         durable.deliver(store, [take], wait=1)
-    with pytest.raises(UsageError, match="parked is True, False or None"):
+    with pytest.raises(UsageError, match="parked must be True, False or None"):
         durable.outbox(store, parked="yes")
-    with pytest.raises(UsageError, match="topics is a sequence"):
+    with pytest.raises(UsageError, match="topics must be a non-empty sequence"):
         durable.subscription(take, topics="a")

@@ -83,7 +83,7 @@ def test_a_second_opening_in_one_process_also_by_another_fleet(machine):
     with fleet.open("t") as store:
         for again in (fleet, machine("a")):
             for takeover in ("wait", "now"):
-                with pytest.raises(UsageError, match="use that one, or close it first"):
+                with pytest.raises(UsageError, match="use the open store, or close it first"):
                     again.open("t", takeover=takeover)
         say(store, 1)
         with pytest.raises(StoreLockedError, match="'now' if it is dead"):
@@ -115,9 +115,9 @@ def test_closing_a_fleet_ships_the_commits_of_its_open_stores(machine):
 
 def test_remote_without_a_fleet(tmp_path):
     with statelog.open(tmp_path / "alone.state") as alone:
-        with pytest.raises(UsageError, match="does not belong to a fleet"):
+        with pytest.raises(UsageError, match="not shipped by a fleet"):
             say(alone, 1, durable="remote")
-        with pytest.raises(UsageError, match="does not belong to a fleet"):
+        with pytest.raises(UsageError, match="not shipped by a fleet"):
             _ = alone.remote
         with pytest.raises(UsageError, match="durable must be"):
             say(alone, 1, durable="far away")
@@ -153,7 +153,7 @@ def test_a_copy_of_one_fleet_is_refused_by_another(machine):
     with machine("a").open("t") as store:
         say(store, 1)
     other = machine("a", MemoryArchive())
-    with pytest.raises(ConflictError, match="cache of its own"):
+    with pytest.raises(ConflictError, match="its own cache"):
         other.open("t")
     assert other.stores() == []
     with machine("a").open("t") as store:

@@ -69,7 +69,7 @@ def test_a_moment_that_never_was_is_refused(machine, tmp_path):
     for at in (-1, True, "yesterday", 1.5, datetime.now()):  # noqa: DTZ005 - a time without a zone
         with pytest.raises(UsageError, match="zone"):
             fleet.restore("t", tmp_path / "r.state", at=at)
-    with pytest.raises(UsageError, match=f"the last one is {last}"):
+    with pytest.raises(UsageError, match=f"the last shipped LSN is {last}"):
         fleet.restore("t", tmp_path / "r.state", at=last + 1)
     fleet.restore("t", tmp_path / "r.state", at=last - 1)  # amid the transaction
     with statelog.open(tmp_path / "r.state") as store:
@@ -127,7 +127,7 @@ def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else
                 assert heard(store) == n
     oldest = min(n for n in range(12) if (tmp_path / f"{n}.state").exists())
     for at in (0, ends[oldest - 2], datetime(1969, 1, 1, tzinfo=UTC)):
-        with pytest.raises(ExpiredError, match="the oldest one is LSN") as caught:
+        with pytest.raises(ExpiredError, match="the oldest state is LSN") as caught:
             fleet.restore("t", tmp_path / "x.state", at=at)
         fleet.restore("t", tmp_path / f"oldest-{at}.state", at=caught.value.facts["oldest"])
 

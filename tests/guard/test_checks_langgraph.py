@@ -152,7 +152,7 @@ def test_a_value_that_is_reported_only_as_a_whole_is_refused(tmp_path):
     def check(value, _where):
         return guard.quarantine("many") if isinstance(value, list) and len(value) > 3 else guard.allow()
 
-    with opened(tmp_path, check) as store, pytest.raises(CheckError, match="only as a whole"):
+    with opened(tmp_path, check) as store, pytest.raises(CheckError, match="only be hidden as a whole"):
         compiled(StatelogSaver(store), tool).invoke({"messages": []}, CONFIG)
 
 
@@ -206,7 +206,7 @@ def test_a_text_in_a_field_for_handles_is_refused(tmp_path):
     with opened(tmp_path) as store:
         for value in (Login("plainpw-99"), account, [{"a": account}]):
             app = compiled(StatelogSaver(store), lambda _state, value=value: {"docs": [value]})
-            with pytest.raises(ValueTypeError, match="is wanted, not the secret itself"):
+            with pytest.raises(ValueTypeError, match="is required, not the secret itself"):
                 app.invoke({"messages": []}, CONFIG)
         app = compiled(StatelogSaver(store), lambda _state: {"docs": [Login("$CRED{a}")]})
         app.invoke({"messages": []}, {"configurable": {"thread_id": "u"}})

@@ -69,12 +69,12 @@ def test_a_declared_tool_and_host_get_the_value(handles, host):
 @pytest.mark.parametrize(
     ("text", "tool", "host", "words"),
     [
-        ("$CRED{stripe}", "refund", "api.stripe.com", "not for the tool 'refund'"),
-        ("$CRED{stripe}", "charge", "api.stripe.com.evil.com", "not for the host"),
-        ("$CRED{stripe}", "charge", "evil-stripe.net", "not for the host"),
-        ("$CRED{stripe}", "charge", "stripe.net", "not for the host"),
-        ("$CRED{stripe}", "charge", None, "not for the host None"),
-        ("$CRED{nobody}", "charge", None, "not for the tool"),
+        ("$CRED{stripe}", "refund", "api.stripe.com", "not be used by the tool 'refund'"),
+        ("$CRED{stripe}", "charge", "api.stripe.com.evil.com", "not be used for the host"),
+        ("$CRED{stripe}", "charge", "evil-stripe.net", "not be used for the host"),
+        ("$CRED{stripe}", "charge", "stripe.net", "not be used for the host"),
+        ("$CRED{stripe}", "charge", None, "not be used for the host None"),
+        ("$CRED{nobody}", "charge", None, "not be used by the tool"),
         ("$CRED{unknown}", "charge", None, "no handle has the name 'unknown'"),
         ("$CRED{}", "charge", None, "no handle has the name ''"),
         ("$CRED{short}", "charge", None, "at least 8 characters, not 7 characters"),
@@ -115,7 +115,7 @@ def test_everybody_else_is_refused(handles, text, tool, host, words):
     ],
 )
 def test_requests_with_an_invalid_host_name_get_nothing(handles, host):
-    with pytest.raises(GuardError, match="not for the host"):
+    with pytest.raises(GuardError, match="not be used for the host"):
         handles.resolve("$CRED{stripe}", tool="charge", host=host)
 
 
@@ -131,13 +131,13 @@ def test_a_declared_port_counts(monkeypatch):
 
 @pytest.mark.parametrize("host", ["*", "https://h", "a.*.com", "*stripe.com", "h/", "h:port", "a b"])
 def test_a_declared_host_is_a_host_name(host):
-    with pytest.raises(statelog.UsageError, match="a host is a name"):
+    with pytest.raises(statelog.UsageError, match="a host must be a name"):
         guard.env("K", hosts=[host])
 
 
 @pytest.mark.parametrize("arguments", [{"tool": None}, {"tool": ""}, {"tool": 5}, {"tool": "t", "host": 5}])
 def test_a_tool_and_a_host_are_texts(handles, arguments):
-    with pytest.raises(statelog.UsageError, match="is a text that is not empty"):
+    with pytest.raises(statelog.UsageError, match="must be a non-empty str"):
         handles.resolve("$CRED{vault}", **arguments)
 
 
@@ -337,7 +337,7 @@ def test_bad_sources_are_refused(sources):
 
 @pytest.mark.parametrize("make", [lambda: guard.env(5), lambda: guard.env(""), lambda: guard.keyring(None, "app")])
 def test_a_source_has_a_name(make):
-    with pytest.raises(statelog.UsageError, match="is a text"):
+    with pytest.raises(statelog.UsageError, match="must be a non-empty str"):
         make()
 
 
@@ -450,5 +450,5 @@ def test_a_secret_of_pydantic_comes_back(tmp_path):
 
 
 def test_a_log_filter_takes_a_guard_and_nothing_else():
-    with pytest.raises(statelog.UsageError, match="guard is a statelog"):
+    with pytest.raises(statelog.UsageError, match="guard must be a statelog"):
         guard.LogFilter(3)

@@ -150,5 +150,5 @@ def test_other_values_are_quoted_as_json():
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"x", [object()]])
 def test_a_value_that_json_has_not_is_refused(value):
-    with pytest.raises(UsageError, match="value is a text, or a value that JSON can represent, not"):
+    with pytest.raises(UsageError, match="value must be a str, or a value that JSON can represent, not"):
         guard.quote(value)

@@ -131,7 +131,7 @@ def test_the_command_writes_a_new_file_only(store_path, tmp_path, capsys):
             main(["export-html", str(store_path), "ticket-42", str(target)])
         assert bool(ended.value.code) == bool(code)
         assert target.read_text("utf-8").startswith("<!doctype html>")
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_a_command_that_fails_leaves_no_file(store_path, tmp_path, monkeypatch):

@@ -168,7 +168,7 @@ def test_a_question_about_a_time_without_a_zone_is_refused(memory, argument):
         ([[1.0, 2.0], [1.0, 2.0]], "2 vectors for 1 texts"),
         (None, "not a list"),
         ("ab", "not a list"),
-        ([["a", "b"]], "no vector"),
+        ([["a", "b"]], "not return a vector"),
     ],
 )
 def test_a_bad_embedding_is_refused_and_nothing_is_stored(store, vectors, match):

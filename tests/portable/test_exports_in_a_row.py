@@ -56,11 +56,11 @@ def test_a_gap_a_foreign_export_and_bytes_behind_are_found(source, open_store):
     exports, ends = grow(source)
     foreign, _ends = grow(open_store("foreign.state"))
     new = open_store()
-    with pytest.raises(ConflictError, match=f"begins behind LSN {ends[2]}"):
+    with pytest.raises(ConflictError, match=f"begins after LSN {ends[2]}"):
         take(new, exports[0], exports[2])
     with pytest.raises(ConflictError, match="not an earlier state"):
         take(open_store("b.state"), exports[0], foreign[1])
-    with pytest.raises(CorruptionError, match="goes on behind its end") as caught:
+    with pytest.raises(CorruptionError, match="continues beyond its end") as caught:
         take(open_store("c.state"), *exports, b"x")
     assert caught.value.facts["lsn"] == ends[-1]
     with pytest.raises(CorruptionError) as caught:
@@ -68,7 +68,7 @@ def test_a_gap_a_foreign_export_and_bytes_behind_are_found(source, open_store):
     assert ends[1] <= caught.value.facts["lsn"] < ends[2]
     threads = io.BytesIO()
     source.export(threads, threads=["a"])
-    with pytest.raises(CorruptionError, match="an export of threads behind one of a log"):
+    with pytest.raises(CorruptionError, match="an export of threads after an export of a log"):
         take(open_store("e.state"), exports[0], threads.getvalue())
 
 

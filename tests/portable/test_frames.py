@@ -120,10 +120,10 @@ def test_frames_that_are_moved_repeated_or_left_out_are_found(split):
 
 def test_bytes_behind_the_end_are_found():
     reader, _frames = read(write([]) + b"x")
-    with pytest.raises(CorruptionError, match="goes on behind its end"):
+    with pytest.raises(CorruptionError, match="continues beyond its end"):
         reader.following()
     reader, _frames = read(write([]) + b"x")
-    with pytest.raises(CorruptionError, match="goes on behind its end"):
+    with pytest.raises(CorruptionError, match="continues beyond its end"):
         reader.check_end()
 
 

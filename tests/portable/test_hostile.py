@@ -202,9 +202,9 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
         ((2, checkpoint_body(ROOT_ROW.digest, metadata=[]), (ROOT_ROW,), 0), "field 14"),
         ((2, checkpoint_body(ROOT_ROW.digest, metadata={"x": "y" * 70_000}), (ROOT_ROW,), 0), "field 14"),
         ((2, checkpoint_body(ROOT_ROW.digest, written=[1]), (ROOT_ROW,), 0), "field 15"),
-        ((2, checkpoint_body(bytes(20)), (ROOT_ROW,), 0), "root of its state is not where"),
-        ((2, checkpoint_body(ROOT_ROW.digest, node=3), (ROOT_ROW,), 0), "root of its state is not where"),
-        ((2, checkpoint_body(ROOT_ROW.digest, lsn=9), (ROOT_ROW,), 0), "root of its state is not where"),
+        ((2, checkpoint_body(bytes(20)), (ROOT_ROW,), 0), "root of its state is not at"),
+        ((2, checkpoint_body(ROOT_ROW.digest, node=3), (ROOT_ROW,), 0), "root of its state is not at"),
+        ((2, checkpoint_body(ROOT_ROW.digest, lsn=9), (ROOT_ROW,), 0), "root of its state is not at"),
         ((3, checkpoint_body(ROOT_ROW.digest, target=0), (ROOT_ROW,), 0), "field 17"),
         ((3, checkpoint_body(ROOT_ROW.digest, target=5), (ROOT_ROW,), 0), "rolls back to a later record"),
         ((2, cbor.encode([1, bytes(20), None, []]), (), FLAG_REDACTED | FLAG_VACUUMED), "4 fields"),
@@ -278,7 +278,7 @@ def test_a_root_whose_open_level_is_another_is_refused(forge_log, refused):
 
 def test_a_state_that_is_not_a_dict_is_refused(forge_log, refused):
     root = node_row(ROOT, LIST_ROOT + b"\x01")
-    refused(forge_log(THREAD, (2, checkpoint_body(root.digest), (root,), 0)), "not that of a dict")
+    refused(forge_log(THREAD, (2, checkpoint_body(root.digest), (root,), 0)), "is not a dict")
 
 
 def test_a_chain_that_is_broken_is_refused(rich, export, split, join, piece, refused):
@@ -439,7 +439,7 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
         ),
         ([(EVENT, event(1, "t", {})), (EVENT, event(6, "tag", 0))], "refers to event 0"),
         ([(EVENT, event(1, "t", {})), (EVENT, event(6, "tag", 7))], "refers to event 7"),
-        ([(EVENT, event(1, "t", {})), (RECORD, b"")], "no place in an export of threads"),
+        ([(EVENT, event(1, "t", {})), (RECORD, b"")], "does not belong in an export of threads"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

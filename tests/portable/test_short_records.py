@@ -114,7 +114,7 @@ def test_a_short_record_in_the_place_of_another_is_refused(retained, open_store,
 
 
 def test_a_header_that_says_a_chain_before_the_first_record_is_refused(retained, open_store, export, take, with_header):
-    with pytest.raises(CorruptionError, match="no chain before"):
+    with pytest.raises(CorruptionError, match="no chain digest before"):
         take(open_store(), with_header(export(retained), chain=bytes(range(20))))
 
 

@@ -120,7 +120,7 @@ PLAIN_VALUES = [
 
 @pytest.mark.parametrize(("annotation", "value", "where"), PLAIN_VALUES, ids=lambda each: str(each)[:20])
 def test_a_text_in_a_field_for_handles_is_refused_in_every_kind_of_class(store, annotation, value, where):
-    with pytest.raises(ValueTypeError, match="is wanted, not the secret itself") as caught:
+    with pytest.raises(ValueTypeError, match="is required, not the secret itself") as caught:
         store.thread("t", schema={"v": annotation}).commit({"v": value})
     assert caught.value.path == f"v{where}"
 
@@ -148,7 +148,7 @@ def test_a_text_where_a_durable_function_declares_a_handle_is_refused(store):
 
     assert durable.run(store, takes, 1, key=HANDLE, id="ok").value == [1, HANDLE]
     for arguments, named in [((1, PLAIN), {}), ((1,), {"key": PLAIN}), ((Login(PLAIN),), {})]:
-        with pytest.raises(ValueTypeError, match="is wanted, not the secret itself"):
+        with pytest.raises(ValueTypeError, match="is required, not the secret itself"):
             durable.run(store, takes, *arguments, **named, id="refused")
     for function in ("login", "key"):
         assert "not the secret itself" in str(durable.run(store, steps, function, id=function).error)

@@ -63,7 +63,7 @@ def test_a_signal_handler_that_flushes_within_a_flush_is_refused(store_file, app
     flush = wal.sync
 
     def flush_interrupted():
-        with pytest.raises(UsageError, match="that has interrupted"):
+        with pytest.raises(UsageError, match="that interrupted"):
             store_file.flush_journal()
         refused.append(True)
         flush()

@@ -40,7 +40,7 @@ def test_the_holder_of_the_gate_does_not_wait_for_another_commit(committed):
     leader.start()
     taken.wait()
     try:
-        with store_file.lmdb_file.gate, pytest.raises(UsageError, match="that has interrupted"):
+        with store_file.lmdb_file.gate, pytest.raises(UsageError, match="that interrupted"):
             thread.commit({"x": "refused"})
     finally:
         left.set()

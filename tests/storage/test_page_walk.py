@@ -103,7 +103,7 @@ def test_e2_a_page_at_the_place_of_another_is_named(sample, places, verify):
     one, other = leaves[:2]
     page = sample[one * PAGE_SIZE_BYTES : (one + 1) * PAGE_SIZE_BYTES]
     problems = verify(changed(sample, other * PAGE_SIZE_BYTES, page))
-    assert ("E2", f"page {other}: log: it has the number of page {one}") in problems
+    assert ("E2", f"page {other}: log: it has the page number {one}") in problems
 
 
 def test_damage_to_the_free_list_keeps_no_record_from_being_checked(sample, places, path):

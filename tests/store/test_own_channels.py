@@ -136,7 +136,7 @@ def test_an_export_brings_them(store, thread, schema, tmp_path):
     ids=["mapping", "typed dict", "alias"],
 )
 def test_a_schema_that_declares_one_is_refused(store, declared):
-    with pytest.raises(SchemaError, match="the library's own") as caught:
+    with pytest.raises(SchemaError, match="reserved for the library") as caught:
         store.thread("t", schema=declared)
     assert caught.value.facts["channel"].startswith("statelog:")
 

@@ -518,7 +518,7 @@ def test_without_a_version_another_reducer_is_an_error(store):
 def test_another_reducer_needs_another_version(store, thread):
     thread.commit({"count": 3})
     changed = versioned({"memories": reducers.extend, "preferences": dict, "count": int}, name="research", version=3)
-    with pytest.raises(SchemaError, match="need another version than 3"):
+    with pytest.raises(SchemaError, match="need a version other than 3"):
         store.thread("t", schema=changed)
 
 

@@ -132,7 +132,7 @@ class StatelogCheckpointStorage:
     def _encoded(self, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
         id = checkpoint.checkpoint_id
         if not isinstance(id, str) or not id or not isinstance(checkpoint.timestamp, str):
-            message = f"A checkpoint's id and timestamp must be texts, not {id!r} and {checkpoint.timestamp!r}"
+            message = f"A checkpoint's id and timestamp must be str, not {id!r} and {checkpoint.timestamp!r}"
             raise WorkflowCheckpointException(message)
         try:
             thread_of(checkpoint.workflow_name)

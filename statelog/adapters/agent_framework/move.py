@@ -86,6 +86,6 @@ class _Folder:
             WorkflowCheckpoint.from_dict(encoded)  # Check the fields.
         odd = [name for name in _TEXTS if not isinstance(encoded.get(name), str)]
         if odd or encoded["checkpoint_id"] != id:
-            message = f"{file} is not a checkpoint of that name"
+            message = f"{file} does not contain a checkpoint of that name"
             raise FormatError(message, source=str(file))
         return encoded

@@ -217,5 +217,5 @@ def _check_shared(known: Any, new: dict[str, Json], thread: str) -> None:
     state = known.get(STATE, {})
     for key, value in new.items():
         if key in state and state[key].value != value.value:
-            message = f"the store has another value of {key!r} in thread {thread!r}"
+            message = f"the store has a different value of {key!r} in thread {thread!r}"
             raise ConflictError(message, thread=thread)

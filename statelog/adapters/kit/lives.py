@@ -47,7 +47,7 @@ def write(
             continue
         with suppress(ThreadDeletedError):
             return work(anew)
-    message = f"thread {id!r} was deleted again and again while it was written to"
+    message = f"thread {id!r} was deleted repeatedly while this write was in progress"
     raise ThreadDeletedError(message, thread=id)
 
 
@@ -64,7 +64,7 @@ def transact(store: Store, work: Callable[[Transaction], T]) -> T:
     for _again in range(_TIMES_MAX):
         with suppress(ThreadDeletedError), store.transaction() as tx:
             return work(tx)
-    message = "threads of a transaction were deleted again and again before its end"
+    message = "threads of a transaction were deleted repeatedly before it ended"
     raise ThreadDeletedError(message, path=str(store.path))
 
 

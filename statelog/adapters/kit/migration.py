@@ -151,7 +151,7 @@ def copy_once(
             check(held(after))
         return True
     if found != wanted:
-        message = f"the store has another {what}"
+        message = f"the store already has a different {what}"
         raise ConflictError(message, path=str(store.path))
     return False
 

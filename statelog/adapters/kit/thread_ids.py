@@ -28,7 +28,7 @@ def thread_id(prefix: str, *names: str) -> str:
     """
     for name in names:
         if not isinstance(name, str) or not (name or len(names) > 1):
-            message = f"a name must be a text of at least one character, not {name!r}"
+            message = f"a name must be a non-empty str, not {name!r}"
             raise UsageError(message, argument="name", value=name)
     whole = f"{prefix}:{join_names(*names)}"
     encoded = _encode(whole)
@@ -50,7 +50,7 @@ def map_key(name: str) -> str:
         UsageError: the name is not a text, or contains a lone surrogate.
     """
     if not isinstance(name, str):
-        message = f"a name must be a text, not {name!r}"
+        message = f"a name must be a str, not {name!r}"
         raise UsageError(message, argument="name", value=name)
     encoded = _encode(name)
     return name if len(encoded) <= THREAD_ID_SIZE_BYTES_MAX and "~" not in name else _cut(encoded)

@@ -147,7 +147,9 @@ def _is_repeated(command: Command[Any], config: RunnableConfig, state: Any, answ
         ConflictError: the question has got another answer.
     """
     if command.resume is not None and not state.interrupts:
-        message = f"thread {_thread(config)!r} waits for no answer: Command(resume=...) would answer nothing"
+        message = (
+            f"thread {_thread(config)!r} is not waiting for an answer, so Command(resume=...) would have no effect"
+        )
         raise UsageError(message, argument="input", thread=_thread(config))
     if command.resume is None or answered is None:
         return False
@@ -181,7 +183,7 @@ def _check(graph: Any, event_id: object) -> None:
         message = "resume_or_start needs a graph that was compiled with a checkpointer"
         raise UsageError(message, argument="graph", value=graph)
     if event_id is not None and (not isinstance(event_id, str) or not event_id):
-        message = f"event_id must be a text of at least one character, not {event_id!r}"
+        message = f"event_id must be a non-empty str, not {event_id!r}"
         raise UsageError(message, argument="event_id", value=event_id)
 
 
@@ -264,11 +266,13 @@ def _is_at_breakpoint(graph: Any, state: Any, options: dict[str, Any]) -> bool:
 
 
 def _waiting(config: RunnableConfig, state: Any) -> ConflictError:
-    return _unused(config, state, "waits", "the input was not used: answer with Command(resume=...), or go on")
+    return _unused(
+        config, state, "waits", "the input was not used: answer with Command(resume=...), or continue the run"
+    )
 
 
 def _was_answered(config: RunnableConfig, state: Any) -> ConflictError:
-    return _unused(config, state, "has got an answer, and then failed", "this one was not used: go on")
+    return _unused(config, state, "received an answer and then failed", "this one was not used: continue the run")
 
 
 def _unused(config: RunnableConfig, state: Any, what: str, advice: str) -> ConflictError:

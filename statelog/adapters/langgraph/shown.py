@@ -99,7 +99,7 @@ def roll_back(
     greatest = next(Ordered(lineage, _ROOT).draw(lineage, 1, hidden=True)).own.id
     id = id_after(greatest)
     if id is None:
-        raise _refused(lineage.id, own, f"no id can be made that comes after {greatest!r}")
+        raise _refused(lineage.id, own, f"no id that sorts after {greatest!r} can be made")
     item = kept_item(source.state)
     assert item is not None
 
@@ -145,7 +145,7 @@ def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any],
     if is_orphan(writes_state(lineage), Place(lineage.id, _ROOT, own.id)):
         own = own._replace(parent=None)
     if METADATA_CHANNEL in found.state:
-        raise _refused(lineage.id, own, "its metadata is too large or of types that LangGraph alone can read")
+        raise _refused(lineage.id, own, "its metadata is too large or has types that only LangGraph can read")
     return found, own
 
 

@@ -102,7 +102,7 @@ class EnteredRun:
             task = asyncio.current_task()
             if task is None or task.cancelling() or not operation.cancelled():
                 raise
-            raise Stopped(refusal(self.id, "it waits for long, which a block cannot")) from None
+            raise Stopped(refusal(self.id, "it waits too long for a block")) from None
 
 
 class _Block:
@@ -214,7 +214,7 @@ async def _left(block: _Block, driven: asyncio.Future[Any], id: str, error: Base
     try:
         driven.result()
     except CalledAnewError:
-        raise refusal(id, "its thread was rolled back meanwhile") from error
+        raise refusal(id, "its thread was rolled back in the meantime") from error
 
 
 async def _interrupted(driven: asyncio.Future[Any]) -> None:

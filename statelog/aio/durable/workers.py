@@ -60,7 +60,7 @@ async def run_worker(
     """
     # The `wait` of a threading.Event would block the event loop.
     if stop is not None and not inspect.iscoroutinefunction(getattr(stop, "wait", None)):
-        raise UsageError(f"stop is an asyncio.Event, not {stop!r}", argument="stop", value=stop)
+        raise UsageError(f"stop must be an asyncio.Event, not {stop!r}", argument="stop", value=stop)
     taker = Taker(store.sync, workflows, queues, concurrency, lease_s)
     with ExitStack() as beside:
         beside.enter_context(delivered_beside(store.sync, check_subscribers(outbox), drains=until_idle))

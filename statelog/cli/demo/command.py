@@ -108,7 +108,7 @@ def _prepare(directory: Path | None) -> Path:
         directory = Path(tempfile.mkdtemp(prefix="statelog-demo-"))
     path = directory / FILE_NAME
     if path.exists():
-        message = f"{path} exists already: the demo begins with a new file"
+        message = f"{path} already exists: the demo needs a new file"
         raise AlreadyExistsError(message, name=str(path))
     return path
 
@@ -210,7 +210,7 @@ class _Narrator:
         )
         self._line()
         self._line(f"Look at it: statelog tree {shlex.quote(str(path))}")
-        self._line("Your turn. Paste this into Python, to go back:", "bold")
+        self._line("Your turn. To go back, paste this into Python:", "bold")
         self._line()
         for line in your_turn(path):
             self._line(line, "cyan")

@@ -126,7 +126,7 @@ def purge(
 def _checked(found: Iterable[SecretFound]) -> list[SecretFound]:
     wanted = list(found) if hasattr(found, "__iter__") and not isinstance(found, str | bytes) else None
     if wanted is None or not all(isinstance(each, SecretFound) for each in wanted):
-        message = f"found is a list that find_secrets has returned, or a part of it, not {type(found).__name__}"
+        message = f"found must be a list that find_secrets has returned, or a part of it, not {type(found).__name__}"
         raise UsageError(message, argument="found")
     return wanted
 

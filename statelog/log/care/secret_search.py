@@ -61,7 +61,7 @@ def sightings_in(transaction: IndexedLog, detector: Detector, lsns: Iterable[int
 
 def _owners(view: View, threads: Iterable[str]) -> set[int]:
     if isinstance(threads, str | bytes) or not hasattr(threads, "__iter__"):
-        message = f"threads is a list of thread ids, not {threads!r}"
+        message = f"threads must be a list of thread ids, not {threads!r}"
         raise UsageError(message, argument="threads")
     owners = set()
     for thread in threads:

@@ -171,7 +171,7 @@ def new_file(path: Path) -> Iterator[int]:
     except OSError as error:
         raise _refusal(error, path) from error
     if not is_published:
-        message = f"{path} exists already"
+        message = f"{path} already exists"
         raise AlreadyExistsError(message, path=str(path))
 
 

@@ -69,7 +69,7 @@ def translate_lmdb(error: lmdb.Error, *, path: Path, max_size_bytes: int) -> Sta
     if isinstance(error, _DAMAGE):
         return CorruptionError(f"{path}: LMDB found damage: {error}", path=str(path))
     if isinstance(error, lmdb.VersionMismatchError):
-        return FormatError(f"{path} has another LMDB format: {error}", path=str(path))
+        return FormatError(f"{path} has a different LMDB format: {error}", path=str(path))
     if isinstance(error, lmdb.ReadersFullError):
         message = f"{path}: more than {READER_SLOTS} transactions read at once"
         return LimitError(message, path=str(path), limit=READER_SLOTS, actual=READER_SLOTS + 1)
@@ -111,5 +111,5 @@ def translate_os(error: OSError, *, path: Path) -> StatelogError:
     if error.errno in _ACCESS_ERRNOS:
         return AccessError(f"no permission for {path}: {error.strerror}", **facts)
     if error.errno in DISK_FULL_ERRNOS:
-        return StoreFullError(f"no room for {path}: {error.strerror}", full="disk", **facts)
+        return StoreFullError(f"the disk has no room for {path}: {error.strerror}", full="disk", **facts)
     return StorageError(f"{path}: {error.strerror}", **facts)

@@ -79,7 +79,7 @@ def purged_error(path: Path) -> StoreReplacedError:
 def replaced_error(path: Path) -> StoreReplacedError:
     """Return the error of a store in use whose file was removed or replaced."""
     message = (
-        f"{path} was replaced or removed while this process has it open: it is neither read nor written any more."
+        f"{path} was replaced or removed while this process had it open, so this process no longer reads or writes it."
         " Close the store in every process that has it open, then open it again. To put a backup back, close the store"
         " everywhere first"
     )
@@ -89,7 +89,7 @@ def replaced_error(path: Path) -> StoreReplacedError:
 def former_error(path: Path) -> StoreReplacedError:
     """Return the error of a file that has replaced that of a store in use."""
     message = (
-        f"{path} has taken the place of a file that another process still has open: close the store there, then open it"
+        f"{path} replaced a file that another process still has open: close the store there, then open it"
         " again. To put a backup back, close the store everywhere first"
     )
     return StoreReplacedError(message, path=str(path))
@@ -98,7 +98,8 @@ def former_error(path: Path) -> StoreReplacedError:
 def lock_file_error(path: Path) -> StoreReplacedError:
     """Return the error of a store whose other users have a different lock file open."""
     message = (
-        f"{path}-lock is not in use, though another process has {path} open: it was removed or replaced meanwhile, or"
-        " that process, of an older release, has lost its locks. Close the store in every process, then open it again"
+        f"{path}-lock is not in use, although another process has {path} open: it was removed or replaced, or"
+        " that process runs an older release and has lost its locks. Close the store in every process, then open"
+        " it again"
     )
     return StoreReplacedError(message, path=str(path))

@@ -217,7 +217,7 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
     be written, LMDB restores only the id and the last page of the former one.
     """
     first, second = sorted((live.transaction_id, stale.transaction_id))
-    facts = f"its meta pages are of transactions {first} and {second}"
+    facts = f"its meta pages belong to transactions {first} and {second}"
     # LMDB writes transaction n into slot n & 1. Both slots are equal if they were set together.
     is_misplaced = first != second and live.transaction_id & 1 != live.slot
     is_ambiguous = first == second and (live.main, live.last_page) != (stale.main, stale.last_page)
@@ -264,7 +264,7 @@ def _read_metas(descriptor: int, path: Path) -> tuple[Meta, Meta]:
         _refuse_foreign(descriptor, path, start)
     page_size_bytes = _page_size_bytes(start)
     if page_size_bytes not in _PAGE_SIZES_BYTES:
-        raise _damaged(path, f"its page size reads {page_size_bytes}")
+        raise _damaged(path, f"its page size is given as {page_size_bytes}")
     both = os.pread(descriptor, page_size_bytes + _META_SIZE_BYTES, 0)
     if len(both) < page_size_bytes + _META_SIZE_BYTES:
         raise _damaged(path, "it ends within its meta pages")
@@ -278,12 +278,12 @@ def _refuse_foreign(descriptor: int, path: Path, start: bytes) -> None:
         message = f"{path} is an empty file, not a store"
         raise FormatError(message, **facts)
     if len(start) >= _META_SIZE_BYTES and _magic(start) == _MAGIC_SWAPPED:
-        message = f"{path} was written on a machine of the other byte order"
+        message = f"{path} was written on a machine with the other byte order"
         raise FormatError(message, **facts)
     for page_size_bytes in _PAGE_SIZES_BYTES:
         second = os.pread(descriptor, _META_SIZE_BYTES, page_size_bytes)
         if len(second) == _META_SIZE_BYTES and _magic(second) == _MAGIC:
-            raise _damaged(path, "its first meta page is not one")
+            raise _damaged(path, "its first page is not a meta page")
     if len(start) >= _PAGE_HEADER.size + 4 and _magic(start) == _MAGIC:
         raise _damaged(path, f"only {len(start)} bytes are left of it")
     message = f"{path} is not a statelog store"
@@ -301,7 +301,7 @@ def _parse_meta(pages: bytes, at: int, slot: int, path: Path) -> Meta:
     magic, version, address, _ = _META_HEAD.unpack_from(pages, at)
     at += _META_HEAD.size
     if number != slot or flags & ~0x10 != _META_FLAG or magic != _MAGIC or address != 0:
-        raise _damaged(path, f"meta page {slot} is not one")
+        raise _damaged(path, f"page {slot} is not a meta page")
     if version != _DATA_VERSION:
         message = f"{path} has LMDB data version {version}; this release reads version {_DATA_VERSION}"
         kind = NewerFormatError if version > _DATA_VERSION else FormatError
@@ -319,7 +319,7 @@ def decode_database(data: bytes, at: int = 0) -> DatabaseRecord:
 
 def _check_meta(meta: Meta, path: Path) -> None:
     if meta.page_size_bytes not in _PAGE_SIZES_BYTES:
-        raise _damaged(path, f"the page size on meta page {meta.slot} reads {meta.page_size_bytes}")
+        raise _damaged(path, f"meta page {meta.slot} gives the page size as {meta.page_size_bytes}")
     if meta.free.flags & ~_NO_SUBDIR_FLAG != INTEGER_KEY_FLAG or meta.main.flags != 0:
         raise _damaged(path, f"meta page {meta.slot} has database flags {meta.free.flags}, {meta.main.flags}")
 
@@ -336,7 +336,7 @@ def _check_root(descriptor: int, path: Path, meta: Meta, record: DatabaseRecord)
         return
     page = _read_page(descriptor, path, meta, record.root)
     if _PAGE_HEADER.unpack_from(page)[2] & (_BRANCH | _LEAF) == 0:
-        raise _damaged(path, f"page {record.root} should be a root and is none")
+        raise _damaged(path, f"page {record.root} should be a root page, but is not")
 
 
 def _check_missing_pages(descriptor: int, path: Path, meta: Meta, pages_present: int) -> None:
@@ -372,7 +372,7 @@ def _read_free_list(descriptor: int, path: Path, meta: Meta, pages_present: int)
                 raise _damaged(path, "an entry of its free list is damaged")
             count, *numbers = struct.unpack(f"={size_bytes // _PAGE_NUMBER.size}Q", data)
             free.update(numbers[:count])
-    raise _damaged(path, "its free list runs in a circle")
+    raise _damaged(path, "its free list has a cycle")
 
 
 def _nodes(page: bytes, path: Path) -> Iterator[tuple[int, int, int, int]]:
@@ -401,7 +401,7 @@ def _read_page(descriptor: int, path: Path, meta: Meta, number: int) -> bytes:
     if number <= meta.last_page:
         page = os.pread(descriptor, meta.page_size_bytes, number * meta.page_size_bytes)
     if len(page) < meta.page_size_bytes or _PAGE_HEADER.unpack_from(page)[0] != number:
-        raise _damaged(path, f"page {number} is missing or not itself")
+        raise _damaged(path, f"page {number} is missing, or has another page number")
     return page
 
 

@@ -80,15 +80,15 @@ def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> i
 
 def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:
     """Return the error of a store whose sidecar file needs the name of another file."""
-    message = f"{other} {what}, and {path} needs this name for a file of its own: move it elsewhere"
+    message = f"{other} {what}, and {path} needs this name for its own file: move the other file elsewhere"
     return FormatError(message, path=str(path), journal=str(other))
 
 
 def missing_error(path: Path) -> JournalMissingError:
     """Return the error of a store that was not closed and has no WAL."""
     what = (
-        "was not closed, and its journal {} is missing: what was committed last, up to some seconds or megabytes, may"
-        " be lost, and the file be damaged; `statelog recover --without-journal` goes on without it"
+        "was not closed, and its journal {} is missing: the last commits, up to some seconds or megabytes, may"
+        " be lost, and the file may be damaged; `statelog recover --without-journal` continues without the journal"
     )
     return _of_both(JournalMissingError, path, what)
 
@@ -96,8 +96,9 @@ def missing_error(path: Path) -> JournalMissingError:
 def older_error(path: Path) -> FormatError:
     """Return the error of a store that an older release has open, or did not close."""
     message = (
-        f"{path} was not closed by an older release of statelog, or is open in one: open it with that release, which"
-        " reads its journal, and close it; then this one opens it"
+        f"{path} was not closed by an older release of statelog, or is still open in it: open it with that"
+        " release, which"
+        " reads its journal, and close it; then this release can open it"
     )
     return FormatError(message, path=str(path), journal=str(journal_path(path)))
 
@@ -105,8 +106,8 @@ def older_error(path: Path) -> FormatError:
 def removed_error(path: Path) -> JournalMissingError:
     """Return the error of a store in use whose WAL was removed."""
     what = (
-        "has lost its journal {}, which was removed while the store is in use: nothing is written any more; close the"
-        " store, which puts all that was committed into the file, and open it again"
+        "has lost its journal {}, which was removed while the store is in use: nothing more is written; close the"
+        " store, which writes every commit into the file, and open it again"
     )
     return _of_both(JournalMissingError, path, what)
 
@@ -114,8 +115,9 @@ def removed_error(path: Path) -> JournalMissingError:
 def misfit_error(path: Path, what: str) -> CorruptionError:
     """Return the error of a store that was not closed and cannot be recovered with its WAL."""
     way_out = (
-        "`statelog salvage` saves what is whole in both files, `statelog recover --without-journal` goes on with what"
-        " the first one has alone"
+        "`statelog salvage` saves the undamaged records of both files, `statelog recover --without-journal`"
+        " continues with"
+        " the records of the first file alone"
     )
     return _of_both(CorruptionError, path, f"was not closed, and {what} ({{}}); {way_out}")
 
@@ -129,7 +131,7 @@ def _of_both(kind: type[Error], path: Path, what: str) -> Error:
 def broken_error(path: Path) -> StorageError:
     """Return the error of a store after a failed flush."""
     message = (
-        f"{path}: a flush failed, and what was written since may be lost: close the store, in every process that"
+        f"{path}: a flush failed, and later writes may be lost: close the store in every process that"
         " has it open, and open it again"
     )
     return StorageError(message, path=str(path))
@@ -144,7 +146,7 @@ def check_before_creation(path: Path) -> None:
         return
     is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
     if not is_empty and not path.exists():  # Checked last, because another process may create the store.
-        raise in_the_way_error(path, journal, "belongs to a store that is not there, or to none")
+        raise in_the_way_error(path, journal, "belongs to a store that does not exist, or to no store")
 
 
 def open_lock_file(path: Path, locks: FileLocks, *, read_only: bool) -> int | None:

@@ -81,7 +81,7 @@ def upgrade(
     version = _version_of(header)
     facts = {"path": str(path), "needed": version, "supported": FORMAT_VERSION}
     if read_only:
-        message = f"{path} has format {version}: open it once for writing, and it becomes format {FORMAT_VERSION}"
+        message = f"{path} has format {version}: open it once for writing, which upgrades it to format {FORMAT_VERSION}"
         raise FormatError(message, **facts)
     if not locks.try_exclusive():
         message = f"{path} has format {version} and is open in another process: it cannot be upgraded now"

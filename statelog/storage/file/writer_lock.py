@@ -136,7 +136,7 @@ class WriterLock:
             ForkedError, StorageError: as `acquire` does.
         """
         place = self._usable_place()
-        assert not place.is_held, "the writer lock is held already"
+        assert not place.is_held, "this thread already holds the writer lock"
         try:
             status = place.try_acquire()
             if status != LOCK_BUSY:
@@ -164,7 +164,7 @@ class WriterLock:
         if self._pid != os.getpid():
             self._place = None
         elif self._place is not None and self._place.give_back(goes_on) != LOCK_OWNED:
-            message = "the writer lock is released by another thread than the one that acquired it"
+            message = "only the thread that acquired the writer lock can release it"
             raise UsageError(message)
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class WriterLock:
 
     def _note(self, status: int, timeout_s: float) -> None:
         if status == LOCK_BUSY:
-            message = f"{self._path} is locked by another process, and stayed so for {timeout_s:g} s"
+            message = f"{self._path} was locked by another process for {timeout_s:g} s"
             raise StoreLockedError(message, path=str(self._path), timeout_s=timeout_s)
         if status in {LOCK_LOST, LOCK_INVALID}:
             message = f"the writer lock {self._path} is damaged: close the store in all processes, then open it"

@@ -206,7 +206,9 @@ class SharedState:
                 page[_WORDS_AT : _WORDS_AT + 8] = _MAGIC.to_bytes(8, sys.byteorder)
                 write_all(self.descriptor, bytes(page), 0)
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
-                message = f"{self.path} is not the shared state of this build: close the store in all processes first"
+                message = (
+                    f"{self.path} is not a shared state file of this build: close the store in all processes first"
+                )
                 raise FormatError(message, path=str(path))
             self._map_whole = mmap.mmap(self.descriptor, _SIZE_BYTES)
         except OSError as error:
@@ -217,7 +219,7 @@ class SharedState:
         self._filled = self.words[FILLED : FILLED + 2]
         self._wake = self.words[22:23]
         if not is_first and self._magic != _MAGIC:
-            message = f"{self.path} is not the shared state of this build: close the store in all processes first"
+            message = f"{self.path} is not a shared state file of this build: close the store in all processes first"
             raise FormatError(message, path=str(path))
         self.lock = WriterLock(self.descriptor, path, is_first=is_first)
         self.flush_lock = WriterLock(self.descriptor, path, is_first=is_first, at=_FLUSH_LOCK_AT)

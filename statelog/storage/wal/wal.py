@@ -102,7 +102,7 @@ class Wal:
 
     def shared(self) -> SharedState:
         """Return the shared state of a store that is open for writing."""
-        assert self.shared_state is not None, "a store that is open for reading is not written to"
+        assert self.shared_state is not None, "a store that is open read-only cannot be written to"
         return self.shared_state
 
     def open_shared_state(self, *, is_first: bool) -> None:

@@ -113,7 +113,7 @@ def is_journal_of(descriptor: int, store_id: bytes) -> bool:
 def check_leftover(path: Path, descriptor: int, store_id: bytes) -> None:
     """Raise FormatError if the open file is neither a WAL of the store nor the beginning of one."""
     if not is_journal_of(descriptor, store_id):
-        raise in_the_way_error(path, journal_path(path), "is no journal of this store")
+        raise in_the_way_error(path, journal_path(path), "is not a journal of this store")
 
 
 def _is_empty(descriptor: int, at: int) -> bool:

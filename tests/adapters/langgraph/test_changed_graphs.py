@@ -471,7 +471,7 @@ def test_a_renamed_channel_of_a_graph_that_a_node_calls_raises(store):
         return graph_of(state, inner.compile(), saver, name="outer")
 
     graph(StatelogSaver(store), Before, "notes").invoke({"notes": ["a"]}, CONFIG)
-    with pytest.raises(MigrationError, match="channel 'notes', which that graph does not have"):
+    with pytest.raises(MigrationError, match="channel 'notes', which that graph no longer has"):
         graph(StatelogSaver(store, migrations=research()), After, "memories").invoke(Command(resume="yes"), CONFIG)
     ended = graph(StatelogSaver(store), Before, "notes").invoke(Command(resume="yes"), CONFIG)
     assert ended["notes"] == ["a", "a", "yes"]

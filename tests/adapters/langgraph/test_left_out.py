@@ -132,7 +132,7 @@ def test_a_thread_of_a_refused_name_is_named_and_the_others_are_copied(tmp_path,
         assert (answer.returncode, answer.stderr.count("\n")) == (REFUSED[thread_id], 1)
         assert answer.stderr.startswith(f"statelog: thread {thread_id!r} is left out (0 of 3 checkpoints there): ")
     assert "2 threads, 6 checkpoints and" in first.stdout
-    assert "2 threads, 6 checkpoints (6 were there) and" in again.stdout
+    assert "2 threads, 6 checkpoints (6 were already there) and" in again.stdout
     assert in_store(path, "a", "z") == in_database(database, "a", "z")
 
 
@@ -211,7 +211,7 @@ def test_a_full_store_ends_the_import(path):
 OF_LATEST = f"WHERE thread_id = 'b' AND checkpoint_id = {LATEST}"
 DAMAGE = {
     "metadata is no JSON": f"UPDATE checkpoints SET metadata = '{{bad' {OF_LATEST}",
-    "metadata is no text": f"UPDATE checkpoints SET metadata = x'ff00' {OF_LATEST}",
+    "metadata is not a str": f"UPDATE checkpoints SET metadata = x'ff00' {OF_LATEST}",
     "metadata is a number": f"UPDATE checkpoints SET metadata = 5 {OF_LATEST}",
     "metadata is a list": f"UPDATE checkpoints SET metadata = '[1]' {OF_LATEST}",
     "checkpoint is garbage": f"UPDATE checkpoints SET checkpoint = x'c1c1c1' {OF_LATEST}",
@@ -258,7 +258,7 @@ def test_a_name_that_is_not_a_text_is_damage_of_its_thread(database, path, colum
     execute(database, f"UPDATE checkpoints SET {column} = {value} {OF_LATEST}")
     (left,) = move(f"sqlite:{database}", path).left_out
     assert (type(left.error), left.there) == (CorruptionError, 0)
-    assert f"its {column} b'\\xff' is no text" in left.error.message
+    assert f"its {column} b'\\xff' is not a str" in left.error.message
     assert in_store(path, "a", "b", "c") == {**in_database(database, "a"), "b": [], **in_database(database, "c")}
 
 

@@ -76,7 +76,7 @@ def test_a_serialisers_own_exception_as_it_reads(saver):
     for call in (lambda: saver.get_tuple(CONFIG), lambda: listed[0].checkpoint):
         with pytest.raises(ConnectionError) as caught:
             call()
-        assert caught.value.__notes__[-1] == "statelog: raised as a checkpoint of thread 't' was decoded"
+        assert caught.value.__notes__[-1] == "statelog: raised while a checkpoint of thread 't' was decoded"
     saver.serde.down = ()
     above = saver.put(stored, empty_checkpoint(), {}, {})
     saver.serde.down = ("loads",)
@@ -117,7 +117,7 @@ def test_a_graph_sees_it_and_tries_again(saver):
 
 def test_a_value_that_is_refused_for_its_type_is_ours(saver):
     checkpoint = _checkpoint() | {"channel_values": {"x": object()}}
-    with pytest.raises(ValueTypeError, match="the serialiser refuses object"):
+    with pytest.raises(ValueTypeError, match="the serialiser does not accept object"):
         saver.put(CONFIG, checkpoint, {}, {"x": 1})
 
 

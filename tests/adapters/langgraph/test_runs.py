@@ -171,7 +171,7 @@ def test_a_run_that_fails_behind_its_answer_is_resumed_with_it_and_asks_its_next
         fails[:] = [False, True]
         with pytest.raises(ZeroDivisionError):
             go(graph, Command(resume="yes"), config)
-        with pytest.raises(ConflictError, match="has got an answer"):
+        with pytest.raises(ConflictError, match="received an answer"):
             go(graph, Command(resume="no"), config)
         assert [each.value for each in go(graph, input, config)["__interrupt__"]] == ["second?"]
         assert [each.value for each in go(graph, None, config)["__interrupt__"]] == ["second?"]
@@ -250,6 +250,6 @@ def test_bad_arguments_are_refused(go, saver):
         go(Graph(None).graph, {"n": 1}, CONFIG)
     with pytest.raises(UsageError, match="event_id"):
         go(made.graph, {"n": 1}, CONFIG, event_id="")
-    with pytest.raises(UsageError, match="waits for no answer"):
+    with pytest.raises(UsageError, match="is not waiting for an answer"):
         go(made.graph, Command(resume="yes"), CONFIG)
     assert made.graph.get_state(CONFIG).values == {}

@@ -117,7 +117,7 @@ def test_an_item_that_cannot_be_kept_is_named(store, kind, says, namespace, key,
 
 @pytest.mark.parametrize("minutes", ["x", -1, float("nan"), float("inf"), True])
 def test_an_interval_that_is_none_starts_no_sweeper(store, minutes):
-    with pytest.raises(ValueError, match=r"^sweep_interval_minutes is a number of minutes above 0"):
+    with pytest.raises(ValueError, match=r"^sweep_interval_minutes must be a positive number of minutes"):
         store.start_ttl_sweeper(minutes)
     configured = StatelogStore(store.store, ttl={"sweep_interval_minutes": minutes})
     with pytest.raises(ValueError, match=r"^sweep_interval_minutes"):
@@ -145,14 +145,14 @@ def test_a_closed_store_starts_no_sweeper(store):
 @pytest.mark.parametrize("kind", [StatelogStore, StatelogCache])
 @pytest.mark.parametrize("given", ["agent.state", None, 5])
 def test_a_file_that_is_not_a_store_has_no_contents(kind, given):
-    with pytest.raises(UsageError, match=f"^a {kind.__name__} is made of an open store") as caught:
+    with pytest.raises(UsageError, match=f"^a {kind.__name__} needs an open store") as caught:
         kind(given)
     assert caught.value.facts["argument"] == "store"
 
 
 @pytest.mark.parametrize("ttl", [5, "x", [1]])
 def test_a_configuration_of_times_that_is_none_is_refused(store, ttl):
-    with pytest.raises(ValueError, match=r"^ttl is a dict"):
+    with pytest.raises(ValueError, match=r"^ttl must be a dict"):
         StatelogStore(store.store, ttl=ttl)
 
 

@@ -272,7 +272,7 @@ def test_without_numpy_the_error_names_the_package_to_install():
 @pytest.mark.parametrize("value", [b"x", {1, 2}, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), object()])
 def test_values_without_a_text_are_named(store, value):
     memory = StatelogStore(store, index=index())
-    with pytest.raises(ValueTypeError, match=r"^docs\.k: '\$' of it has no text to be embedded"):
+    with pytest.raises(ValueTypeError, match=r"^docs\.k: its field '\$' has no text to embed"):
         memory.batch([PutOp(SPACE, "good", {"x": 1}), PutOp(SPACE, "k", {"a": value})])
     assert memory.search(()) == []
 
@@ -281,10 +281,10 @@ def test_values_without_a_text_are_named(store, value):
     ("given", "says"),
     [
         ([float("nan")] * DIMS, "NaN"),
-        ([float("inf")] * DIMS, "NaN or more"),
-        ([1e300] * DIMS, "more than float32"),
+        ([float("inf")] * DIMS, "NaN, or with numbers beyond"),
+        ([1e300] * DIMS, "beyond float32"),
         ([None] * DIMS, "for the text 'soup'"),
-        (["a"] * DIMS, "no vector of numbers"),
+        (["a"] * DIMS, "not return a vector of numbers"),
         ([1.0] * (DIMS - 1), "shape"),
     ],
 )
@@ -300,7 +300,7 @@ def test_a_vector_that_is_none_is_neither_stored_nor_asked_with(store, given, sa
 
 def test_no_list_of_vectors_is_none(store):
     memory = StatelogStore(store, index=index(embed=lambda _texts: None))
-    with pytest.raises(ValueError, match="embed gave None for 1 texts"):
+    with pytest.raises(ValueError, match="embed returned None for 1 texts"):
         memory.put(SPACE, "k", {"t": "soup"})
 
 

@@ -110,7 +110,7 @@ def test_the_command_reports_what_it_copied(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"openai:{tmp_path / 'none.db'}", str(tmp_path / "s")])
     assert ended.value.code != 0
-    assert "nothing at" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 def test_a_session_with_an_item_that_is_not_json_is_left_out(tmp_path, capsys):

@@ -90,7 +90,7 @@ def test_a_file_that_is_there_is_not_touched(told, run):
     before = (directory / "demo.state").read_bytes()
     answer = run("demo", "--directory", directory)
     assert (answer.code, answer.out) == (4, "")
-    assert "exists already" in answer.err
+    assert "already exists: the demo needs a new file" in answer.err
     assert (directory / "demo.state").read_bytes() == before
 
 

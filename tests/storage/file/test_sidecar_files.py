@@ -83,7 +83,7 @@ def test_a_closed_store_is_not_opened_for_writing(open_store_file, append, check
     place(journal_path(path))
     before = look(journal_path(path)), path.read_bytes()
     for _ in range(2):
-        with pytest.raises(FormatError, match="move it elsewhere") as caught:
+        with pytest.raises(FormatError, match="move the other file elsewhere") as caught:
             open_store_file()
         assert caught.value.facts == {"path": str(path), "journal": str(journal_path(path))}
     assert (look(journal_path(path)), path.read_bytes()) == before
@@ -221,7 +221,7 @@ def test_a_symbolic_link_of_a_side_files_name_is_refused(open_store_file, path, 
     if is_there:
         target.write_bytes(b"my diary\n" * 1000)
     own.symlink_to(target)
-    with pytest.raises(FormatError, match="needs this name for a file of its own") as caught:
+    with pytest.raises(FormatError, match="needs this name for its own file") as caught:
         open_store_file()
     assert caught.value.facts == {"path": str(path), "journal": str(own)}
     assert (target.read_bytes() if target.exists() else None) == (b"my diary\n" * 1000 if is_there else None)

@@ -176,7 +176,7 @@ def test_a_journal_of_another_time_is_not_taken_for_ours(run_child, open_store_f
     open_store_file().close()
     run_child(COMMIT_AND_DIE, 5)
     journal_path(path).write_bytes(other)
-    with pytest.raises(CorruptionError, match="of another time"):
+    with pytest.raises(CorruptionError, match="from another time"):
         open_store_file()
 
 

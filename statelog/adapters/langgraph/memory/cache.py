@@ -122,7 +122,10 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             value: ValueT = self._codec().load(entry.encoding, entry.data)
         except Exception as error:
             namespace, key = full_key
-            note(error, f"raised by the serialiser for entry {key!r} of namespace {namespace!r}: set or clear it anew")
+            note(
+                error,
+                f"raised by the serialiser for entry {key!r} of namespace {namespace!r}: set it again or clear it",
+            )
             raise
         return value
 
@@ -138,7 +141,7 @@ class StatelogCache(Holder, BaseCache[ValueT]):
             statelog.ValueTypeError: the serialiser refuses a value; the message names the entry.
         """
         if not isinstance(pairs, Mapping):
-            message = f"pairs is a dict of values and times to live by full key, not {pairs!r}"
+            message = f"pairs must be a dict of values and times to live by full key, not {pairs!r}"
             raise UsageError(message, argument="pairs", value=pairs)
         if not pairs:
             return

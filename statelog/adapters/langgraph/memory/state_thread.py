@@ -31,7 +31,7 @@ class Holder(ConnString):
     def _hold(self, store: statelog.Store, clock: Callable[[], float]) -> None:
         if not isinstance(store, statelog.Store):
             name = type(self).__name__
-            message = f"a {name} is made of an open store (or by {name}.open), not of {store!r}"
+            message = f"a {name} needs an open store (or call {name}.open), not {store!r}"
             raise statelog.UsageError(message, argument="store", value=store)
         self._store = store
         self._thread = store.thread(self._THREAD_ID)

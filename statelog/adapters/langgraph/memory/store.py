@@ -380,7 +380,7 @@ def _prepare(
 
 def _encode_value(value: Mapping[str, Any], path: str) -> Encoded:
     if not isinstance(value, Mapping):
-        message = f"{path}: an item is a dict, not {type(value).__name__}"
+        message = f"{path}: an item must be a dict, not {type(value).__name__}"
         raise statelog.UsageError(message, path=path)
     for key in value:
         if not isinstance(key, str):

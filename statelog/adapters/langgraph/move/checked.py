@@ -38,7 +38,7 @@ def check_names(endpoint: Endpoint, place: Place, parent_id: str | None) -> None
         ("parent_checkpoint_id", parent_id or ""),
     ):
         if not isinstance(name, str):
-            _refuse(endpoint, place, f"its {what} {name!r} is no text")
+            _refuse(endpoint, place, f"its {what} {name!r} is not a str")
     if not place.checkpoint_id:
         _refuse(endpoint, place, "it has no checkpoint_id")
 
@@ -53,7 +53,8 @@ def check_kinds(target: Endpoint, place: Place, values: Mapping[str, Any]) -> No
         if isinstance(value, Opaque):
             message = (
                 f"channel {channel!r} of checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is of type"
-                f" {value.type!r}: {target.name} keeps all channels as one, which takes the serialiser that wrote it"
+                f" {value.type!r}: {target.name} stores all channels in one value, which only the serialiser that"
+                " wrote the channel can encode"
             )
             raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id, channel=channel)
 
@@ -101,7 +102,7 @@ def read(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTu
     """
     found = find(endpoint, place, before)
     if found is None:
-        message = f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} went away from {endpoint.name}"
+        message = f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} disappeared from {endpoint.name}"
         raise ConflictError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)
     return found
 
@@ -131,7 +132,7 @@ def _what_is_wrong(found: CheckpointTuple, place: Place) -> str | None:
     """Return why that is not a checkpoint of a graph, or None if it is."""
     checkpoint: Any = found.checkpoint
     if not isinstance(checkpoint, dict):
-        return f"it is no dict, but of type {type(checkpoint).__name__}"
+        return f"it is not a dict, but of type {type(checkpoint).__name__}"
     if checkpoint.get("id") != place.checkpoint_id:
         return f"it says that its id is {checkpoint.get('id')!r}"
     for name in ("channel_values", "channel_versions", "versions_seen"):
@@ -141,7 +142,7 @@ def _what_is_wrong(found: CheckpointTuple, place: Place) -> str | None:
     if not all(isinstance(version, str | int | float) for version in checkpoint["channel_versions"].values()):
         return "its channel_versions are not all numbers or texts"
     if not isinstance(found.metadata, dict):
-        return f"its metadata is no dict, but of type {type(found.metadata).__name__}"
+        return f"its metadata is not a dict, but of type {type(found.metadata).__name__}"
     for task_id, channel, _ in found.pending_writes or ():
         if not isinstance(task_id, str) or not isinstance(channel, str):
             return f"a write of task {task_id!r} to {channel!r} is not named by texts"

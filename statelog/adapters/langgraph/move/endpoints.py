@@ -328,7 +328,7 @@ def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool)
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
             raise
-        message = f"{path} is no SQLite database"
+        message = f"{path} is not a SQLite database"
         raise FormatError(message, path=str(path)) from None
     for name, columns in _COLUMNS.items():
         if not (columns <= found[name] or (may_lack and not found[name])):

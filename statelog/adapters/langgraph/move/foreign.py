@@ -65,10 +65,10 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
         rows, writes = self._rows.writes(place), found.pending_writes or []
         why = self._rows.check(place, found)
         if [(row.task_id, row.channel) for row in rows] != [(write[0], write[1]) for write in writes]:
-            why = f"it has {len(rows)} pending writes, and values of {len(writes)}"
+            why = f"it has {len(rows)} pending writes, but values of only {len(writes)}"
         if why is not None:
             message = (
-                f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is not whole in {self._name}: {why}"
+                f"checkpoint {place.checkpoint_id} of thread {place.thread_id!r} is incomplete in {self._name}: {why}"
             )
             raise CorruptionError(message, path=self._name, thread=place.thread_id, checkpoint=place.checkpoint_id)
         pairs = sorted(zip(rows, writes, strict=True), key=lambda pair: _sort_key(pair[0]))

@@ -334,8 +334,8 @@ def _is_inherited(name: str, values: Mapping[str, Any], had: Mapping[str, Any]) 
 
 def _conflict(place: Place, target: Endpoint) -> ConflictError:
     message = (
-        f"{target.name} has a checkpoint {place.checkpoint_id} of thread {place.thread_id!r} with other content:"
-        " nothing of it was changed"
+        f"{target.name} has a checkpoint {place.checkpoint_id} of thread {place.thread_id!r} with different content:"
+        " it was left unchanged"
     )
     return ConflictError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)
 
@@ -380,7 +380,7 @@ def _count_others(target: Endpoint, threads: list[_Thread]) -> int:
 
 def _not_as_written(place: Place, target: Endpoint, fields: list[str]) -> CorruptionError:
     message = (
-        f"{target.name} gives back another {', '.join(fields)} of checkpoint {place.checkpoint_id}"
+        f"{target.name} returns a different {', '.join(fields)} of checkpoint {place.checkpoint_id}"
         f" of thread {place.thread_id!r} than was written"
     )
     return CorruptionError(message, thread=place.thread_id, checkpoint=place.checkpoint_id, fields=fields)

@@ -143,7 +143,7 @@ def _where(source: Endpoint, place: Place, writes: Sequence[PendingWrite]) -> It
                 break
         else:
             message = (
-                f"pending writes of checkpoint {place.checkpoint_id} of thread {place.thread_id!r} went away from"
+                f"pending writes of checkpoint {place.checkpoint_id} of thread {place.thread_id!r} disappeared from"
                 f" {source.name}"
             )
             raise ConflictError(message, thread=place.thread_id, checkpoint=place.checkpoint_id)

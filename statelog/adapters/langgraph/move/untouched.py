@@ -44,7 +44,7 @@ class UntouchedSerializer(JsonPlusSerializer):
         if kind in _READ:
             return super().loads_typed(data)
         if not isinstance(kind, str) or not isinstance(encoded, bytes):
-            message = f"a value is a type and bytes, not {kind!r} and {type(encoded).__name__}"
+            message = f"a serialised value must be a type name and bytes, not {kind!r} and {type(encoded).__name__}"
             raise TypeError(message)
         return Opaque(kind, encoded)
 

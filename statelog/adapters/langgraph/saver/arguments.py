@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 def check_options(serde: Any, conflict: object, cache_size_bytes: Any) -> None:
     """Check the options of a saver."""
     if serde is not None and not (hasattr(serde, "dumps_typed") or hasattr(serde, "dumps")):
-        message = f"serde is a serialiser, with dumps_typed and loads_typed, not {serde!r}"
+        message = f"serde must be a serialiser with dumps_typed and loads_typed, not {serde!r}"
         raise UsageError(message, argument="serde", value=serde)
     if conflict not in ("fork", "raise"):
-        message = f'conflict is "fork" or "raise", not {conflict!r}'
+        message = f'conflict must be "fork" or "raise", not {conflict!r}'
         raise UsageError(message, argument="conflict", value=conflict)
     if type(cache_size_bytes) is not int or cache_size_bytes < 0:
-        message = f"cache_size_bytes is an int, 0 or above, not {cache_size_bytes!r}"
+        message = f"cache_size_bytes must be a non-negative int, not {cache_size_bytes!r}"
         raise UsageError(message, argument="cache_size_bytes", value=cache_size_bytes)
 
 
 def check_store(store: object) -> None:
     """Check that this is a store."""
     if not isinstance(store, Store):
-        message = f"a saver is made of an open store (or by StatelogSaver.open), not of {store!r}"
+        message = f"a saver needs an open store (or call StatelogSaver.open), not {store!r}"
         raise UsageError(message, argument="store", value=store)
 
 
 def check_listing(filter: object, limit: object) -> None:
     """Check the filter and the limit of `list`."""
     if filter is not None and not isinstance(filter, Mapping):
-        message = f"filter is a dict of metadata that is asked for, not {filter!r}"
+        message = f"filter must be a dict of metadata to match, not {filter!r}"
         raise UsageError(message, argument="filter", value=filter)
     check_keys(filter or ())
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
-        message = f"limit is an int, not {limit!r}"
+        message = f"limit must be an int, not {limit!r}"
         raise UsageError(message, argument="limit", value=limit)
 
 
@@ -67,26 +67,26 @@ def check_put(checkpoint: Any, metadata: object, new_versions: object) -> None:
         _check_dict(argument, value)
     id = checkpoint.get("id")
     if not isinstance(id, str) or not id:
-        message = f"a checkpoint has an id, a text that is not empty, not {id!r}"
+        message = f"a checkpoint's id must be a non-empty str, not {id!r}"
         raise UsageError(message, argument="checkpoint.id", value=id)
     for part in ("channel_values", "channel_versions"):
         _check_dict(f"checkpoint.{part}", checkpoint.get(part))
     for channel in checkpoint["channel_versions"]:
         if not isinstance(channel, str):
-            message = f"a channel of channel_versions is a text, not {channel!r}"
+            message = f"a channel of channel_versions must be a str, not {channel!r}"
             raise UsageError(message, argument="checkpoint.channel_versions", value=channel)
 
 
 def _check_dict(argument: str, value: object) -> None:
     if type(value) is not dict and not isinstance(value, Mapping):
-        message = f"{argument} is a dict, not {value!r}"
+        message = f"{argument} must be a dict, not {value!r}"
         raise UsageError(message, argument=argument, value=value)
 
 
 def pair_of(write: Any) -> tuple[str, Any]:
     """Return the channel and value of a pending write. A text of two letters is refused."""
     if not isinstance(write, tuple | list) or len(write) != 2 or not isinstance(write[0], str):
-        message = f"a write is a pair of a channel, a text, and a value, not {write!r}"
+        message = f"a write must be a pair of a channel (a str) and a value, not {write!r}"
         raise UsageError(message, argument="writes", value=write)
     channel, value = write
     return channel, value
@@ -97,7 +97,7 @@ def number_of(version: str | float | None) -> int:
     try:
         return int(version.split(".")[0]) if isinstance(version, str) else int(version or 0)
     except (TypeError, ValueError, OverflowError) as error:
-        message = f"a channel's version is a number, or a text that begins with one, not {version!r}"
+        message = f"a channel's version must be a number, or a str that begins with one, not {version!r}"
         raise UsageError(message, argument="current", value=version) from error
 
 
@@ -108,7 +108,7 @@ def id_before(before: RunnableConfig | None) -> str:
     configurable = before.get("configurable") if hasattr(before, "get") else None
     id = configurable.get("checkpoint_id") or "" if isinstance(configurable, Mapping) else None
     if not isinstance(id, str):
-        message = f"before is a config, whose configurable.checkpoint_id is a text, not {before!r}"
+        message = f"before must be a config with a str as configurable.checkpoint_id, not {before!r}"
         raise UsageError(message, argument="before", value=before)
     return id
 
@@ -116,6 +116,6 @@ def id_before(before: RunnableConfig | None) -> str:
 def several(argument: str, ids: Iterable[Any]) -> list[Any]:
     """Return ids or writes as a list. A single text is refused, because each of its letters would be taken for one."""
     if type(ids) is not deque and (isinstance(ids, str | bytes) or not isinstance(ids, Iterable)):
-        message = f"{argument} are several, in a list, not {ids!r}"
+        message = f"{argument} must be a list, not {ids!r}"
         raise UsageError(message, argument=argument, value=ids)
     return list(ids)

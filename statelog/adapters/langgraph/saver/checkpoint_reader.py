@@ -206,7 +206,7 @@ def decode_row(
     try:
         return _decode_row(codec, row, config, decoded)
     except Exception as error:
-        note(error, f"raised as a checkpoint of thread {row.place.thread_id!r} was decoded")
+        note(error, f"raised while a checkpoint of thread {row.place.thread_id!r} was decoded")
         raise
 
 

@@ -98,8 +98,8 @@ def _has_lost_its_parent(checkpoint: Checkpoint) -> bool:
 
 def _expired(place: Place, channels: list[str]) -> ExpiredError:
     message = (
-        f"thread {place.thread_id!r}: checkpoints that its DeltaChannels {', '.join(map(repr, channels))} are made of"
-        " have expired: an older release has put this checkpoint, and did not say that it needs them"
+        f"thread {place.thread_id!r}: checkpoints that its DeltaChannels {', '.join(map(repr, channels))} need"
+        " have expired: an older release stored this checkpoint without recording that it needs them"
     )
     return ExpiredError(message, thread=place.thread_id, checkpoint=place.id, channels=channels)
 

@@ -136,7 +136,7 @@ def follows(asked: Place, made: Place, parents: Any = None) -> Follows:
 def _refuse_others(*given: tuple[str, Any]) -> None:
     for argument, text in given:
         if not isinstance(text, str):
-            message = f"{argument} of a write is a text, not {text!r}"
+            message = f"{argument} of a write must be a str, not {text!r}"
             raise UsageError(message, argument=argument, value=text)
 
 

@@ -475,7 +475,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         """
         place = place_of(config)
         if not place.id:
-            message = "a config for pending writes has configurable.checkpoint_id"
+            message = "a config for pending writes must have configurable.checkpoint_id"
             raise UsageError(message, argument="checkpoint_id", value=None)
         called = self._bases.called_by(place.thread_id, task_id)
         part = tasks.pending(self._codec.of(place.thread_id), place, writes, task_id, task_path, called)
@@ -524,7 +524,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
                 has no parent, unless its DeltaChannels are made from its ancestors.
         """
         if strategy not in ("keep_latest", "delete"):
-            message = f'a strategy is "keep_latest" or "delete", not {strategy!r}'
+            message = f'strategy must be "keep_latest" or "delete", not {strategy!r}'
             raise UsageError(message, argument="strategy", value=strategy)
         asking.check_open(self.store)
         remove = remove_all if strategy == "delete" else keep_latest

@@ -238,18 +238,18 @@ class Codec:
             raise
         except _REFUSALS as error:
             what, value = self._refused(value, what)
-            message = f"{what}: the serialiser refuses {type(value).__name__}: {error}"
+            message = f"{what}: the serialiser does not accept {type(value).__name__}: {error}"
             raise ValueTypeError(message, path=what, type=type(value).__name__) from error
         except Exception as error:
             note(error, f"raised by the serialiser for {what}")
             raise
         if type(kind) is not str:
-            message = f"{what}: the serialiser gives {kind!r} for the name of a type, which is a text"
+            message = f"{what}: the serialiser returned {kind!r} as the name of a type, which must be a str"
             raise ValueTypeError(message, path=what, type=type(kind).__name__)
         try:
             data = data if type(data) is bytes else bytes(memoryview(data))
         except TypeError as error:
-            message = f"{what}: the serialiser gives {type(data).__name__} for {kind}, where bytes are expected"
+            message = f"{what}: the serialiser returned {type(data).__name__} for {kind}, not bytes"
             raise ValueTypeError(message, path=what, type=type(data).__name__) from error
         # Before it is cut: a part of a value cannot be walked.
         return kind, data if self._guard is None else self._guarded(

@@ -33,7 +33,7 @@ class ConnString(Opened):
             UsageError: the text is the URL of a database, or `:memory:`. Facts: argument, value.
         """
         if isinstance(conn_string, str) and (conn_string == ":memory:" or "://" in conn_string):
-            message = f"{cls.__name__}.from_conn_string takes the path of a file, not {conn_string!r}"
+            message = f"{cls.__name__}.from_conn_string needs the path of a file, not {conn_string!r}"
             if conn_string != ":memory:":
                 message += "; `statelog import-langgraph` copies the threads of a database to a file"
             raise UsageError(message, argument="conn_string", value=conn_string)

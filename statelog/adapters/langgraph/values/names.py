@@ -115,7 +115,7 @@ def place_of(config: Any) -> Place:
     configurable: Any = config.get("configurable") if hasattr(config, "get") else None
     thread_id = configurable.get("thread_id") if hasattr(configurable, "get") else None
     if thread_id is None:
-        message = "a config for a checkpointer has configurable.thread_id"
+        message = "a config for a checkpointer must have configurable.thread_id"
         raise UsageError(message, argument="thread_id", value=None)
     namespace = configurable.get("checkpoint_ns") or ""
     id = configurable.get("checkpoint_id") or ""
@@ -123,7 +123,7 @@ def place_of(config: Any) -> Place:
         thread_id = thread_id_of(thread_id)
         for argument, value in (("checkpoint_ns", namespace), ("checkpoint_id", id)):
             if not isinstance(value, str):
-                message = f"configurable.{argument} is a text, not {value!r}"
+                message = f"configurable.{argument} must be a str, not {value!r}"
                 raise UsageError(message, argument=argument, value=value)
     return _new(Place, (thread_id, namespace, id))
 
@@ -135,10 +135,10 @@ def thread_id_of(thread_id: Any) -> str:
         UsageError: it is reserved for items or the cache, or cannot name a thread. LimitError: it is too long.
     """
     if thread_id is None or (isinstance(thread_id, bytes | Collection) and not isinstance(thread_id, str)):
-        message = f"a thread_id is a text, or what has one that names it, not {thread_id!r}"
+        message = f"a thread_id must be a str, or an object whose str() names the thread, not {thread_id!r}"
         raise UsageError(message, argument="thread_id", value=thread_id)
     if thread_id in _KEPT_THREADS:
-        message = f"thread_id {thread_id!r} is kept for StatelogStore and StatelogCache"
+        message = f"thread_id {thread_id!r} is reserved for StatelogStore and StatelogCache"
         raise UsageError(message, argument="thread_id", value=thread_id)
     text = str(thread_id)
     check_thread_id(text)

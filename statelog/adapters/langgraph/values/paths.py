@@ -12,7 +12,7 @@ def check_keys(keys: Iterable[Any]) -> None:
     """Refuse keys of a filter that no value can have. Raises UsageError if a step of a path is empty."""
     for key in keys:
         if isinstance(key, str) and "" in key.split("."):
-            message = f"filter: the key {key!r} is not a path: a step between dots is empty"
+            message = f"filter: the key {key!r} is not a valid path: a part between dots is empty"
             raise UsageError(message, argument="filter", key=key)
 
 

@@ -103,8 +103,8 @@ class Types:
             if name not in self._told:
                 self._told.add(name)
                 message = (
-                    f"{name} is stored in this thread, and is not there any more: its fields are read as plain data."
-                    f" Give the class that has taken its place: types={{{name!r}: ...}}"
+                    f"{name} is stored in this thread, but no longer exists: its fields are read as plain data."
+                    f" Give the class that replaces it: types={{{name!r}: ...}}"
                 )
                 warnings.warn(message, LostTypeWarning, stacklevel=2)
 
@@ -162,13 +162,13 @@ register_serde_event_listener(_note)
 
 def _checked(upgrades: object) -> dict[str, Upgrade]:
     if not isinstance(upgrades, Mapping):
-        message = f"types is a dict of 'module:Class' to a class or a function, not {upgrades!r}"
+        message = f"types must be a dict from 'module:Class' to a class or a function, not {upgrades!r}"
         raise UsageError(message, argument="types", value=upgrades)
     for name, upgrade in upgrades.items():
         if not isinstance(name, str) or len([part for part in name.split(":") if part]) != 2 or name.count(":") != 1:
-            message = f"types names a class as 'module:Class', not {name!r}"
+            message = f"a key of types must be 'module:Class', not {name!r}"
             raise UsageError(message, argument="types", value=name)
         if not callable(upgrade):
-            message = f"types[{name!r}] is a class or a function, not {upgrade!r}"
+            message = f"types[{name!r}] must be a class or a function, not {upgrade!r}"
             raise UsageError(message, argument="types", value=upgrade)
     return dict(upgrades)

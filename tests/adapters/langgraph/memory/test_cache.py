@@ -33,7 +33,7 @@ def cache(store, clock):
 @pytest.mark.parametrize("value", [object(), {"a": [1, {2: object()}]}])
 def test_a_value_that_the_serialiser_refuses_is_named(cache, value):
     cache.set({(("a", "b"), "kept"): (1, None)})
-    with pytest.raises(ValueTypeError, match=r"^a\.b\.k.*: the serialiser refuses object"):
+    with pytest.raises(ValueTypeError, match=r"^a\.b\.k.*: the serialiser does not accept object"):
         cache.set({(("a", "b"), "kept"): (2, None), (("a", "b"), "k"): (value, None)})
     assert cache.get([(("a", "b"), "kept"), (("a", "b"), "k")]) == {(("a", "b"), "kept"): 1}
 
@@ -159,7 +159,7 @@ def test_an_entry_of_another_serialiser_is_named(store, cache):
     with pytest.raises(ZeroDivisionError) as caught:
         other.get([(("a",), "k")])
     assert caught.value.__notes__ == [
-        "statelog: raised by the serialiser for entry 'k' of namespace ('a',): set or clear it anew"
+        "statelog: raised by the serialiser for entry 'k' of namespace ('a',): set it again or clear it"
     ]
     other.set({(("a",), "k"): (2, None)})
     with pytest.raises(NotImplementedError, match="own"):  # LangGraph raises this for an unknown type.

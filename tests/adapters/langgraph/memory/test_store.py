@@ -216,7 +216,7 @@ def test_filters_that_mean_nothing_are_refused_also_of_an_empty_store(memory, co
 
 @pytest.mark.parametrize("condition", [{"user.": 1}, {"n": {".": 1}}])
 def test_a_filter_with_an_empty_step_is_refused(memory, condition):
-    with pytest.raises(statelog.UsageError, match="a step between dots is empty"):
+    with pytest.raises(statelog.UsageError, match="a part between dots is empty"):
         memory.search(USERS, filter=condition)
 
 
@@ -249,7 +249,7 @@ def test_values_that_cannot_be_stored_are_refused_by_path(memory):
         memory.put(USERS, "k", {"a": [1, object()]})
     with pytest.raises(ValueTypeError, match=r"users\.1\.k.*keys are str"):
         memory.put(USERS, "k", {1: "a"})
-    with pytest.raises(UsageError, match=r"users\.1\.k: an item is a dict"):
+    with pytest.raises(UsageError, match=r"users\.1\.k: an item must be a dict"):
         memory.put(USERS, "k", [1])
     with pytest.raises(LimitError):
         memory.put(USERS, "k" * 5000, {"n": 1})
@@ -345,11 +345,11 @@ def test_a_saver_refuses_the_threads_of_items_and_cache(store, thread_id):
     memory, saver = StatelogStore(store), StatelogSaver(store)
     memory.put(USERS, "a", {"n": 1})
     StatelogCache(store).set({(("n",), "k"): (1, None)})
-    with pytest.raises(UsageError, match="is kept for StatelogStore"):
+    with pytest.raises(UsageError, match="is reserved for StatelogStore"):
         saver.get_tuple({"configurable": {"thread_id": thread_id}})
-    with pytest.raises(UsageError, match="is kept for StatelogStore"):
+    with pytest.raises(UsageError, match="is reserved for StatelogStore"):
         saver.delete_thread(thread_id)
-    with pytest.raises(UsageError, match="is kept for StatelogStore"):
+    with pytest.raises(UsageError, match="is reserved for StatelogStore"):
         saver.prune([thread_id])
     saver.delete_for_runs(["run"])
     assert list(saver.list(None)) == []

@@ -203,7 +203,10 @@ def test_an_import_leaves_little_of_the_file_free(database, path):
 def test_an_import_done_twice_adds_nothing(database, expected, path):
     import_into(path, database)
     answer = import_into(path, database)
-    assert (answer.returncode, f"{len(expected)} checkpoints ({len(expected)} were there)" in answer.stdout) == (
+    assert (
+        answer.returncode,
+        f"{len(expected)} checkpoints ({len(expected)} were already there)" in answer.stdout,
+    ) == (
         0,
         True,
     )
@@ -218,7 +221,7 @@ def test_an_import_keeps_later_changes_of_the_target(database, path):
         chat_graph(saver).invoke({"messages": [HumanMessage("own")]}, config("only here"))
         before = tuples(saver)
     answer = import_into(path, database)
-    assert (answer.returncode, "; 3 checkpoints more there" in answer.stdout) == (0, True)
+    assert (answer.returncode, "; 3 checkpoints more in the target" in answer.stdout) == (0, True)
     with saver_of(path) as saver:
         assert tuples(saver) == before
 
@@ -255,7 +258,7 @@ def test_a_pruned_thread_of_deltas_keeps_its_state_on_the_way_back(path, tmp_pat
     for _again in range(2):
         answer = run("export-langgraph", path, f"sqlite:{back}")
         assert (answer.returncode, answer.stderr) == (0, "")
-        assert ("1 checkpoint" in answer.stdout, "more there" in answer.stdout) == (True, False)
+        assert ("1 checkpoint" in answer.stdout, "more in the target" in answer.stdout) == (True, False)
     with SqliteSaver.from_conn_string(str(back)) as saver:
         assert delta_graph(saver).get_state(config("delta")).values == {"items": list(range(8))}
         assert delta_graph(saver).invoke({"items": []}, config("delta"))["items"] == list(range(9))
@@ -334,7 +337,7 @@ def test_writes_that_are_others_there_are_not_overwritten(tmp_path, path):
     with SqliteSaver.from_conn_string(str(database)) as saver:
         saver.put_writes(at, [(RESUME, "no")], "two")
     answer = import_into(path, database)
-    assert (answer.returncode, "ConflictError" in answer.stderr or "other content" in answer.stderr) == (4, True)
+    assert (answer.returncode, "ConflictError" in answer.stderr or "different content" in answer.stderr) == (4, True)
     with saver_of(path) as saver:
         assert tuples(saver) == before
 
@@ -353,7 +356,7 @@ def test_a_thread_deleted_in_the_store_does_not_come_back(database, path):
     ("content", "code", "says"),
     [
         (None, 11, "no database at"),
-        (b"no database " * 400, 6, "is no SQLite database"),
+        (b"no database " * 400, 6, "is not a SQLite database"),
         (b"", 6, "holds no checkpoints of LangGraph"),
     ],
 )

@@ -98,7 +98,7 @@ def test_the_names_of_other_savers_open_a_file(tmp_path, kind):
 @pytest.mark.parametrize("given", [":memory:", "postgresql://ann@host/db", "redis://host:6379/0"])
 def test_names_that_are_not_paths_of_files_are_refused(tmp_path, monkeypatch, given):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="takes the path of a file") as caught:
+    with pytest.raises(UsageError, match="needs the path of a file") as caught:
         StatelogSaver.from_conn_string(given)
     assert caught.value.value == given
     assert ("import-langgraph" in str(caught.value)) == ("://" in given)

@@ -357,7 +357,7 @@ def test_what_is_no_text_no_store_no_bytes_is_named(saver):
     with pytest.raises(UsageError, match="thread id"):
         saver.delete_thread("\ud800")
     for source, target in (("t", "langgraph:store"), ("langgraph:store", "u")):
-        with pytest.raises(UsageError, match="is kept for"):
+        with pytest.raises(UsageError, match="is reserved for"):
             saver.copy_thread(source, target)
 
     class Texts:
@@ -503,7 +503,7 @@ def test_a_loop_of_parents_ends(saver):
 @pytest.mark.parametrize("key", ["user.", ".user", "user..name", ".", ""])
 def test_a_filter_with_an_empty_step_is_refused(saver, key):
     put(saver, config("t"), {}, {"user": {"name": "ann", "": 1}})
-    with pytest.raises(UsageError, match="a step between dots is empty") as caught:
+    with pytest.raises(UsageError, match="a part between dots is empty") as caught:
         list(saver.list(None, filter={"source": "input", key: None}))
     assert caught.value.key == key
 

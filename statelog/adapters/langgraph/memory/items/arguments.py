@@ -85,7 +85,7 @@ def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
     is_number = isinstance(ttl, int | float) and not isinstance(ttl, bool) and not math.isnan(ttl)
     if not is_number or not 0 <= ttl * _UNITS_US[unit] <= TTL_US_MAX:
         most = TTL_US_MAX // _UNITS_US[unit]
-        message = f"a time to live is a number of {unit} from 0 to {most}, not {ttl!r}"
+        message = f"a time to live must be a number of {unit} from 0 to {most}, not {ttl!r}"
         raise ValueError(message)
     return round(ttl * _UNITS_US[unit])
 
@@ -99,7 +99,7 @@ def sweep_interval_s(*minutes: Any) -> float:
     given = next(each for each in minutes if each is not None and each != 0)
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     if not is_number or not 0 < given < math.inf:
-        message = f"sweep_interval_minutes is a number of minutes above 0, not {given!r}"
+        message = f"sweep_interval_minutes must be a positive number of minutes, not {given!r}"
         raise ValueError(message)
     return float(min(given * 60, TIMEOUT_MAX))
 
@@ -111,14 +111,14 @@ def check_config(name: str, parts: str, config: Any) -> None:
         ValueError: it is not a dict.
     """
     if config is not None and not isinstance(config, Mapping):
-        message = f"{name} is a dict of {parts}, not {config!r}"
+        message = f"{name} must be a dict of {parts}, not {config!r}"
         raise ValueError(message)
 
 
 def check_several(argument: str, values: Any) -> None:
     """Check that this is a collection, and not a single text."""
     is_one = isinstance(values, Collection) and not isinstance(values, str | bytes)
-    _check(argument, "several, in a list", values, is_one=is_one)
+    _check(argument, "a list", values, is_one=is_one)
 
 
 def check_full_key(full_key: Any) -> None:
@@ -126,7 +126,7 @@ def check_full_key(full_key: Any) -> None:
     is_pair = isinstance(full_key, tuple | list) and len(full_key) == 2
     _check(
         "key",
-        "a pair of a namespace and a text",
+        "a pair of a namespace and a str",
         full_key,
         is_one=is_pair and isinstance(full_key[1], str),
     )
@@ -141,13 +141,13 @@ def check_entry(entry: Any) -> None:
 def check_cached_namespace(namespace: Any) -> None:
     """Check that this is the namespace of a cache, which is a sequence of any texts."""
     is_one = isinstance(namespace, tuple | list) and all(isinstance(label, str) for label in namespace)
-    _check("namespace", "a tuple of texts", namespace, is_one=is_one)
+    _check("namespace", "a tuple of str", namespace, is_one=is_one)
 
 
 def _check_namespace(namespace: Any) -> None:
     """Check that this is not a single text, because each of its letters would be taken for a label."""
     if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
-        message = f"a namespace is a tuple of texts, not {namespace!r}"
+        message = f"a namespace must be a tuple of str, not {namespace!r}"
         raise InvalidNamespaceError(message)
 
 
@@ -161,7 +161,7 @@ def _check_index(index: Any) -> None:
 def _check_conditions(conditions: Any) -> None:
     is_list = conditions is None or (isinstance(conditions, Collection) and not isinstance(conditions, str | bytes))
     is_one = is_list and all(isinstance(each, MatchCondition) for each in conditions or ())
-    _check("match_conditions", "several of MatchCondition", conditions, is_one=is_one)
+    _check("match_conditions", "a list of MatchCondition", conditions, is_one=is_one)
     for condition in conditions or ():
         _check_namespace(condition.path)
 
@@ -172,5 +172,5 @@ def _check_count(argument: str, value: Any) -> None:
 
 def _check(argument: str, kind: str, value: Any, *, is_one: bool) -> None:
     if not is_one:
-        message = f"{argument}: {kind} is expected, not {value!r}"
+        message = f"{argument} must be {kind}, not {value!r}"
         raise UsageError(message, argument=argument, value=value)

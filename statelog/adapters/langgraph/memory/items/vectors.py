@@ -83,16 +83,16 @@ class VectorIndex:
         check_config("index", "dims, embed and fields", config)
         dims = config.get("dims")
         if isinstance(dims, bool) or not isinstance(dims, int) or dims < 1:
-            message = f"index: dims is the length of the vectors that embed gives, not {dims!r}"
+            message = f"index: dims must be the length of the vectors that embed returns, not {dims!r}"
             raise ValueError(message)
         fields = config.get("fields")
         is_several = fields is None or (isinstance(fields, Collection) and not isinstance(fields, str | bytes))
         if not is_several or not all(isinstance(field, str) for field in fields or ()):
-            message = f"index: fields is a list of paths, not {fields!r}"
+            message = f"index: fields must be a list of paths, not {fields!r}"
             raise ValueError(message)
         embed = config.get("embed")
         if not (callable(embed) or isinstance(embed, str | Embeddings)):
-            message = f"index: embed is a function of texts, an Embeddings, or the name of one, not {embed!r}"
+            message = f"index: embed must be a function of texts, an Embeddings, or the name of one, not {embed!r}"
             raise ValueError(message)  # noqa: TRY004 - as for dims and fields
         self._np = np
         self.redact: Callable[[str, Sequence[str]], str] | None = None
@@ -142,7 +142,7 @@ class VectorIndex:
                 texts = get_text_at_path(op.value, tokens)
             except (TypeError, ValueError, RecursionError) as error:
                 path = f"{to_text(op.namespace)}.{op.key}"
-                message = f"{path}: {field!r} of it has no text to be embedded: {error}"
+                message = f"{path}: its field {field!r} has no text to embed: {error}"
                 raise ValueTypeError(message, path=path, type=type(op.value).__name__) from error
             if self.redact is not None:  # The vector of a secret can confirm a guess, and the embedder gets the text.
                 texts = [self.redact(text, tokens) for text in texts]

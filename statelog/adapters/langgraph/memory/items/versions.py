@@ -31,14 +31,16 @@ class ItemSchemas:
 
     def __init__(self, migrations: object) -> None:
         if not isinstance(migrations, Mapping):
-            message = f"migrations is a dict of schemas by namespaces, not {migrations!r:.80}"
+            message = f"migrations must be a dict of schemas by namespaces, not {migrations!r:.80}"
             raise UsageError(message, argument="migrations", value=migrations)
         for prefix, schema in migrations.items():
             if type(prefix) is not tuple or not all(type(label) is str for label in prefix):
-                message = f"migrations: a namespace is a tuple of texts, not {prefix!r:.80}"
+                message = f"migrations: a namespace must be a tuple of str, not {prefix!r:.80}"
                 raise UsageError(message, argument="migrations", value=prefix)
             if not isinstance(schema, Versioned):
-                message = f"migrations: {prefix!r:.80} has a schema of statelog.versioned, not {schema!r:.80}"
+                message = (
+                    f"migrations: the schema of {prefix!r:.80} must be made with statelog.versioned, not {schema!r:.80}"
+                )
                 raise UsageError(message, argument="migrations", value=schema)
         self._declared: list[tuple[Namespace, Versioned[Any, Any]]] = sorted(
             migrations.items(), key=lambda each: len(each[0]), reverse=True
