@@ -279,7 +279,7 @@ def test_append_that_a_validator_makes_more_items_of_is_refused() -> None:
     class Outer(BaseModel):
         doubled: Annotated[list[int], AfterValidator(lambda items: items + items), reducers.append] = []
 
-    with pytest.raises(ValidationError, match="made 2 items of 1"):
+    with pytest.raises(ValidationError, match="returned 2 items for 1"):
         Schema.of(Outer).validate_write("doubled", 1)
 
 
