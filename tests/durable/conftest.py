@@ -1,4 +1,4 @@
-"""What all tests of runs begin with."""
+"""Fixtures shared by all tests of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs on the event loop: as those in threads, and a loop that is never held up."""
+"""Runs on the event loop behave like runs in threads, and never block the loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statelog.errors import (
 
 
 async def until(is_true):
-    """Wait for something that happens soon."""
+    """Wait until a condition holds. It is expected to hold soon."""
     for _ in range(2000):
         if is_true():
             return
@@ -35,12 +35,12 @@ async def until(is_true):
 
 
 @pytest.mark.slow
-def test_importing_statelog_imports_neither_room():
+def test_importing_statelog_imports_neither_durable_nor_aio_durable():
     code = "import statelog, sys; print([each for each in sys.modules if 'durable' in each or each == 'asyncio'])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_a_run_returns_what_its_steps_return_and_is_the_same_run_for_ever(path):
+def test_a_repeated_id_returns_the_recorded_result_of_the_same_run(path):
     async def body(store):
         info = await durable.run(store, three, "a", id="evt-1")
         assert (info.status, info.value) == ("completed", [("a", 0), ("a", 1), ("a", 2)])
@@ -63,7 +63,7 @@ def test_a_workflow_that_is_not_async_runs_in_a_thread(path):
     on_loop(path, body)
 
 
-def test_a_step_that_is_not_async_is_called_in_a_thread_with_its_context(path):
+def test_a_step_that_is_not_async_is_called_in_a_thread_with_the_context(path):
     async def body(store):
         def step():
             return threaded.current_step().idempotency_key, threading.current_thread() is threading.main_thread()
@@ -82,7 +82,7 @@ def lambda_of(step):
     return body
 
 
-def test_gates_mail_events_and_time(path):
+def test_gates_messages_events_and_sleeps_work_in_async_workflows(path):
     async def trip(run):
         answer = await run.gate("approve", {"total": 840})
         said = await run.recv("chat", timeout_s=60)
@@ -104,7 +104,7 @@ def test_gates_mail_events_and_time(path):
     on_loop(path, body)
 
 
-def test_a_fork_with_a_replaced_result_is_compared(path):
+def test_compare_shows_the_replaced_result_of_a_fork(path):
     async def body(store):
         await durable.run(store, three, "a", id="evt-1")
         CALLS.clear()
@@ -118,7 +118,7 @@ def test_a_fork_with_a_replaced_result_is_compared(path):
     on_loop(path, body)
 
 
-def test_handles_wait_fork_and_cancel(path):
+def test_a_handle_can_wait_fork_and_cancel(path):
     async def body(store):
         handle = await durable.start(store, three, "a", id="evt-1")
         with pytest.raises(TimeoutError):
@@ -142,7 +142,7 @@ def test_handles_wait_fork_and_cancel(path):
     on_loop(path, body)
 
 
-def test_a_step_streams_and_beats(path):
+def test_a_step_can_stream_chunks_and_send_heartbeats(path):
     async def speak():
         step = durable.current_step()
         await step.heartbeat()
@@ -159,7 +159,7 @@ def test_a_step_streams_and_beats(path):
     on_loop(path, body)
 
 
-def test_children_are_runs_of_their_own_async_or_not(path):
+def test_async_and_sync_children_are_separate_runs(path):
     @durable.workflow
     async def parent(run):
         return await asyncio.gather(run.child(three, "a", id="one"), run.child(plain, "b", id="two"))
@@ -175,7 +175,7 @@ def test_children_are_runs_of_their_own_async_or_not(path):
     on_loop(path, body)
 
 
-def test_a_loop_without_end_begins_anew(path):
+def test_continue_as_new_starts_an_endless_loop_again(path):
     async def loop(run, count):
         await run.step(note, count)
         if count < 3:
@@ -191,7 +191,7 @@ def test_a_loop_without_end_begins_anew(path):
 # --- several at once ------------------------------------------------------------------------------
 
 
-def test_branches_map_and_wait_any(path):
+def test_branches_map_and_wait_any_work_in_async_workflows(path):
     async def part(run, start):
         return [await run.step(note, start + number) for number in range(2)]
 
@@ -215,7 +215,7 @@ def test_branches_map_and_wait_any(path):
 
 
 @pytest.mark.parametrize("kind", ["gather", "group", "return_exceptions", "branches"])
-def test_a_task_that_waits_for_long_lets_the_others_go_on(path, kind):
+def test_other_tasks_continue_while_one_task_waits(path, kind):
     async def ask(run):
         return (await run.gate("approve")).by
 
@@ -245,7 +245,7 @@ def test_a_task_that_waits_for_long_lets_the_others_go_on(path, kind):
     on_loop(path, body)
 
 
-def test_a_run_waits_for_what_comes_first_of_all_that_its_tasks_wait_for(path):
+def test_a_run_wakes_for_the_earliest_event_that_any_of_its_tasks_waits_for(path):
     async def trip(run):
         async with asyncio.TaskGroup() as group:
             group.create_task(run.gate("approve"))
@@ -260,7 +260,7 @@ def test_a_run_waits_for_what_comes_first_of_all_that_its_tasks_wait_for(path):
     on_loop(path, body)
 
 
-def test_a_branch_that_fails_is_told_while_another_one_waits(path):
+def test_a_failed_branch_is_reported_while_another_branch_waits(path):
     async def ask(run):
         return await run.gate("approve")
 
@@ -278,7 +278,7 @@ def test_a_branch_that_fails_is_told_while_another_one_waits(path):
     on_loop(path, body)
 
 
-def test_tasks_that_outlive_the_workflow_end_with_it(path):
+def test_tasks_still_running_when_the_workflow_ends_are_ended(path):
     tasks = []
 
     async def tick(run):
@@ -296,7 +296,7 @@ def test_tasks_that_outlive_the_workflow_end_with_it(path):
     on_loop(path, body)
 
 
-def test_a_branch_that_was_let_go_is_interrupted_and_undone_as_unknown_also_after_a_replay(path):
+def test_an_abandoned_branch_is_interrupted_and_compensated_as_unknown_even_after_a_replay(path):
     async def charge():
         CALLS.append("charge")
         try:
@@ -325,7 +325,7 @@ def test_a_branch_that_was_let_go_is_interrupted_and_undone_as_unknown_also_afte
 # --- failures, time and sagas -----------------------------------------------------------------------
 
 
-def test_an_async_step_is_interrupted_when_its_time_is_up(path):
+def test_an_async_step_is_interrupted_at_its_timeout(path):
     async def slow():
         try:
             await asyncio.sleep(60)
@@ -344,7 +344,7 @@ def test_an_async_step_is_interrupted_when_its_time_is_up(path):
     on_loop(path, body)
 
 
-def test_compensations_run_last_first_async_or_not(path):
+def test_async_and_sync_compensations_run_in_reverse_order(path):
     async def undo(result, _value):
         await asyncio.sleep(0)
         CALLS.append(("undone", result))
@@ -363,7 +363,7 @@ def test_compensations_run_last_first_async_or_not(path):
     on_loop(path, body)
 
 
-def test_a_run_that_is_cancelled_has_its_async_step_interrupted_and_is_undone(path):
+def test_cancelling_a_run_interrupts_its_async_step_and_compensates_the_run(path):
     async def charge():
         CALLS.append("charge")
         await asyncio.sleep(60)
@@ -382,7 +382,7 @@ def test_a_run_that_is_cancelled_has_its_async_step_interrupted_and_is_undone(pa
     on_loop(path, body)
 
 
-def test_a_workflow_that_cancels_itself_has_failed(path):
+def test_a_workflow_that_cancels_itself_fails(path):
     async def trip(_run):
         task = asyncio.create_task(asyncio.sleep(60))
         task.cancel()

@@ -1,4 +1,4 @@
-"""A kill at every boundary of a workflow on the event loop: its tasks keep their places."""
+"""Kills at every boundary of a workflow on the event loop. Its tasks keep their places."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ async def trip(run):
 
 
 @pytest.mark.slow
-def test_a_workflow_on_the_loop_survives_a_kill_at_every_boundary(tmp_path):
+def test_an_async_workflow_survives_a_kill_at_every_boundary(tmp_path):
     crash_everywhere(trip, answers={"pay": True}, how=["kill"], directory=tmp_path)
 
 
 @pytest.mark.slow
-def test_a_workflow_on_the_loop_is_undone_wherever_it_is_overtaken_or_cancelled(tmp_path):
+def test_an_async_workflow_is_compensated_wherever_it_is_taken_over_or_cancelled(tmp_path):
     crash_everywhere(trip, answers={"pay": False}, how=["overtake", "cancel"], directory=tmp_path)

@@ -1,4 +1,4 @@
-"""What a call is known by on the event loop does not depend on the order in which others are done."""
+"""The identity of a call on the event loop does not depend on the order in which other calls complete."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from statelog.errors import NondeterminismError
 
 
 class CrashError(Exception):
-    """Ends a process, as far as a run can tell."""
+    """Simulates the death of a process."""
 
 
 class Chance:
-    """How long everything takes, in turns of the loop; another one in each execution."""
+    """The durations of calls, in turns of the loop. They differ in each execution."""
 
     def __init__(self, seed):
         self._random = random.Random(seed)
@@ -34,7 +34,7 @@ class Chance:
             await asyncio.sleep(0)
 
 
-# --- programs: lists of (kind, number or programs), every step with a name of its own ---------------------
+# --- programs: lists of (kind, number or programs), each step with a unique name ---------------------
 
 _leaves = st.tuples(st.sampled_from(["steps", "together", "map"]), st.integers(1, 3))
 PROGRAMS = st.recursive(
@@ -119,7 +119,7 @@ class Performer:
 
 @contextlib.contextmanager
 def crashing(records):
-    """Have the process die, as far as a run can tell, behind so many records."""
+    """Simulate the death of the process after a number of records."""
     real, left = Execution.commit, [records]
 
     def commit(self, *items, **how):
@@ -147,7 +147,7 @@ async def identities(store, program, seed, id):
 
 
 async def crashed(store, program, seeds, records, id):
-    """Execute a program, with a crash behind so many records, and return its identities."""
+    """Execute a program with a crash after a number of records. Return its identities."""
     with crashing(records), contextlib.suppress(CrashError):
         await execute(store, program, seeds[0], id)
     return await identities(store, program, seeds[1], id)
@@ -176,7 +176,7 @@ IDS = iter(range(10**9))
     seeds=st.lists(st.integers(0, 10**6), min_size=3, max_size=3),
     records=st.integers(0, 30),
 )
-def test_identities_are_the_same_whatever_the_order_and_wherever_it_crashes(module_path, program, seeds, records):
+def test_call_identities_do_not_depend_on_completion_order_or_crashes(module_path, program, seeds, records):
     """D6."""
 
     async def body(store):
@@ -193,7 +193,7 @@ MIXED = [("together", 3), ("beside", [[("steps", 2)]]), ("group", [[("steps", 1)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", [DEPENDENT, MIXED], ids=["dependent", "mixed"])
-def test_identities_are_the_same_behind_each_record(path, program):
+def test_call_identities_survive_a_crash_after_each_record(path, program):
     async def body(store):
         expected = await identities(store, program, 0, "whole")
         for records in range(len(expected) + 1):
@@ -204,7 +204,7 @@ def test_identities_are_the_same_behind_each_record(path, program):
 
 
 def differs(path, program):
-    """Whether identities differ between executions, or a crash is not survived."""
+    """Return True if identities differ between executions, or a crash is not survived."""
 
     async def body(store):
         expected = await identities(store, program, 0, "whole")
@@ -220,7 +220,7 @@ def differs(path, program):
     return on_loop(path, body)
 
 
-def test_identity_by_the_order_of_completion_would_differ(path):
+def test_identities_by_completion_order_are_detected_as_different(path):
     chance = Chance(7)
 
     def do(self, make):
@@ -236,12 +236,12 @@ def test_identity_by_the_order_of_completion_would_differ(path):
         assert differs(path, [("together", 3), ("steps", 1)])
 
 
-def test_tasks_numbered_by_their_first_call_would_differ(path):
+def test_tasks_numbered_by_their_first_call_are_detected_as_different(path):
     with mock.patch.object(host, "numbered_tasks", contextlib.nullcontext):
         assert differs(path, DEPENDENT)
 
 
-def test_a_loop_has_its_own_task_factory_back_when_runs_are_at_rest(path):
+def test_the_task_factory_of_the_loop_is_restored_after_the_runs(path):
     made = []
 
     def factory(loop, coroutine, **how):

@@ -1,4 +1,4 @@
-"""A workflow on the event loop gets its events in the order of the record: a replay takes the branch that was taken."""
+"""An async workflow gets its events in the order of the record, so a replay takes the same branches."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def shielded(run):
 
 
 async def nested(run):
-    """The first of two chains of tasks is through when the second one's step ends."""
+    """The first of two chains of tasks has ended when the step of the second chain ends."""
 
     async def deep(name, levels):
         return await (asyncio.wait_for(deep(name, levels - 1), 60) if levels else beside(run, name))
@@ -127,8 +127,8 @@ def workflow(way, seen):
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda each: each.__name__)
 @pytest.mark.parametrize("release", ["this", "an earlier one"])
-def test_a_replay_takes_the_branch_that_was_taken(tmp_path, monkeypatch, way, release):
-    """An earlier release has recorded no timers."""
+def test_a_replay_takes_the_recorded_branch(tmp_path, monkeypatch, way, release):
+    """Earlier releases did not record timers."""
     seen = []
     go = workflow(way, seen)
 
@@ -151,7 +151,7 @@ def test_a_replay_takes_the_branch_that_was_taken(tmp_path, monkeypatch, way, re
 
 
 @pytest.mark.slow
-def test_no_call_is_made_before_all_that_is_recorded_was_replayed(tmp_path, monkeypatch):
+def test_no_call_is_made_before_the_whole_record_is_replayed(tmp_path, monkeypatch):
     monkeypatch.setattr(order, "LATE_S", 0.1)
 
     @durable.workflow(name="go")
@@ -216,8 +216,8 @@ SUSPENDED = [(gate, True), (mail, True), (retried, True), (slept, True), (gate, 
 
 
 @pytest.mark.parametrize(("way", "suspends"), SUSPENDED, ids=lambda each: getattr(each, "__name__", str(each)))
-def test_a_timer_of_the_workflow_wakes_a_run_that_waits(tmp_path, way, suspends):
-    """The clock skips: an hour passes at once, and the replay behind it takes no hour."""
+def test_a_timer_of_the_workflow_wakes_a_waiting_run(tmp_path, way, suspends):
+    """The clock skips, so an hour passes at once, and the replay does not take an hour."""
     go = late(way)
 
     async def main():
@@ -243,11 +243,11 @@ def test_a_timer_of_the_workflow_wakes_a_run_that_waits(tmp_path, way, suspends)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [gate, mail], ids=lambda each: each.__name__)
-def test_a_kill_at_every_boundary_changes_nothing_about_a_timer(tmp_path, way):
+def test_a_timer_survives_a_kill_at_every_boundary(tmp_path, way):
     assert len(crash_everywhere(late(way), answers={"approve": True}, how=["kill"], directory=tmp_path)) >= 8
 
 
-def test_a_timer_is_no_step_and_a_fork_from_before_a_cut_call_makes_it_again(tmp_path):
+def test_a_timer_is_not_a_step_and_a_fork_before_a_cancelled_call_repeats_the_call(tmp_path):
     @durable.workflow(name="go")
     async def go(run):
         try:
@@ -267,7 +267,7 @@ def test_a_timer_is_no_step_and_a_fork_from_before_a_cut_call_makes_it_again(tmp
     assert asyncio.run(main()) == "a"
 
 
-# --- workflows made at random, killed anywhere ----------------------------------------------------------
+# --- random workflows, killed anywhere ----------------------------------------------------------
 
 
 async def work(name, _log, seconds, fails):
@@ -300,7 +300,7 @@ NODES = [
 
 
 def grow(rng, depth, name="n"):
-    """Return a tree: what a workflow does."""
+    """Return a tree that describes what a workflow does."""
     kind = rng.choice(NODES if depth else LEAVES)
     children = [grow(rng, depth - 1 - rng.randrange(depth), f"{name}{number}") for number in range(2)] if depth else []
     return {
@@ -314,9 +314,9 @@ def grow(rng, depth, name="n"):
 
 
 class Play:
-    """A workflow that does what a tree says. Each call has what all tasks have seen so far among its arguments.
+    """A workflow that executes a tree. The arguments of each call contain what all tasks have seen so far.
 
-    So a replay that hands out one event in another order calls a step with other arguments.
+    So a replay that delivers one event in a different order calls a step with different arguments.
     """
 
     def __init__(self, run):
@@ -444,13 +444,13 @@ def played(seed):
 
 @pytest.fixture
 def _no_noise(caplog, monkeypatch):
-    """Pass over the tasks that a kill has ended, and do not wait for long where a replay differs."""
+    """Ignore tasks that a kill has ended, and do not wait long if a replay differs."""
     caplog.set_level(logging.CRITICAL, "asyncio")
     monkeypatch.setattr(order, "LATE_S", 3.0)
 
 
 def check_played(seed, directory, kills):
-    """Let a workflow be killed at some boundaries (None: at each), and again as it goes on: no replay may differ."""
+    """Kill a workflow at some boundaries (None: at each), and again after it continues. No replay may differ."""
     go = played(seed)
     plan = Plan(go, (), {}, {go.name: go}, {"answered": True}, {}, None, directory)
     with new_story(plan) as story:
@@ -476,12 +476,12 @@ def durable_status(story):
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "kills"), [(3, None), *((seed, 2) for seed in range(7))])
 @pytest.mark.usefixtures("_no_noise")
-def test_a_workflow_made_at_random_replays_as_it_ran(tmp_path, seed, kills):
+def test_a_random_workflow_replays_as_it_ran(tmp_path, seed, kills):
     check_played(seed, tmp_path, kills)
 
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("_no_noise")
-def test_many_workflows_made_at_random_replay_as_they_ran(tmp_path, soak_scale):
+def test_many_random_workflows_replay_as_they_ran(tmp_path, soak_scale):
     for seed in range(100, 100 + int(200 * soak_scale)):
         check_played(seed, tmp_path, kills=None)

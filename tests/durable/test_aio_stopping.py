@@ -1,4 +1,4 @@
-"""Runs on the event loop that are stopped, workers, and a loop that is never held up."""
+"""Async runs that are stopped, async workers, and a loop that is never blocked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lambda_of(step):
 
 
 async def until(is_true):
-    """Wait for something that happens soon."""
+    """Wait until a condition holds. It is expected to hold soon."""
     for _ in range(30_000):
         if is_true():
             return
@@ -45,7 +45,7 @@ async def until(is_true):
 
 
 @pytest.mark.parametrize("semantics", ["at_least_once", "at_most_once"])
-def test_cancelling_the_task_stops_the_run_and_undoes_nothing(path, semantics):
+def test_cancelling_the_task_stops_the_run_without_compensations(path, semantics):
     async def charge():
         CALLS.append("charge")
         await asyncio.sleep(60 if len(CALLS) == 1 else 0)
@@ -96,7 +96,7 @@ def test_cancelling_the_task_stops_a_workflow_in_a_thread_at_its_next_operation(
     on_loop(path, body)
 
 
-def test_a_commit_on_its_way_ends_before_its_run_is_given_back(path, monkeypatch):
+def test_a_commit_in_progress_ends_before_its_run_is_released(path, monkeypatch):
     has_begun, is_let_go, commit = threading.Event(), threading.Event(), statelog.Thread.commit
 
     def slow(*args, **how):
@@ -125,7 +125,7 @@ def test_a_commit_on_its_way_ends_before_its_run_is_given_back(path, monkeypatch
     on_loop(path, body)
 
 
-def test_a_workflow_may_time_an_operation_out_by_itself(path):
+def test_a_workflow_can_set_its_own_timeout_for_an_operation(path):
     async def slow():
         await asyncio.sleep(60)
 
@@ -142,7 +142,7 @@ def test_a_workflow_may_time_an_operation_out_by_itself(path):
     on_loop(path, body)
 
 
-def test_a_run_that_waits_for_another_process_is_not_held_when_it_is_cancelled(path):
+def test_a_cancelled_run_does_not_keep_waiting_for_another_process(path):
     async def body(store):
         assert (await execute(store, lambda run: run.recv())).status == "suspended"
         waiting = asyncio.create_task(execute(store, lambda run: run.recv(), wait_s=60))
@@ -158,7 +158,7 @@ def test_a_run_that_waits_for_another_process_is_not_held_when_it_is_cancelled(p
 # --- workers --------------------------------------------------------------------------------------------
 
 
-def test_a_worker_drives_several_runs_at_once_async_or_not(path):
+def test_a_worker_drives_async_and_sync_runs_concurrently(path):
     at_work, most = set(), []
 
     async def busy(number):
@@ -184,7 +184,7 @@ def test_a_worker_drives_several_runs_at_once_async_or_not(path):
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_a_run_that_stops_is_taken_up_again_later(path, monkeypatch, is_async):
+def test_a_stopped_run_is_retried_later(path, monkeypatch, is_async):
     def full(execution, *_items, **_how):
         raise execution.stopped(StoreFullError("no room"))
 
@@ -198,7 +198,7 @@ def test_a_run_that_stops_is_taken_up_again_later(path, monkeypatch, is_async):
     on_loop(path, body)
 
 
-def test_an_event_has_a_worker_return_when_its_runs_are_at_rest(path):
+def test_a_stop_event_ends_a_worker_after_its_runs_are_suspended(path):
     is_let_go = asyncio.Event()
 
     async def wait():
@@ -221,7 +221,7 @@ def test_an_event_has_a_worker_return_when_its_runs_are_at_rest(path):
     on_loop(path, body)
 
 
-def test_cancelling_a_worker_gives_its_runs_back(path):
+def test_cancelling_a_worker_releases_its_runs(path):
     async def wait():
         CALLS.append("begun")
         await asyncio.sleep(60)
@@ -239,7 +239,7 @@ def test_cancelling_a_worker_gives_its_runs_back(path):
     on_loop(path, body)
 
 
-def test_a_worker_with_nothing_to_do_for_is_refused(path):
+def test_a_worker_without_workflows_or_queues_is_refused(path):
     async def body(store):
         for bad in ({"concurrency": 0}, {"queues": []}):
             with pytest.raises(UsageError):
@@ -251,7 +251,7 @@ def test_a_worker_with_nothing_to_do_for_is_refused(path):
 # --- code that differs ------------------------------------------------------------------------------------
 
 
-def test_check_replays_async_workflows_and_others(path):
+def test_check_replays_async_and_sync_workflows(path):
     def workflow(step_name):
         @durable.workflow(name="w")
         async def made(run):
@@ -274,7 +274,7 @@ def test_check_replays_async_workflows_and_others(path):
     on_loop(path, body)
 
 
-def test_a_patch_counts_what_tasks_have_recorded(path):
+def test_a_patch_considers_the_records_of_all_tasks(path):
     async def part(run, number):
         await run.step(note, number)
 
@@ -302,7 +302,7 @@ def test_a_patch_counts_what_tasks_have_recorded(path):
 
 
 def spied(monkeypatch):
-    """Have what touches a store note that the main thread did, and return the notes."""
+    """Record each access of the main thread to a store. Return the list of accesses."""
     touched, main = [], threading.main_thread()
 
     def watched(name, real):
@@ -322,7 +322,7 @@ def spied(monkeypatch):
     return touched
 
 
-def test_the_loop_s_thread_touches_no_store(path, monkeypatch):
+def test_the_thread_of_the_loop_never_touches_a_store(path, monkeypatch):
     touched = spied(monkeypatch)
 
     async def trip(run):
@@ -349,7 +349,7 @@ def test_the_loop_s_thread_touches_no_store(path, monkeypatch):
     assert touched == []
 
 
-def test_the_spies_notice_who_touches_a_store(path, monkeypatch):
+def test_the_spies_detect_access_to_a_store(path, monkeypatch):
     touched = spied(monkeypatch)
     with statelog.open(path) as store:
         assert threaded.run(store, threaded.workflow(lambda run: run.step(abs, 1)), id="evt-1").value == 1
@@ -357,7 +357,7 @@ def test_the_spies_notice_who_touches_a_store(path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_long_replay_lets_others_have_their_turn(path):
+def test_a_long_replay_yields_to_other_tasks(path):
     turns = []
 
     async def trip(run):

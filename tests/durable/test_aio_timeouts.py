@@ -1,4 +1,4 @@
-"""Timeouts and cancellations of a workflow's own around its calls are recorded: a replay takes the same branch."""
+"""Timeouts and cancellations that a workflow sets around its calls are recorded, so a replay takes the same branch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def slow_in_a_thread(name):
 
 
 async def slow_to_its_end(name):
-    """Take longer than the timeout, and end soon after: a run waits for the end of a branch that nothing cancels."""
+    """Take longer than the timeout, and end soon after it, because a run waits for branches that nothing cancels."""
     CALLS.append(name)
     await asyncio.sleep(3 * S if CALLS.count(name) == 1 else 0)
     return name
@@ -166,7 +166,7 @@ def workflow(way):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda each: each.__name__)
-def test_what_was_cancelled_is_cancelled_on_replay_and_nothing_is_called_again(tmp_path, way):
+def test_a_cancelled_call_is_cancelled_on_replay_and_not_repeated(tmp_path, way):
     go = workflow(way)
 
     async def live():
@@ -191,7 +191,7 @@ def test_what_was_cancelled_is_cancelled_on_replay_and_nothing_is_called_again(t
     assert calls == CALLS
 
 
-def test_a_step_that_was_cancelled_is_shown_as_cut(tmp_path):
+def test_a_cancelled_step_is_shown_as_cut(tmp_path):
     async def main():
         async with await aio.open(tmp_path / "a.state") as store:
             await durable.run(store, workflow(timeout), id="a")
@@ -201,7 +201,7 @@ def test_a_step_that_was_cancelled_is_shown_as_cut(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_call_that_ended_as_its_time_was_up_has_its_result_and_what_follows_is_cancelled(tmp_path):
+def test_a_call_that_ends_at_its_timeout_keeps_its_result_and_the_next_call_is_cancelled(tmp_path):
     """The timeout runs out while the result of the step is being committed."""
 
     @durable.workflow(name="go")
@@ -247,7 +247,7 @@ def test_a_call_that_ended_as_its_time_was_up_has_its_result_and_what_follows_is
 
 
 @pytest.mark.slow
-def test_code_that_does_not_cancel_any_more_is_told(tmp_path, monkeypatch):
+def test_code_that_no_longer_cancels_a_call_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(order, "LATE_S", 0.1)
 
     async def patient(run):
@@ -267,7 +267,7 @@ def test_code_that_does_not_cancel_any_more_is_told(tmp_path, monkeypatch):
     assert CALLS == ["a", "then"]
 
 
-def test_another_step_at_the_place_of_one_that_was_cancelled_is_told(tmp_path):
+def test_a_different_step_at_the_place_of_a_cancelled_one_is_reported(tmp_path):
     async def other(run):
         async with asyncio.timeout(S):
             return await run.step(quick, "a")
@@ -292,7 +292,7 @@ async def cancelled_when_called(coroutine, name):
         await task
 
 
-def test_who_cancels_the_run_itself_cuts_no_step(tmp_path):
+def test_cancelling_the_task_of_a_run_records_no_cut_step(tmp_path):
     @durable.workflow
     async def go(run):
         return await run.step(slow, "a")
@@ -309,7 +309,7 @@ def test_who_cancels_the_run_itself_cuts_no_step(tmp_path):
     assert CALLS == ["a", "b", "a"]
 
 
-def test_a_run_that_a_timeout_has_failed_is_retried_from_there(tmp_path):
+def test_a_run_that_failed_by_a_timeout_is_retried_from_that_call(tmp_path):
     @durable.workflow
     async def go(run):
         await run.step(quick, "b")
@@ -325,7 +325,7 @@ def test_a_run_that_a_timeout_has_failed_is_retried_from_there(tmp_path):
     assert CALLS == ["b", "a", "a"]
 
 
-def test_a_cancelled_step_with_a_compensation_is_undone_if_the_run_fails(tmp_path):
+def test_a_cancelled_step_is_compensated_if_the_run_fails(tmp_path):
     undone = []
 
     @durable.workflow
@@ -350,7 +350,7 @@ def test_a_cancelled_step_with_a_compensation_is_undone_if_the_run_fails(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_kill_at_every_boundary_changes_nothing():
+def test_timeouts_survive_a_kill_at_every_boundary():
     async def never(_name):
         await asyncio.sleep(30)
 

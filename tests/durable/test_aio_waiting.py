@@ -1,4 +1,4 @@
-"""Tasks that wait for runs: they hold no thread, and a task that is cancelled takes no run and no message with it."""
+"""Tasks that wait for runs occupy no thread. Cancelling such a task loses no run and no message."""
 
 # ruff: noqa: ASYNC110 - these tests look from outside at what sleeps
 
@@ -62,7 +62,7 @@ def run(tmp_path):
 
 
 async def asleep(store, count):
-    """Wait until so many tasks sleep, and the thread has looked for each of them."""
+    """Wait until `count` tasks sleep and the waiter thread has checked each of them."""
     thread = waiter_thread_of(session_of(store.sync))
     while True:
         sleepers = [each for line in tuple(thread._lines.values()) for each in tuple(line.sleepers)]
@@ -72,7 +72,10 @@ async def asleep(store, count):
 
 
 async def held_up(monkeypatch, owner, name, *, is_behind):
-    """Hold a function of a thread up; return (reached, let go on)."""
+    """Block a function in a thread.
+
+    Return an awaitable that ends when the function is reached, and a function that unblocks it.
+    """
     arrived, opened, original = threading.Event(), threading.Event(), getattr(owner, name)
 
     def gated(*args, **kwargs):
@@ -92,7 +95,7 @@ async def held_up(monkeypatch, owner, name, *, is_behind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_awaited_results_hold_no_thread_and_all_come(run, durability):
+def test_awaited_results_occupy_no_thread_and_all_arrive(run, durability):
     async def main(store):
         handles = [await durable.start(store, doubled, number, id=f"run {number}") for number in range(200)]
         before = threading.active_count()
@@ -105,7 +108,7 @@ def test_awaited_results_hold_no_thread_and_all_come(run, durability):
     run(main, durability=durability)
 
 
-def test_a_result_ends_as_its_run_does(run):
+def test_an_awaited_result_ends_like_its_run(run):
     async def main(store):
         fails = await durable.start(store, failing, 7, id="fails")
         waits_long = await durable.start(store, listening, "x", id="waits")
@@ -129,7 +132,7 @@ def test_a_result_ends_as_its_run_does(run):
     run(main)
 
 
-def test_an_event_is_awaited_until_it_is_set_or_its_run_has_ended(run):
+def test_waiting_for_an_event_ends_when_it_is_set_or_its_run_ends(run):
     async def main(store):
         handle = await durable.start(store, telling, "news", id="r")
         told = asyncio.create_task(durable.get_event(store, "r", "news", timeout_s=DEADLINE_S))
@@ -149,7 +152,7 @@ def test_an_event_is_awaited_until_it_is_set_or_its_run_has_ended(run):
 
 
 @pytest.mark.parametrize("is_behind", [False, True])
-def test_a_worker_that_is_cancelled_as_it_takes_a_run_gives_it_back_uncounted(run, monkeypatch, is_behind):
+def test_a_worker_cancelled_while_claiming_a_run_releases_it_without_counting_an_attempt(run, monkeypatch, is_behind):
     async def main(store):
         for _time in range(3):
             with monkeypatch.context() as patch:
@@ -172,7 +175,7 @@ def test_a_worker_that_is_cancelled_as_it_takes_a_run_gives_it_back_uncounted(ru
     run(main)
 
 
-def test_a_worker_that_waits_hears_of_a_run_and_of_its_stop_at_once(run):
+def test_a_waiting_worker_is_woken_at_once_by_a_run_and_by_its_stop_event(run):
     async def main(store):
         stop = asyncio.Event()
         worker = asyncio.create_task(durable.run_worker(store, [doubled], stop=stop))
@@ -187,8 +190,8 @@ def test_a_worker_that_waits_hears_of_a_run_and_of_its_stop_at_once(run):
     run(main)
 
 
-def test_mail_that_was_taken_as_its_run_was_cancelled_is_not_lost(run, monkeypatch):
-    """The task that drives the run is cancelled between the commit that takes the message, and its return."""
+def test_a_message_received_while_its_run_is_cancelled_is_not_lost(run, monkeypatch):
+    """The task that drives the run is cancelled after the commit that takes the message, before that commit returns."""
 
     async def main(store):
         await durable.run(store, listening, "x", id="r")
@@ -208,7 +211,7 @@ def test_mail_that_was_taken_as_its_run_was_cancelled_is_not_lost(run, monkeypat
     run(main)
 
 
-def test_fifty_awaited_results_hear_that_the_store_is_closed(run):
+def test_closing_the_store_ends_fifty_awaited_results(run):
     async def main(store):
         handles = [await durable.start(store, doubled, number, id=f"run {number}") for number in range(50)]
         results = [asyncio.create_task(handle.result()) for handle in handles]
@@ -220,7 +223,7 @@ def test_fifty_awaited_results_hear_that_the_store_is_closed(run):
     run(main)
 
 
-def test_a_call_of_a_run_that_is_driven_elsewhere_waits_for_it(run):
+def test_running_an_id_that_another_task_drives_waits_for_its_result(run):
     async def main(store):
         first = asyncio.create_task(durable.run(store, doubled, 5, id="r", wait_s=DEADLINE_S))
         others = [asyncio.create_task(durable.run(store, doubled, 5, id="r", wait_s=DEADLINE_S)) for _ in range(20)]

@@ -1,4 +1,4 @@
-"""Arguments that cannot be: named, with the value they had, and refused before anything happens."""
+"""Invalid arguments are refused before anything happens. The error has the name and the value of the argument."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_TAKEN = {
 
 
 @pytest.mark.parametrize("how", NOT_TAKEN)
-def test_arguments_that_a_workflow_does_not_take_are_refused_and_its_id_stays_free(store, how):
+def test_arguments_that_do_not_fit_the_workflow_are_refused_and_the_id_stays_free(store, how):
     act, said = NOT_TAKEN[how]
     with pytest.raises(UsageError, match=said):
         act(store)
@@ -38,7 +38,7 @@ def test_arguments_that_a_workflow_does_not_take_are_refused_and_its_id_stays_fr
     assert durable.run(store, echo, 1, id="a").value == 1
 
 
-def test_a_workflow_of_asyncio_is_refused_arguments_that_it_does_not_take(tmp_path):
+def test_arguments_that_do_not_fit_an_async_workflow_are_refused(tmp_path):
     @durable.workflow
     async def go(_run, value):
         return value
@@ -87,7 +87,7 @@ FORK = {"at": 0, "id": "evt-2"}
         (lambda _store: durable.Retry(give_up_on=int), "give_up_on", int),
     ],
 )
-def test_an_argument_that_is_none_is_named_and_nothing_begins(store, act, argument, value):
+def test_an_invalid_argument_is_named_and_no_run_begins(store, act, argument, value):
     durable.run(store, echo, None, id="evt-1")
     with pytest.raises(UsageError) as raised:
         act(store)
@@ -105,17 +105,17 @@ def test_an_argument_that_is_none_is_named_and_nothing_begins(store, act, argume
         lambda run: run.child(echo, 1, id=""),
     ],
 )
-def test_an_argument_of_an_operation_that_is_none_fails_the_run(store, body):
+def test_an_invalid_argument_of_an_operation_fails_the_run(store, body):
     assert execute(store, body).error.startswith("UsageError: ")
 
 
-def test_exceptions_to_give_up_on_are_one_class_or_several():
+def test_give_up_on_accepts_one_exception_class_or_several():
     assert durable.Retry(give_up_on=ValueError).gives_up(UnicodeError())
     assert durable.Retry(give_up_on=[KeyError, ValueError]).gives_up(ValueError())
     assert not durable.Retry().gives_up(ValueError())
 
 
-def test_an_event_of_another_kind_does_not_hold_the_loop_up(path):
+def test_a_stop_event_of_the_wrong_kind_does_not_block_the_loop(path):
     async def main():
         async with await aio.open(path) as store:
             with pytest.raises(UsageError, match=r"asyncio\.Event"):

@@ -1,4 +1,4 @@
-"""Children: what `durable.run` of a parent does for those it waits for."""
+"""What `durable.run` of a parent does for the children that it waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parent(run):
 
 
 @pytest.mark.parametrize(("workflow", "value"), [(between, [True]), (parent, [[True]])])
-def test_a_parent_that_is_run_again_drives_a_child_that_can_go_on(store, workflow, value):
+def test_running_a_parent_again_drives_a_child_that_can_continue(store, workflow, value):
     assert durable.run(store, workflow, id="evt-1").status == "suspended"
     assert durable.run(store, workflow, id="evt-1").status == "suspended"
     durable.answer(store, durable.gates(store)[0].id, approved=True)

@@ -1,4 +1,4 @@
-"""A kill at every boundary: what a durable workflow survives, and what would be caught if it did not."""
+"""Kills at every boundary: workflows survive them, and the harness detects workflows that do not."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_trip_survives_a_kill_at_every_boundary(tmp_path):
 
 
 @pytest.mark.soak
-def test_a_trip_survives_being_overtaken_or_cancelled_at_every_boundary(tmp_path):
+def test_a_trip_survives_a_takeover_or_cancellation_at_every_boundary(tmp_path):
     crash_everywhere(trip, "Lisbon", **TRIP, directory=tmp_path)
 
 
@@ -102,7 +102,7 @@ def test_a_rollback_survives_a_kill_at_every_boundary(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_step_that_is_called_once_at_most_is_not_called_again(tmp_path):
+def test_an_at_most_once_step_is_not_called_again(tmp_path):
     @durable.workflow(name="w")
     def once(run):
         try:
@@ -114,7 +114,7 @@ def test_a_step_that_is_called_once_at_most_is_not_called_again(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_loop_without_end_survives_a_kill_at_every_boundary(tmp_path):
+def test_an_endless_loop_survives_a_kill_at_every_boundary(tmp_path):
     @durable.workflow(name="w")
     def loop(run, count):
         run.step_with(durable.StepOptions(compensate=cancel), book, count)
@@ -126,7 +126,7 @@ def test_a_loop_without_end_survives_a_kill_at_every_boundary(tmp_path):
     crash_everywhere(loop, 0, directory=tmp_path)
 
 
-# --- what is wrong is caught -------------------------------------------------------------------------
+# --- errors are detected -------------------------------------------------------------------------
 
 
 def short(run):
@@ -138,11 +138,11 @@ SHORT = durable.workflow(name="short")(short)
 
 
 @pytest.mark.slow
-def test_what_is_right_is_not_caught(tmp_path):
+def test_a_correct_workflow_passes_the_harness(tmp_path):
     assert len(crash_everywhere(SHORT, directory=tmp_path)) == 8
 
 
-def test_recording_without_a_fence_is_caught(tmp_path, monkeypatch):
+def test_recording_without_a_fence_is_detected(tmp_path, monkeypatch):
     """D3."""
     fenced = Thread.commit
 
@@ -155,7 +155,7 @@ def test_recording_without_a_fence_is_caught(tmp_path, monkeypatch):
         crash_everywhere(SHORT, directory=tmp_path)
 
 
-def test_a_compensation_that_is_recorded_after_the_call_is_caught(tmp_path, monkeypatch):
+def test_a_compensation_recorded_after_the_call_is_detected(tmp_path, monkeypatch):
     """D10."""
     commit, held = execution.Execution.commit, {}
 
@@ -171,7 +171,7 @@ def test_a_compensation_that_is_recorded_after_the_call_is_caught(tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_result_that_is_recorded_apart_from_what_is_written_with_it_is_caught(tmp_path, monkeypatch):
+def test_a_result_recorded_in_a_different_commit_than_its_writes_is_detected(tmp_path, monkeypatch):
     """D4."""
 
     def apart(run, call, item, given):
@@ -185,8 +185,8 @@ def test_a_result_that_is_recorded_apart_from_what_is_written_with_it_is_caught(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_wrong", [False, True])
-def test_identity_by_order_of_completion_is_caught(tmp_path, monkeypatch, is_wrong):
-    """D6: of two steps that run beside each other the second ends first, but not after a crash."""
+def test_identity_by_completion_order_is_detected(tmp_path, monkeypatch, is_wrong):
+    """D6: of two concurrent steps, the second ends first, but not after a crash."""
     first, ended = "fast", threading.Event()
 
     def by_completion(self, function, what):
@@ -215,12 +215,12 @@ def test_identity_by_order_of_completion_is_caught(tmp_path, monkeypatch, is_wro
         crash_everywhere(two, how=["kill"], directory=tmp_path)
 
 
-def test_a_workflow_that_waits_for_what_nobody_gives_is_told(tmp_path):
+def test_a_workflow_that_waits_for_a_message_that_never_comes_is_reported(tmp_path):
     waiting = durable.workflow(name="w")(lambda run: run.recv("chat"))
     with pytest.raises(AssertionError, match=r"mail chat.*messages="):
         crash_everywhere(waiting, directory=tmp_path)
 
 
-def test_a_way_that_there_is_not_is_refused():
+def test_an_unknown_kind_of_crash_is_refused():
     with pytest.raises(UsageError, match="kill, overtake, cancel"):
         crash_everywhere(SHORT, how=["burn"])

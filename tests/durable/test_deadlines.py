@@ -1,4 +1,4 @@
-"""Runs that have not begun: cancelled, or out of time, they end at once, whatever they wait for (D25)."""
+"""Runs that have not begun end at once if they are cancelled or out of time, whatever they wait for (D25)."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def parent(run):
 
 
 def in_line(store, **how):
-    """Begin a run that waits for weeks, and one behind it in its thread."""
+    """Begin a run that waits for weeks, and a second run that waits in the same thread."""
     durable.run(store, reply, "first", id="reply-1", thread="chat")
     return durable.start(store, reply, "second", id="reply-2", thread="chat", **how)
 
 
 def left_behind(store):
-    """Return the keys of the board that tell of runs to come."""
+    """Return the board keys of future runs."""
     directories = ("deadlines", "dedup", "mail")
     return [entry.key for each in directories for entry in own_board(store).list(f"durable/{each}/**")]
 
 
-def test_a_run_that_waits_for_its_turn_is_cancelled_at_once_and_frees_its_key(store):
+def test_a_run_waiting_for_its_thread_is_cancelled_at_once_and_frees_its_key(store):
     handle = in_line(store, dedup_key="message-2", timeout_s=60)
     durable.send(store, "reply-2", "lost")
     assert durable.cancel(store, "reply-2")
@@ -67,7 +67,7 @@ def test_a_run_that_waits_for_its_turn_is_cancelled_at_once_and_frees_its_key(st
     assert again.id == "reply-3"
 
 
-def test_those_behind_a_cancelled_run_keep_their_turn(store):
+def test_runs_behind_a_cancelled_run_keep_their_order(store):
     in_line(store)
     durable.start(store, note, "third", id="note-3", thread="chat")
     durable.cancel(store, "reply-2")
@@ -83,7 +83,7 @@ def test_those_behind_a_cancelled_run_keep_their_turn(store):
     assert CALLS == ["first", "first", "third"]
 
 
-def test_a_run_in_a_queue_that_nobody_works_for_is_cancelled_at_once(store):
+def test_a_run_in_a_queue_without_workers_is_cancelled_at_once(store):
     handle = durable.start(store, note, "a", id="evt-1", queue="nobody", dedup_key="k", delay_s=600)
     assert handle.cancel()
     assert handle.info.status == "cancelled"
@@ -92,7 +92,7 @@ def test_a_run_in_a_queue_that_nobody_works_for_is_cancelled_at_once(store):
     assert CALLS == []
 
 
-def test_a_run_that_has_begun_is_cancelled_by_whoever_drives_it(store):
+def test_a_run_that_has_begun_is_cancelled_by_its_driver(store):
     durable.run(store, reply, "first", id="reply-1")
     durable.cancel(store, "reply-1")
     assert durable.get_run(store, "reply-1").status == "suspended"
@@ -101,7 +101,7 @@ def test_a_run_that_has_begun_is_cancelled_by_whoever_drives_it(store):
 
 
 @pytest.mark.slow
-def test_a_cancelled_run_or_a_worker_that_claims_it_wins_and_never_both(store):
+def test_either_the_cancellation_or_the_claiming_worker_wins(store):
     for number in range(20):
         run = f"evt-{number}"
         durable.start(store, note, run, id=run)
@@ -114,7 +114,7 @@ def test_a_cancelled_run_or_a_worker_that_claims_it_wins_and_never_both(store):
         assert status == ("completed" if run in CALLS else "cancelled")
 
 
-def test_a_parent_goes_on_when_a_child_that_has_not_begun_is_cancelled(store):
+def test_a_parent_continues_when_a_child_that_has_not_begun_is_cancelled(store):
     durable.run(store, reply, "ahead", id="ahead", thread="kid")
     assert durable.run(store, parent, id="evt-1").status == "suspended"
     durable.cancel(store, "kid")
@@ -123,7 +123,7 @@ def test_a_parent_goes_on_when_a_child_that_has_not_begun_is_cancelled(store):
     assert (info.status, info.error.partition(":")[0]) == ("failed", "RunCancelledError")
 
 
-def test_a_run_whose_thread_was_rolled_back_into_it_is_undone_and_not_ended_at_once(store):
+def test_a_run_whose_thread_was_rolled_back_into_it_is_compensated_before_it_ends(store):
     @durable.workflow
     def trip(run):
         run.step_with(
@@ -144,7 +144,7 @@ def test_a_run_whose_thread_was_rolled_back_into_it_is_undone_and_not_ended_at_o
 # --- time -----------------------------------------------------------------------------------------
 
 
-def test_a_run_that_waits_for_its_turn_fails_in_any_worker_when_its_time_is_up(store):
+def test_any_worker_fails_a_waiting_run_at_its_deadline(store):
     with skipping_clock(store) as clock:
         handle = in_line(store, dedup_key="message-2", timeout_s=60)
         clock.advance(30)
@@ -158,7 +158,7 @@ def test_a_run_that_waits_for_its_turn_fails_in_any_worker_when_its_time_is_up(s
         handle.result(timeout_s=0)
 
 
-def test_a_run_in_a_full_queue_fails_when_its_time_is_up(store):
+def test_a_run_in_a_full_queue_fails_at_its_deadline(store):
     slots = own_board(store)
     slots.create("durable/slots/trips/0", {})
     slots.claim("durable/slots/trips/*")
@@ -169,7 +169,7 @@ def test_a_run_in_a_full_queue_fails_when_its_time_is_up(store):
 
 
 @pytest.mark.parametrize("look", ["run", "resume_all", "aio.run", "aio.resume_all"])
-def test_whoever_looks_at_a_run_ends_it_when_its_time_is_up(store, path, look):
+def test_running_or_resuming_other_runs_ends_a_run_past_its_deadline(store, path, look):
     with skipping_clock(store) as clock:
         handle = in_line(store, timeout_s=60)
         clock.advance(61)
@@ -190,7 +190,7 @@ def test_whoever_looks_at_a_run_ends_it_when_its_time_is_up(store, path, look):
     assert (handle.info.status, handle.info.error) == ("failed", TIME_UP)
 
 
-def test_a_run_that_has_begun_is_undone_when_its_time_is_up_and_leaves_no_deadline(store):
+def test_a_run_that_has_begun_is_compensated_at_its_deadline_and_the_deadline_entry_is_removed(store):
     @durable.workflow
     def trip(run):
         run.step_with(
@@ -208,7 +208,7 @@ def test_a_run_that_has_begun_is_undone_when_its_time_is_up_and_leaves_no_deadli
     assert left_behind(store) == []
 
 
-def test_a_run_that_is_driven_when_its_time_is_up_is_looked_at_again(store):
+def test_the_deadline_of_a_run_that_is_being_driven_is_checked_again(store):
     handle = durable.start(store, note, "a", timeout_s=0.01)
     claim = own_board(store).claim("durable/tasks/**")
     time.sleep(0.02)
@@ -221,14 +221,14 @@ def test_a_run_that_is_driven_when_its_time_is_up_is_looked_at_again(store):
     assert handle.info.status == "failed"
 
 
-def test_a_run_without_a_timeout_has_no_deadline_and_one_that_ends_leaves_none(store):
+def test_runs_without_a_timeout_and_ended_runs_have_no_deadline_entry(store):
     in_line(store)
     assert left_behind(store) == []
     durable.run(store, note, "a", id="evt-1", timeout_s=60)
     assert left_behind(store) == []
 
 
-def test_a_worker_is_needed_when_the_time_of_a_waiting_run_is_up(store):
+def test_a_worker_is_needed_at_the_deadline_of_a_waiting_run(store):
     in_line(store, timeout_s=600)
     due = durable.next_due(store)
     assert abs(due.timestamp() - time.time() - 600) < 60

@@ -1,4 +1,4 @@
-"""Starts with a key: of a queue one run at a time has it, and until that begins it may be changed."""
+"""Starts with a deduplication key. One open run per queue has the key, and it can be changed until it begins."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def chat(run):
     return run.recv()
 
 
-def test_a_key_begins_one_run_until_that_has_ended(store):
+def test_a_key_starts_no_second_run_until_the_first_has_ended(store):
     first = durable.start(store, chat, queue="trips", dedup_key="customer-1")
     assert durable.start(store, chat, queue="trips", dedup_key="customer-1").id == first.id
     assert durable.start(store, chat, queue="other", dedup_key="customer-1").id != first.id
@@ -56,7 +56,7 @@ def test_a_key_is_free_after_a_failure_and_a_cancellation(store):
     assert own_board(store).list("durable/dedup/**") == []
 
 
-def test_many_starts_with_one_key_begin_one_run(store):
+def test_many_concurrent_starts_with_one_key_begin_one_run(store):
     found = []
     starts = [
         threading.Thread(target=lambda: found.append(durable.start(store, chat, dedup_key="customer-1").id))
@@ -77,7 +77,7 @@ def test_a_key_of_another_workflow_is_refused(store):
         durable.start(store, job, "a", dedup_key="customer-1")
 
 
-def test_a_run_that_is_debounced_begins_with_the_last_arguments(store):
+def test_a_debounced_run_begins_with_the_last_arguments(store):
     first = durable.start(store, job, "a", id="evt-1", dedup_key="k", debounce_s=600)
     due = first.info.due
     assert durable.start(store, job, "b", dedup_key="k", debounce_s=900).id == "evt-1"
@@ -103,7 +103,7 @@ def test_a_run_that_has_begun_keeps_its_arguments(store):
     assert handle.result(timeout_s=1) == ("hello", "a")
 
 
-def test_a_run_that_waits_for_its_thread_is_debounced_too(store):
+def test_a_run_that_waits_for_its_thread_is_also_debounced(store):
     ahead = durable.start(store, chat, id="evt-1", thread="ticket")
     behind = durable.start(store, job, "a", id="evt-2", thread="ticket", dedup_key="k", debounce_s=0)
     durable.start(store, job, "b", dedup_key="k", debounce_s=0)
@@ -123,7 +123,7 @@ def test_a_run_that_waits_for_its_thread_is_debounced_too(store):
     ],
     ids=str,
 )
-def test_what_is_no_key_or_time_is_refused(store, options):
+def test_an_invalid_key_or_time_is_refused(store, options):
     with pytest.raises(UsageError):
         durable.start(store, job, "a", **options)
     assert durable.runs(store) == []

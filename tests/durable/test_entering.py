@@ -1,4 +1,4 @@
-"""A run as a block: it is begun, gone on with, ended and replayed by entering it."""
+"""A run as an async block: entering the block begins, continues, ends or replays the run."""
 
 import asyncio
 import signal
@@ -53,7 +53,7 @@ def test_a_block_that_ends_completes_its_run_and_entering_again_calls_nothing(tm
     assert in_store(tmp_path, work) == ("completed", "agent", [1])
 
 
-def test_tasks_of_a_block_count_their_steps_for_themselves(tmp_path):
+def test_each_task_of_a_block_numbers_its_own_steps(tmp_path):
     async def work(store, calls):
         async def slow_first(run, number):
             await asyncio.sleep(0 if calls.made else 0.02 / number)
@@ -68,7 +68,7 @@ def test_tasks_of_a_block_count_their_steps_for_themselves(tmp_path):
     assert in_store(tmp_path, work) == ([[2, 4, 6], [2, 4, 6]], [1, 2, 3])
 
 
-def test_an_exception_that_leaves_the_block_fails_the_run_and_comes_as_itself(tmp_path):
+def test_an_exception_that_leaves_the_block_fails_the_run_and_is_raised_unchanged(tmp_path):
     async def work(store, _calls):
         with pytest.raises(KeyError):
             async with durable.entered(store, "r"):
@@ -88,7 +88,7 @@ def test_a_failed_step_fails_again_when_its_run_is_replayed(tmp_path):
     in_store(tmp_path, work)
 
 
-def test_a_cancelled_task_leaves_the_run_open_and_the_next_one_goes_on(tmp_path):
+def test_a_cancelled_task_leaves_the_run_open_and_the_next_task_continues_it(tmp_path):
     async def work(store, calls):
         begun = asyncio.Event()
 
@@ -111,7 +111,7 @@ def test_a_cancelled_task_leaves_the_run_open_and_the_next_one_goes_on(tmp_path)
     assert in_store(tmp_path, work) == ("queued", [2, 4], [1, 2])
 
 
-def test_a_run_that_has_ended_refuses_more_than_it_has_recorded(tmp_path):
+def test_an_ended_run_refuses_calls_that_it_has_not_recorded(tmp_path):
     async def work(store, calls):
         await double_each(store, calls, 1)
         with pytest.raises(RunEndedError):
@@ -121,7 +121,7 @@ def test_a_run_that_has_ended_refuses_more_than_it_has_recorded(tmp_path):
     assert in_store(tmp_path, work) == [1]
 
 
-def test_another_step_than_the_recorded_one_stops_the_run(tmp_path):
+def test_a_step_that_differs_from_the_record_stops_the_run(tmp_path):
     async def work(store, calls):
         await double_each(store, calls, 1)
         with pytest.raises(NondeterminismError):
@@ -130,7 +130,7 @@ def test_another_step_than_the_recorded_one_stops_the_run(tmp_path):
     in_store(tmp_path, work)
 
 
-def test_one_block_at_a_time_is_in_a_run(tmp_path):
+def test_only_one_block_at_a_time_can_be_in_a_run(tmp_path):
     async def work(store, _calls):
         async def other():
             async with durable.entered(store, "r"):
@@ -160,7 +160,7 @@ def test_a_run_that_is_cancelled_ends_its_block(tmp_path):
     assert in_store(tmp_path, work) == ("cancelled", [1])
 
 
-def test_an_exception_whose_run_cannot_be_recorded_comes_as_itself_with_a_note(tmp_path):
+def test_an_exception_is_raised_unchanged_with_a_note_if_the_run_cannot_record_it(tmp_path):
     async def work(store, calls):
         async def unrecordable():
             async with durable.entered(store, "r") as run:
@@ -175,7 +175,7 @@ def test_an_exception_whose_run_cannot_be_recorded_comes_as_itself_with_a_note(t
     in_store(tmp_path, work)
 
 
-def test_a_step_that_is_called_behind_its_block_is_refused(tmp_path):
+def test_a_step_called_after_the_end_of_its_block_is_refused(tmp_path):
     async def work(store, calls):
         with pytest.raises(ValueError, match="no"):
             async with durable.entered(store, "r") as run:
@@ -212,7 +212,7 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_process_repeats_the_step_in_flight_alone(tmp_path):
+def test_after_a_kill_only_the_step_in_flight_is_repeated(tmp_path):
     codes = [
         forks.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=600).returncode
         for _time in range(2)

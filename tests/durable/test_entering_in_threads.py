@@ -1,4 +1,4 @@
-"""A run as a block of a thread: it is begun, gone on with, ended and replayed by entering it."""
+"""A run as a block in a thread: entering the block begins, continues, ends or replays the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from statelog.errors import (
 
 
 class DeclinedError(Exception):
-    """An exception of nobody's but this module's."""
+    """An exception class that only this module knows."""
 
 
 def double(number):
@@ -37,7 +37,7 @@ def fail():
 
 
 def enter(store, body, run="r", **how):
-    """Be in a run while a function of it is called."""
+    """Enter a run and call a function with it."""
     with durable.entered(store, run, **how) as entered:
         return body(entered)
 
@@ -59,7 +59,7 @@ def test_a_block_that_ends_completes_its_run_and_entering_again_calls_nothing(st
     assert store.thread("r").state.get("statelog:steps") is None
 
 
-def test_an_exception_that_leaves_the_block_fails_the_run_undoes_it_and_comes_as_itself(store):
+def test_an_exception_that_leaves_the_block_fails_and_compensates_the_run_and_is_raised_unchanged(store):
     def body(run):
         run.step_with(durable.StepOptions(compensate=lambda result, _number: CALLS.append(f"undo {result}")), double, 1)
         raise KeyError("mine")
@@ -69,7 +69,7 @@ def test_an_exception_that_leaves_the_block_fails_the_run_undoes_it_and_comes_as
     assert (status(store), CALLS) == ("failed", [1, "undo 2"])
 
 
-def test_a_failed_step_fails_again_when_its_run_is_replayed_and_may_be_caught(store):
+def test_a_failed_step_fails_again_on_replay_and_can_be_caught(store):
     for _time in range(2):
         with pytest.raises(ValueError, match="no"), durable.entered(store, "r") as run:
             run.step(fail)
@@ -81,7 +81,7 @@ def test_a_failed_step_fails_again_when_its_run_is_replayed_and_may_be_caught(st
     assert durable.get_run(store, "s").status == "completed"
 
 
-def test_exceptions_come_back_as_themselves_where_they_are_named(store):
+def test_exceptions_in_raises_are_restored_with_their_class(store):
     def decline():
         raise DeclinedError("no funds")
 
@@ -91,7 +91,7 @@ def test_exceptions_come_back_as_themselves_where_they_are_named(store):
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_an_interrupt_leaves_the_run_open_and_the_next_block_goes_on(store, interrupt):
+def test_an_interrupt_leaves_the_run_open_and_the_next_block_continues_it(store, interrupt):
     def body(run):
         run.step(double, 1)
         raise interrupt
@@ -103,7 +103,7 @@ def test_an_interrupt_leaves_the_run_open_and_the_next_block_goes_on(store, inte
     assert (status(store), CALLS) == ("completed", [1, 2])
 
 
-def test_an_interrupt_within_a_step_leaves_the_run_open_and_calls_it_again(store):
+def test_an_interrupt_within_a_step_leaves_the_run_open_and_the_step_is_repeated(store):
     def interrupted():
         CALLS.append("interrupted")
         if len(CALLS) == 1:
@@ -116,14 +116,14 @@ def test_an_interrupt_within_a_step_leaves_the_run_open_and_calls_it_again(store
     assert (status(store), CALLS) == ("completed", ["interrupted"] * 2)
 
 
-def test_a_run_that_has_ended_refuses_more_than_it_has_recorded(store):
+def test_an_ended_run_refuses_calls_that_it_has_not_recorded(store):
     doubled(store, 1)
     with pytest.raises(RunEndedError):
         doubled(store, 1, 2)
     assert (status(store), CALLS) == ("completed", [1])
 
 
-def test_another_step_than_the_recorded_one_stops_the_run(store):
+def test_a_step_that_differs_from_the_record_stops_the_run(store):
     def body(run):
         run.step(double, 1)
         raise KeyboardInterrupt
@@ -138,7 +138,7 @@ def test_another_step_than_the_recorded_one_stops_the_run(store):
 
 
 @pytest.mark.slow
-def test_one_block_at_a_time_is_in_a_run_and_the_next_one_waits_for_it(store):
+def test_only_one_block_at_a_time_is_in_a_run_and_the_next_one_waits(store):
     is_in, found = threading.Event(), []
 
     def other():
@@ -156,7 +156,7 @@ def test_one_block_at_a_time_is_in_a_run_and_the_next_one_waits_for_it(store):
     assert (found, CALLS) == ([2], [1])
 
 
-def test_blocks_of_two_runs_may_be_one_in_the_other(store):
+def test_blocks_of_two_runs_can_be_nested(store):
     with durable.entered(store, "outer") as outer:
         with durable.entered(store, "inner") as inner:
             assert (inner.step(double, 1), outer.step(double, 2)) == (2, 4)
@@ -164,7 +164,7 @@ def test_blocks_of_two_runs_may_be_one_in_the_other(store):
     assert [durable.get_run(store, each).status for each in ("outer", "inner")] == ["completed"] * 2
 
 
-def test_a_step_in_another_thread_than_the_block_is_refused(store):
+def test_a_step_in_a_different_thread_than_its_block_is_refused(store):
     refused = []
 
     def elsewhere(run):
@@ -191,7 +191,7 @@ def test_a_run_that_is_cancelled_ends_its_block(store):
     assert (status(store), CALLS) == ("cancelled", [1, "undo 2"])
 
 
-def test_a_long_wait_ends_the_block_and_the_run_goes_on_when_it_is_entered_later(store):
+def test_a_long_wait_ends_the_block_and_entering_the_run_later_continues_it(store):
     with pytest.raises(ConflictError, match="waits too long"), durable.entered(store, "r") as run:
         run.step_with(durable.StepOptions(retry=durable.Retry(attempts=2, first_delay_s=3600)), fail)
     assert status(store) == "suspended"
@@ -199,7 +199,7 @@ def test_a_long_wait_ends_the_block_and_the_run_goes_on_when_it_is_entered_later
         pass
 
 
-def test_a_thread_that_is_rolled_back_under_a_block_ends_it(store):
+def test_rolling_back_the_thread_of_a_block_ends_the_block(store):
     def body(run):
         run.step(double, 1)
         run.step(double, 2)
@@ -211,7 +211,7 @@ def test_a_thread_that_is_rolled_back_under_a_block_ends_it(store):
     assert doubled(store, 1, 2, 3) == [2, 4, 6]
 
 
-def test_a_parked_run_and_one_of_another_workflow_are_not_entered(store):
+def test_a_parked_run_or_a_run_of_another_workflow_cannot_be_entered(store):
     @durable.workflow
     def other(run):
         return run.recv()
@@ -223,14 +223,14 @@ def test_a_parked_run_and_one_of_another_workflow_are_not_entered(store):
 
 
 @pytest.mark.parametrize("options", [{"wait_s": -1}, {"name": ""}, {"raises": 3}], ids=str)
-def test_what_is_no_option_of_a_block_is_refused_and_nothing_begins(store, options):
+def test_an_invalid_option_of_a_block_is_refused_and_no_run_begins(store, options):
     with pytest.raises(UsageError):
         doubled(store, 1, **options)
     assert durable.runs(store) == []
 
 
 @pytest.mark.parametrize("damage", ["closed", "deleted", "replaced"])
-def test_an_exception_whose_run_cannot_be_recorded_comes_as_itself_with_a_note(tmp_path, damage):
+def test_an_exception_is_raised_unchanged_with_a_note_if_the_run_cannot_record_it(tmp_path, damage):
     def body(run):
         run.step(double, 1)
         if damage == "closed":
@@ -247,7 +247,7 @@ def test_an_exception_whose_run_cannot_be_recorded_comes_as_itself_with_a_note(t
         assert "Error was raised, too" in caught.value.__notes__[0]
 
 
-def test_a_step_that_is_called_behind_its_block_is_refused(store):
+def test_a_step_called_after_the_end_of_its_block_is_refused(store):
     for _time in ("begun", "replayed"):
         with durable.entered(store, "r") as run:
             run.step(double, 1)
@@ -278,7 +278,7 @@ with statelog.open(folder / "a.state") as store, durable.entered(store, "r") as 
 
 
 @pytest.mark.slow
-def test_a_killed_process_repeats_the_step_in_flight_alone(tmp_path):
+def test_after_a_kill_only_the_step_in_flight_is_repeated(tmp_path):
     codes = [
         forks.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False, timeout=60).returncode
         for _time in range(2)

@@ -1,4 +1,4 @@
-"""Exceptions of steps come back from the record as themselves, live and on replay: type, arguments and attributes."""
+"""Exceptions of steps are restored from the record with type, arguments and attributes, live and on replay."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class BatchError(ExceptionGroup):
 
 
 class AskingError(Exception):
-    """Its attributes are asked of another object, as those of urllib's HTTPError are."""
+    """Its attributes are read from another object, like those of urllib's HTTPError."""
 
     def __init__(self, client):
         super().__init__("no")
@@ -97,7 +97,7 @@ class SpeakingError(Exception):
 
 
 def caught_twice(tmp_path, error, raises=(), *, is_async=False):
-    """Return what a workflow catches, live and on replay, and how often the step was called."""
+    """Return the exceptions that a workflow catches live and on replay, and the number of calls of the step."""
     calls, caught = [], []
 
     def fail():
@@ -166,7 +166,7 @@ NAMES = (
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
 @pytest.mark.parametrize("error", BUILTIN, ids=lambda each: type(each).__name__)
-def test_a_builtin_exception_comes_back_with_its_arguments_and_attributes(tmp_path, error, is_async):
+def test_a_builtin_exception_is_restored_with_its_arguments_and_attributes(tmp_path, error, is_async):
     for found in caught_twice(tmp_path, error, is_async=is_async):
         assert (type(found), found.args, str(found)) == (type(error), error.args, str(error))
         for name in NAMES:
@@ -174,7 +174,7 @@ def test_a_builtin_exception_comes_back_with_its_arguments_and_attributes(tmp_pa
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
-def test_a_class_that_takes_other_arguments_than_it_hands_on_keeps_what_it_bears(tmp_path, is_async):
+def test_a_class_that_passes_different_arguments_to_its_base_keeps_its_attributes(tmp_path, is_async):
     for found in caught_twice(tmp_path, DeclinedError(51, "no funds"), [DeclinedError], is_async=is_async):
         assert (type(found), found.code, str(found)) == (DeclinedError, 51, "no funds (51)")
 
@@ -187,7 +187,7 @@ def test_attributes_of_slots_and_notes_are_kept(tmp_path):
         assert not hasattr(found, "never_set")
 
 
-def test_attributes_come_back_as_the_class_annotates_them_and_what_is_lost_is_said(tmp_path):
+def test_attributes_are_restored_by_annotation_and_lost_ones_are_named_in_a_note(tmp_path):
     for found in caught_twice(tmp_path, WhereError(Point(1, 2), object()), [WhereError]):
         assert type(found.point) is Point
         assert found.point == Point(1, 2)
@@ -195,7 +195,7 @@ def test_attributes_come_back_as_the_class_annotates_them_and_what_is_lost_is_sa
         assert found.__notes__ == ["statelog could not keep its client"]
 
 
-def test_a_type_that_no_annotation_brings_back_is_said(tmp_path):
+def test_an_attribute_whose_type_is_not_annotated_is_named_in_a_note(tmp_path):
     for found in caught_twice(tmp_path, DeclinedError(Point(1, 2), "no"), [DeclinedError]):
         assert found.code == (1, 2)
         assert found.__notes__ == ["statelog could not keep its type of code"]
@@ -208,7 +208,7 @@ def test_an_attribute_that_cannot_be_stored_is_not_set(tmp_path):
 
 
 @pytest.mark.parametrize("size", [4000, 5000], ids=["kept", "too long"])
-def test_a_long_attribute_is_kept_up_to_the_bound_and_said_beyond(tmp_path, size):
+def test_an_attribute_is_kept_up_to_the_size_limit_and_named_in_a_note_beyond_it(tmp_path, size):
     error = DeclinedError(b"x" * size, "no funds")
     error.args = ("no funds",)
     for found in caught_twice(tmp_path, error, [DeclinedError]):
@@ -216,13 +216,13 @@ def test_a_long_attribute_is_kept_up_to_the_bound_and_said_beyond(tmp_path, size
         assert ("code" in "".join(getattr(found, "__notes__", ()))) is (size == 5000)
 
 
-def test_a_subclass_of_a_class_in_raises_comes_back_as_itself(tmp_path):
+def test_a_subclass_of_a_class_in_raises_is_restored_with_its_class(tmp_path):
     for found in caught_twice(tmp_path, HardDeclinedError(51, "no funds"), [DeclinedError]):
         assert (type(found), found.code) == (HardDeclinedError, 51)
 
 
 @pytest.mark.slow
-def test_a_subclass_that_is_not_loaded_comes_back_as_the_class_in_raises(tmp_path):
+def test_a_subclass_that_is_not_loaded_is_restored_as_the_class_in_raises(tmp_path):
     caught = []
 
     def fail():
@@ -244,24 +244,24 @@ def test_a_subclass_that_is_not_loaded_comes_back_as_the_class_in_raises(tmp_pat
     assert caught == [(51, "no funds (51)")] * 2
 
 
-def test_a_class_that_is_not_named_is_a_step_that_failed(tmp_path):
+def test_a_class_that_is_not_in_raises_becomes_step_failed(tmp_path):
     for found in caught_twice(tmp_path, DeclinedError(51, "no funds")):
         assert (type(found), found.type, found.text) == (StepFailedError, "DeclinedError", "no funds (51)")
 
 
-def test_an_exception_of_the_standard_library_comes_back_with_its_fields(tmp_path):
+def test_an_exception_of_the_standard_library_is_restored_with_its_fields(tmp_path):
     error = subprocess.CalledProcessError(3, ["ls"], b"out", b"err")
     for found in caught_twice(tmp_path, error, [subprocess.CalledProcessError]):
         assert (found.returncode, found.cmd, found.output, found.stderr) == (3, ["ls"], b"out", b"err")
 
 
-def test_an_error_of_the_library_keeps_its_facts(tmp_path):
+def test_a_statelog_error_keeps_its_facts(tmp_path):
     for found in caught_twice(tmp_path, ConflictError("no", key="a", versions=(1, 2))):
         assert (type(found), found.key, found.facts) == (ConflictError, "a", {"key": "a", "versions": (1, 2)})
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
-def test_a_group_of_exceptions_comes_back_with_its_members(tmp_path, is_async):
+def test_an_exception_group_is_restored_with_its_members(tmp_path, is_async):
     error = ExceptionGroup("two", [FileNotFoundError(2, "no", "a"), ExceptionGroup("in", [DeclinedError(5, "no")])])
     for found in caught_twice(tmp_path, error, [DeclinedError], is_async=is_async):
         assert type(found) is ExceptionGroup
@@ -269,7 +269,7 @@ def test_a_group_of_exceptions_comes_back_with_its_members(tmp_path, is_async):
         assert found.subgroup(DeclinedError).exceptions[0].exceptions[0].code == 5
 
 
-def test_a_group_of_many_exceptions_keeps_the_first_and_says_how_many_are_lost(tmp_path):
+def test_a_large_exception_group_keeps_its_first_members_and_reports_the_number_of_the_others(tmp_path):
     for found in caught_twice(tmp_path, ExceptionGroup("many", [ValueError(each) for each in range(100)])):
         assert [each.args[0] for each in found.exceptions] == list(range(32))
         assert "68" in "".join(found.__notes__)
@@ -284,13 +284,13 @@ UNUSUAL = [
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
 @pytest.mark.parametrize(("error", "name", "value"), UNUSUAL, ids=lambda each: type(each).__name__)
-def test_a_class_with_a_constructor_of_its_own_comes_back_as_itself(tmp_path, error, name, value, is_async):
+def test_a_class_with_its_own_constructor_is_restored_with_its_class(tmp_path, error, name, value, is_async):
     for found in caught_twice(tmp_path, error, [type(error)], is_async=is_async):
         assert (type(found), str(found), getattr(found, name)) == (type(error), str(error), value)
 
 
 @pytest.mark.parametrize(("error", "name", "value"), UNUSUAL, ids=lambda each: type(each).__name__)
-def test_a_run_fails_by_an_exception_of_such_a_class(store, error, name, value):
+def test_a_run_can_fail_by_an_exception_whose_class_has_its_own_constructor(store, error, name, value):
     del name, value
 
     def fail():
@@ -305,13 +305,13 @@ def test_a_run_fails_by_an_exception_of_such_a_class(store, error, name, value):
     assert "in fail" in info.traceback
 
 
-def test_a_class_whose_attributes_need_what_is_lost_comes_back_as_itself(tmp_path):
+def test_a_class_whose_attributes_need_lost_data_is_restored_with_its_class(tmp_path):
     for found in caught_twice(tmp_path, AskingError(object()), [AskingError]):
         assert (type(found), str(found)) == (AskingError, "no")
         assert found.__notes__ == ["statelog could not keep its client"]
 
 
-def test_a_subclass_of_a_group_comes_back_with_its_members_and_attributes(tmp_path):
+def test_a_subclass_of_an_exception_group_is_restored_with_members_and_attributes(tmp_path):
     error = BatchError(7, [DeclinedError(5, "no"), KeyError("a")])
     for found in caught_twice(tmp_path, error, [BatchError, DeclinedError]):
         assert (type(found), found.message, found.batch) == (BatchError, "batch 7", 7)
@@ -340,7 +340,7 @@ def test_an_exception_whose_data_is_lost_keeps_its_text(tmp_path, error, is_asyn
         assert "could not keep" in "".join(found.__notes__)
 
 
-def test_an_exception_of_the_record_is_recorded_again_as_it_was(tmp_path):
+def test_a_restored_exception_is_recorded_again_unchanged(tmp_path):
     once, again = (error_of(each) for each in caught_twice(tmp_path, LONG[0]))
     assert once == again
     assert (once["type"], once["message"]) == ("UnicodeDecodeError", str(LONG[0]))
@@ -373,7 +373,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("how", REFUSED)
-def test_what_is_refused_has_no_cause_and_no_context_live_as_on_replay(store, how):
+def test_a_refusal_has_no_cause_and_no_context_live_as_on_replay(store, how):
     caught = []
 
     @durable.workflow
@@ -394,12 +394,12 @@ def test_what_is_refused_has_no_cause_and_no_context_live_as_on_replay(store, ho
 # --- StopIteration ------------------------------------------------------------------------------
 
 
-def test_stop_iteration_comes_back_as_itself_where_the_workflow_is_a_function(tmp_path):
+def test_stop_iteration_is_restored_if_the_workflow_is_a_function(tmp_path):
     for found in caught_twice(tmp_path, StopIteration(7)):
         assert (type(found), found.value) == (StopIteration, 7)
 
 
-def test_stop_iteration_is_told_in_asyncio_where_no_coroutine_can_raise_it(tmp_path):
+def test_stop_iteration_is_reported_in_asyncio_because_no_coroutine_can_raise_it(tmp_path):
     for found in caught_twice(tmp_path, StopIteration(7), is_async=True):
         assert type(found) is RuntimeError
         assert (type(found.__cause__), found.__cause__.value) == (StopIteration, 7)
@@ -420,7 +420,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_stop_iteration_passes_every_way_a_step_is_called(tmp_path, how):
+def test_stop_iteration_is_raised_by_every_way_to_call_a_step(tmp_path, how):
     @durable.workflow
     def go(run):
         try:
@@ -432,7 +432,7 @@ def test_stop_iteration_passes_every_way_a_step_is_called(tmp_path, how):
         assert durable.run(store, go, id="a").value == "none"
 
 
-def test_a_workflow_and_a_compensation_may_raise_stop_iteration(tmp_path):
+def test_a_workflow_and_a_compensation_can_raise_stop_iteration(tmp_path):
     @durable.workflow
     def go(run):
         run.step_with(durable.StepOptions(compensate=durable.step(retry=durable.Retry())(no_more)), len, "a")
@@ -455,9 +455,7 @@ def nested(levels):
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
 @pytest.mark.parametrize(("result", "kind"), [(object(), ValueTypeError), (nested(127), LimitError)])
-def test_a_result_that_cannot_be_recorded_is_refused_once_and_its_step_is_not_called_again(
-    tmp_path, result, kind, is_async
-):
+def test_a_result_that_cannot_be_recorded_is_refused_and_its_step_is_not_called_again(tmp_path, result, kind, is_async):
     calls, caught = [], []
 
     def charge():
@@ -514,7 +512,7 @@ def test_a_workflow_whose_result_cannot_be_stored_fails_and_does_not_stop(tmp_pa
 
 
 @pytest.mark.parametrize("levels", [125, 126, 127, 128])
-def test_an_answer_that_the_run_could_not_record_is_refused_and_the_gate_stays_open(tmp_path, levels):
+def test_an_answer_that_the_run_cannot_record_is_refused_and_the_gate_stays_open(tmp_path, levels):
     @durable.workflow
     def go(run):
         answer = run.gate("approve")

@@ -1,4 +1,4 @@
-"""A run that failed: what its developer is told, and what of its waits is shown."""
+"""Failed runs: their tracebacks and log lines, and how their waits are shown."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_the_traceback_of_a_failed_run_is_recorded_and_logged_once(tmp_path, cap
         assert durable.get_run(store, "a").traceback == info.traceback
     lines = info.traceback.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
-    assert f"in {'broken_async' if is_async else 'broken'}" in lines[1]  # no frame of the library comes before
+    assert f"in {'broken_async' if is_async else 'broken'}" in lines[1]  # No frame of the library precedes it.
     assert lines[-1] == "NameError: name 'name_that_is_missing' is not defined"
     records = [each for each in caplog.records if each.levelno >= logging.ERROR]
     assert [(each.name, each.levelname) for each in records] == [("statelog.durable", "ERROR")]
     assert "name_that_is_missing" in logging.Formatter().format(records[0])
 
 
-def test_a_run_that_gives_up_is_no_error_in_the_log(store, caplog):
+def test_a_run_that_gives_up_is_not_logged_as_an_error(store, caplog):
     @durable.workflow(name="go")
     def go(run, is_undone):
         run.step_with(durable.StepOptions(compensate=(lambda _result, _text: None) if is_undone else None), len, "a")
@@ -82,21 +82,21 @@ def test_a_run_that_gives_up_is_no_error_in_the_log(store, caplog):
     assert [each.levelname for each in caplog.records] == ["INFO", "INFO"]
 
 
-def test_the_traceback_tells_where_in_its_step_a_run_has_failed(store):
+def test_the_traceback_shows_the_line_of_the_step_that_failed(store):
     info = durable.run(store, broken_step, id="a")
     assert "in divide" in info.traceback
     assert "in broken_step" in info.traceback
 
 
 @pytest.mark.slow
-def test_compensations_hide_nothing_of_the_failure_and_a_crash_among_them_loses_nothing(store, caplog):
+def test_the_failure_is_kept_through_compensations_and_a_crash_among_them(store, caplog):
     assert "in divide" in durable.run(store, broken_saga, id="a").traceback
     for each in crash_everywhere(broken_saga, how=["kill"]):
         assert each
     assert all("in divide" in logging.Formatter().format(each) for each in caplog.records if each.levelname == "ERROR")
 
 
-def test_the_traceback_of_a_task_group_has_no_frame_of_the_library(tmp_path):
+def test_the_traceback_of_a_task_group_has_no_library_frames(tmp_path):
     @durable.workflow
     async def go(run):
         async with asyncio.TaskGroup() as group:
@@ -108,13 +108,13 @@ def test_the_traceback_of_a_task_group_has_no_frame_of_the_library(tmp_path):
     assert text.count("in divide") == 2
 
 
-def test_the_traceback_that_a_block_raises_has_the_line_of_its_step(store):
+def test_the_traceback_that_a_block_raises_shows_the_line_of_its_step(store):
     with pytest.raises(ZeroDivisionError) as raised, durable.entered(store, "a", name="divide") as run:
         run.step(divide, 0)
     assert "divide" in [frame.name for frame in traceback.extract_tb(raised.value.__traceback__)]
 
 
-def test_a_long_traceback_is_cut_and_its_beginning_and_end_are_kept(store):
+def test_a_long_traceback_keeps_its_beginning_and_its_end(store):
     @durable.workflow
     def shout(_run):
         raise ValueError("x" * 1_000_000 + " the end")
@@ -127,7 +127,7 @@ def test_a_long_traceback_is_cut_and_its_beginning_and_end_are_kept(store):
     assert "characters are left out" in info.traceback
 
 
-def test_a_traceback_that_is_no_text_of_unicode_is_kept_all_the_same(store):
+def test_a_traceback_with_invalid_unicode_is_kept(store):
     @durable.workflow
     def shout(_run):
         raise ValueError("\ud800")
@@ -135,7 +135,7 @@ def test_a_traceback_that_is_no_text_of_unicode_is_kept_all_the_same(store):
     assert "\\ud800" in durable.run(store, shout, id="a").traceback
 
 
-def test_a_run_that_completed_or_was_cancelled_has_none(store, caplog):
+def test_a_completed_or_cancelled_run_has_no_traceback(store, caplog):
     @durable.workflow
     def wait(run):
         return run.recv()
@@ -148,7 +148,7 @@ def test_a_run_that_completed_or_was_cancelled_has_none(store, caplog):
     assert not caplog.records
 
 
-def test_the_traceback_of_a_run_whose_time_was_up_tells_where_it_was(store):
+def test_the_traceback_of_a_run_that_timed_out_shows_where_it_was(store):
     @durable.workflow
     def wait(run):
         return run.recv()
@@ -159,7 +159,7 @@ def test_the_traceback_of_a_run_whose_time_was_up_tells_where_it_was(store):
     assert "in wait" in info.traceback
 
 
-def test_info_result_returns_the_value_or_raises(store):
+def test_info_result_returns_the_value_or_raises_the_failure(store):
     @durable.workflow
     def go(run, how):
         if how == "wait":
@@ -177,7 +177,7 @@ def test_info_result_returns_the_value_or_raises(store):
         durable.run(store, go, "wait", id="c").result()
 
 
-# --- waits that come last ------------------------------------------------------------------------
+# --- waits as last calls ------------------------------------------------------------------------
 
 
 LAST = {
@@ -190,7 +190,7 @@ LAST = {
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("kind", LAST)
-def test_a_wait_that_comes_last_is_closed_with_its_run(store, kind, fails):
+def test_a_wait_that_is_the_last_call_is_closed_with_its_run(store, kind, fails):
     @durable.workflow
     def go(run):
         LAST[kind](run)
@@ -205,7 +205,7 @@ def test_a_wait_that_comes_last_is_closed_with_its_run(store, kind, fails):
     assert [each.status for each in durable.steps(store, "a")] == ["done"]
 
 
-def test_a_wait_that_was_answered_is_closed_when_the_run_waits_for_the_next(store):
+def test_an_answered_wait_is_closed_when_the_run_waits_again(store):
     @durable.workflow
     def go(run):
         run.gate("approve")
@@ -217,7 +217,7 @@ def test_a_wait_that_was_answered_is_closed_when_the_run_waits_for_the_next(stor
     assert [(each.kind, each.status) for each in durable.steps(store, "a")] == [("gate", "done")]
 
 
-def test_a_wait_that_was_let_go_is_shown_as_closed_and_not_as_waiting(store):
+def test_an_abandoned_wait_is_shown_as_closed_and_not_as_waiting(store):
     def wait_for_the_gate():
         until(lambda: any(each.kind == "gate" for each in durable.steps(store, "a")))
         return 3

@@ -1,4 +1,4 @@
-"""Failures of strange classes: each is recorded, comes back the same, and ends its run."""
+"""Exceptions of unusual classes are recorded, restored unchanged, and end their runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STRANGE = [
 
 @pytest.mark.parametrize("error", STRANGE, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_failure_of_any_class_is_recorded_and_comes_back_the_same(store, error, is_known):
+def test_an_exception_of_any_class_is_recorded_and_restored_unchanged(store, error, is_known):
     calls, got = [], []
 
     def fail():
@@ -58,7 +58,7 @@ def test_a_failure_of_any_class_is_recorded_and_comes_back_the_same(store, error
 
 
 @pytest.mark.parametrize("error", STRANGE, ids=lambda each: type(each).__name__)
-def test_a_workflow_that_fails_with_any_class_is_undone_and_ends(store, error):
+def test_a_workflow_that_fails_with_any_class_is_compensated_and_ends(store, error):
     undone = []
 
     def body(run):

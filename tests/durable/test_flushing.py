@@ -1,4 +1,4 @@
-"""What of a run is on the disk when a step is called: it is what a power cut cannot take."""
+"""The records of a run that are on the disk when a step is called. A power cut cannot undo them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNHURRIED_MS = 60_000
 
 @pytest.fixture
 def opened(path):
-    """Return a function that opens the store with a durability; no timer flushes it during a test."""
+    """Return a function that opens the store with a durability. No timer flushes the store during a test."""
     stores = []
 
     def open_with(durability):
@@ -25,7 +25,7 @@ def opened(path):
 
 
 def lag_in_step(store, **options):
-    """Return how many records before the call of a step are not on the disk; one step was recorded before it."""
+    """Return the number of records that are not on the disk when a step is called. One step was recorded before."""
 
     def look():
         return store.last_lsn - store._session.engine.store_file.flushed_lsn()
@@ -40,14 +40,14 @@ def lag_in_step(store, **options):
 
 @pytest.mark.parametrize("options", [{"semantics": "at_most_once"}, {"compensate": print}])
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_that_a_step_begins_is_on_the_disk_before_the_call_in_both_modes(opened, durability, options):
+def test_the_start_of_a_step_is_on_the_disk_before_the_call_in_both_modes(opened, durability, options):
     """D9, D10."""
     assert lag_in_step(opened(durability), **options) == 0
 
 
-def test_with_commit_what_is_recorded_is_on_the_disk_before_the_next_call(opened):
+def test_with_durability_commit_results_are_on_the_disk_before_the_next_call(opened):
     assert lag_in_step(opened("commit")) == 0
 
 
-def test_with_interval_what_is_recorded_may_be_lost(opened):
+def test_with_durability_interval_results_may_be_lost(opened):
     assert lag_in_step(opened("interval")) >= 1

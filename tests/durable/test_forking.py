@@ -1,4 +1,4 @@
-"""Forks: they go on from what their run has now, also where it was rolled back, or forked itself."""
+"""Forks continue from the present record of their run, also if it was rolled back or is a fork itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def drawn(store, run):
     return next(each.result for each in durable.steps(store, run) if each.kind == "uuid")
 
 
-def test_a_fork_of_a_run_that_was_rolled_back_has_what_came_then(store):
+def test_a_fork_of_a_rolled_back_run_has_the_calls_made_after_the_rollback(store):
     execute(store, several)
     before = drawn(store, "evt-1")
     store.thread("evt-1").rollback(1)
@@ -36,7 +36,7 @@ def test_a_fork_of_a_run_that_was_rolled_back_has_what_came_then(store):
 
 
 @pytest.mark.parametrize("has_begun_the_thread", [False, True])
-def test_a_fork_of_a_fork_goes_back_to_before_that(store, has_begun_the_thread):
+def test_a_fork_of_a_fork_can_begin_before_the_first_fork(store, has_begun_the_thread):
     if not has_begun_the_thread:
         store.thread("evt-1").commit({"before": 1})
     execute(store, several)
@@ -49,7 +49,7 @@ def test_a_fork_of_a_fork_goes_back_to_before_that(store, has_begun_the_thread):
         assert ("before" in state) is not has_begun_the_thread
 
 
-def test_a_fork_to_before_what_is_kept_is_refused(store):
+def test_a_fork_before_the_oldest_kept_record_is_refused(store):
     execute(store, several)
     store.prune(keep_last=1)
     with pytest.raises(UsageError, match="was removed"):
@@ -70,7 +70,7 @@ def test_a_run_whose_thread_was_deleted_shows_no_steps(store, begins_anew):
         assert durable.steps(store, run) == []
 
 
-def test_a_fork_of_a_run_begun_anew_goes_back_to_no_earlier_beginning(store):
+def test_a_fork_begins_after_the_last_continue_as_new(store):
     def anew(run, number):
         for each in range(9 - number):
             run.step(abs, -each)

@@ -1,4 +1,4 @@
-"""Branches that `wait_any` has let go: they are undone, and do nothing behind the end of what they belong to."""
+"""Branches that `wait_any` has abandoned are compensated, and make no calls after the end of their run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def undo(result, value):
     CALLS.append(("undo", result, value))
 
 
-def test_what_a_branch_did_that_was_let_go_is_undone_also_where_its_replay_is_late(store):
+def test_steps_of_an_abandoned_branch_are_compensated_even_if_its_replay_is_late(store):
     booked, is_decided = threading.Event(), threading.Event()
 
     def lose(run):
@@ -42,7 +42,7 @@ def test_what_a_branch_did_that_was_let_go_is_undone_also_where_its_replay_is_la
     assert CALLS == ["lost", "won", "crashed", ("undo", "lost", "lost")]
 
 
-def test_what_an_async_branch_did_that_was_let_go_is_undone_also_where_its_replay_is_late(path):
+def test_steps_of_an_abandoned_async_branch_are_compensated_even_if_its_replay_is_late(path):
     async def book(value):
         return note(value)
 
@@ -75,7 +75,7 @@ def test_what_an_async_branch_did_that_was_let_go_is_undone_also_where_its_repla
     assert CALLS == ["lost", "crashed", ("undo", "lost", "lost")]
 
 
-def test_a_branch_that_was_let_go_does_nothing_new_while_its_run_is_undone(store):
+def test_an_abandoned_branch_makes_no_new_call_while_its_run_is_compensated(store):
     go, is_over = threading.Event(), threading.Event()
 
     def lose(run):
@@ -100,7 +100,7 @@ def test_a_branch_that_was_let_go_does_nothing_new_while_its_run_is_undone(store
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_a_branch_that_was_let_go_does_nothing_new_when_its_run_is_at_rest(store, waits):
+def test_an_abandoned_branch_makes_no_new_call_when_its_run_is_suspended(store, waits):
     go, is_over = threading.Event(), threading.Event()
 
     def lose(run):
@@ -122,7 +122,7 @@ def test_a_branch_that_was_let_go_does_nothing_new_when_its_run_is_at_rest(store
     assert CALLS == ["won"]
 
 
-def test_what_a_branch_comes_to_that_was_let_go_is_not_taken_for_a_call_of_the_run_begun_anew(store):
+def test_a_call_of_an_abandoned_branch_is_not_counted_after_continue_as_new(store):
     go, is_over = threading.Event(), threading.Event()
 
     def slow():

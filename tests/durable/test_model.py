@@ -1,4 +1,4 @@
-"""Workflows made by Hypothesis, killed anywhere, against a model of what they come to."""
+"""Workflows made by Hypothesis and killed anywhere, compared with a model of their results."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def once(run, _at, number):
     try:
         return run.step_with(durable.StepOptions(semantics="at_most_once"), plus_one, number)
     except StepInterruptedError:
-        return number + 1  # the workflow has looked
+        return number + 1  # The workflow has read the flag.
 
 
 def abort(_run, _at, _number):
@@ -94,7 +94,7 @@ def play(run, program):
 
 
 class Model:
-    """What a program comes to, with its children."""
+    """The expected result of a program and its children."""
 
     def __init__(self):
         self.total, self.threads, self.told, self.undone, self.counts, self.once = 0, {}, [], [], {}, set()
@@ -181,7 +181,10 @@ def story_of(program, directory):
 
 
 def live_through(story, kills):
-    """Drive a run through lives that are killed at boundaries; return in how many each step was in flight."""
+    """Drive a run through processes that are killed at boundaries.
+
+    Return for each step the number of processes killed during it.
+    """
     in_flight = []
     for at in kills:
         life = Life(story.effects, at=at, then=Life.die)
@@ -201,7 +204,7 @@ def first_ones(calls):
 
 @pytest.mark.slow
 @given(PROGRAMS, st.lists(st.integers(1, 16), min_size=1, max_size=4))
-def test_a_workflow_that_is_killed_comes_to_what_the_model_says(tmp_path_factory, program, kills):
+def test_a_killed_workflow_ends_as_the_model_predicts(tmp_path_factory, program, kills):
     model = Model()
     expected = model.play(RUN, program)
     UNDONE.clear()
@@ -238,7 +241,7 @@ def test_a_workflow_that_is_killed_comes_to_what_the_model_says(tmp_path_factory
 @pytest.mark.slow
 @given(PROGRAMS, st.integers(1, 12), st.integers(1, 12))
 @settings(max_examples=15)
-def test_a_workflow_that_is_cancelled_and_killed_undoes_what_was_called(tmp_path_factory, program, at, again):
+def test_a_cancelled_and_killed_workflow_compensates_its_steps(tmp_path_factory, program, at, again):
     UNDONE.clear()
     with story_of(program, tmp_path_factory.getbasetemp()) as story:
         story.begin()
@@ -254,7 +257,7 @@ def test_a_workflow_that_is_cancelled_and_killed_undoes_what_was_called(tmp_path
     assert statuses[RUN] in ("completed", "failed", "cancelled")
 
 
-def test_a_model_of_another_program_is_caught(tmp_path_factory):
+def test_a_model_of_a_different_program_is_detected(tmp_path_factory):
     """Negative control."""
     program = [("saga", 1), ("transact", 2), ("abort", 0)]
     assert Model().play(RUN, program) == ("failed", "Abort")

@@ -1,4 +1,4 @@
-"""The outbox: what is emitted leaves at least once, of each run in order, and what is refused comes again."""
+"""The outbox delivers each message at least once, in order for each run, and repeats refused messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GOT: list[durable.Message] = []
 
 
 class Killed(BaseException):
-    """As if the process had been killed."""
+    """Simulates a kill of the process."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,12 +39,12 @@ def _as_begun(monkeypatch):
 
 @pytest.fixture
 def _soon(monkeypatch):
-    """What is refused is tried again at once."""
+    """Make refused messages due again at once."""
     monkeypatch.setattr(delivery, "DELAYS_S", (0.001,) * 9)
 
 
 class StillClock:
-    """It is always the same time."""
+    """A clock that always shows the same time."""
 
     def now_us(self):
         return 1_800_000_000_000_000
@@ -55,7 +55,7 @@ class StillClock:
 
 @pytest.fixture
 def _still():
-    """Time does not go on, however long a test takes."""
+    """Stop the clock, however long a test takes."""
     before = set_clock(StillClock())
     yield
     set_clock(before)
@@ -63,7 +63,7 @@ def _still():
 
 @pytest.fixture
 def receiver():
-    """A server that answers with the next of `statuses`, 204 when there are none left; 0 is no answer."""
+    """A server that answers with the next of `statuses`, and with 204 after the last one. 0 means no answer."""
     receiver = SimpleNamespace(requests=[], statuses=[], headers={}, is_over=threading.Event())
 
     class Handler(BaseHTTPRequestHandler):
@@ -154,7 +154,7 @@ def test_a_receiver_can_verify_a_message_which_names_run_thread_checkpoint_and_g
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_soon")
-def test_what_was_refused_comes_again_with_the_same_id_and_body(store, receiver):
+def test_a_refused_message_is_repeated_with_the_same_id_and_body(store, receiver):
     """D21."""
     emitted(store)
     (message,) = durable.outbox(store)
@@ -168,7 +168,7 @@ def test_what_was_refused_comes_again_with_the_same_id_and_body(store, receiver)
 
 
 @pytest.mark.usefixtures("_still")
-def test_a_run_returns_after_one_attempt_and_the_message_says_when_it_is_tried_again(store, receiver):
+def test_a_run_returns_after_one_attempt_and_the_message_has_the_time_of_the_next(store, receiver):
     receiver.statuses = [500]
     webhook = durable.Webhook(receiver.url, SECRET)
     assert durable.run(store, telling, 2, id="evt-1", outbox=[webhook]).status == "completed"
@@ -181,17 +181,17 @@ def test_a_run_returns_after_one_attempt_and_the_message_says_when_it_is_tried_a
 
 
 @pytest.mark.usefixtures("_still")
-def test_a_message_emitted_while_another_waits_for_its_time_does_not_hurry_it(store, receiver):
+def test_a_new_message_does_not_hasten_the_retry_of_an_earlier_one(store, receiver):
     receiver.statuses = [500]
     webhook = durable.Webhook(receiver.url, SECRET)
     durable.run(store, asking, id="evt-1", outbox=[webhook])
-    own_board(store).set("durable/deliver/evt-1", {"run": "evt-1"})  # as an emit does
+    own_board(store).set("durable/deliver/evt-1", {"run": "evt-1"})  # An emit does the same.
     assert durable.deliver(store, [webhook]).sent == 0
     assert len(receiver.requests) == 1
 
 
 @pytest.mark.usefixtures("_still")
-def test_a_receiver_that_says_when_to_come_again_is_asked_then(store, receiver):
+def test_a_retry_after_header_sets_the_time_of_the_next_attempt(store, receiver):
     receiver.statuses, receiver.headers = [429], {"retry-after": "600"}
     report = durable.run(store, telling, 1, id="evt-1", outbox=[durable.Webhook(receiver.url, SECRET)])
     (message,) = durable.outbox(store)
@@ -199,7 +199,7 @@ def test_a_receiver_that_says_when_to_come_again_is_asked_then(store, receiver):
     assert message.due - message.time == timedelta(seconds=600)
 
 
-def test_a_receiver_that_never_answers_has_refused(store, receiver):
+def test_a_receiver_that_never_answers_counts_as_refusing(store, receiver):
     receiver.statuses = [0]
     emitted(store)
     report = durable.deliver(store, [durable.Webhook(receiver.url, SECRET, timeout_s=0.05)])
@@ -212,7 +212,7 @@ def test_a_receiver_that_never_answers_has_refused(store, receiver):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_soon")
-def test_after_ten_refusals_a_message_is_parked_and_later_ones_go_on(store, receiver):
+def test_after_ten_refusals_a_message_is_parked_and_later_ones_are_delivered(store, receiver):
     receiver.statuses = [500] * 10
     emitted(store, 2)
     report = durable.deliver(store, [durable.Webhook(receiver.url, SECRET)], wait=True)
@@ -224,14 +224,14 @@ def test_after_ten_refusals_a_message_is_parked_and_later_ones_go_on(store, rece
     assert durable.outbox(store, parked=False) == []
 
 
-def test_a_receiver_that_wants_no_more_is_not_asked_again(store, receiver):
+def test_a_receiver_that_answers_gone_is_not_called_again(store, receiver):
     receiver.statuses = [410]
     emitted(store)
     durable.deliver(store, [durable.Webhook(receiver.url, SECRET)])
     assert is_parked(store) == [True]
 
 
-def test_a_parked_message_waits_again_when_told_to_with_its_id_and_before_later_ones(store, receiver):
+def test_a_redelivered_parked_message_keeps_its_id_and_precedes_later_ones(store, receiver):
     webhook = durable.Webhook(receiver.url, SECRET)
     receiver.statuses = [410, 500]
     emitted(store, 2)
@@ -248,14 +248,14 @@ def test_a_parked_message_waits_again_when_told_to_with_its_id_and_before_later_
 
 
 @pytest.mark.parametrize(("run", "place"), [("evt-1", "9-abc"), ("none", "0")])
-def test_what_is_not_parked_cannot_be_delivered_again(store, run, place):
+def test_a_message_that_is_not_parked_cannot_be_redelivered(store, run, place):
     with pytest.raises(MessageNotFoundError) as raised:
         durable.redeliver(store, run, place)
     assert raised.value.facts == {"run": run, "place": place}
 
 
 @pytest.mark.usefixtures("_soon")
-def test_one_who_refuses_does_not_hold_up_the_others(store):
+def test_a_refusing_subscriber_does_not_delay_the_others(store):
     def refuses(message):
         raise ValueError(message.payload["number"])
 
@@ -267,7 +267,7 @@ def test_one_who_refuses_does_not_hold_up_the_others(store):
 
 
 @pytest.mark.usefixtures("_soon")
-def test_who_had_a_message_does_not_get_it_again(store):
+def test_a_subscriber_does_not_get_a_message_twice(store):
     heard = []
     emitted(store)
     durable.deliver(store, [Refusing(0, 0), heard.append], wait=True)
@@ -293,14 +293,14 @@ class Refusing:
 
 
 @pytest.mark.usefixtures("_soon")
-def test_messages_of_a_run_arrive_in_order_whatever_is_refused(store):
-    emitted(store, 12)  # by their keys the tenth would come after the first
+def test_messages_of_a_run_arrive_in_order_despite_refusals(store):
+    emitted(store, 12)  # Ordered by key, the tenth message would follow the first.
     durable.deliver(store, [Refusing(0, 0, 1, 3, 3, 3, 11)], wait=True)
     assert payloads() == [{"number": number} for number in range(12)]
 
 
 @pytest.mark.usefixtures("_soon")
-def test_by_the_version_of_what_was_noted_last_they_would_not(store, monkeypatch):
+def test_ordered_by_the_version_of_their_entries_messages_arrive_out_of_order(store, monkeypatch):
     staging = importlib.import_module("statelog.durable.outbox")
     monkeypatch.setattr(staging, "order_of", lambda entry: entry.version)
     emitted(store, 3)
@@ -308,7 +308,7 @@ def test_by_the_version_of_what_was_noted_last_they_would_not(store, monkeypatch
     assert payloads() == [{"number": number} for number in (1, 2, 0)]
 
 
-def test_two_who_deliver_at_once_send_each_message_once_and_in_order(path):
+def test_two_concurrent_deliveries_send_each_message_once_and_in_order(path):
     with statelog.open(path) as first, statelog.open(path) as second:
         for number in range(6):
             emitted(first, 4, id=f"evt-{number}")
@@ -317,13 +317,13 @@ def test_two_who_deliver_at_once_send_each_message_once_and_in_order(path):
             thread.start()
         for thread in threads:
             thread.join()
-        while durable.deliver(first, [take]).waiting:  # one of them may just have held the last run
+        while durable.deliver(first, [take]).waiting:  # One of them may just have held the last run.
             time.sleep(0.005)
     for number in range(6):
         assert [each.payload["number"] for each in GOT if each.run == f"evt-{number}"] == [0, 1, 2, 3]
 
 
-def test_a_message_emitted_while_the_last_one_leaves_is_not_left_behind(store, monkeypatch):
+def test_a_message_emitted_while_the_last_one_is_sent_is_delivered(store, monkeypatch):
     emitted(store)
     board = type(own_board(store))
     delete, emits = board.delete, [lambda: emitted(store, id="evt-2"), lambda: more(store)]
@@ -347,7 +347,7 @@ def test_a_message_emitted_while_the_last_one_leaves_is_not_left_behind(store, m
 # --- kills --------------------------------------------------------------------------
 
 
-def test_a_kill_between_sending_and_noting_repeats_that_message_alone_with_its_id(store):
+def test_after_a_kill_between_sending_and_recording_only_that_message_is_repeated_with_its_id(store):
     """D21."""
 
     def dies(message):
@@ -364,10 +364,10 @@ def test_a_kill_between_sending_and_noting_repeats_that_message_alone_with_its_i
     assert len({each.id for each in GOT}) == 3
 
 
-def test_who_lost_the_claim_while_sending_notes_nothing(store):
+def test_a_delivery_that_lost_its_claim_while_sending_records_nothing(store):
     def loses(message):
         GOT.append(message)
-        own_board(store).delete("durable/deliver/evt-1")  # as by another who has taken over, and is done
+        own_board(store).delete("durable/deliver/evt-1")  # Another process took over and has finished.
 
     emitted(store, 2)
     durable.deliver(store, [loses])
@@ -375,8 +375,8 @@ def test_who_lost_the_claim_while_sending_notes_nothing(store):
     assert len(durable.outbox(store)) == 2
 
 
-def test_what_is_sent_is_on_the_disk(store, monkeypatch):
-    """A message must not tell of a commit that a power cut takes back."""
+def test_a_sent_message_is_on_the_disk(store, monkeypatch):
+    """A message must not report a commit that a power cut can undo."""
     renewed = []
 
     def note(claim):
@@ -397,10 +397,10 @@ def test_what_is_sent_is_on_the_disk(store, monkeypatch):
     assert len(renewed) == 1
 
 
-# --- what is there, and what is stored ------------------------------------------------
+# --- which messages exist, and what is stored ------------------------------------------------
 
 
-def test_that_a_gate_waits_is_not_told_when_it_was_answered(store):
+def test_the_message_of_a_gate_is_not_sent_after_its_answer(store):
     durable.run(store, asking, id="evt-1")
     durable.answer(store, durable.gates(store)[0].id, approved=True)
     durable.deliver(store, [take])
@@ -408,7 +408,7 @@ def test_that_a_gate_waits_is_not_told_when_it_was_answered(store):
     assert durable.outbox(store) == []
 
 
-def test_two_messages_from_the_same_place_both_leave(store):
+def test_two_messages_from_the_same_place_are_both_sent(store):
     @durable.workflow
     def again(run, number):
         run.emit("turn", number)
@@ -421,7 +421,7 @@ def test_two_messages_from_the_same_place_both_leave(store):
 
 
 @pytest.mark.slow
-def test_purging_a_run_takes_its_messages_along(store, receiver):
+def test_purging_a_run_removes_its_messages(store, receiver):
     receiver.statuses = [410]
     emitted(store, 2)
     durable.deliver(store, [durable.Webhook(receiver.url, SECRET)])
@@ -430,7 +430,7 @@ def test_purging_a_run_takes_its_messages_along(store, receiver):
     assert own_board(store).list("durable/**") == []
 
 
-def test_messages_of_one_run_may_be_delivered_alone(store):
+def test_the_messages_of_a_single_run_can_be_delivered(store):
     for id in ("evt-1", "evt-2"):
         emitted(store, id=id)
     durable.deliver(store, [take], run="evt-2")
@@ -451,7 +451,7 @@ def test_neither_url_nor_secret_is_stored(path, receiver):
         assert text not in log
 
 
-def test_a_payload_or_topic_that_cannot_be_stored_is_refused_before_anything(store):
+def test_a_payload_or_topic_that_cannot_be_stored_is_refused_before_anything_is_written(store):
     @durable.workflow
     def odd(run, what):
         topic, payload = {"payload": ("a", object()), "topic": (5, 1), "empty": ("a//b", 1)}[what]

@@ -1,4 +1,4 @@
-"""A run whose process was killed is taken over at once, and by one."""
+"""A run whose process was killed is taken over at once, by one process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ durable.run(statelog.open(sys.argv[1]), parent if "parent" in sys.argv else flow
 
 @pytest.fixture
 def begun(path, request):
-    """A process that is in the middle of a step."""
+    """Start a process that is in the middle of a step."""
     command = [sys.executable, "-c", _PROGRAM, path, getattr(request, "param", "flow")]
     child = forks.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert [child.stdout.readline() for _ in range(2)] == [b"one\n", b"two\n"]
@@ -98,14 +98,14 @@ def test_messages_of_a_killed_process_are_taken_over_at_once(path, begun, run):
     assert heard == ["told"]
 
 
-def test_a_process_that_is_stopped_keeps_its_run(path, begun):
+def test_a_stopped_process_keeps_its_run(path, begun):
     os.kill(begun.pid, signal.SIGSTOP)
     with statelog.open(path) as store:
         assert durable.run(store, flow, id="evt-1").status == "running"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="told by /proc")
-def test_who_is_gone_is_told_by_more_than_a_number():
+def test_a_dead_owner_is_recognised_by_more_than_its_process_id():
     place, process_id, started, image = owners.me().split(":")
     assert not owners.is_gone(owners.me())
     assert owners.is_gone(f"{place}:{process_id}:{started}:other")

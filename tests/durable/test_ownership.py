@@ -1,4 +1,4 @@
-"""Who drives a run: of two workers one wins, and the other one stops without a trace."""
+"""Ownership of runs: one of two workers wins, and the other one stops without writing anything."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from statelog.store.board import own_board
 
 
 def lapse(store):
-    """Let the claims run out of processes that are paused, or were killed."""
+    """Let the claims of paused or killed processes expire."""
     board = own_board(store)
     for entry in board.list("durable/tasks/**"):
         if entry.claim is not None:
@@ -32,7 +32,7 @@ def lapse(store):
 
 
 class Overtaking:
-    """Has another process drive the runs of a store, once, while the caller is paused for longer than its lease."""
+    """Lets another process drive the runs of a store once, while the caller is paused for longer than its lease."""
 
     def __init__(self, store):
         self.store, self.workflows, self.is_done = store, [], False
@@ -61,7 +61,7 @@ def test_a_run_that_another_process_has_ended_ends_here_too(store, overtake):
     assert CALLS == [1]
 
 
-def test_a_run_that_another_process_has_ended_is_not_put_to_rest(store, overtake):
+def test_a_run_that_another_process_has_ended_is_not_suspended(store, overtake):
     @durable.workflow(name="w")
     def receives(run):
         overtake()
@@ -73,7 +73,7 @@ def test_a_run_that_another_process_has_ended_is_not_put_to_rest(store, overtake
     assert durable.run(store, receives, id="evt-1").value == "hello"
 
 
-def test_a_child_that_another_process_drives_is_waited_for_and_undoes_nothing(store, overtake):
+def test_a_parent_waits_for_a_child_that_another_process_drives_without_compensations(store, overtake):
     @durable.workflow(name="kid")
     def kid(run):
         run.step(note, "kid")
@@ -90,7 +90,7 @@ def test_a_child_that_another_process_drives_is_waited_for_and_undoes_nothing(st
     assert CALLS == ["parent", "kid"]
 
 
-def test_a_child_is_held_for_as_long_as_its_parent(store):
+def test_a_child_is_claimed_for_as_long_as_its_parent(store):
     def look(_tx):
         tasks = own_board(store).claims("durable/tasks/**")
         return max((each.claim.expires - datetime.now(UTC)).total_seconds() for each in tasks)
@@ -106,7 +106,7 @@ def test_a_child_is_held_for_as_long_as_its_parent(store):
     assert durable.run(store, parent, id="evt-1", lease_s=5).status == "completed"
 
 
-def test_a_child_whose_code_is_another_stops_and_its_parent_waits_and_undoes_nothing(store):
+def test_a_child_with_changed_code_stops_and_its_parent_waits_without_compensations(store):
     @durable.workflow(name="kid")
     def old(run):
         run.step(note, 1)
@@ -156,13 +156,16 @@ def several(run, name):
 
 
 def recorded(store, run):
-    """What a run had recorded at its end: the places of the calls that came to theirs."""
+    """Return the places of the completed calls that a run has recorded."""
     items = recorded_items(store, run)
     return [item["p"] for item in items if item["s"] == DONE]
 
 
 def race(store, number, chance):
-    """Have a run driven by a worker that is stopped somewhere, and by one that takes over; return calls too many."""
+    """Let a worker drive a run and stop somewhere, and another worker take over.
+
+    Return the calls that were repeated wrongly.
+    """
     name, at, waits = f"evt-{number}", chance.randrange(1, 17), chance.random() < 0.5
     durable.start(store, several, name, id=name)
     took_over, passed, late = threading.Event(), [], []
@@ -200,7 +203,7 @@ def race(store, number, chance):
     assert store.board().get(name).value == 1
     calls = Counter(value[1] for value in CALLS if value[0] == name)
     assert set(calls.values()) <= {1, 2}
-    assert len(late) <= 2  # what is called before the next commit: a step, or the two of the map
+    assert len(late) <= 2  # Calls before the next commit: a step, or the two steps of the map.
     return calls.total() - 6
 
 
@@ -209,21 +212,21 @@ def run_races(path, count):
     with statelog.open(path, durability="interval") as store:
         again = sum(race(store, number, chance) > 0 for number in range(count))
         assert store.verify().problems == []
-    assert again > count // 10  # it did happen that both were at it
+    assert again > count // 10  # In some races, both workers were driving the run.
 
 
 @pytest.mark.slow
-def test_of_two_workers_no_step_is_committed_twice(path):
+def test_two_workers_never_commit_a_step_twice(path):
     """D3."""
     run_races(path, 30)
 
 
 @pytest.mark.soak
-def test_of_two_workers_no_step_is_committed_twice_a_thousand_times(path, soak_scale):
+def test_two_workers_never_commit_a_step_twice_in_a_thousand_races(path, soak_scale):
     run_races(path, round(1000 * soak_scale))
 
 
-def test_a_worker_that_was_paused_goes_on_if_nobody_took_over(store):
+def test_a_paused_worker_continues_if_no_other_took_over(store):
     def pausing(value):
         lapse(store)
         return note(value)
@@ -261,8 +264,8 @@ def reads(run, count):
 
 
 @pytest.mark.slow
-def test_mail_is_not_lost_whenever_it_comes(path):
-    """D14, D15: a thousand messages: before the run, before the wait, while it is put to rest, and at rest."""
+def test_a_message_is_never_lost_whenever_it_arrives(path):
+    """D14, D15: a thousand messages arrive before the run, before the wait, during the suspension and after it."""
     with statelog.open(path, durability="interval") as store:
         for number in range(100):
             run, messages = f"evt-{number}", iter(range(10))
@@ -291,8 +294,8 @@ def test_mail_is_not_lost_whenever_it_comes(path):
 
 
 @pytest.mark.slow
-def test_a_claim_that_an_interrupt_has_taken_from_its_holder_runs_out(store, monkeypatch):
-    """It comes where nothing lets the claim go any more, or not yet."""
+def test_a_claim_that_an_interrupt_left_without_a_holder_expires(store, monkeypatch):
+    """The interrupt comes where no code releases the claim any more, or not yet."""
 
     @durable.workflow(name="w")
     def ends(run):

@@ -1,4 +1,4 @@
-"""Queues: limits hold over all workers, and a crash frees what it held."""
+"""Queues: limits hold for all workers together, and a crash frees the slots of its process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_S = 60
 
 
 class Gauge:
-    """How many are in a step at once, by name."""
+    """Counts the steps that run concurrently, by name."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -49,7 +49,7 @@ BARRIERS = {}
 
 @pytest.fixture(autouse=True)
 def _fresh(monkeypatch):
-    monkeypatch.setattr(durable.workers, "_SLICE_S", 0.05)  # a worker that is stopped returns at once
+    monkeypatch.setattr(durable.workers, "_SLICE_S", 0.05)  # A stopped worker returns at once.
     GAUGE.__init__()
     BARRIERS.clear()
 
@@ -73,7 +73,7 @@ def chat(run):
 
 
 class Still:
-    """A clock that goes when it is told to."""
+    """A clock that moves only when the test advances it."""
 
     def __init__(self):
         self.time_us = time.time_ns() // 1000
@@ -97,7 +97,7 @@ def clock():
 
 
 def work_together(store, queue, count=2, **how):
-    """Have several workers, each with limits of its own making, work for a queue until nothing is left."""
+    """Let several workers, each with its own limits, work for a queue until it is empty."""
     workers = [
         threading.Thread(
             target=durable.run_worker, args=(store, [job, chat]), kwargs={"queues": {"trips": queue}, **how}
@@ -124,28 +124,28 @@ def until_done(store, queue, handles, **how):
 # --- limits ------------------------------------------------------------------------------------
 
 
-def test_two_workers_never_drive_more_runs_than_a_queue_lets_through(store):
+def test_two_workers_never_drive_more_runs_than_the_limit_of_a_queue(store):
     handles = [durable.start(store, job, "a", queue="trips") for _ in range(12)]
     until_done(store, durable.Queue(concurrency=2), handles)
     assert GAUGE.most["all"] <= 2
     assert len(GAUGE.order) == 24
 
 
-def test_without_a_limit_more_go_at_once(store):
+def test_without_a_limit_more_runs_are_driven_at_once(store):
     BARRIERS["a"] = threading.Barrier(3)
     handles = [durable.start(store, job, "a", queue="trips") for _ in range(3)]
     until_done(store, durable.Queue(), handles)
     assert GAUGE.most["all"] == 3
 
 
-def test_as_many_as_a_queue_lets_through_go_at_once(store):
+def test_as_many_runs_as_the_limit_of_a_queue_are_driven_at_once(store):
     BARRIERS["a"] = threading.Barrier(3)
     handles = [durable.start(store, job, "a", queue="trips") for _ in range(6)]
     until_done(store, durable.Queue(concurrency=3), handles)
     assert GAUGE.most["all"] == 3
 
 
-def test_a_limit_per_worker_is_that_of_each(store):
+def test_a_limit_per_worker_holds_for_each_worker(store):
     for _ in range(4):
         durable.start(store, job, "a", queue="trips")
     assert durable.run_worker(store, [job], queues={"trips": durable.Queue(per_worker=1)}, until_idle=True) == 4
@@ -155,15 +155,15 @@ def test_a_limit_per_worker_is_that_of_each(store):
     assert GAUGE.most["all"] == 2
 
 
-def test_a_partition_has_a_limit_of_its_own(store):
-    BARRIERS["a"] = BARRIERS["b"] = threading.Barrier(2)  # one of each at once
+def test_each_partition_has_its_own_limit(store):
+    BARRIERS["a"] = BARRIERS["b"] = threading.Barrier(2)  # One run of each partition at a time.
     handles = [durable.start(store, job, name, queue="trips", partition=name) for name in "aaabbb"]
     until_done(store, durable.Queue(per_partition=1), handles)
     assert (GAUGE.most["a"], GAUGE.most["b"]) == (1, 1)
     assert own_board(store).list("durable/slots/**") == []
 
 
-def test_a_partition_in_which_nothing_is_left_leaves_nothing_behind(store):
+def test_an_empty_partition_leaves_no_entries(store):
     BARRIERS["a"] = threading.Barrier(3)
     handles = [durable.start(store, job, "a", queue="trips", partition=f"p{number // 3}") for number in range(6)]
     until_done(store, durable.Queue(per_partition=3), handles)
@@ -179,7 +179,7 @@ def test_all_limits_hold_at_once(store):
     assert GAUGE.most["all"] <= 2
 
 
-def test_a_queue_and_a_partition_are_no_other_queue(store):
+def test_names_of_queues_with_partitions_do_not_collide(store):
     durable.start(store, job, "a", queue="a@b")
     durable.start(store, job, "b", queue="a", partition="b")
     durable.start(store, job, "c", queue="a", partition="x/y*@%")
@@ -198,7 +198,7 @@ def test_suspended_runs_do_not_count(store):
     assert chats[1].result(timeout_s=1) == "hello"
 
 
-def test_what_is_full_does_not_hold_up_other_queues(store):
+def test_a_full_queue_does_not_delay_other_queues(store):
     slot = own_board(store)
     slot.create("durable/slots/trips/0", {})
     held = slot.claim("durable/slots/trips/*")
@@ -212,7 +212,7 @@ def test_what_is_full_does_not_hold_up_other_queues(store):
     assert durable.run_worker(store, [job], queues=queues, until_idle=True) == 1
 
 
-def test_a_waiting_worker_is_woken_by_the_slot_that_is_given_back(store):
+def test_a_waiting_worker_is_woken_by_a_released_slot(store):
     board = own_board(store)
     board.create("durable/slots/trips/0", {})
     held = board.claim("durable/slots/trips/*")
@@ -226,7 +226,7 @@ def test_a_waiting_worker_is_woken_by_the_slot_that_is_given_back(store):
 
 
 @pytest.mark.slow
-def test_a_worker_that_never_runs_dry_leaves_others_their_turn(store, monkeypatch):
+def test_a_worker_with_an_endless_supply_of_runs_yields_its_slot_to_others(store, monkeypatch):
     monkeypatch.setitem(Limits.take_turns.__globals__, "_TURN_S", 0.01)
     stop = threading.Event()
 
@@ -252,7 +252,7 @@ def test_a_worker_that_never_runs_dry_leaves_others_their_turn(store, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_limit_that_was_lowered_holds(store):
+def test_a_lowered_limit_holds(store):
     handles = [durable.start(store, job, "a", queue="trips") for _ in range(8)]
     until_done(store, durable.Queue(concurrency=4), handles)
     GAUGE.__init__()
@@ -261,14 +261,14 @@ def test_a_limit_that_was_lowered_holds(store):
     assert GAUGE.most["all"] == 1
 
 
-def test_a_worker_that_was_paused_goes_on_in_no_slot_that_another_has(store):
+def test_a_paused_worker_does_not_continue_in_a_slot_that_another_holds(store):
     limits, hand = Limits(store, {"trips": durable.Queue(concurrency=1)}, 30.0), Hand()
     for name in "ab":
         durable.start(store, job, name, queue="trips")
     board = own_board(store)
     assert limits.admit(board.claim("durable/tasks/**"), hand)
     slot = hand.slots[0]
-    board.delete(slot.claim.key)  # as if its time were up, and another had it
+    board.delete(slot.claim.key)  # As if the claim had expired and another worker held the slot.
     board.create(slot.claim.key, {})
     board.claim("durable/slots/trips/*")
     slot.checked_s -= 60
@@ -277,14 +277,14 @@ def test_a_worker_that_was_paused_goes_on_in_no_slot_that_another_has(store):
     assert (hand.slots, board.get(second.key).attempts) == ([], 0)
 
 
-def test_a_slot_that_nobody_needs_is_free(store):
+def test_an_unused_slot_is_released(store):
     durable.start(store, job, "a", queue="trips")
     durable.run_worker(store, [job], queues={"trips": durable.Queue(concurrency=2)}, until_idle=True)
     assert [entry.claim for entry in own_board(store).list("durable/slots/**")] == [None]
 
 
 @pytest.mark.slow
-def test_runs_cost_no_record_for_their_slot_while_there_are_more(store):
+def test_consecutive_runs_reuse_a_slot_without_further_records(store):
     def records(queue, count):
         for _ in range(count):
             durable.start(store, job, "a", queue="trips")
@@ -299,7 +299,7 @@ def test_runs_cost_no_record_for_their_slot_while_there_are_more(store):
 # --- rate ----------------------------------------------------------------------------------------
 
 
-def test_so_many_runs_begin_in_any_window(store, clock):
+def test_the_rate_limits_the_runs_that_begin_in_any_window(store, clock):
     for _ in range(6):
         durable.start(store, job, "a", queue="trips")
     queue = durable.Queue(rate=(2, 60))
@@ -313,7 +313,7 @@ def test_so_many_runs_begin_in_any_window(store, clock):
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_run_that_goes_on_does_not_count_for_the_rate(store):
+def test_a_continued_run_does_not_count_for_the_rate(store):
     queues = {"trips": durable.Queue(rate=(2, 60))}
     first = durable.start(store, chat, queue="trips")
     durable.run_worker(store, [chat], queues=queues, until_idle=True)
@@ -322,7 +322,7 @@ def test_a_run_that_goes_on_does_not_count_for_the_rate(store):
     assert durable.run_worker(store, [chat], queues=queues, until_idle=True) == 2
 
 
-def test_a_worker_goes_on_when_the_window_has_passed(store):
+def test_a_worker_continues_after_the_window(store):
     handles = [durable.start(store, job, "a", queue="trips") for _ in range(3)]
     until_done(store, durable.Queue(rate=(1, 0.03)), handles)
     assert len(GAUGE.order) == 6
@@ -370,7 +370,7 @@ def begin(path, notes, how, lease_s):
 
 
 @pytest.mark.slow
-def test_two_processes_never_drive_more_runs_than_a_queue_lets_through(path, tmp_path):
+def test_two_processes_never_drive_more_runs_than_the_limit_of_a_queue(path, tmp_path):
     notes = tmp_path / "notes"
     with statelog.open(path) as store:
         handles = [durable.start(store, slow, 0.002, id=f"evt-{number}", queue="trips") for number in range(10)]
@@ -385,7 +385,7 @@ def test_two_processes_never_drive_more_runs_than_a_queue_lets_through(path, tmp
     assert notes.read_text() == "()" * 10
 
 
-def test_slots_of_a_killed_worker_are_free_after_their_time(path, tmp_path):
+def test_slots_of_a_killed_worker_are_free_after_their_leases(path, tmp_path):
     notes = tmp_path / "notes"
     with statelog.open(path) as store:
         durable.start(store, slow, 60, id="evt-1", queue="trips")
@@ -407,10 +407,10 @@ def test_slots_of_a_killed_worker_are_free_after_their_time(path, tmp_path):
         other.join()
 
 
-# --- order, and what has stopped -----------------------------------------------------------------
+# --- order, and stopped runs -----------------------------------------------------------------
 
 
-def test_the_highest_priority_begins_first_also_across_queues_and_behind_a_limit(store):
+def test_the_highest_priority_begins_first_across_queues_and_limits(store):
     for number, (queue, priority) in enumerate([("a", 0), ("b", 5), ("a", 9), ("b", 0), ("a", 5)]):
         durable.start(store, job, str(number), queue=queue, priority=priority)
     queues = {"a": durable.Queue(concurrency=1), "b": durable.Queue(concurrency=1)}
@@ -418,7 +418,7 @@ def test_the_highest_priority_begins_first_also_across_queues_and_behind_a_limit
     assert GAUGE.order[1::2] == ["2", "1", "4", "0", "3"]
 
 
-def test_what_was_given_back_keeps_its_place(store):
+def test_runs_that_waited_for_a_slot_keep_their_order(store):
     board = own_board(store)
     board.create("durable/slots/trips/0", {})
     held = board.claim("durable/slots/trips/*")
@@ -431,7 +431,7 @@ def test_what_was_given_back_keeps_its_place(store):
     assert GAUGE.order[1::2] == ["a", "b", "c"]
 
 
-def test_a_run_that_stops_is_taken_up_again_later_and_later(store, clock):
+def test_a_stopped_run_is_retried_after_growing_delays(store, clock):
     @durable.workflow
     async def awaited(run):
         return run.id
@@ -445,10 +445,10 @@ def test_a_run_that_stops_is_taken_up_again_later_and_later(store, clock):
     assert [round(each) for each in delays] == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-# --- what there is, and what is refused -----------------------------------------------------------
+# --- statistics and refusals -----------------------------------------------------------
 
 
-def test_queues_say_what_stands_in_them(store):
+def test_queues_reports_the_runs_and_limits_of_each_queue(store):
     board = own_board(store)
     durable.start(store, chat, id="evt-1", queue="trips")
     durable.run_worker(store, [chat], until_idle=True)
@@ -484,7 +484,7 @@ def test_invalid_limits_are_refused(limits):
     assert caught.value.argument == next(iter(limits))
 
 
-def test_what_is_no_queue_is_refused(store):
+def test_an_invalid_queue_is_refused(store):
     for queues in ("trips", {"trips": 4}, {"trips": None}, {"": durable.Queue()}, [3], []):
         with pytest.raises(UsageError):
             durable.run_worker(store, [job], queues=queues, until_idle=True)

@@ -1,4 +1,4 @@
-"""Forks with replaced results, and the differences of two runs."""
+"""Forks with replaced results, and the differences between two runs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_replaced_child_does_not_begin(store, forked):
     assert {each.id for each in durable.runs(store)} == {"a", "b", "a.2"}
 
 
-def test_a_run_without_a_fork_names_none(store):
+def test_a_run_that_is_not_a_fork_has_no_replaced_results(store):
     info = durable.run(store, trip, "Rome", id="a")
     assert (info.forked_from, info.forked_at, info.replaced) == (None, None, {})
 
@@ -144,7 +144,7 @@ def test_a_step_whose_call_never_ended_can_be_replaced(store):
     assert "was being called when the process died" in execute(store, body, id="control").error
 
 
-def test_a_replaced_message_is_received_and_none_is_taken(store):
+def test_a_replaced_message_is_received_without_taking_one_from_the_mailbox(store):
     def body(run):
         return [run.recv("chat"), run.recv("chat")]
 
@@ -156,7 +156,7 @@ def test_a_replaced_message_is_received_and_none_is_taken(store):
     assert execute(store, body, id="b").value == ["goodbye", "later"]
 
 
-def test_a_call_with_another_name_at_the_place_is_made(store):
+def test_a_call_with_a_different_name_at_a_replaced_place_is_made(store):
     def body(run, name):
         return run.step_with(durable.StepOptions(name=name), note, name)
 
@@ -167,7 +167,7 @@ def test_a_call_with_another_name_at_the_place_is_made(store):
     assert execute(store, body, "this", id="z").value == "given"
 
 
-def test_a_new_beginning_makes_the_replaced_call(store):
+def test_continue_as_new_makes_the_replaced_call(store):
     def body(run, number):
         found = run.step_with(durable.StepOptions(name="each"), note, number)
         return run.continue_as_new(number + 1) if number == 1 else [found]
@@ -239,7 +239,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("replace", "kind", "text"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_replaced_is_refused_and_nothing_is_written(store, replace, kind, text):
+def test_a_replacement_that_is_not_possible_is_refused_and_nothing_is_written(store, replace, kind, text):
     def body(run):
         gated(run) if "other" not in replace else (
             run.step_with(durable.StepOptions(name="x"), note, 1),
@@ -254,7 +254,7 @@ def test_what_cannot_be_replaced_is_refused_and_nothing_is_written(store, replac
     with pytest.raises(kind, match=text):
         durable.fork(store, "a", at="1", id="b", replace=replace)
     assert store.last_lsn == before
-    durable.fork(store, "a", at="1", id="b", replace={"1": 5})  # the control
+    durable.fork(store, "a", at="1", id="b", replace={"1": 5})  # Control: the valid replacement works.
 
 
 def test_a_result_that_is_nested_too_deeply_is_refused(store):
@@ -270,7 +270,7 @@ def test_a_result_that_is_nested_too_deeply_is_refused(store):
     assert execute(store, gated, id="b").status == "suspended"
 
 
-def test_a_fork_of_a_missing_run_or_to_one_that_is_there_is_refused(store):
+def test_a_fork_of_a_missing_run_or_to_an_existing_id_is_refused(store):
     execute(store, gated, id="a")
     with pytest.raises(RunNotFoundError):
         durable.fork(store, "none", at="0", id="b", replace={"0": 1})
@@ -365,8 +365,8 @@ def test_a_replaced_result_survives_a_kill_at_every_boundary(tmp_path):
     st.lists(st.sampled_from(["step", "saga", "once", "map"]), min_size=1, max_size=5),
     st.data(),
 )
-def test_a_fork_returns_what_the_workflow_returns_of_the_given_results(program, data):
-    """The model is the workflow as a function: each call returns its number, or what is given for it."""
+def test_a_fork_returns_the_result_that_the_workflow_computes_from_the_given_results(program, data):
+    """The model is the workflow as a function: each call returns its number, or the given result."""
 
     def body(run, program):
         found = []
@@ -410,7 +410,7 @@ def test_a_fork_returns_what_the_workflow_returns_of_the_given_results(program, 
         assert changed == [place for place in places if place in replace]
 
 
-def test_runs_that_did_the_same_do_not_differ(store):
+def test_runs_with_equal_calls_do_not_differ(store):
     for run in ("a", "b"):
         durable.run(store, trip, "Rome", id=run)
     assert durable.compare_runs(store, "a", "b") == []
@@ -429,14 +429,14 @@ def test_the_first_difference_of_a_fork_is_the_replaced_call(store, forked):
     assert (found[0].left.result, found[0].right.result) == ("plan Rome", "walk")
 
 
-def test_other_arguments_are_the_first_difference(store, forked):
+def test_different_arguments_are_the_first_difference(store, forked):
     forked(at="0", args=["Oslo"], replace={"0": "plan Rome"})
     first, second, *_others = durable.compare_runs(store, "a", "b")
     assert first == RunDifference(None, "arguments")
     assert (second.place, second.what) == ("0", "arguments")
 
 
-def test_calls_of_one_run_alone_are_missing_in_their_order(store):
+def test_calls_of_only_one_run_are_listed_as_missing_in_order(store):
     def body(run, count, name):
         run.map(note, list(range(count)))
         return run.step_with(durable.StepOptions(name=name), note, count)
@@ -450,7 +450,7 @@ def test_calls_of_one_run_alone_are_missing_in_their_order(store):
     assert (back[1].left.result, back[1].right) == (2, None)
 
 
-def test_values_that_are_equal_but_not_the_same_differ(store):
+def test_equal_values_of_different_types_differ(store):
     def body(run, value):
         return run.step_with(durable.StepOptions(name="get"), lambda: value) is None
 

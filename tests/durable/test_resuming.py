@@ -65,12 +65,12 @@ def resume(request, store, path):
 
 
 def begin_broken(store, **how):
-    """Have a run wait whose thread has another schema than `DOES_NOT_FIT`."""
+    """Start a run that waits in a thread whose schema differs from `DOES_NOT_FIT`."""
     durable.run(store, COUNTS, "first", id="first", thread="t")
     durable.start(store, COUNTS, "second", id="broken", thread="t", **how)
 
 
-def test_a_run_that_cannot_be_driven_is_reported_and_others_go_on(store, resume, caplog):
+def test_a_run_that_cannot_be_driven_is_reported_and_others_continue(store, resume, caplog):
     begin_broken(store, priority=9)
     durable.start(store, note, "a", id="evt-1")
     durable.start(store, note, "b", id="evt-2", priority=-9)
@@ -84,14 +84,14 @@ def test_a_run_that_cannot_be_driven_is_reported_and_others_go_on(store, resume,
     assert CALLS == ["a", "b"]
 
 
-def test_a_run_that_was_reported_goes_on_with_mended_code_at_once(store, resume):
+def test_a_reported_run_continues_at_once_with_fixed_code(store, resume):
     begin_broken(store)
     resume(DOES_NOT_FIT)
     (info,) = resume(COUNTS)
     assert (info.id, info.status, info.error) == ("broken", "completed", None)
 
 
-def test_a_run_whose_code_does_not_fit_is_reported_once(store, resume):
+def test_a_run_whose_code_does_not_match_is_reported_once(store, resume):
     durable.run(store, job_of(waits), "x", id="differs", thread="t")
     durable.send(store, "differs", "go on")
     durable.start(store, note, "a", id="evt-1")
@@ -100,7 +100,7 @@ def test_a_run_whose_code_does_not_fit_is_reported_once(store, resume):
     assert infos["differs"].error.startswith("NondeterminismError")
 
 
-def test_a_run_of_an_async_workflow_is_reported_where_no_loop_drives_it(store):
+def test_a_run_of_an_async_workflow_is_reported_by_the_sync_resume_all(store):
     durable.start(store, job_of(is_async), "x", id="later")
     durable.start(store, note, "a", id="evt-1")
     infos = {info.id: info for info in durable.resume_all(store, [job_of(is_async), note])}
@@ -108,14 +108,14 @@ def test_a_run_of_an_async_workflow_is_reported_where_no_loop_drives_it(store):
     assert (infos["later"].status, "is async" in infos["later"].error) == ("queued", True)
 
 
-def test_a_task_without_its_run_holds_nobody_up(store, resume):
+def test_a_task_without_its_run_does_not_block_other_runs(store, resume):
     durable.start(store, note, "gone", id="gone", priority=9)
     own_board(store).delete("durable/runs/gone")
     durable.start(store, note, "a", id="evt-1")
     assert [(info.id, info.status) for info in resume(note)] == [("evt-1", "completed")]
 
 
-def test_an_interrupt_ends_the_round_and_leaves_what_was_set_aside_to_others(store):
+def test_an_interrupt_ends_resume_all_and_releases_the_runs_that_were_set_aside(store):
     @durable.workflow
     def interrupted(run):
         raise KeyboardInterrupt(run.id)
@@ -130,7 +130,7 @@ def test_an_interrupt_ends_the_round_and_leaves_what_was_set_aside_to_others(sto
     }
 
 
-def test_a_store_that_is_closed_meanwhile_ends_the_round(store):
+def test_closing_the_store_ends_resume_all(store):
     @durable.workflow
     def closing(run):
         store.close()

@@ -1,4 +1,4 @@
-"""A run that failed is retried: it goes on from what it had recorded, and calls again what it failed by."""
+"""Retries of failed runs: a run continues from its record and repeats the calls that failed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def mend():
 
 
 def retried(store, workflow, *args, **how):
-    """Run a workflow until it fails, mend it, retry it, and return the run as it is then."""
+    """Run a workflow until it fails, fix it, retry it, and return the state of the run."""
     assert durable.run(store, workflow, *args, id="a", **how).status == "failed"
     first = mend()
     assert durable.retry(store, "a").status == "queued"
@@ -44,7 +44,7 @@ def retried(store, workflow, *args, **how):
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
-def test_a_run_that_a_bug_has_failed_goes_on_behind_its_recorded_steps(tmp_path, is_async):
+def test_a_run_that_failed_by_a_bug_continues_after_its_recorded_steps(tmp_path, is_async):
     path = tmp_path / "a.state"
 
     if is_async:
@@ -144,7 +144,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("how", BODIES)
-def test_what_was_recorded_is_not_called_again_and_what_failed_is(store, how):
+def test_a_retry_repeats_failed_calls_and_no_recorded_ones(store, how):
     body, first, again = BODIES[how]
     found, info = retried(store, durable.workflow(name="go")(body))
     assert info.status == "completed"
@@ -153,7 +153,7 @@ def test_what_was_recorded_is_not_called_again_and_what_failed_is(store, how):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_group_of_tasks_in_asyncio_calls_again_what_failed(tmp_path, number):
+def test_a_retry_of_an_asyncio_task_group_repeats_failed_calls(tmp_path, number):
     @durable.workflow
     async def go(run):
         if number:
@@ -183,7 +183,7 @@ def keyed(value):
     return value
 
 
-def test_what_was_undone_is_called_again_with_another_key_and_what_came_before_is_not(store):
+def test_a_retry_repeats_compensated_steps_with_new_idempotency_keys_and_no_earlier_steps(store):
     @durable.workflow
     def go(run):
         run.step(keyed, 0)
@@ -196,7 +196,7 @@ def test_what_was_undone_is_called_again_with_another_key_and_what_came_before_i
     assert (info.status, CALLS) == ("completed", ["a/1~1", "a/1~2", "fail 3"])
 
 
-def test_a_step_that_failed_is_called_again_with_the_key_it_had(store):
+def test_a_failed_step_is_repeated_with_its_idempotency_key(store):
     def call():
         CALLS.append(durable.current_step().idempotency_key)
         if broken["is"]:
@@ -206,7 +206,7 @@ def test_a_step_that_failed_is_called_again_with_the_key_it_had(store):
     assert first == CALLS == ["a/0"]
 
 
-def test_a_child_that_has_failed_is_retried_with_its_parent(store):
+def test_a_failed_child_is_retried_with_its_parent(store):
     inner = durable.workflow(name="inner")(one_after_the_other)
 
     @durable.workflow
@@ -217,7 +217,7 @@ def test_a_child_that_has_failed_is_retried_with_its_parent(store):
     assert (info.status, first, CALLS) == ("completed", [0, 1, "fail 2"], ["fail 2", 3])
 
 
-def test_a_retried_run_waits_for_the_runs_of_its_thread_and_goes_on_then(store):
+def test_a_retried_run_waits_for_the_other_runs_of_its_thread(store):
     @durable.workflow
     def waiting(run):
         run.step(note, "waiting")
@@ -236,7 +236,7 @@ def test_a_retried_run_waits_for_the_runs_of_its_thread_and_goes_on_then(store):
     assert CALLS == ["waiting", "fail 2", 3]
 
 
-def test_a_gate_that_was_answered_is_not_asked_again_and_one_that_was_closed_opens(store):
+def test_a_retry_keeps_answered_gates_and_reopens_closed_ones(store):
     @durable.workflow
     def go(run):
         asked = run.gate("first").by
@@ -256,7 +256,7 @@ def test_a_gate_that_was_answered_is_not_asked_again_and_one_that_was_closed_ope
     assert durable.run(store, go, id="a").value == ("ann", "bob")
 
 
-def test_the_time_of_a_retried_run_begins_anew(store):
+def test_a_retry_restarts_the_timeout_of_the_run(store):
     @durable.workflow
     def go(run):
         return run.recv()
@@ -271,7 +271,7 @@ def test_the_time_of_a_retried_run_begins_anew(store):
         assert durable.run(store, go, id="a", timeout_s=60).value == 7
 
 
-def test_only_a_run_that_failed_is_retried_and_the_store_is_unchanged(store):
+def test_a_retry_of_a_run_that_has_not_failed_is_refused_and_changes_nothing(store):
     @durable.workflow
     def go(run, how):
         return run.recv() if how == "wait" else how
@@ -293,7 +293,7 @@ def test_only_a_run_that_failed_is_retried_and_the_store_is_unchanged(store):
     assert store.last_lsn == before
 
 
-def test_a_run_whose_record_is_not_kept_any_more_is_refused(store):
+def test_a_retry_of_a_run_whose_record_was_removed_is_refused(store):
     go = durable.workflow(name="go")(one_after_the_other)
     durable.run(store, go, id="a")
     store.delete_thread("a")
@@ -304,7 +304,7 @@ def test_a_run_whose_record_is_not_kept_any_more_is_refused(store):
 
 @pytest.mark.slow
 def test_a_retried_run_survives_a_kill_at_every_boundary(tmp_path):
-    """The process is killed before and behind each commit of the run that was retried."""
+    """The process is killed before and after each commit of the retried run."""
     from statelog.durable.probes import probe
 
     def lived(at):
@@ -349,7 +349,7 @@ def test_a_retried_run_survives_a_kill_at_every_boundary(tmp_path):
 # --- visits --------------------------------------------------------------------------------------
 
 
-def test_a_loop_by_continue_as_new_gets_no_child_and_no_key_of_its_first_pass(store):
+def test_each_pass_of_continue_as_new_has_its_own_children_and_idempotency_keys(store):
     @durable.workflow
     def inner(run, number):
         return run.step(note, f"inner {number}")
@@ -366,7 +366,7 @@ def test_a_loop_by_continue_as_new_gets_no_child_and_no_key_of_its_first_pass(st
     assert CALLS == ["a/0", "inner 7", "a/1~0", "inner 7", "a/2~0", "inner 7"]
 
 
-def test_an_answer_to_a_gate_of_an_earlier_pass_answers_no_later_one(store):
+def test_an_answer_to_a_gate_of_an_earlier_pass_does_not_answer_a_later_one(store):
     @durable.workflow
     def go(run, passes):
         run.step(note, run.gate("approve").by)

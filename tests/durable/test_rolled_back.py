@@ -1,4 +1,4 @@
-"""A thread that others commit to, or roll back, while a run is at work in it (D18)."""
+"""Threads that other writers commit to, or roll back, while a run is at work in them (D18)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from statelog.errors import ConflictError
 
 
 @pytest.mark.parametrize("way", ["step", "transact", "emit"])
-def test_a_thread_that_is_rolled_back_under_its_run_is_gone_on_with_from_there(store, way):
+def test_a_run_continues_from_the_version_to_which_its_thread_was_rolled_back(store, way):
     @durable.workflow(name="w")
     def flow(run):
         for number in range(3):
             run.step(note, number)
-        if CALLS.count(2) == 1:  # somebody else does so, while the run is driven
+        if CALLS.count(2) == 1:  # Another writer rolls back while the run is driven.
             store.thread("evt-1").rollback(0)
         if way == "step":
             run.step(note, "last")
@@ -31,7 +31,7 @@ def test_a_thread_that_is_rolled_back_under_its_run_is_gone_on_with_from_there(s
     assert way != "transact" or store.board().get("last").value == 2
 
 
-def test_what_others_commit_to_the_thread_of_a_run_stays_beside_what_it_commits(store):
+def test_commits_of_other_writers_to_the_thread_of_a_run_are_kept(store):
     @durable.workflow
     def flow(run):
         for number in range(3):
@@ -44,7 +44,7 @@ def test_what_others_commit_to_the_thread_of_a_run_stays_beside_what_it_commits(
     assert len(store.thread("evt-1").state) == 9
 
 
-def test_a_run_that_rolls_its_own_thread_back_again_and_again_is_told_so(store):
+def test_a_run_that_repeatedly_rolls_back_its_own_thread_gets_an_error(store):
     @durable.workflow
     def flow(run):
         run.step(note, 1)

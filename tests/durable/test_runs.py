@@ -1,4 +1,4 @@
-"""Runs: one id is one run, runs of a thread follow each other, and its thread takes a run along."""
+"""Runs: one id is one run, the runs of a thread are sequential, and a rollback of the thread includes its run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_same_id_with_other_arguments_workflow_or_thread_is_refused(store):
         durable.run(store, three, "a", id="evt-1", thread="other")
 
 
-def test_the_id_is_that_of_the_thread_and_the_other_way_round(store):
+def test_the_id_and_the_thread_of_a_run_default_to_each_other(store):
     assert durable.run(store, three, "a", thread="ticket-1").id == "ticket-1"
     assert durable.run(store, three, "a", id="evt-2").thread == "evt-2"
     with pytest.raises(UsageError, match="id= or thread="):
@@ -73,7 +73,7 @@ def test_the_id_is_that_of_the_thread_and_the_other_way_round(store):
 
 
 @pytest.mark.parametrize("id", ["a/b", "*", ".", "..", "a\u0308", "\u00e4", "50%", "[x]", "\\", "a b", "x" * 200])
-def test_ids_may_be_any_text(store, id):
+def test_an_id_can_be_any_text(store, id):
     assert durable.run(store, three, "a", id=id).status == "completed"
     assert durable.get_run(store, id).id == id
 
@@ -83,7 +83,7 @@ def test_a_long_id_is_refused(store):
         durable.run(store, three, "a", id="x" * 201)
 
 
-def test_steps_are_dropped_from_the_head_at_the_end_and_stay_in_history(store):
+def test_steps_are_removed_from_the_head_at_the_end_and_stay_in_history(store):
     """D17."""
     durable.run(store, chat, "a", id="evt-1", thread="ticket-1")
     durable.send(store, "evt-1", "hello", topic="chat")
@@ -92,7 +92,7 @@ def test_steps_are_dropped_from_the_head_at_the_end_and_stay_in_history(store):
     assert [each.kind for each in durable.steps(store, "evt-1")] == ["recv", "commit"]
 
 
-def test_runs_of_one_thread_follow_each_other_also_behind_one_that_waits(store):
+def test_runs_of_one_thread_are_sequential_even_if_the_first_one_waits(store):
     """D2."""
     first = durable.run(store, chat, "a", id="evt-1", thread="ticket-1")
     second = durable.run(store, chat, "b", id="evt-2", thread="ticket-1")
@@ -105,7 +105,7 @@ def test_runs_of_one_thread_follow_each_other_also_behind_one_that_waits(store):
     assert durable.runs(store, thread="ticket-1", status="completed")[0].id == "evt-1"
 
 
-def test_a_thread_that_is_rolled_back_takes_its_run_along(store):
+def test_rolling_back_a_thread_rolls_back_its_run(store):
     """D18."""
     durable.run(store, three, "a", id="evt-1")
     store.thread("evt-1").rollback(1)
@@ -114,7 +114,7 @@ def test_a_thread_that_is_rolled_back_takes_its_run_along(store):
     assert CALLS == [("a", 2)]
 
 
-def test_a_fork_has_what_was_recorded_before_and_other_arguments(store):
+def test_a_fork_has_the_earlier_records_and_new_arguments(store):
     """D18."""
     durable.run(store, three, "a", id="evt-1")
     CALLS.clear()
@@ -126,7 +126,7 @@ def test_a_fork_has_what_was_recorded_before_and_other_arguments(store):
     assert store.thread("evt-1").checkout("evt-1b").id == "evt-1"
 
 
-def test_a_fork_behind_a_gate_has_its_answer(store):
+def test_a_fork_after_a_gate_has_its_answer(store):
     @durable.workflow
     def asks(run, first):
         run.step(note, first)
@@ -153,7 +153,7 @@ def test_a_fork_of_nothing_is_refused(store):
         durable.fork(store, "evt-1", at=0, id="evt-1")
 
 
-def test_a_run_that_fails_says_so(store):
+def test_a_failed_run_reports_its_error(store):
     info = durable.run(store, refused, id="evt-1")
     assert (info.status, info.error, info.value) == ("failed", "ValueError: no", None)
     with pytest.raises(RunFailedError, match="ValueError: no"):
@@ -171,7 +171,7 @@ def test_a_run_is_cancelled_at_its_next_operation(store):
         durable.send(store, "evt-1", "late", topic="chat")
 
 
-def test_a_run_whose_time_is_up_fails(store):
+def test_a_run_fails_at_its_timeout(store):
     with skipping_clock(store) as clock:
         durable.run(store, chat, "a", id="evt-1", timeout_s=60)
         clock.advance(61)
@@ -179,13 +179,13 @@ def test_a_run_whose_time_is_up_fails(store):
     assert (info.status, info.error) == ("failed", "TimeoutError: the run took longer than 60 s")
 
 
-def test_a_worker_drives_what_was_started(store):
+def test_a_worker_drives_started_runs(store):
     handles = [durable.start(store, three, number, id=f"evt-{number}") for number in range(5)]
     assert durable.run_worker(store, [three, chat], until_idle=True) == 5
     assert [handle.result(timeout_s=5)[0] for handle in handles] == [(number, 0) for number in range(5)]
 
 
-def test_priority_and_delay_say_which_run_begins(store):
+def test_priority_and_delay_determine_which_run_begins(store):
     durable.start(store, three, "low", id="evt-1", queue="trips")
     durable.start(store, three, "high", id="evt-2", queue="trips", priority=5)
     durable.start(store, three, "late", id="evt-3", queue="trips", delay_s=3600)
@@ -194,7 +194,7 @@ def test_priority_and_delay_say_which_run_begins(store):
     assert durable.get_run(store, "evt-3").status == "queued"
 
 
-def test_mail_does_not_begin_a_run_before_its_time_and_a_cancellation_does(store):
+def test_a_message_does_not_begin_a_delayed_run_but_a_cancellation_ends_it(store):
     handle = durable.start(store, chat, "a", id="evt-1", delay_s=3600)
     durable.send(store, "evt-1", "hello", topic="chat")
     assert durable.run_worker(store, [chat], until_idle=True) == 0
@@ -204,13 +204,13 @@ def test_mail_does_not_begin_a_run_before_its_time_and_a_cancellation_does(store
     assert handle.info.status == "cancelled"
 
 
-def test_a_handle_waits_no_longer_than_it_is_told(store):
+def test_a_handle_waits_no_longer_than_its_timeout(store):
     handle = durable.start(store, three, "a", id="evt-1")
     with pytest.raises(TimeoutError):
         handle.result(timeout_s=0.01)
 
 
-def test_resume_all_drives_what_can_go_on(store):
+def test_resume_all_drives_every_run_that_can_continue(store):
     durable.run(store, chat, "a", id="evt-1")
     durable.run(store, chat, "b", id="evt-2")
     durable.start(store, three, "a", id="evt-3")
@@ -219,7 +219,7 @@ def test_resume_all_drives_what_can_go_on(store):
     assert {(info.id, info.status) for info in resumed} == {("evt-2", "completed"), ("evt-3", "completed")}
 
 
-def test_children_are_runs_of_their_own(store):
+def test_children_are_separate_runs(store):
     @durable.workflow
     def parent(run):
         return run.child(three, "child")
@@ -257,7 +257,7 @@ def test_a_parent_that_fails_cancels_the_child_it_waits_for(store):
         assert durable.run(store, chat, "child", id="kid").status == "cancelled"
 
 
-def test_a_loop_without_end_begins_anew(store):
+def test_continue_as_new_starts_an_endless_loop_again(store):
     @durable.workflow
     def loop(run, count):
         run.step(note, count)
@@ -270,7 +270,7 @@ def test_a_loop_without_end_begins_anew(store):
     assert durable.run(store, loop, 0, id="evt-1").value == 3
 
 
-def test_other_code_stops_a_run_and_undoes_nothing(store):
+def test_changed_code_stops_a_run_without_compensations(store):
     """D8, D13."""
     undone = []
 
@@ -294,7 +294,7 @@ def test_other_code_stops_a_run_and_undoes_nothing(store):
     assert durable.run(store, workflow("old"), id="evt-1").value == "hello"
 
 
-def test_code_that_fits_again_goes_on_at_once(store):
+def test_a_stopped_run_continues_at_once_with_matching_code(store):
     def workflow(number):
         return durable.workflow(name="w")(lambda run: (run.step(abs, number), run.recv())[0])
 
@@ -305,12 +305,12 @@ def test_code_that_fits_again_goes_on_at_once(store):
     assert durable.run(store, workflow(1), id="evt-1").value == 1
 
 
-def test_what_is_no_store_is_refused(path):
+def test_an_argument_that_is_not_a_store_is_refused(path):
     with pytest.raises(UsageError, match="is not a store"):
         durable.run(path, three, "a", id="evt-1")
 
 
-def test_code_that_fails_before_what_is_recorded_stops_the_run(store):
+def test_code_that_fails_before_its_recorded_calls_stops_the_run(store):
     """D8."""
 
     @durable.workflow(name="w")
@@ -356,14 +356,14 @@ def test_a_patch_lets_code_change_under_open_runs(store):
     assert durable.run(store, newer, id="evt-2").value == "new"
 
 
-def test_arguments_that_cannot_be_stored_are_refused_before_anything_begins(store):
+def test_arguments_that_cannot_be_stored_are_refused_before_the_run_begins(store):
     with pytest.raises(ValueTypeError, match="arguments of workflow"):
         durable.run(store, three, object(), id="evt-1")
     with pytest.raises(RunNotFoundError):
         durable.get_run(store, "evt-1")
 
 
-def test_unknown_things_are_refused(store):
+def test_unknown_runs_statuses_and_workflows_are_refused(store):
     for act in (
         lambda: durable.get_run(store, "nobody"),
         lambda: durable.cancel(store, "nobody"),
@@ -380,7 +380,7 @@ def test_unknown_things_are_refused(store):
         durable.run(store, note, id="evt-1")
 
 
-def test_a_run_that_took_its_worker_down_is_parked_until_a_person_resumes_it(store):
+def test_a_run_that_repeatedly_kills_its_worker_is_parked_until_it_is_resumed(store):
     """D20."""
     durable.start(store, three, "a", id="evt-1")
     for _ in range(20):
@@ -396,7 +396,7 @@ def test_a_run_that_took_its_worker_down_is_parked_until_a_person_resumes_it(sto
     assert store.board().list("**") == []
 
 
-def test_purge_lets_an_id_begin_anew(store):
+def test_an_id_can_be_used_again_after_purge(store):
     durable.run(store, three, "a", id="evt-1")
     durable.purge_run(store, "evt-1")
     assert durable.run(store, three, "b", id="evt-1").value[0] == ("b", 0)
@@ -405,7 +405,7 @@ def test_purge_lets_an_id_begin_anew(store):
         durable.purge_run(store, "evt-2")
 
 
-def test_a_run_of_an_async_workflow_names_the_other_room(store):
+def test_running_an_async_workflow_raises_an_error_that_names_aio_durable(store):
     @durable.workflow
     async def later(_run):
         return 1
@@ -428,7 +428,7 @@ def parent(run):
     return run.child(three, "a", id="below")
 
 
-def test_what_is_recorded_of_a_child_names_its_run(store):
+def test_the_call_of_a_child_names_the_run_of_the_child(store):
     durable.run(store, parent, id="above")
     assert [(each.kind, each.child) for each in durable.steps(store, "above")] == [("child", "below")]
 
@@ -443,7 +443,7 @@ def asks(run):
     return run.child(talks, id="below")
 
 
-def test_the_end_of_a_child_that_was_there_before_wakes_its_parents(store):
+def test_the_end_of_a_child_that_existed_before_wakes_its_parents(store):
     durable.run(store, talks, id="below")
     assert durable.run(store, asks, id="above").waiting_for == ("run below",)
     assert durable.run(store, asks, id="beside").waiting_for == ("run below",)

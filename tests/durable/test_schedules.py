@@ -1,4 +1,4 @@
-"""Schedules: each time begins one run, whoever looks, and whatever crashes; and when a worker has something to do."""
+"""Schedules: each time begins one run, whichever worker sees it and whatever crashes. Also, when workers are needed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def chat(run):
 
 
 def days(count):
-    """Return the last times of DAILY, as ids say them."""
+    """Return the last times of DAILY in the format of run ids."""
     last = NOW.replace(hour=HOUR, minute=0, second=0, microsecond=0)
     last -= timedelta(days=last > NOW)
     return [f"{last - timedelta(days=each):%Y-%m-%dT%H:%MZ}" for each in reversed(range(count))]
 
 
 def sleep_through(store, name, **passed):
-    """Have a schedule be as if nobody had looked for so long."""
+    """Change a schedule as if no worker had looked at it for a duration."""
     board = own_board(store)
     entry = board.get(f"durable/schedules/{name}")
     last = NOW - timedelta(**passed)
@@ -50,7 +50,7 @@ def begun(store):
     return sorted(each.id for each in durable.runs(store))
 
 
-def test_a_time_that_has_come_begins_a_run_with_its_arguments(store):
+def test_a_due_time_begins_a_run_with_its_arguments(store):
     durable.schedule(store, "nightly", note, "hello", cron=DAILY, queue="reports")
     sleep_through(store, "nightly", days=1)
     assert durable.run_worker(store, [note], until_idle=True) == 1
@@ -59,14 +59,14 @@ def test_a_time_that_has_come_begins_a_run_with_its_arguments(store):
     assert durable.run_worker(store, [note], until_idle=True) == 0
 
 
-def test_nothing_begins_before_the_time(store):
+def test_no_run_begins_before_its_time(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     assert durable.run_worker(store, [note], until_idle=True) == 0
     assert begun(store) == []
 
 
 @pytest.mark.parametrize(("catch_up", "count"), [("none", 0), ("latest", 1), ("all", 3)])
-def test_times_that_passed_are_caught_up_as_is_said(store, catch_up, count):
+def test_missed_times_are_caught_up_as_configured(store, catch_up, count):
     durable.schedule(store, "nightly", note, cron=DAILY, catch_up=catch_up)
     sleep_through(store, "nightly", days=3)
     durable.run_worker(store, [note], until_idle=True)
@@ -74,7 +74,7 @@ def test_times_that_passed_are_caught_up_as_is_said(store, catch_up, count):
 
 
 @pytest.mark.slow
-def test_many_times_begin_in_several_commits_each_once(store):
+def test_many_due_times_begin_once_each_in_several_commits(store):
     with skipping_clock(store, stands_at_us=round(NOW.timestamp() * 1e6)):
         durable.schedule(store, "often", note, cron="* * * * *", catch_up="all")
         sleep_through(store, "often", minutes=120)
@@ -84,14 +84,14 @@ def test_many_times_begin_in_several_commits_each_once(store):
     assert len(begun(store)) == 120
 
 
-def test_a_time_in_another_zone_is_named_in_utc(store):
+def test_run_ids_have_utc_times_whatever_the_zone(store):
     durable.schedule(store, "nightly", note, cron="30 12 * * *", timezone="Asia/Kolkata")
     sleep_through(store, "nightly", days=1)
     durable.run_worker(store, [note], until_idle=True)
     assert [each.endswith("T07:00Z") for each in begun(store)] == [True]
 
 
-def test_several_workers_begin_one_run(store):
+def test_several_workers_begin_each_run_once(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     sleep_through(store, "nightly", days=1)
     workers = [
@@ -104,7 +104,7 @@ def test_several_workers_begin_one_run(store):
     assert begun(store) == [f"nightly:{days(1)[0]}"]
 
 
-def test_a_worker_that_was_paused_begins_nothing_again(store):
+def test_a_paused_worker_does_not_begin_a_run_again(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     sleep_through(store, "nightly", days=1)
     board = own_board(store)
@@ -117,7 +117,7 @@ def test_a_worker_that_was_paused_begins_nothing_again(store):
     assert (begun(store), store.last_lsn) == ([f"nightly:{days(1)[0]}"], before)
 
 
-def test_what_a_killed_worker_had_claimed_is_begun_by_another(store):
+def test_a_time_claimed_by_a_killed_worker_is_begun_by_another(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     sleep_through(store, "nightly", days=1)
     assert own_board(store).claim("durable/schedules/*", lease_s=0.01) is not None
@@ -125,7 +125,7 @@ def test_what_a_killed_worker_had_claimed_is_begun_by_another(store):
     assert durable.run_worker(store, [note], until_idle=True) == 1
 
 
-def test_a_run_that_is_there_is_not_begun_again(store):
+def test_an_existing_run_is_not_begun_again(store):
     durable.run(store, note, id=f"nightly:{days(1)[0]}")
     durable.schedule(store, "nightly", note, "other", cron=DAILY)
     sleep_through(store, "nightly", days=1)
@@ -133,7 +133,7 @@ def test_a_run_that_is_there_is_not_begun_again(store):
     assert durable.get_run(store, f"nightly:{days(1)[0]}").value == "nothing"
 
 
-def test_the_same_call_again_changes_nothing(store):
+def test_repeating_the_same_schedule_call_changes_nothing(store):
     durable.schedule(store, "nightly", note, "a", cron=DAILY)
     sleep_through(store, "nightly", days=1)
     before = store.last_lsn
@@ -144,7 +144,7 @@ def test_the_same_call_again_changes_nothing(store):
     assert durable.get_run(store, f"nightly:{days(1)[0]}").value == "b"
 
 
-def test_another_time_counts_from_now(store):
+def test_a_changed_schedule_counts_from_now(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     sleep_through(store, "nightly", days=1)
     durable.schedule(store, "nightly", note, cron=f"1 {HOUR} * * *")
@@ -162,7 +162,7 @@ def test_schedules_are_listed_and_ended(store):
     assert durable.schedules(store) == []
 
 
-def test_a_schedule_that_ends_while_a_worker_looks_begins_nothing(store):
+def test_a_schedule_that_ends_while_a_worker_reads_it_begins_no_run(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     sleep_through(store, "nightly", days=1)
     claim = own_board(store).claim("durable/schedules/*")
@@ -171,11 +171,11 @@ def test_a_schedule_that_ends_while_a_worker_looks_begins_nothing(store):
     assert begun(store) == []
 
 
-def test_a_schedule_that_a_worker_cannot_read_is_left_and_others_go_on(store):
+def test_a_schedule_that_a_worker_cannot_read_does_not_stop_the_others(store):
     board = own_board(store)
     durable.schedule(store, "nightly", note, cron=DAILY)
     entry = board.get("durable/schedules/nightly")
-    board.set(entry.key, {**entry.value, "cron": "61 * * * *"})  # as of another release
+    board.set(entry.key, {**entry.value, "cron": "61 * * * *"})  # As written by another release.
     durable.start(store, note, id="evt-1")
     assert durable.run_worker(store, [note], until_idle=True) == 1
     assert "61 * * * *" in board.get(entry.key).error
@@ -195,14 +195,14 @@ def test_a_schedule_that_a_worker_cannot_read_is_left_and_others_go_on(store):
     ],
     ids=str,
 )
-def test_what_is_no_schedule_is_refused(store, options):
+def test_an_invalid_schedule_is_refused(store, options):
     with pytest.raises(UsageError) as caught:
         durable.schedule(store, "nightly", note, **{"cron": DAILY, **options})
     assert caught.value.argument == next(iter(options))
     assert durable.schedules(store) == []
 
 
-def test_what_a_schedule_cannot_store_is_refused(store):
+def test_arguments_that_a_schedule_cannot_store_are_refused(store):
     with pytest.raises(ValueTypeError, match="arguments of workflow"):
         durable.schedule(store, "nightly", note, object(), cron=DAILY)
     for name in ("", 3, None):
@@ -212,22 +212,22 @@ def test_what_a_schedule_cannot_store_is_refused(store):
         durable.schedule(store, "nightly", str, cron=DAILY)
 
 
-# --- when to start a worker ------------------------------------------------------------------------
+# --- when a worker is needed ------------------------------------------------------------------------
 
 
-def test_nothing_is_due_where_there_is_nothing_or_a_run_that_waits_for_somebody(store):
+def test_an_empty_store_or_a_run_that_waits_for_an_answer_needs_no_worker(store):
     assert durable.next_due(store) is None
     durable.run(store, chat, id="evt-1")
     assert durable.next_due(store) is None
 
 
-def test_a_run_that_can_go_on_is_due_now(store):
+def test_a_run_that_can_continue_is_due_now(store):
     durable.run(store, chat, id="evt-1")
     durable.send(store, "evt-1", "hello")
     assert NOW <= durable.next_due(store) <= datetime.now(UTC)
 
 
-def test_the_earliest_of_all_there_is_to_do_counts(store):
+def test_the_earliest_due_time_of_all_work_is_returned(store):
     made = durable.schedule(store, "nightly", note, cron=DAILY)
     assert abs(durable.next_due(store) - made.due) < timedelta(seconds=1)
     durable.start(store, note, id="evt-1", delay_s=600)
@@ -238,7 +238,7 @@ def test_the_earliest_of_all_there_is_to_do_counts(store):
     assert durable.next_due(store, outbox=True) <= datetime.now(UTC)
 
 
-def test_what_a_worker_has_is_due_when_its_lease_ends(store):
+def test_a_claimed_run_is_due_when_its_lease_ends(store):
     durable.start(store, note, id="evt-1")
     own_board(store).claim("durable/tasks/**", lease_s=60)
     assert timedelta(seconds=50) < durable.next_due(store) - NOW
@@ -248,7 +248,7 @@ def test_what_a_worker_has_is_due_when_its_lease_ends(store):
 
 
 def ahead(store, name, **passed):
-    """Have a schedule be as a worker leaves it whose clock is ahead by so long."""
+    """Change a schedule as a worker leaves it whose clock is ahead by a duration."""
     with skipping_clock(store, stands_at_us=round((datetime.now(UTC) + timedelta(**passed)).timestamp() * 1e6)):
         own_board(store).set(f"durable/schedules/{name}", own_board(store).get(f"durable/schedules/{name}").value)
         begin_due(store, own_board(store).claim("durable/schedules/*"))
@@ -286,10 +286,10 @@ def test_a_run_that_began_before_the_clock_was_set_back_does_not_begin_again(sto
     between = begun(store)
     durable.run_worker(store, [note], until_idle=True)
     assert set(first) <= set(between) <= set(begun(store))
-    assert len(begun(store)) - len(between) <= 1  # a minute may have passed
+    assert len(begun(store)) - len(between) <= 1  # A minute may have passed.
 
 
-def test_a_schedule_that_cannot_follow_the_clock_leaves_the_others(store):
+def test_a_schedule_that_cannot_follow_the_clock_does_not_stop_the_others(store):
     durable.schedule(store, "broken", note, cron=DAILY)
     durable.schedule(store, "often", note, cron=DAILY)
     far = round((NOW + timedelta(days=400)).timestamp() * 1e6)
@@ -301,7 +301,7 @@ def test_a_schedule_that_cannot_follow_the_clock_leaves_the_others(store):
     assert own_board(store).get("durable/schedules/often").value["last"] <= time.time() * 1e6
 
 
-def test_a_paused_schedule_begins_nothing_and_goes_on_from_the_time_it_is_resumed(store):
+def test_a_paused_schedule_begins_no_run_and_continues_from_its_resumption(store):
     durable.schedule(store, "nightly", note, cron=DAILY, catch_up="all")
     assert durable.pause_schedule(store, "nightly")
     assert not durable.pause_schedule(store, "nightly")
@@ -320,7 +320,7 @@ def test_a_paused_schedule_begins_nothing_and_goes_on_from_the_time_it_is_resume
     assert begun(store) == []
 
 
-def test_a_schedule_that_is_paused_while_a_worker_looks_begins_nothing(store):
+def test_a_schedule_that_is_paused_while_a_worker_reads_it_begins_no_run(store):
     durable.schedule(store, "nightly", note, cron=DAILY)
     sleep_through(store, "nightly", days=1)
     claim = own_board(store).claim("durable/schedules/*")
@@ -331,7 +331,7 @@ def test_a_schedule_that_is_paused_while_a_worker_looks_begins_nothing(store):
     assert durable.run_worker(store, [note], until_idle=True) == 0
 
 
-def test_what_is_no_schedule_is_not_paused(store):
+def test_pausing_an_unknown_schedule_is_refused(store):
     for change in (durable.pause_schedule, durable.resume_schedule):
         with pytest.raises(NotFoundError, match="no schedule 'none'"):
             change(store, "none")

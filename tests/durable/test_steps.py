@@ -1,4 +1,4 @@
-"""Steps: called once, and what a run gets of them."""
+"""Steps are called once, and a run gets their recorded results."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Hotel(pydantic.BaseModel):
     name: str
 
 
-# --- what comes back -------------------------------------------------------------------------------
+# --- results -------------------------------------------------------------------------------
 
 
-def test_a_step_has_its_failed_attempts_with_their_errors_and_times(store):
+def test_steps_lists_failed_attempts_with_errors_and_times(store):
     def fail_twice():
         if durable.current_step().attempt < 3:
             raise DeclinedError(durable.current_step().attempt)
@@ -57,7 +57,7 @@ def test_a_step_has_its_failed_attempts_with_their_errors_and_times(store):
     assert (step.attempts, other.failed_attempts) == (3, ())
 
 
-def test_a_step_returns_what_is_recorded_and_never_the_live_object(store):
+def test_a_step_returns_the_recorded_value_and_never_the_live_object(store):
     """D5, D7."""
     live = {"a": [1]}
     got = []
@@ -75,7 +75,7 @@ def test_a_step_returns_what_is_recorded_and_never_the_live_object(store):
     assert got[1] is not got[0]
 
 
-def test_an_annotation_brings_the_type_back(store):
+def test_an_annotation_restores_the_type_of_a_result(store):
     def fly() -> Flight:
         return Flight("LH1", [1, 2])
 
@@ -88,7 +88,7 @@ def test_an_annotation_brings_the_type_back(store):
     assert execute(store, body).value == ["Flight", "Hotel", [1, 2]]
 
 
-def test_exceptions_come_back_as_themselves_if_they_are_builtin_or_declared(store):
+def test_builtin_and_declared_exceptions_are_restored_with_their_class(store):
     """D19."""
     caught = []
 
@@ -113,7 +113,7 @@ def test_exceptions_come_back_as_themselves_if_they_are_builtin_or_declared(stor
     assert caught[5].type == "PydanticUserError"
 
 
-def test_what_cannot_be_stored_is_refused_before_the_call_or_recorded_after_it(store):
+def test_an_unstorable_argument_is_refused_before_the_call_and_an_unstorable_result_is_recorded_as_a_failure(store):
     called = []
 
     def body(run):
@@ -148,8 +148,8 @@ def test_a_step_inside_a_step_is_refused(store):
     assert "inside a step" in execute(store, body).error
 
 
-def test_a_step_may_drive_another_run_which_is_driven_once(store):
-    """D23 is about the operations of the run whose step it is."""
+def test_a_step_can_drive_another_run_which_is_driven_once(store):
+    """D23 concerns only the operations of the step's own run."""
     counted = []
 
     @durable.workflow
@@ -188,7 +188,7 @@ def charge(amount: int) -> tuple[int, str]:
     return amount, "EUR"
 
 
-def test_options_of_a_call_come_before_those_of_the_step_and_are_for_that_call(store):
+def test_options_of_a_call_override_those_of_the_step_for_that_call(store):
     often = charge.options(retry=durable.Retry(attempts=3, first_delay_s=0)).options(semantics="at_most_once")
     once = durable.StepOptions(retry=durable.Retry(attempts=1), name="direct")
 
@@ -213,7 +213,7 @@ def test_options_of_a_call_come_before_those_of_the_step_and_are_for_that_call(s
     assert charge.options(timeout_s=1).__name__ == "charge"
 
 
-def test_a_step_with_options_is_called_as_the_function_in_a_test():
+def test_a_step_with_options_can_be_called_as_a_plain_function():
     @durable.step
     def double(number):
         return 2 * number
@@ -235,7 +235,7 @@ def test_bad_options_are_refused_before_the_call(store, options):
 # --- attempts ----------------------------------------------------------------------------------------
 
 
-def test_a_step_is_tried_again_with_the_same_idempotency_key(store):
+def test_a_step_is_retried_with_the_same_idempotency_key(store):
     seen = []
 
     def flaky():
@@ -250,7 +250,7 @@ def test_a_step_is_tried_again_with_the_same_idempotency_key(store):
     assert durable.steps(store, "evt-1")[0].attempts == 3
 
 
-def test_a_long_wait_suspends_and_give_up_on_ends_the_attempts(store):
+def test_a_long_delay_suspends_the_run_and_give_up_on_ends_the_attempts(store):
     def fail():
         raise OSError("again")
 
@@ -258,7 +258,7 @@ def test_a_long_wait_suspends_and_give_up_on_ends_the_attempts(store):
     info = execute(store, lambda run: run.step_with(durable.StepOptions(retry=slow), fail))
     assert (info.status, info.waiting_for) == (
         "suspended",
-        ("retry of step test_a_long_wait_suspends_and_give_up_on_ends_the_attempts.fail",),
+        ("retry of step test_a_long_delay_suspends_the_run_and_give_up_on_ends_the_attempts.fail",),
     )
     never = durable.Retry(attempts=9, first_delay_s=60, give_up_on=OSError)
     assert (
@@ -266,7 +266,7 @@ def test_a_long_wait_suspends_and_give_up_on_ends_the_attempts(store):
     )
 
 
-def test_a_step_that_takes_too_long_has_failed(store):
+def test_a_step_that_exceeds_its_timeout_fails(store):
     def slow():
         while not durable.current_step().is_cancelled:
             time.sleep(0.001)
@@ -279,12 +279,12 @@ def test_a_step_that_takes_too_long_has_failed(store):
     assert execute(store, body).value == "late"
 
 
-def test_no_step_is_called_outside_of_one():
+def test_current_step_outside_a_step_raises():
     with pytest.raises(UsageError, match="no step"):
         durable.current_step()
 
 
-def test_what_was_in_flight_is_called_again_at_least_once(store):
+def test_an_at_least_once_step_in_flight_is_called_again(store):
     seen = []
 
     def effect():
@@ -299,7 +299,7 @@ def test_what_was_in_flight_is_called_again_at_least_once(store):
     assert seen == ["evt-1/0", "evt-1/0"]
 
 
-def test_what_was_in_flight_is_not_called_again_at_most_once(store):
+def test_an_at_most_once_step_in_flight_is_not_called_again(store):
     """D9."""
     seen = []
 
@@ -322,7 +322,7 @@ def test_what_was_in_flight_is_not_called_again_at_most_once(store):
 # --- one commit ---------------------------------------------------------------------------------------
 
 
-def test_a_result_and_what_follows_from_it_are_one_checkpoint(store):
+def test_a_result_and_its_writes_are_one_checkpoint(store):
     """D4."""
 
     def body(run):
@@ -337,7 +337,7 @@ def test_a_result_and_what_follows_from_it_are_one_checkpoint(store):
     ]
 
 
-def test_a_write_that_is_refused_is_recorded_as_the_failure_of_its_step(store):
+def test_a_refused_write_is_recorded_as_the_failure_of_its_step(store):
     store.thread("t", schema={"n": int}).commit({"n": 1})
 
     def body(run):
@@ -348,7 +348,7 @@ def test_a_write_that_is_refused_is_recorded_as_the_failure_of_its_step(store):
     assert store.thread("t").state == {"n": 1}
 
 
-def test_a_transaction_happens_exactly_once_and_all_of_it(store):
+def test_a_transaction_is_committed_exactly_once_and_completely(store):
     def reserve(tx, seat):
         tx.board().create(f"seats/{seat}", "me")
         tx.thread("log").commit({"seat": seat})
@@ -364,7 +364,7 @@ def test_a_transaction_happens_exactly_once_and_all_of_it(store):
     assert store.thread("log").version == 0
 
 
-def test_a_channel_of_the_library_is_not_the_workflow_s(store):
+def test_a_workflow_cannot_write_a_channel_of_the_library(store):
     assert "reserved for the library" in execute(store, lambda run: run.commit({"statelog:steps": []})).error
     info = execute(
         store,
@@ -374,10 +374,10 @@ def test_a_channel_of_the_library_is_not_the_workflow_s(store):
     assert "reserved for the library" in info.error
 
 
-# --- several at once --------------------------------------------------------------------------------
+# --- concurrency --------------------------------------------------------------------------------
 
 
-def test_map_keeps_the_order_and_the_bound(store):
+def test_map_keeps_the_order_and_the_concurrency_limit(store):
     at_work, most = [], []
     lock = threading.Lock()
 
@@ -414,7 +414,7 @@ def test_wait_any_records_the_winner(store):
     assert order[0] == order[1]
 
 
-def test_branches_count_for_themselves(store):
+def test_each_branch_numbers_its_own_calls(store):
     """D6."""
 
     def part(run, start):
@@ -425,7 +425,7 @@ def test_branches_count_for_themselves(store):
     assert {each.place for each in durable.steps(store, "evt-1")} == {f"{a}.{b}" for a in (0, 1) for b in range(3)}
 
 
-def test_another_os_thread_is_told_how(store):
+def test_a_call_from_another_os_thread_raises_an_error_that_names_the_alternative(store):
     def body(run):
         errors = []
 
@@ -443,10 +443,10 @@ def test_another_os_thread_is_told_how(store):
     assert "run.start" in execute(store, body).value[0]
 
 
-# --- what replays ----------------------------------------------------------------------------------------
+# --- replays ----------------------------------------------------------------------------------------
 
 
-def test_time_and_chance_replay(store):
+def test_times_and_random_values_replay(store):
     got = []
 
     def body(run):

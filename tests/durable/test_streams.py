@@ -1,4 +1,4 @@
-"""Streams: parts of a result that are read ahead of it, and which of them count."""
+"""Streams: chunks of a result that are read before it, and which of them are valid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from executed import Crash, execute
 from statelog import durable
 
 
-def test_the_parts_of_a_call_that_a_crash_has_cut_short_are_told_from_those_of_the_next(store):
+def test_chunks_of_a_crashed_call_are_distinguished_from_those_of_the_repeated_call(store):
     is_killed = [True]
 
     def talk():

@@ -1,4 +1,4 @@
-"""Who gets messages, and when: functions and webhooks that runs, workers and deliveries are given."""
+"""Subscribers: which functions and webhooks get messages, and when."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def emitted(store, count=1, id="evt-1"):
     durable.run(store, telling, count, id=id)
 
 
-def test_where_nobody_subscribes_messages_wait(store):
+def test_without_subscribers_messages_wait(store):
     emitted(store)
     assert durable.deliver(store, []).waiting == 1
     assert [each.is_parked for each in durable.outbox(store)] == [False]
 
 
-def test_subscribers_get_the_topics_they_ask_for(store):
+def test_subscribers_get_the_topics_they_subscribe_to(store):
     durable.run(store, asking, id="evt-1", outbox=[durable.subscription(take, topics=["gate/*"])])
     assert [each.topic for each in GOT] == ["gate/opened"]
     assert durable.outbox(store) == []
 
 
-def test_messages_of_children_leave_before_a_run_returns(store):
+def test_messages_of_children_are_sent_before_a_run_returns(store):
     @durable.workflow
     def parent(run):
         run.child(telling, 1)
@@ -63,14 +63,14 @@ def test_messages_of_children_leave_before_a_run_returns(store):
     assert payloads() == [0, None]
 
 
-def test_resuming_all_delivers_what_they_emit(store):
+def test_resume_all_delivers_the_messages_of_its_runs(store):
     durable.start(store, telling, 2, id="evt-1")
     durable.resume_all(store, [telling], outbox=[take])
     assert payloads() == [0, 1]
 
 
 @pytest.mark.slow
-def test_a_worker_delivers_while_it_works_and_what_is_left_when_it_is_idle(store):
+def test_a_worker_delivers_while_it_works_and_the_rest_when_it_is_idle(store):
     emitted(store, 2, id="evt-0")
     for number in range(1, 4):
         durable.start(store, telling, 2, id=f"evt-{number}")
@@ -80,7 +80,7 @@ def test_a_worker_delivers_while_it_works_and_what_is_left_when_it_is_idle(store
 
 
 @pytest.mark.slow
-def test_a_worker_without_runs_delivers_what_comes(store):
+def test_a_worker_without_runs_delivers_new_messages(store):
     stop, came = threading.Event(), threading.Event()
     worker = threading.Thread(
         target=durable.run_worker,
@@ -100,7 +100,7 @@ async def coroutine(message):
 
 
 @pytest.mark.parametrize("outbox", [5, "url", take, [5], [coroutine], [None]])
-def test_what_is_no_subscriber_is_refused_before_anything(store, outbox):
+def test_an_invalid_subscriber_is_refused_before_anything_happens(store, outbox):
     for call in (
         lambda: durable.run(store, telling, 1, id="evt-1", outbox=outbox),
         lambda: durable.resume_all(store, [telling], outbox=outbox),
@@ -113,7 +113,7 @@ def test_what_is_no_subscriber_is_refused_before_anything(store, outbox):
     assert durable.runs(store) == []
 
 
-def test_arguments_that_are_none_are_refused(store):
+def test_invalid_arguments_are_refused(store):
     with pytest.raises(UsageError, match="wait must be True or False"):
         durable.deliver(store, [take], wait=1)
     with pytest.raises(UsageError, match="parked must be True, False or None"):

@@ -1,4 +1,4 @@
-"""The clock that skips, and stubs instead of steps."""
+"""The skipping clock, and stubs instead of steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def skipping(store):
         yield made
 
 
-def test_sleeps_and_retries_return_at_once_and_the_clock_has_moved_on(store, skipping):
+def test_sleeps_and_retries_return_at_once_and_advance_the_clock(store, skipping):
     before_us = skipping.now_us()
     errors = iter([OSError(), OSError()])
 
@@ -54,7 +54,7 @@ def test_sleeps_and_retries_return_at_once_and_the_clock_has_moved_on(store, ski
     assert skipping.now_us() - before_us >= 2 * 3600 * 1_000_000
 
 
-def test_gates_and_mail_time_out_when_the_clock_is_advanced(store, skipping):
+def test_gates_and_messages_time_out_when_the_clock_is_advanced(store, skipping):
     assert durable.run(store, waiting, id="evt-1").waiting_for == ("gate evt-1/2",)
     skipping.advance(3600)
     assert durable.run(store, waiting, id="evt-1").waiting_for == ("gate evt-1/2",)
@@ -65,14 +65,14 @@ def test_gates_and_mail_time_out_when_the_clock_is_advanced(store, skipping):
     assert durable.get_run(store, "evt-1").value == (26, True, None)
 
 
-def test_runs_are_suspended_for_sleeps_if_the_test_says_so(store):
+def test_runs_can_be_suspended_during_sleeps(store):
     with skipping_clock(store, suspends=True) as skipping:
         assert durable.run(store, waiting, id="evt-1").waiting_for == ("time",)
         skipping.advance(86400)
         assert durable.run(store, waiting, id="evt-1").waiting_for == ("gate evt-1/2",)
 
 
-def test_delays_and_time_limits_go_by_the_clock(store, skipping):
+def test_delays_and_timeouts_use_the_skipping_clock(store, skipping):
     durable.start(store, waiting, id="evt-1", delay_s=3600, timeout_s=7200)
     durable.run_worker(store, [waiting], until_idle=True)
     assert durable.get_run(store, "evt-1").status == "queued"
@@ -81,14 +81,14 @@ def test_delays_and_time_limits_go_by_the_clock(store, skipping):
     assert durable.get_run(store, "evt-1").error == "TimeoutError: the run took longer than 7200 s"
 
 
-def test_a_clock_that_stands_moves_by_what_is_skipped_alone(store):
+def test_a_stopped_clock_moves_only_by_skipped_time(store):
     with skipping_clock(store, stands_at_us=1_000_000) as skipping:
         skipping.advance(2)
         assert skipping.now_us() == 3_000_000
     assert isinstance(clock(), WallClock)
 
 
-def test_a_stub_is_called_as_the_step_and_its_calls_are_kept(store):
+def test_a_stub_is_called_like_the_step_and_records_its_calls(store):
     seen = []
 
     def answer(_question):
@@ -104,7 +104,7 @@ def test_a_stub_is_called_as_the_step_and_its_calls_are_kept(store):
     assert durable.run(store, asking, "why?", id="evt-2").waiting_for == ("retry of step ask_model",)
 
 
-def test_a_step_is_found_by_its_function_whatever_its_name_and_a_compensation_too(store):
+def test_steps_and_compensations_are_stubbed_by_function_whatever_their_names(store):
     @durable.workflow(name="w")
     def saga(run):
         run.step_with(durable.StepOptions(name="other", compensate=undo), ask_model, 1)
@@ -115,7 +115,7 @@ def test_a_step_is_found_by_its_function_whatever_its_name_and_a_compensation_to
         assert stubs.calls(undo) == [(("1", 1), {})]
 
 
-def test_what_is_no_stub_is_refused():
+def test_an_invalid_stub_is_refused():
     for replacements in ({"ask_model": 1}, {5: str}):
         with pytest.raises(UsageError), stub_steps(replacements):
             pass

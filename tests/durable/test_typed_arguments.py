@@ -1,4 +1,4 @@
-"""Arguments of workflows come as their annotations say, in every position."""
+"""Workflows get arguments of the annotated types, in every position."""
 
 # ruff: noqa: ARG001 - the signatures are what is tested
 
@@ -106,7 +106,7 @@ HOW = {
 
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("how", HOW)
-def test_an_argument_comes_as_its_annotation_says_in_every_position(store, how, name):
+def test_an_argument_has_its_annotated_type_in_every_position(store, how, name):
     value, kind = VALUES[name]
     body, given = HOW[how]
     args, kwargs = given(value)
@@ -130,7 +130,7 @@ def test_a_dataclass_in_a_set_or_as_a_key_is_refused_and_named(store, value):
     assert durable.runs(store) == []
 
 
-def test_an_annotation_that_only_a_type_checker_knows_hides_no_other(store):
+def test_an_annotation_that_cannot_be_evaluated_does_not_disable_the_others(store):
     @durable.workflow
     def go(run: Run, order: Order, colour: Nowhere) -> Order:  # noqa: F821
         note(found=order)
@@ -140,7 +140,7 @@ def test_an_annotation_that_only_a_type_checker_knows_hides_no_other(store):
     assert (seen["found"], info.value) == (Order(1), Order(2))
 
 
-def test_a_child_and_an_asyncio_workflow_get_them_as_well(tmp_path):
+def test_children_and_async_workflows_get_typed_arguments(tmp_path):
     @durable.workflow
     async def inner(run, *points: Point) -> Colour:
         note(inner=points)
@@ -160,7 +160,7 @@ def test_a_child_and_an_asyncio_workflow_get_them_as_well(tmp_path):
     assert seen["outer"]["a"] is Level.HIGH
 
 
-def test_a_step_that_takes_and_returns_them_is_not_called_again(store):
+def test_a_step_with_typed_arguments_and_results_is_not_called_again(store):
     calls = []
 
     def paint(colour: Colour, point: Point) -> Point:

@@ -1,4 +1,4 @@
-"""A worker that meets a queued run whose workflow it does not know says so."""
+"""A worker reports queued runs whose workflow it does not know."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def warnings(caplog):
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
-def test_it_is_logged_once_and_each_run_tells_it(tmp_path, caplog, is_async):
+def test_an_unknown_workflow_is_logged_once_and_reported_by_each_run(tmp_path, caplog, is_async):
     path = tmp_path / "a.state"
     with statelog.open(path) as store:
         for number in range(3):
@@ -55,7 +55,7 @@ def test_it_is_logged_once_and_each_run_tells_it(tmp_path, caplog, is_async):
         assert [(info.status, info.error) for info in durable.runs(store)] == [("completed", None)] * 4
 
 
-def test_runs_of_other_queues_or_that_are_not_due_are_not_told(store, caplog):
+def test_runs_of_other_queues_and_runs_that_are_not_due_are_not_reported(store, caplog):
     durable.start(store, unknown, id="other", queue="other")
     durable.start(store, unknown, id="later", queue="mail", delay_s=3600)
     before = store.last_lsn
@@ -68,7 +68,7 @@ def test_runs_of_other_queues_or_that_are_not_due_are_not_told(store, caplog):
     assert durable.get_run(store, "other").error is None
 
 
-def test_a_worker_that_goes_on_tells_of_runs_that_come_later(store, caplog, monkeypatch):
+def test_a_running_worker_reports_later_runs(store, caplog, monkeypatch):
     monkeypatch.setattr("statelog.durable.workers._LOOK_AROUND_S", 0.0)
     taker = statelog.durable.workers.Taker(store, [known], None, 1, 30.0)
     for number in range(2):

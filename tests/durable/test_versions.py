@@ -1,4 +1,4 @@
-"""Steps whose results have versions, and workflows that were renamed."""
+"""Steps with versioned results, and renamed workflows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def with_currency(price):
     return {**price, "currency": "EUR"}
 
 
-def test_a_recorded_result_passes_through_the_chain_and_the_record_stays(store):
+def test_a_recorded_result_passes_through_all_upcasts_and_the_record_is_unchanged(store):
     durable.run(store, booking(priced(result=1.5)), id="a")
     answer_all(store)
     new = priced(version=3, upcast={1: cents, 2: with_currency})
@@ -69,7 +69,7 @@ def test_a_recorded_result_passes_through_the_chain_and_the_record_stays(store):
     assert (step.result, step.version) == (1.5, 1)
 
 
-def test_a_result_of_this_version_is_returned_as_it_is(store):
+def test_a_result_of_the_current_version_is_returned_unchanged(store):
     seen = []
     new = priced(version=2, upcast={1: cents}, result={"cents": 7})
     durable.run(store, booking(new, seen=seen), id="a")
@@ -89,7 +89,7 @@ def test_a_result_of_this_version_is_returned_as_it_is(store):
     ids=["newer", "gap", "no function"],
 )
 @pytest.mark.parametrize("drive", ["run", "resume_all", "work"])
-def test_a_result_that_cannot_be_read_stops_the_run_and_right_code_goes_on(store, recorded, code, facts, drive):
+def test_a_result_without_an_upcast_stops_the_run_and_correct_code_continues_it(store, recorded, code, facts, drive):
     durable.run(store, booking(recorded), id="a")
     answer_all(store)
     if drive == "run":
@@ -109,7 +109,7 @@ def test_a_result_that_cannot_be_read_stops_the_run_and_right_code_goes_on(store
     assert durable.run(store, booking(recorded), id="a").value == [1, "yes"]
 
 
-def test_a_function_that_raises_stops_the_run_and_is_named(store):
+def test_an_upcast_that_raises_stops_the_run_and_is_named(store):
     def fail(_result):
         raise ZeroDivisionError("no")
 
@@ -136,7 +136,7 @@ def test_an_upcast_whose_result_cannot_be_stored_stops_the_run_and_does_not_fail
     assert durable.run(store, booking(priced(result=1)), id="a").value == [1, "yes"]
 
 
-def test_a_compensation_gets_the_result_of_this_version(store):
+def test_a_compensation_gets_the_result_in_the_current_version(store):
     undone = []
 
     @durable.workflow(name="booking")
@@ -176,7 +176,7 @@ def test_a_transaction_has_a_version(store):
     assert durable.steps(store, "b")[0].version == 2
 
 
-def test_asyncio_reads_them_too(tmp_path):
+def test_async_workflows_apply_upcasts(tmp_path):
     def flow(step):
         @durable.workflow(name="flow")
         async def flow(run):
@@ -211,13 +211,13 @@ def test_asyncio_reads_them_too(tmp_path):
         ({"upcast": {1: cents}}, "upcast"),
     ],
 )
-def test_what_is_no_version_is_refused(arguments, named):
+def test_an_invalid_version_or_upcast_is_refused(arguments, named):
     with pytest.raises(UsageError) as raised:
         durable.step(**arguments)
     assert raised.value.argument == named
 
 
-# --- workflows that were renamed ---------------------------------------------------------
+# --- renamed workflows ---------------------------------------------------------
 
 
 def renamed(**more):
@@ -225,7 +225,7 @@ def renamed(**more):
 
 
 @pytest.mark.parametrize("drive", ["run", "resume_all", "work"])
-def test_a_renamed_workflow_takes_up_the_runs_of_its_former_name(store, drive):
+def test_a_renamed_workflow_continues_runs_of_its_former_name(store, drive):
     durable.run(store, booking(priced(result=1)), id="a")
     answer_all(store)
     if drive == "run":
@@ -236,12 +236,12 @@ def test_a_renamed_workflow_takes_up_the_runs_of_its_former_name(store, drive):
         durable.run_worker(store, [renamed()], until_idle=True)
     info = durable.get_run(store, "a")
     assert (info.value, info.workflow) == ([1, "yes"], "booking")
-    with pytest.raises(ConflictError):  # without the alias it is another workflow
+    with pytest.raises(ConflictError):  # Without the alias, it is a different workflow.
         durable.run(store, booking(priced(), name="reserve"), id="a")
     assert durable.start(store, renamed(), id="a").id == "a"
 
 
-def test_asyncio_takes_them_up_too(tmp_path):
+def test_a_renamed_async_workflow_continues_runs_of_its_former_name(tmp_path):
     def flow(name, aliases=()):
         @durable.workflow(name=name, aliases=aliases)
         async def flow(run):
@@ -260,7 +260,7 @@ def test_asyncio_takes_them_up_too(tmp_path):
     assert asyncio.run(main()) == "done"
 
 
-def test_a_child_may_be_renamed(store):
+def test_the_workflow_of_a_child_can_be_renamed(store):
     def parent_of(child):
         @durable.workflow(name="parent")
         def parent(run):
@@ -275,7 +275,7 @@ def test_a_child_may_be_renamed(store):
     assert durable.run(store, parent_of(renamed()), id="a").value == [1, "yes"]
 
 
-def test_a_deduplication_key_is_that_of_a_renamed_workflow(store):
+def test_a_deduplication_key_holds_for_a_renamed_workflow(store):
     first = durable.start(store, booking(priced()), dedup_key="k")
     assert durable.start(store, renamed(), dedup_key="k").id == first.id
     with pytest.raises(ConflictError):
@@ -283,17 +283,17 @@ def test_a_deduplication_key_is_that_of_a_renamed_workflow(store):
 
 
 @pytest.mark.parametrize("aliases", ["booking", [""], [1], None, ["reserve"]])
-def test_what_are_no_aliases_is_refused(aliases):
+def test_invalid_aliases_are_refused(aliases):
     with pytest.raises(UsageError):
         durable.workflow(name="reserve", aliases=aliases)(cents)
 
 
-def test_a_former_name_is_taken_once(store):
+def test_a_former_name_can_belong_to_only_one_workflow(store):
     with pytest.raises(UsageError, match="two workflows have the name 'booking'"):
         durable.run_worker(store, [renamed(), booking(priced())], until_idle=True)
 
 
-# --- workflows that nobody knows ----------------------------------------------------------
+# --- unknown workflows ----------------------------------------------------------
 
 
 def told(caplog):
@@ -309,7 +309,7 @@ def other():
     return other
 
 
-def test_a_suspended_run_of_a_gone_workflow_is_named_with_its_gate(store, caplog, other):
+def test_a_suspended_run_of_a_removed_workflow_is_reported_with_its_gate(store, caplog, other):
     durable.run(store, booking(priced(result=1)), id="a")
     (gate,) = durable.gates(store)
     durable.run_worker(store, [other], until_idle=True)
@@ -320,13 +320,13 @@ def test_a_suspended_run_of_a_gone_workflow_is_named_with_its_gate(store, caplog
     assert durable.get_run(store, "a").status == "suspended"
     caplog.clear()
     durable.run_worker(store, [other], until_idle=True)
-    assert len(told(caplog)) == 1  # each worker names it
+    assert len(told(caplog)) == 1  # Each worker reports the run.
     answer_all(store)
     durable.run_worker(store, [renamed(), other], until_idle=True)
     assert durable.get_run(store, "a").value == [1, "yes"]
 
 
-def test_a_worker_that_knows_it_clears_the_mark(store, other):
+def test_a_worker_that_knows_the_workflow_clears_the_mark(store, other):
     durable.run(store, booking(priced(result=1)), id="a")
     durable.run_worker(store, [other], until_idle=True)
     assert "code booking" in durable.get_run(store, "a").waiting_for
@@ -339,14 +339,14 @@ def test_a_worker_that_knows_it_clears_the_mark(store, other):
     assert store.last_lsn == before + 1
 
 
-def test_a_run_that_was_driven_since_is_not_marked(store, other):
+def test_a_run_that_was_driven_in_the_meantime_is_not_marked(store, other):
     durable.run(store, booking(priced(result=1)), id="a")
     durable.run_worker(store, [other], until_idle=True)
     durable.run(store, booking(priced(result=1)), id="b")
     assert len(durable.get_run(store, "b").waiting_for) == 1
 
 
-def test_workers_of_both_kinds_do_not_write_by_turns(store, other):
+def test_workers_with_and_without_the_workflow_do_not_write_in_turn(store, other):
     taker = statelog.durable.workers.Taker
     durable.run(store, booking(priced(result=1)), id="a")
     knows, does_not = (taker(store, [each], None, 1, 30.0) for each in (renamed(), other))
@@ -359,7 +359,7 @@ def test_workers_of_both_kinds_do_not_write_by_turns(store, other):
     assert store.last_lsn == before
 
 
-def test_a_mark_follows_runs_that_come_later(store, other):
+def test_later_runs_are_marked_as_well(store, other):
     worker = statelog.durable.workers.Taker(store, [other], None, 1, 30.0)
     for run in "ab":
         durable.run(store, booking(priced(result=1)), id=run)
@@ -367,6 +367,6 @@ def test_a_mark_follows_runs_that_come_later(store, other):
         assert "code booking" in durable.get_run(store, run).waiting_for
 
 
-def test_an_unknown_workflow_is_reported_by_check(store, other):
+def test_check_replay_reports_an_unknown_workflow(store, other):
     durable.run(store, booking(priced(result=1)), id="a")
     assert isinstance(durable.check_replay(store, [other])["a"], NotFoundError)

@@ -1,4 +1,4 @@
-"""Sagas, gates and mail: what a run undoes, and what it waits for."""
+"""Sagas, gates and messages: what a run compensates, and what it waits for."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def saga(undone, fail):
     return body
 
 
-def test_compensations_run_last_first(store):
+def test_compensations_run_in_reverse_order(store):
     """D11."""
     undone = []
     assert execute(store, saga(undone, None)).error == "Abort: enough"
     assert undone == [("car", "CAR"), ("hotel", "HOTEL"), ("flight", "FLIGHT")]
 
 
-def test_a_step_that_failed_is_undone_as_unknown(store):
+def test_a_failed_step_is_compensated_as_unknown(store):
     undone = []
     assert execute(store, saga(undone, "hotel")).error == "OSError: hotel"
     assert undone == [("hotel", durable.UNKNOWN), ("flight", "FLIGHT")]
 
 
-def test_a_compensation_that_fails_for_good_is_parked_and_the_others_run(store):
+def test_a_compensation_that_fails_permanently_is_parked_and_the_others_run(store):
     """D12."""
     undone = []
 
@@ -69,7 +69,7 @@ def test_a_compensation_that_fails_for_good_is_parked_and_the_others_run(store):
     assert info.parked == ("two: OSError: stuck",)
 
 
-def test_a_saga_goes_on_after_a_crash_in_a_compensation(store):
+def test_a_saga_continues_after_a_crash_in_a_compensation(store):
     """D11."""
     undone = []
 
@@ -89,7 +89,7 @@ def test_a_saga_goes_on_after_a_crash_in_a_compensation(store):
     assert undone == ["hotel", "hotel", "flight"]
 
 
-def test_a_cancelled_run_is_undone(store):
+def test_a_cancelled_run_is_compensated(store):
     undone = []
 
     def body(run):
@@ -103,10 +103,10 @@ def test_a_cancelled_run_is_undone(store):
     assert durable.gates(store)[0].status == "closed"
 
 
-# --- gates and mail ---------------------------------------------------------------------------------------
+# --- gates and messages ---------------------------------------------------------------------------------------
 
 
-def test_a_gate_suspends_and_its_answer_lets_the_run_go_on(store):
+def test_a_gate_suspends_a_run_and_its_answer_continues_it(store):
     """D16."""
     body = lambda run: dataclasses.asdict(run.gate("pay", payload={"total": 840}))  # noqa: E731
     info = execute(store, body)
@@ -118,7 +118,7 @@ def test_a_gate_suspends_and_its_answer_lets_the_run_go_on(store):
         durable.answer(store, gate.id, approved=False)
 
 
-def test_an_answer_to_nothing_or_of_nothing_is_refused(store):
+def test_an_answer_to_an_unknown_gate_or_without_a_decision_is_refused(store):
     with pytest.raises(GateNotFoundError):
         durable.answer(store, "evt-1/0", approved=True)
     with pytest.raises(UsageError):
@@ -144,7 +144,7 @@ def test_an_answer_wakes_a_worker(store):
         worker.join()
 
 
-def test_a_gate_whose_time_is_up_says_so(store):
+def test_a_gate_reports_its_timeout(store):
     """D16."""
     flow = lambda run: run.gate("pay", timeout_s=0.01).is_timeout  # noqa: E731
     execute(store, flow)
@@ -154,7 +154,7 @@ def test_a_gate_whose_time_is_up_says_so(store):
         durable.answer(store, durable.gates(store)[0].id, approved=True)
 
 
-def test_mail_that_comes_before_the_wait_is_kept_in_order_once(store):
+def test_messages_that_arrive_before_the_wait_are_kept_in_order_and_received_once(store):
     """D15."""
     durable.start(store, durable.workflow(name="w")(lambda run: [run.recv("chat") for _ in range(3)]), id="evt-1")
     for number in range(3):
@@ -163,14 +163,14 @@ def test_mail_that_comes_before_the_wait_is_kept_in_order_once(store):
     assert execute(store, lambda run: [run.recv("chat") for _ in range(3)]).value == [0, 1, 2]
 
 
-def test_no_mail_in_time_is_none(store):
+def test_recv_returns_none_at_its_timeout(store):
     flow = lambda run: run.recv("chat", timeout_s=0.01)  # noqa: E731
     execute(store, flow)
     time.sleep(0.02)
     assert execute(store, flow).value is None
 
 
-def test_events_are_seen_by_others(store):
+def test_other_processes_can_read_events(store):
     def body(run):
         run.set_event("progress", 0.4)
         return run.recv()
@@ -180,7 +180,7 @@ def test_events_are_seen_by_others(store):
     assert durable.get_event(store, "evt-1", "other", timeout_s=0.01) is None
 
 
-def test_a_stream_is_read_ahead_of_the_result(store):
+def test_a_stream_is_read_before_the_result(store):
     def talk():
         for word in ("a", "b"):
             durable.current_step().stream(word)
@@ -192,7 +192,7 @@ def test_a_stream_is_read_ahead_of_the_result(store):
     assert [chunk.value for chunk in durable.stream(store, "evt-1", after=chunks[0].cursor)] == ["b"]
 
 
-def test_a_gate_that_was_answered_is_told_to_nobody_any_more(store):
+def test_the_message_of_an_answered_gate_is_no_longer_sent(store):
     flow = lambda run: run.gate("pay").approved  # noqa: E731
     execute(store, flow)
     assert [message.topic for message in durable.outbox(store)] == ["gate/opened"]
@@ -202,7 +202,7 @@ def test_a_gate_that_was_answered_is_told_to_nobody_any_more(store):
     assert [entry.key for entry in store.board().list("durable/**")] == ["durable/gates/evt-1/0", "durable/runs/evt-1"]
 
 
-def test_a_compensation_that_could_not_be_called_is_refused_before_its_step(store):
+def test_a_compensation_with_a_wrong_signature_is_refused_before_its_step(store):
     called = []
     info = execute(
         store, lambda run: run.step_with(durable.StepOptions(compensate=lambda _result: None), called.append, 5)
@@ -215,7 +215,7 @@ def _ask(run):
     return run.gate("approve").approved
 
 
-def test_a_workflow_that_catches_that_its_branch_waits_waits_all_the_same(store):
+def test_a_workflow_that_catches_the_suspension_of_its_branch_is_still_suspended(store):
     def body(run):
         try:
             return run.branch(_ask).result()
@@ -227,7 +227,7 @@ def test_a_workflow_that_catches_that_its_branch_waits_waits_all_the_same(store)
     assert execute(store, body).value is True
 
 
-def test_a_branch_that_raises_where_it_waits_waits_all_the_same(store):
+def test_a_branch_that_replaces_its_suspension_by_an_exception_is_still_suspended(store):
     def ask(run):
         try:
             return _ask(run)
@@ -243,7 +243,7 @@ def test_a_branch_that_raises_where_it_waits_waits_all_the_same(store):
     assert execute(store, body).value is True
 
 
-# --- rolled back, ended, and looked at ------------------------------------------------------------------
+# --- rollbacks, ends and checks ------------------------------------------------------------------
 
 
 def _asks(run):
@@ -251,16 +251,16 @@ def _asks(run):
     return [first, run.gate("approve").approved, run.gate("confirm").approved]
 
 
-def test_a_run_that_waits_goes_on_from_where_its_thread_was_rolled_back_to(store):
+def test_a_waiting_run_continues_from_the_version_to_which_its_thread_was_rolled_back(store):
     execute(store, _asks)
     durable.answer(store, "evt-1/1", approved=True)
     assert execute(store, _asks).waiting_for == ("gate evt-1/2",)
-    store.thread("evt-1").rollback(0)  # behind the step, before the first gate
+    store.thread("evt-1").rollback(0)  # After the step, before the first gate.
     assert execute(store, _asks).waiting_for == ("gate evt-1/1",)
     assert durable.answer(store, "evt-1/1", approved=False).status == "answered"
 
 
-def test_a_gate_that_an_end_has_closed_can_be_answered_when_that_was_rolled_back(store):
+def test_a_gate_closed_by_the_end_of_its_run_can_be_answered_after_a_rollback(store):
     execute(store, _asks)
     version = store.thread("evt-1").version
     durable.cancel(store, "evt-1")
@@ -272,7 +272,7 @@ def test_a_gate_that_an_end_has_closed_can_be_answered_when_that_was_rolled_back
     assert execute(store, _asks).value == [1, True, False]
 
 
-def test_the_end_closes_also_gates_from_before_a_rollback(store):
+def test_the_end_of_a_run_also_closes_gates_from_before_a_rollback(store):
     wanted = [True]
 
     def body(run):
@@ -284,14 +284,14 @@ def test_the_end_closes_also_gates_from_before_a_rollback(store):
     durable.send(store, "evt-1", 1)
     execute(store, body)
     wanted[0] = False
-    durable.fork(store, "evt-1", at=0, id="evt-2")  # has none of it
+    durable.fork(store, "evt-1", at=0, id="evt-2")  # The fork has none of these calls.
     store.thread("evt-1").commit({"statelog:steps": [], "statelog:run": {"run": "other", "workflow": "w"}})
     durable.resume(store, "evt-1")
     assert execute(store, body).status == "completed"
     assert [gate.status for gate in durable.gates(store)] == ["closed"]
 
 
-def test_mail_that_comes_while_a_run_ends_goes_with_it(path, monkeypatch):
+def test_messages_that_arrive_while_a_run_ends_are_removed_with_it(path, monkeypatch):
     with statelog.open(path) as store:
         clear, sent = endings._clear, []
 
@@ -311,7 +311,7 @@ def test_mail_that_comes_while_a_run_ends_goes_with_it(path, monkeypatch):
         assert own_board(store).list("durable/mail/**") == []
 
 
-def test_a_check_lets_no_time_of_a_gate_pass(store):
+def test_check_replay_does_not_let_a_gate_time_out(store):
     @durable.workflow(name="w")
     def asks(run):
         return run.gate("approve", timeout_s=0.01).is_timeout
@@ -324,7 +324,7 @@ def test_a_check_lets_no_time_of_a_gate_pass(store):
     assert durable.run(store, asks, id="evt-1", wait_s=5).value is True
 
 
-def test_a_compensation_of_a_cancelled_run_is_not_told_to_return(store):
+def test_is_cancelled_is_false_in_compensations_of_a_cancelled_run(store):
     told = []
 
     def body(run):
@@ -340,7 +340,7 @@ def test_a_compensation_of_a_cancelled_run_is_not_told_to_return(store):
 
 
 @pytest.mark.parametrize("is_map", [False, True])
-def test_what_failed_first_while_another_call_waited_is_raised_again_when_that_has_failed_too(store, is_map):
+def test_the_first_failure_is_raised_again_after_a_waiting_call_has_also_failed(store, is_map):
     retry = durable.Retry(attempts=2, first_delay_s=6, give_up_on=ValueError)
     got = []
 

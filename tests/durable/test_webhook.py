@@ -1,4 +1,4 @@
-"""What a webhook sends, and what it makes of each answer, or of none: a server on loopback answers as it is told."""
+"""Requests of webhooks, and their handling of each answer and of no answer. A loopback server gives the answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _no_proxy(monkeypatch):
 
 @pytest.fixture
 def receiver():
-    """A server that calls `answer(handler)`, and the requests it got."""
+    """A server that calls `answer(handler)` and keeps its requests."""
     receiver = SimpleNamespace(requests=[], answer=lambda handler: answer(handler, 204), is_over=threading.Event())
 
     class Handler(BaseHTTPRequestHandler):
@@ -88,11 +88,11 @@ def refused(url, **options):
     return raised.value
 
 
-# --- what is sent -------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("secret", [SECRET, SECRET.rstrip("="), KEY])
-def test_a_receiver_can_verify_what_was_sent(receiver, secret):
+def test_a_receiver_can_verify_a_message(receiver, secret):
     send(receiver.url, secret)
     (request,) = receiver.requests
     assert standardwebhooks.Webhook(SECRET).verify(request.body, request.headers) == MESSAGE
@@ -104,14 +104,14 @@ def test_a_receiver_can_verify_what_was_sent(receiver, secret):
         standardwebhooks.Webhook(OTHER_SECRET).verify(request.body, request.headers)
 
 
-def test_while_a_secret_is_changed_both_verify(receiver):
+def test_both_secrets_verify_during_a_rotation(receiver):
     send(receiver.url, f"{OTHER_SECRET} {SECRET}")
     (request,) = receiver.requests
     for secret in (SECRET, OTHER_SECRET):
         assert standardwebhooks.Webhook(secret).verify(request.body, request.headers) == MESSAGE
 
 
-def test_the_signature_is_that_of_the_specification(receiver):
+def test_the_signature_equals_the_example_of_the_specification(receiver):
     secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
     send(receiver.url, secret, now_s=1_674_087_231.9)
     (request,) = receiver.requests
@@ -122,7 +122,7 @@ def test_the_signature_is_that_of_the_specification(receiver):
     assert request.headers["webhook-signature"] == expected
 
 
-def test_sent_again_it_is_the_same_but_for_the_time(receiver):
+def test_a_repeated_message_differs_only_in_its_time(receiver):
     webhook = Webhook(receiver.url, SECRET)
     for now_s in (1000.0, 2000.0):
         webhook.send(MESSAGE, id="evt-991-7", now_s=now_s)
@@ -132,7 +132,7 @@ def test_sent_again_it_is_the_same_but_for_the_time(receiver):
     assert first.headers["webhook-signature"] != second.headers["webhook-signature"]
 
 
-def test_the_url_is_asked_whole_and_shown_in_part(receiver):
+def test_the_full_url_is_requested_but_only_a_part_is_shown(receiver):
     receiver.answer = lambda handler: answer(handler, 500)
     url = f"http://me:p%40ss@{receiver.host}/hook?key=hidden"
     error = refused(url)
@@ -158,14 +158,14 @@ def test_an_answer_of_200_to_299_is_success(receiver, status):
 
 
 @pytest.mark.parametrize("status", [304, 400, 404, 429, 500, 503])
-def test_every_other_answer_is_an_error_that_may_pass(receiver, status):
+def test_every_other_answer_is_a_temporary_error(receiver, status):
     receiver.answer = lambda handler: answer(handler, status)
     error = refused(receiver.url)
     assert (error.status, error.retry_after_s, error.is_final) == (status, None, False)
     assert len(receiver.requests) == 1
 
 
-def test_gone_is_final(receiver):
+def test_status_gone_is_permanent(receiver):
     receiver.answer = lambda handler: answer(handler, 410)
     error = refused(receiver.url)
     assert (error.status, error.is_final) == (410, True)
@@ -196,12 +196,12 @@ RETRY_AFTERS = [
 
 
 @pytest.mark.parametrize(("header", "expected"), RETRY_AFTERS, ids=range(len(RETRY_AFTERS)))
-def test_how_long_to_wait_is_what_the_receiver_says(receiver, header, expected):
+def test_the_delay_is_taken_from_the_retry_after_header(receiver, header, expected):
     receiver.answer = lambda handler: answer(handler, 503, retry_after=header)
     assert refused(receiver.url, now_s=NOW_S).retry_after_s == expected
 
 
-def test_the_beginning_of_a_refusal_is_quoted_in_one_line(receiver):
+def test_the_beginning_of_a_refusal_is_quoted_on_one_line(receiver):
     receiver.answer = lambda handler: answer(handler, 400, b"no \x1b[31msuch\r\n\xff run" + b"!" * 5000)
     error = refused(receiver.url)
     assert error.reason.startswith("answered 400: no [31msuch \N{REPLACEMENT CHARACTER} run!!!")
@@ -236,7 +236,7 @@ def drip(receiver, handler, beginning):
         handler.wfile.write(b"x")
 
 
-def test_who_never_answers_is_not_waited_for(receiver):
+def test_a_receiver_that_never_answers_times_out(receiver):
     receiver.answer = lambda _handler: receiver.is_over.wait()
     error = refused(receiver.url, timeout_s=0.2)
     assert (error.status, error.reason, error.is_final) == (None, "no answer within 0.2 s", False)
@@ -247,15 +247,15 @@ def test_who_never_answers_is_not_waited_for(receiver):
     ("beginning", "status", "timeout_s"),
     [
         (b"HTTP/1.0 200 ", None, 0.2),
-        (b"HTTP/1.0 500 Oh\r\ncontent-length: 100000\r\n\r\n", 500, 1.5),  # by then this has come
+        (b"HTTP/1.0 500 Oh\r\ncontent-length: 100000\r\n\r\n", 500, 1.5),  # It has arrived by then.
     ],
 )
-def test_the_time_is_that_of_the_whole_exchange(receiver, beginning, status, timeout_s):
+def test_the_timeout_covers_the_whole_exchange(receiver, beginning, status, timeout_s):
     receiver.answer = lambda handler: drip(receiver, handler, beginning)
     assert refused(receiver.url, timeout_s=timeout_s).status == status
 
 
-def test_no_thread_stays_behind(receiver):
+def test_no_thread_is_left_after_an_exchange(receiver):
     receiver.answer = lambda handler: drip(receiver, handler, b"HTTP/1.0 200 ")
     refused(receiver.url, timeout_s=0.2)
     for thread in threading.enumerate():
@@ -264,7 +264,7 @@ def test_no_thread_stays_behind(receiver):
             assert not thread.is_alive()
 
 
-def test_who_connects_when_nobody_waits_any_more_sends_nothing(receiver):
+def test_a_connection_made_after_the_timeout_sends_nothing(receiver):
     exchange = _Exchange(Webhook(receiver.url, SECRET)._client_options(), receiver.url, {}, b"{}")
     exchange.end()
     exchange.start()
@@ -280,12 +280,12 @@ def test_a_connection_that_closes_is_an_error(receiver):
     assert error.reason.startswith("RemoteProtocolError: ")
 
 
-def test_what_is_no_http_is_an_error(receiver):
+def test_an_answer_that_is_not_http_is_an_error(receiver):
     receiver.answer = lambda handler: handler.wfile.write(b"SSH-2.0-server\r\n\r\n")
     assert refused(receiver.url).status is None
 
 
-def test_nobody_listening_is_an_error():
+def test_a_refused_connection_is_an_error():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     error = refused(f"http://127.0.0.1:{port}/hook")
@@ -298,7 +298,7 @@ def test_a_server_without_tls_is_an_error(receiver):
 
 
 @pytest.mark.slow
-def test_it_can_be_sent_from_many_threads(receiver):
+def test_a_webhook_can_be_used_from_many_threads(receiver):
     webhook = Webhook(receiver.url, SECRET)
     threads = [
         threading.Thread(target=webhook.send, args=(MESSAGE,), kwargs={"id": f"evt-{number}", "now_s": 1.0})
@@ -331,12 +331,12 @@ SHOWN = [
 
 
 @pytest.mark.parametrize(("value", "expected"), SHOWN)
-def test_what_json_does_not_know_is_shown(value, expected):
+def test_values_unknown_to_json_are_sent_as_shown(value, expected):
     body = body_of("topic", "2026-07-01T12:00:00Z", {"value": value})
     assert json.loads(body) == {"type": "topic", "timestamp": "2026-07-01T12:00:00Z", "data": {"value": expected}}
 
 
-def test_bodies_of_the_same_are_the_same_bytes():
+def test_equal_messages_have_equal_bodies():
     there, here = datetime(2026, 7, 1, 14, tzinfo=timezone(timedelta(hours=2))), datetime(2026, 7, 1, 12, tzinfo=UTC)
     one = body_of("topic", there, {"a": 1, "b": {f"item {number}" for number in range(50)}})
     two = body_of("topic", here, {"b": {f"item {number}" for number in reversed(range(50))}, "a": 1})
@@ -356,7 +356,7 @@ def test_bodies_of_the_same_are_the_same_bytes():
         (("durable/**",), ["durable/gate"], ["trip"]),
     ],
 )
-def test_topics_are_chosen_by_patterns(topics, fitting, others):
+def test_topics_are_selected_by_patterns(topics, fitting, others):
     webhook = Webhook("https://example.test/hook", SECRET, topics=topics)
     assert [topic for topic in fitting + others if webhook.fits(topic)] == fitting
 
@@ -380,7 +380,7 @@ URLS = [
 
 
 @pytest.mark.parametrize(("url", "shown"), URLS)
-def test_a_bad_url_is_refused_and_shown_without_its_password(url, shown):
+def test_an_invalid_url_is_refused_and_shown_without_its_password(url, shown):
     with pytest.raises(UsageError) as raised:
         Webhook(url, SECRET)
     assert raised.value.facts == {"argument": "url", "value": shown}
@@ -392,7 +392,7 @@ def in_base64(size):
 
 
 @pytest.mark.parametrize("secret", [in_base64(24), in_base64(64), bytes(24), bytes(64)])
-def test_a_secret_of_24_to_64_bytes_is_one(secret):
+def test_a_secret_of_24_to_64_bytes_is_accepted(secret):
     Webhook("https://example.test/hook", secret)
 
 
@@ -403,7 +403,7 @@ BAD_SECRETS = [
 
 
 @pytest.mark.parametrize("secret", BAD_SECRETS, ids=range(len(BAD_SECRETS)))
-def test_a_bad_secret_is_refused_and_not_shown(secret):
+def test_an_invalid_secret_is_refused_and_not_shown(secret):
     with pytest.raises(UsageError) as raised:
         Webhook("https://example.test/hook", secret)
     assert raised.value.argument == "secret"
@@ -412,21 +412,21 @@ def test_a_bad_secret_is_refused_and_not_shown(secret):
 
 
 @pytest.mark.parametrize("topics", ["**", (), ("a**",), ("",), ("a//b",), ("[a]",), (5,), None, ("a" * 401,)])
-def test_bad_topics_are_refused(topics):
+def test_invalid_topics_are_refused(topics):
     with pytest.raises(UsageError) as raised:
         Webhook("https://example.test/hook", SECRET, topics=topics)
     assert raised.value.facts == {"argument": "topics", "value": topics}
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), "1", None, True])
-def test_a_bad_timeout_is_refused(timeout_s):
+def test_an_invalid_timeout_is_refused(timeout_s):
     with pytest.raises(UsageError) as raised:
         Webhook("https://example.test/hook", SECRET, timeout_s=timeout_s)
     assert raised.value.argument == "timeout_s"
 
 
 @pytest.mark.parametrize("id", ["", "a.b", "a b", "a\r\nb", "\N{SNOWMAN}", "a" * 257, 5])
-def test_a_bad_id_is_refused_before_anything_is_sent(receiver, id):
+def test_an_invalid_id_is_refused_before_anything_is_sent(receiver, id):
     with pytest.raises(UsageError) as raised:
         Webhook(receiver.url, SECRET).send(MESSAGE, id=id, now_s=1.0)
     assert raised.value.facts == {"argument": "id", "value": id}
@@ -443,13 +443,13 @@ def test_a_bad_id_is_refused_before_anything_is_sent(receiver, id):
         ({"more": 1}, "message"),
     ],
 )
-def test_what_is_no_message_is_refused(change, argument):
+def test_an_invalid_message_is_refused(change, argument):
     with pytest.raises(UsageError) as raised:
         Webhook("https://example.test/hook", SECRET).send({**MESSAGE, **change}, id="evt", now_s=1.0)
     assert raised.value.argument == argument
 
 
-def test_without_httpx2_the_extra_is_named(monkeypatch):
+def test_without_httpx2_the_error_names_the_extra(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "httpx2" else object())
     with pytest.raises(UsageError, match=r"pip install 'statelog\[webhook\]'"):
         Webhook("https://example.test/hook", SECRET)
