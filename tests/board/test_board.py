@@ -117,14 +117,14 @@ def test_other_bad_input_is_refused_with_its_facts_and_writes_nothing(store):
     assert store.last_lsn == before
 
 
-def test_reading_needs_no_board_and_makes_none(store):
+def test_reading_does_not_create_a_board(store):
     board = store.board()
     assert (board.get("a"), board.list(), board.children(), board.history("a")) == (None, [], [], [])
     assert (board.delete("a"), board.sweep(), board.rollback("", to=0)) == (False, 0, [])
     assert store.last_lsn == 0
 
 
-def test_a_read_only_store_and_a_snapshot_take_no_entry(store):
+def test_a_read_only_store_and_a_snapshot_refuse_writes(store):
     store.board().set("a", 1)
     with store.snapshot() as snapshot, pytest.raises(UsageError, match="read-only"):
         snapshot.board().set("a", 2)
@@ -135,13 +135,13 @@ def test_a_read_only_store_and_a_snapshot_take_no_entry(store):
             reader.board().set("a", 2)
 
 
-def test_a_write_beside_a_transaction_is_refused(store):
+def test_a_write_outside_an_open_transaction_is_refused(store):
     with pytest.raises(UsageError, match="tx"), store.transaction():
         store.board().set("a", 1)
     assert store.board().get("a") is None
 
 
-def test_an_entry_as_it_was_at_a_time(store):
+def test_get_at_returns_the_entry_at_that_time(store):
     board = store.board()
     first = board.set("a", 1)
     time.sleep(0.01)
@@ -152,7 +152,7 @@ def test_an_entry_as_it_was_at_a_time(store):
     assert board.get("a", at=datetime.now(UTC)) == second
 
 
-def test_an_entry_expires_for_every_read_at_once_and_in_the_log_with_a_later_write(store):
+def test_an_entry_expires_for_reads_at_once_and_in_the_log_with_a_later_write(store):
     board = store.board(agent="me")
     kept = board.set("tasks/b", 2, ttl_s=60)
     assert board.update("tasks/b", reducers.add, 1).expires == kept.expires
@@ -168,7 +168,7 @@ def test_an_entry_expires_for_every_read_at_once_and_in_the_log_with_a_later_wri
 
 
 @pytest.mark.slow
-def test_a_sweep_records_all_that_has_expired(store):
+def test_a_sweep_records_every_expiry(store):
     board = store.board()
     with store.transaction() as tx:
         for number in range(150):
@@ -201,7 +201,7 @@ with statelog.open(sys.argv[1], lock_timeout_s=30) as store:
 
 
 @pytest.mark.slow
-def test_several_processes_lose_nothing_and_one_is_first(store):
+def test_concurrent_processes_lose_no_write_and_one_create_wins(store):
     children = [forks.Popen([sys.executable, "-c", ADD, str(store.path), f"p{n}"]) for n in range(3)]
     assert [child.wait(300) for child in children] == [0, 0, 0]
     board = store.board()
@@ -230,7 +230,7 @@ def _without_version(entry):
     return (entry.value, entry.kind, entry.agent, entry.time, entry.created, entry.expires)
 
 
-def test_care_keeps_all_of_it(store):
+def test_maintenance_keeps_the_whole_board(store):
     _fill(store)
     store.thread("t").commit({"text": LARGE["file 1"] * 3})
     told = _told(store)
@@ -246,7 +246,7 @@ def test_care_keeps_all_of_it(store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [None, ["statelog:board", "t"]])
-def test_it_goes_into_another_store(store, tmp_path, threads):
+def test_a_board_can_be_exported_to_another_store(store, tmp_path, threads):
     _fill(store)
     store.thread("t").commit({"n": 1})
     exported = io.BytesIO()
@@ -264,7 +264,7 @@ def test_it_goes_into_another_store(store, tmp_path, threads):
         assert other.board().get("large").value == LARGE
 
 
-def test_a_deleted_board_leaves_nothing_and_begins_anew(store):
+def test_a_deleted_board_leaves_nothing_and_can_be_created_again(store):
     _fill(store)
     store.delete_thread("statelog:board")
     assert store.board().list() == []
@@ -274,7 +274,7 @@ def test_a_deleted_board_leaves_nothing_and_begins_anew(store):
     assert [entry.key for entry in store.board().list()] == ["a"]
 
 
-def test_on_the_loop(tmp_path):
+def test_the_async_board_has_the_same_calls(tmp_path):
     async def main():
         async with aio.open(tmp_path / "a.state") as store:
             board = store.board(agent="loop")
@@ -295,7 +295,7 @@ def test_on_the_loop(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_late_write_to_a_deleted_thread_and_an_entry_come_to_nothing_together(store):
+def test_a_transaction_with_a_write_to_a_deleted_thread_writes_no_entry_either(store):
     store.thread("t").commit({"n": 1})
 
     def together():

@@ -1,4 +1,4 @@
-"""Entries against a model: whatever is done, in whatever order, through several handles."""
+"""Entries compared with a model, for any operations in any order through several handles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clock:
     now_us = 1_700_000_000_000_000
 
     def __call__(self):
-        self.now_us += 1  # as two records have not one time
+        self.now_us += 1  # Two records never have the same time.
         return self.now_us
 
 
@@ -66,7 +66,7 @@ class Boards(RuleBasedStateMachine):
     # --- the model ------------------------------------------------------------------
 
     def held(self, key, at=None):
-        """Return (LSN, value) of a key, or None: now, or behind a record."""
+        """Return (LSN, value) of a key, or None, now or after a record."""
         now = self.clock.now_us + 1 if at is None else at[1]
         for lsn, _time, there, expires in reversed(self.records.get(key, [])):
             if at is None or lsn <= at[0]:
@@ -134,7 +134,7 @@ class Boards(RuleBasedStateMachine):
 
     @rule(target=moments)
     def moment(self):
-        self.note(self.store.board().set("moment", 0))  # so that the last record is the board's, of this time
+        self.note(self.store.board().set("moment", 0))  # The last record must be a record of the board with this time.
         return self.store.last_lsn, self.clock.now_us
 
     @rule(moment=consumes(moments), prefix=PREFIXES)
@@ -144,7 +144,7 @@ class Boards(RuleBasedStateMachine):
         board = self.store.board()
         for key, was in expected.items():
             entry = board.get(key)
-            if was is not None and entry is None:  # it has expired since
+            if was is not None and entry is None:  # It has expired in the meantime.
                 assert any(lsn == was[0] and expires for lsn, _time, _there, expires in self.records[key])
             else:
                 assert (entry and entry.value) == (was and was[1])

@@ -1,4 +1,4 @@
-"""Claims: one winner, the right one, and no claim that has ended."""
+"""Claims: the right entry, one winner, and refusal of ended claims."""
 
 import time
 
@@ -14,21 +14,21 @@ def board(store):
     return store.board(agent="worker")
 
 
-def test_a_claim_is_of_the_highest_priority_then_of_the_oldest(board):
+def test_a_claim_takes_the_highest_priority_and_then_the_oldest_entry(board):
     for name, priority in (("z", 0), ("a", 0), ("high", 5), ("low", -5)):
         board.set(f"tasks/{name}", name, priority=priority)
     assert [board.claim("tasks/*").value for _ in range(4)] == ["high", "z", "a", "low"]
     assert board.claim("tasks/*") is None
 
 
-def test_a_task_set_again_keeps_its_place(board):
+def test_setting_an_entry_again_keeps_its_place_in_the_order(board):
     board.set("tasks/1", "first")
     board.set("tasks/2", "second")
     board.set("tasks/1", "first again")
     assert board.claim("tasks/*").value == "first again"
 
 
-def test_a_pattern_over_several_directories_takes_the_best_of_all(board):
+def test_a_pattern_over_several_directories_takes_the_first_entry_of_all(board):
     board.set("a/x/1", "old")
     board.set("a/1", "high", priority=1)
     board.set("b/1", "of no interest", priority=9)
@@ -45,7 +45,7 @@ def test_a_claimed_entry_names_its_claimer_and_cannot_be_claimed_again(board, st
     assert board.claim("**") is None
 
 
-def test_complete_takes_the_entry_and_sets_the_result(board):
+def test_complete_removes_the_entry_and_sets_the_result(board):
     board.set("tasks/pending/7", "do")
     claim = board.claim("tasks/pending/*")
     claim.complete({"ok": True}, to="tasks/done/")
@@ -70,7 +70,7 @@ def test_a_result_that_cannot_be_stored_leaves_the_claim(board):
     claim.complete(2)
 
 
-def test_a_released_entry_may_be_claimed_again_at_once(board):
+def test_a_released_entry_can_be_claimed_again_at_once(board):
     board.set("t", 1)
     first = board.claim("t")
     first.release()
@@ -78,7 +78,7 @@ def test_a_released_entry_may_be_claimed_again_at_once(board):
     assert (again.attempt, again.token > first.token) == (2, True)
 
 
-def test_a_failed_entry_comes_again_after_its_time_and_history_says_why(board):
+def test_a_failed_entry_can_be_claimed_after_its_delay_and_history_has_the_reason(board):
     for key, retry_in_s in (("t", 0.2), ("late", 3600)):
         board.set(key, 1)
         board.claim(key).fail(ValueError("no luck"), retry_in_s=retry_in_s)
@@ -114,7 +114,7 @@ def test_without_dead_an_entry_claimed_too_often_stays_and_is_not_claimed(board)
     assert board.get("t").value == 1
 
 
-def test_after_its_time_another_claims_and_the_late_one_is_refused(board):
+def test_after_the_deadline_another_claimer_wins_and_the_late_holder_is_refused(board):
     board.set("t", 1)
     late = board.claim("t", lease_s=0.01)
     time.sleep(0.02)
@@ -128,7 +128,7 @@ def test_after_its_time_another_claims_and_the_late_one_is_refused(board):
     now.complete()
 
 
-def test_a_late_holder_goes_on_while_nobody_has_taken_over(board):
+def test_a_late_holder_continues_if_no_other_took_over(board):
     board.set("t", 1)
     claim = board.claim("t", lease_s=0.01)
     time.sleep(0.02)
@@ -145,7 +145,7 @@ def test_a_delay_keeps_an_entry_from_claims_and_not_from_reads(board):
     assert board.claim(["t", "late"], wait_s=60).value == 1
 
 
-def test_an_entry_says_from_when_it_may_be_claimed(board):
+def test_an_entry_has_the_time_from_which_it_may_be_claimed(board):
     assert board.set("at once", 1).ready is None
     entry = board.set("t", 1, delay_s=0.2)
     assert (entry.ready - entry.time).total_seconds() == 0.2
@@ -175,7 +175,7 @@ def test_a_claim_ends_with_its_entry(board, end):
         claim.complete()
 
 
-def test_a_claim_goes_on_in_another_process_by_its_token(board, store):
+def test_another_process_continues_a_claim_with_its_token(board, store):
     board.set("open/1", 1)
     claim = board.claim("open/*")
     again = store.board().claim_of("open/1", claim.token, max_attempts=1, dead="dead/")
@@ -187,7 +187,7 @@ def test_a_claim_goes_on_in_another_process_by_its_token(board, store):
 
 
 @pytest.mark.parametrize(("to", "error"), [("durable/", UsageError), ("x" * 20 + "/", statelog.errors.LimitError)])
-def test_a_result_goes_to_no_key_that_is_none(board, to, error):
+def test_a_result_with_an_invalid_key_is_refused(board, to, error):
     key = "open/" + "z" * 390
     board.set(key, 1)
     claim = board.claim("open/*")
@@ -196,7 +196,7 @@ def test_a_result_goes_to_no_key_that_is_none(board, to, error):
     claim.complete()
 
 
-def test_an_entry_that_cannot_be_moved_to_the_dead_stays_and_holds_up_nobody(board):
+def test_an_entry_that_cannot_be_moved_to_the_dead_stays_and_delays_no_other(board):
     board.set("open/" + "z" * 390, 1)
     board.set("open/2", 2)
     bound = {"max_attempts": 1, "dead": "dead/" * 4}
@@ -207,7 +207,7 @@ def test_an_entry_that_cannot_be_moved_to_the_dead_stays_and_holds_up_nobody(boa
 
 
 @pytest.mark.slow
-def test_a_claim_ends_as_its_entry_expires(board):
+def test_a_claim_ends_when_its_entry_expires(board):
     board.set("t", 1, ttl_s=0.5)
     claim = board.claim("t", lease_s=30)
     until(lambda: board.get("t") is None)
@@ -225,7 +225,7 @@ def test_a_move_onto_a_claimed_entry_keeps_the_claim(board):
     other.complete()
 
 
-def test_an_entry_that_has_expired_is_not_claimed(board):
+def test_an_expired_entry_is_not_claimed(board):
     board.set("t", 1, ttl_s=0.01)
     time.sleep(0.02)
     assert board.claim("t") is None
@@ -281,7 +281,7 @@ def test_claims_are_refused_in_transactions_and_snapshots(store):
 
 
 @pytest.mark.parametrize("has_entries", [False, True])
-def test_a_store_that_is_read_only_is_not_written_to(tmp_path, has_entries):
+def test_claims_in_a_read_only_store_are_refused(tmp_path, has_entries):
     path = tmp_path / "b.state"
     with statelog.open(path) as written:
         written.thread("t").commit({"n": 1})
@@ -303,13 +303,13 @@ def test_a_store_that_is_read_only_is_not_written_to(tmp_path, has_entries):
 
 
 @pytest.mark.parametrize(("name", "value"), [("priority", 128), ("priority", 1.0), ("delay_s", -1), ("ttl_s", 0)])
-def test_how_an_entry_is_set_is_checked(board, name, value):
+def test_options_of_set_are_checked(board, name, value):
     with pytest.raises(UsageError):
         board.set("t", 1, **{name: value})
     assert board.get("t") is None
 
 
-def test_claims_past_their_deadlines_are_listed_too(store):
+def test_claims_past_their_deadlines_are_also_listed(store):
     board = store.board()
     for key in ("tasks/a", "tasks/b", "tasks/c", "other/d"):
         board.set(key, 1)

@@ -1,4 +1,4 @@
-"""Claims and their model: whose turn it is, who has which claim, and who is too late, with a clock of the test."""
+"""Claims compared with a model, with a clock of the test: the order of entries, holders, and late holders."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Claims(RuleBasedStateMachine):
     def fail(self, data, retry):
         def after(key, task):
             task.claim = None
-            if key not in {entry.key for entry in self.store.board().list()}:  # it was its last attempt
+            if key not in {entry.key for entry in self.store.board().list()}:  # This was its last attempt.
                 del self.tasks[key]
                 name = "dead/" + key.rpartition("/")[2]
                 self.tasks[name] = Task(times.to_time_us(self.store.board().get(name).created), 0, 0)

@@ -17,7 +17,7 @@ def board(store):
     return store.board(agent="worker")
 
 
-def test_a_claim_from_several_patterns_takes_the_best_of_all(board):
+def test_a_claim_from_several_patterns_takes_the_first_entry_of_all(board):
     for key, priority in (("a/1", 0), ("b/1", 0), ("c/1", 0), ("b/2", 5), ("none/1", 9)):
         board.set(key, 0, priority=priority)
     patterns = ["c/*", "a/1", "*/2", "b/**", "b/*"]
@@ -25,7 +25,7 @@ def test_a_claim_from_several_patterns_takes_the_best_of_all(board):
     assert board.claim(tuple(patterns)) is None
 
 
-def test_rules_are_those_of_each_key_and_the_dead_go_as_from_one_pattern(board, store):
+def test_claims_from_several_patterns_obey_rules_and_move_dead_entries(board, store):
     board.set("a/1", 0)
     board.set("b/1", 0)
     bound = store.board(agent="x", rules=statelog.Rules({"x": {"claim": ["b/*"], "write": ["dead/*"]}}))
@@ -42,7 +42,7 @@ def test_invalid_patterns_of_claims_are_refused(board, pattern):
         board.claim(pattern)
 
 
-def test_entries_below_a_prefix_are_left_to_others(board):
+def test_unless_excludes_entries_below_a_prefix(board):
     for key, priority in (("q/a@x/1", 9), ("q/a@x/2", 8), ("q/a/1", 0), ("q/b/1", -1)):
         board.set(key, 0, priority=priority)
     assert board.claim("q/**", unless=["q/a@"]).key == "q/a/1"
@@ -59,7 +59,7 @@ def test_invalid_prefixes_in_unless_are_refused(board, unless):
         board.claim("a", unless=unless)
 
 
-def test_a_claim_of_one_level_looks_into_no_other_directory(board):
+def test_a_pattern_of_one_level_reads_no_other_directory(board):
     for number in range(3):
         board.set(f"other/{number}", 0)
         board.set(f"q{number}/w/deep/1", 0)
@@ -68,7 +68,7 @@ def test_a_claim_of_one_level_looks_into_no_other_directory(board):
     assert board.claim("q*/w/*").key == "q2/w/1"
 
 
-def test_a_release_that_does_not_count_leaves_attempts_and_place_as_they_were(board):
+def test_a_release_that_is_not_counted_keeps_attempts_and_order(board):
     board.set("a/1", 0)
     board.set("a/2", 0)
     board.claim("a/*").release()
@@ -112,7 +112,7 @@ def test_a_waiter_is_woken_by_each_pattern_even_a_long_one(store, patterns, monk
     waiting.start()
     while not seen:
         store._engine.store_file.wake.call_next(lambda subject: bool(seen.append(subject)))
-    time.sleep(0.05)  # it looks once, and sleeps
+    time.sleep(0.05)  # The waiter searches once, and sleeps.
     board.set("b/" + "x" * 398, 1)
     waiting.join(20)
     assert [claim.attempt for claim in found] == [1]

@@ -1,4 +1,4 @@
-"""`Board.schema`: entries of older versions meet newer code, and the other way round."""
+"""`Board.schema`: newer code with entries of older versions, and older code with newer entries."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def opened(path):
 
 @pytest.fixture
 def old(path):
-    """A store that code without the schema has written."""
+    """A store written by code without the schema."""
     with opened(path) as store:
         store.board(agent="a").set("tasks/1", OLD, priority=3, ttl_s=1000)
         store.board().set("tasks/2", OLD)
@@ -108,7 +108,7 @@ def test_the_most_specific_pattern_applies_and_the_last_declaration_of_a_pattern
     assert board.get("tasks/1").value == NEW
 
 
-def test_a_caller_may_change_what_a_read_returns(store):
+def test_a_caller_may_change_a_returned_value(store):
     board = store.board()
     board.get("tasks/1").value["memories"].append("coffee")
     assert board.get("tasks/1").value == NEW
@@ -138,7 +138,7 @@ def test_the_first_write_stores_the_declared_version(store, write):
     assert board.get("tasks/2").schema_version == 1
 
 
-def test_an_update_goes_on_from_the_migrated_value(store):
+def test_an_update_starts_from_the_migrated_value(store):
     board = store.board()
     before = board.get("tasks/1")
     after = board.update("tasks/1", reducers.merge, {"preferences": {"a": 1}})
@@ -168,7 +168,7 @@ def test_claims_and_moves_keep_the_version_of_the_value(store):
     assert stored(store.path, "tasks/9/other") == (NEW, 3)
 
 
-def test_a_rollback_brings_the_version_back(store):
+def test_a_rollback_restores_the_schema_version(store):
     board = store.board()
     lsn = store.last_lsn
     board.set("tasks/1", NEW)
@@ -186,7 +186,7 @@ def test_a_large_value_is_migrated_and_merged(store):
     assert stored(store.path) == (entry.value, 3)
 
 
-def test_log_and_index_tell_the_same(store):
+def test_log_and_index_have_the_same_schema_versions(store):
     board = store.board()
     board.set("tasks/1", NEW)
     board.claim("tasks/1").release()
@@ -299,7 +299,7 @@ def raising(_value):
     ],
     ids=["gap", "raises", "no dict", "unknown field", "wrong type"],
 )
-def test_a_migration_that_fails_changes_nothing(store, schema, error):
+def test_a_failed_migration_changes_nothing(store, schema, error):
     board = store.board()
     board.schema("tasks/**", schema)
     found = check_writes_nothing(
@@ -315,7 +315,7 @@ def test_a_migration_that_fails_changes_nothing(store, schema, error):
     assert stored(store.path) == (OLD, 1)
 
 
-def test_values_are_those_of_the_schema(store):
+def test_values_must_fit_the_schema(store):
     board = store.board()
     check_writes_nothing(store, UsageError, lambda: board.set("tasks/1", [1]))
     check_writes_nothing(store, ChannelError, lambda: board.set("tasks/1", OLD))
@@ -330,7 +330,7 @@ def test_values_are_those_of_the_schema(store):
     assert check_writes_nothing(store, MigrationError, lambda: board.get("tasks/3")).key == "tasks/3"
 
 
-def test_another_schema_is_refused(store):
+def test_a_schema_with_another_name_is_refused(store):
     board = store.board()
     board.set("tasks/1", NEW)
     board.schema("tasks/1", versioned({"a": int}, name="other", version=4))
@@ -376,7 +376,7 @@ def test_arguments_are_checked(store):
 # --- migrating all ----------------------------------------------------------------
 
 
-def test_migrate_changes_the_values_alone(store):
+def test_migrate_changes_only_the_values(store):
     board = store.board(agent="m")
     claim = board.claim("tasks/1")
     before = board.get("tasks/1")
@@ -399,7 +399,7 @@ def test_migrate_changes_the_values_alone(store):
     assert stored(store.path, "other") == (OLD, 1)
 
 
-def test_migrate_tells_what_it_would_do(store):
+def test_a_dry_run_of_migrate_reports_the_changes(store):
     lsn, told = store.last_lsn, []
     report = store.board().migrate(dry_run=True, progress=lambda *numbers: told.append(numbers))
     assert (store.last_lsn, told) == (lsn, [(2, 2)])
@@ -408,7 +408,7 @@ def test_migrate_tells_what_it_would_do(store):
     assert (first.key, first.thread, first.change.path, first.change.kind) == ("tasks/1", None, ("memories",), "added")
 
 
-def test_a_store_that_is_read_only_can_tell_it_too(old):
+def test_a_dry_run_of_migrate_works_in_a_read_only_store(old):
     with statelog.open(old, read_only=True) as reads:
         reads.board().schema("tasks/**", research())
         assert reads.board().migrate(dry_run=True).migrated == 2
@@ -416,7 +416,7 @@ def test_a_store_that_is_read_only_can_tell_it_too(old):
             reads.board().migrate()
 
 
-def test_steps_run_again_for_an_entry_that_was_written_meanwhile(store):
+def test_steps_run_again_for_an_entry_that_was_written_during_the_migration(store):
     seen = []
 
     def step(value):
@@ -433,7 +433,7 @@ def test_steps_run_again_for_an_entry_that_was_written_meanwhile(store):
     assert stored(store.path) == ({"memories": ["meanwhile"], "preferences": {}}, 3)
 
 
-def test_a_board_on_the_loop_reads_refuses_and_migrates_likewise(old):
+def test_an_async_board_reads_refuses_and_migrates_alike(old):
     async def main():
         async with await aio.open(old, durability="interval") as store:
             board = store.board()
@@ -477,7 +477,7 @@ def test_a_field_that_is_not_a_schema_version_is_refused(schema):
 # --- with a guard -----------------------------------------------------------------
 
 
-def test_what_steps_make_passes_the_guard(old):
+def test_migrated_values_pass_the_guard(old):
     pytest.importorskip("re2")
     from statelog.guard import Guard, allow, refuse
 

@@ -13,7 +13,7 @@ from statelog.errors import LeaseHeldError, LeaseLostError, LimitError, UsageErr
 from statelog.log.kinds.entries import Claimed
 
 
-def test_a_lease_is_held_by_one_and_free_after_its_block(store):
+def test_a_lease_has_one_holder_and_is_free_after_its_block(store):
     board = store.board(agent="a")
     with board.lease("thread/42", ttl_s=30) as lease:
         with pytest.raises(LeaseHeldError) as caught:
@@ -27,7 +27,7 @@ def test_a_lease_is_held_by_one_and_free_after_its_block(store):
         assert again.token > lease.token
 
 
-def test_a_lease_and_an_entry_of_the_same_name_have_nothing_to_do_with_each_other(store):
+def test_a_lease_and_an_entry_of_the_same_name_are_independent(store):
     board = store.board()
     board.set("x", 1)
     with board.lease("x"):
@@ -58,7 +58,7 @@ def _mount(thread, fence):
 
 
 @pytest.mark.parametrize("kind", ["lease", "claim"])
-def test_every_fenced_write_happens_while_the_fence_holds_and_not_after(store, kind):
+def test_every_fenced_write_succeeds_only_while_the_fence_holds(store, kind):
     board = store.board()
     store.thread("t").commit({"n": 0})
     board.set("work/task", 1)
@@ -75,7 +75,7 @@ def test_every_fenced_write_happens_while_the_fence_holds_and_not_after(store, k
     assert store.last_lsn == last
 
 
-def test_a_fence_counts_at_the_end_of_a_transaction(store):
+def test_a_fence_is_checked_at_the_end_of_a_transaction(store):
     lease = store.board().lease("x", ttl_s=30)
     with pytest.raises(LeaseLostError), store.transaction() as tx:
         _commit_and_lose(store, tx, lease)
@@ -89,7 +89,7 @@ def _commit_and_lose(store, tx, lease):
         time.sleep(0.001)
 
 
-def test_a_fence_of_another_store_or_no_fence_is_refused(store, tmp_path):
+def test_a_fence_of_another_store_or_of_another_type_is_refused(store, tmp_path):
     with statelog.open(tmp_path / "other.state") as other, other.board().lease("x") as lease:
         for fence in (lease, "lease", 7):
             with pytest.raises(UsageError) as caught:
@@ -106,7 +106,7 @@ def test_a_lease_is_renewed_until_its_block_ends(store):
             store.board().lease("x")
 
 
-def test_without_renewing_another_takes_over_and_the_end_of_the_block_says_so(store):
+def test_without_renewal_another_takes_over_and_the_end_of_the_block_raises(store):
     lease = store.board().lease("x", ttl_s=0.05, auto_renew=False)
     with pytest.raises(LeaseLostError), lease:
         assert store.board().lease("x", wait_s=5).token > lease.token
@@ -117,7 +117,7 @@ def test_without_renewing_another_takes_over_and_the_end_of_the_block_says_so(st
         raise ZeroDivisionError
 
 
-def test_a_late_holder_goes_on_while_nobody_has_taken_over(store):
+def test_a_late_holder_continues_if_no_other_took_over(store):
     lease = store.board().lease("x", ttl_s=0.01, auto_renew=False)
     time.sleep(0.02)
     assert store.board().leases()[0].is_over
@@ -154,13 +154,13 @@ class FakeClock(clocks.ProcessClocks):
         return self.wall
 
 
-def test_in_the_same_boot_the_boot_clock_alone_counts():
+def test_in_the_same_boot_only_the_boot_clock_counts():
     claim = Claimed(1, b"12345678", 100, 5, 50)
     assert FakeClock(boot=60, wall=10**15).left_us(claim) == 40
     assert FakeClock(boot=101, wall=0).left_us(claim) == -1
 
 
-def test_in_another_boot_or_namespace_the_wall_clock_counts_but_no_longer_than_a_whole_lease():
+def test_in_another_boot_or_namespace_the_wall_clock_counts_for_at_most_one_lease_duration():
     claim = Claimed(1, b"otherone", 10**15, 1000, 50)
     clock = FakeClock(boot=7, wall=990)
     assert clock.left_us(claim) == 10
@@ -179,7 +179,7 @@ def test_invalid_names_are_refused(store, name):
 
 
 @pytest.mark.parametrize("size", [398, 399, 400])
-def test_a_name_of_any_size_that_is_allowed_is_waited_for(store, size):
+def test_a_waiter_works_with_names_of_every_allowed_size(store, size):
     name = "n" * size
     lease = store.board(agent="a").lease(name, ttl_s=30)
     with pytest.raises(LeaseHeldError):

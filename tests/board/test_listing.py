@@ -107,7 +107,7 @@ def test_a_list_equals_a_plain_model(folder, counter, entries, claimed, expired,
 
 
 @pytest.mark.slow
-def test_pages_down_meet_every_entry_once(tmp_path):
+def test_descending_pages_return_every_entry_once(tmp_path):
     with statelog.open(tmp_path / "a.state", durability="interval") as store:
         board = store.board()
         keys = [f"k/{number:05d}" for number in range(1000)]
@@ -136,7 +136,7 @@ def test_pages_down_meet_every_entry_once(tmp_path):
         (UsageError, "values", {"values": None}),
     ],
 )
-def test_an_argument_that_is_none_is_named(tmp_path, error, argument, how):
+def test_an_invalid_argument_is_named(tmp_path, error, argument, how):
     with statelog.open(tmp_path / "a.state") as store, pytest.raises(error) as caught:
         store.board().list(**how)
     assert caught.value.argument == argument
@@ -149,7 +149,7 @@ def store(tmp_path):
         yield opened
 
 
-def test_an_entry_without_a_value_says_so(store):
+def test_reading_the_value_of_an_entry_listed_without_values_raises(store):
     [entry] = store.board().list(values=False)
     [other] = store.board().list(values=False)
     [whole] = store.board().list()
@@ -173,7 +173,7 @@ def test_a_claimed_entry_can_be_listed_without_its_value(store):
         entry.value  # noqa: B018 - asks
 
 
-def test_an_entry_is_the_same_however_it_was_read(store):
+def test_get_list_and_history_return_equal_entries(store):
     [listed] = store.board().list()
     read, past = store.board().get("a"), store.board().get("a", at=store.last_lsn)
     again = pickle.loads(pickle.dumps(store.board().get("a")))

@@ -1,4 +1,4 @@
-"""A process never uses remembered entries that another process or another handle has changed."""
+"""A process never uses cached entries that another process or handle has changed."""
 
 import subprocess
 import sys
@@ -46,7 +46,7 @@ def elsewhere(request, store):
 
 
 @pytest.mark.slow
-def test_an_update_goes_on_from_a_value_that_was_set_elsewhere(store, elsewhere):
+def test_an_update_starts_from_a_value_that_was_set_elsewhere(store, elsewhere):
     board = store.board()
     board.set("count", 1)
     elsewhere('board.set("count", 10)')
@@ -94,7 +94,7 @@ def test_an_entry_with_a_deadline_of_elsewhere_is_swept_here(store, elsewhere):
     assert [entry.kind for entry in board.history("b")] == ["expire", "set"]
 
 
-def test_a_history_that_was_let_go_elsewhere_is_not_continued_from_memory(store, elsewhere):
+def test_a_history_that_was_removed_elsewhere_is_not_continued_from_the_cache(store, elsewhere):
     board = store.board()
     for number in range(5):
         board.set("a", number)
@@ -108,7 +108,7 @@ def test_a_history_that_was_let_go_elsewhere_is_not_continued_from_memory(store,
     assert store.verify().ok
 
 
-def test_an_aborted_transaction_leaves_nothing_in_memory(store):
+def test_an_aborted_transaction_leaves_nothing_in_the_cache(store):
     board = store.board()
     board.set("a", 1)
 
@@ -125,7 +125,7 @@ def test_an_aborted_transaction_leaves_nothing_in_memory(store):
     assert store.verify().ok
 
 
-def test_a_write_that_sets_nothing_makes_no_board_after_its_deletion(store):
+def test_a_write_without_effect_does_not_recreate_a_deleted_board(store):
     board = store.board()
     board.set("a", 1)
     board.delete("a")

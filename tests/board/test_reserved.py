@@ -1,4 +1,4 @@
-"""Keys below `durable/`: all read them, and the library's own handles alone change them."""
+"""Keys below `durable/`: all handles can read them, and only handles of the library can change them."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def bound(request, store, own):  # noqa: ARG001 - there are entries
     return store.board(**request.param)
 
 
-def test_any_handle_reads_them(bound, own):
+def test_any_handle_can_read_reserved_keys(bound, own):
     lsn = bound.get(KEY).version
     own.set(KEY, 2)
     assert (bound.get(KEY).value, bound.get(KEY).agent, bound.get(KEY, at=lsn).value) == (2, "scheduler", 1)
@@ -39,12 +39,12 @@ def test_any_handle_reads_them(bound, own):
 
 
 @pytest.mark.usefixtures("own")
-def test_a_snapshot_and_a_transaction_read_them(store):
+def test_a_snapshot_and_a_transaction_can_read_reserved_keys(store):
     with store.snapshot() as snapshot, store.transaction() as tx:
         assert snapshot.board().get(KEY) == own_board(snapshot).get(KEY) == tx.board().get(KEY)
 
 
-def test_a_search_that_does_not_name_them_skips_them(store, own):
+def test_patterns_that_do_not_name_reserved_keys_skip_them(store, own):
     board = store.board()
     assert [entry.key for entry in board.list("**")] == ["users"]
     assert board.children() == own.children() == ["users"]
@@ -55,14 +55,14 @@ def test_a_search_that_does_not_name_them_skips_them(store, own):
     assert board.get(KEY).value == 1
 
 
-def test_children_go_on_behind_them(store, own):
+def test_children_continue_after_reserved_keys(store, own):
     own.set("durablx", 1)
     own.set("durable", 1)
     assert store.board().children() == ["durable", "durablx", "users"]
 
 
 @pytest.mark.usefixtures("own")
-def test_rules_that_do_not_name_them_deny_to_read_them(store):
+def test_rules_that_do_not_name_reserved_keys_deny_reading_them(store):
     board = store.board(agent="a", rules=Rules({"a": {"read": ["**"], "write": ["**"]}}))
     with pytest.raises(AccessError):
         board.get(KEY)
@@ -90,7 +90,7 @@ OF_STORE = {
 
 
 @pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in {**WRITES, **OF_STORE}.items()])
-def test_a_users_handle_changes_none(bound, own, call):
+def test_a_user_handle_cannot_change_reserved_keys(bound, own, call):
     with pytest.raises(UsageError, match="begins with 'durable/', which is reserved"):
         call(bound)
     assert [entry.version for entry in own.list("durable/**")] == [own.history(KEY)[0].version]
@@ -98,13 +98,13 @@ def test_a_users_handle_changes_none(bound, own, call):
 
 @pytest.mark.parametrize("call", [pytest.param(call, id=name) for name, call in WRITES.items()])
 @pytest.mark.parametrize("handle", [{}, {"agent": "a", "rules": NAMES_ALL}], ids=["free", "ruled"])
-def test_a_users_handle_of_a_transaction_changes_none(store, own, handle, call):
+def test_a_user_handle_of_a_transaction_cannot_change_reserved_keys(store, own, handle, call):
     with store.transaction() as tx, pytest.raises(UsageError, match="reserved"):
         call(tx.board(**handle))
     assert [entry.value for entry in own.list("durable/**")] == [1]
 
 
-def test_an_own_handle_writes_claims_and_leases_them(own):
+def test_a_library_handle_can_write_claim_and_lease_reserved_keys(own):
     claim = own.claim("durable/jobs/*", max_attempts=1, dead="durable/dead/")
     own.claim_of(KEY, claim.token).renew()
     claim.complete("done", to="durable/done/")
@@ -120,7 +120,7 @@ def test_an_own_handle_writes_claims_and_leases_them(own):
     assert own.claim("users").value == 2
 
 
-def test_an_own_handle_of_a_transaction_writes_them_with_all_else(store, own):
+def test_a_library_handle_of_a_transaction_can_write_reserved_keys(store, own):
     with pytest.raises(ZeroDivisionError), store.transaction() as tx:
         own_board(tx).set(OTHER_KEY, 1 / 0)
     with store.transaction() as tx:
@@ -130,7 +130,7 @@ def test_an_own_handle_of_a_transaction_writes_them_with_all_else(store, own):
     assert (own.get(OTHER_KEY).agent, store.thread("t").state["x"]) == ("b", 1)
 
 
-def test_policies_of_retention_stay_the_users_by_retain_alone(store):
+def test_retention_policies_can_be_changed_only_by_retain(store):
     board = store.board()
     board.set_retention("t/*", keep_last=2)
     [policy] = board.list("durable/**")

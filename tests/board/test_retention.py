@@ -51,7 +51,7 @@ def test_young_objects_stay(store):
     check(store)
 
 
-def test_a_deleted_key_goes_as_a_whole_with_its_age(store):
+def test_a_deleted_key_is_removed_completely_when_it_is_old_enough(store):
     board = store.board()
     board.set("t", 1)
     board.set("t", 2)
@@ -65,7 +65,7 @@ def test_a_deleted_key_goes_as_a_whole_with_its_age(store):
     check(store)
 
 
-def test_text_that_was_let_go_is_not_in_a_compacted_file(store):
+def test_removed_text_is_not_in_a_compacted_file(store):
     board = store.board()
     board.set("t", SECRET)
     board.set("t", "public")
@@ -78,7 +78,7 @@ def test_text_that_was_let_go_is_not_in_a_compacted_file(store):
     assert SECRET.encode() not in store.path.read_bytes()
 
 
-def test_values_that_others_share_stay(store):
+def test_values_that_are_still_shared_stay(store):
     board = store.board()
     value = {"text": SECRET, "list": list(range(3000))}
     board.set("tasks/1", value)
@@ -143,7 +143,7 @@ def test_a_policy_is_not_visible_as_an_entry(store):
     assert board.list("durable/**") != []
 
 
-def test_versions_removed_by_another_process_meanwhile_are_skipped(store):
+def test_versions_that_another_process_removes_concurrently_are_skipped(store):
     board = store.board()
     for number in range(5):
         board.set("t", number)
@@ -155,7 +155,7 @@ def test_versions_removed_by_another_process_meanwhile_are_skipped(store):
     assert choose(store._engine, owner, [rule], lsns, store.last_lsn) == lsns[2:3]
 
 
-def test_an_export_brings_a_board_that_has_let_go(store, tmp_path):
+def test_an_export_of_a_pruned_board_can_be_imported(store, tmp_path):
     board = store.board()
     for number in range(5):
         board.set("t", number)
@@ -175,7 +175,7 @@ def test_invalid_retention_rules_are_refused(store, arguments):
         store.board().prune(**arguments)
 
 
-def test_the_board_takes_as_many_policies_as_the_limits_say(store, monkeypatch):
+def test_the_board_accepts_policies_up_to_the_limit(store, monkeypatch):
     monkeypatch.setattr(board_policies, "POLICIES_MAX", 2)
     board = store.board()
     board.set("a", 1)

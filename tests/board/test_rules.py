@@ -65,7 +65,7 @@ def test_forbidden_operations_are_denied_and_nothing_is_written(bound, store, ca
     assert [(entry.key, entry.value) for entry in store.board().list()] == before
 
 
-def test_lists_are_filtered_row_by_row_whatever_is_asked_for(bound):
+def test_lists_are_filtered_row_by_row_for_every_query(bound):
     assert [entry.key for entry in bound.list("**")] == ["research/a/1", "research/b/1"]
     assert [entry.key for entry in bound.list("**", limit=1)] == ["research/a/1"]
     assert bound.list("secret/*") == []
@@ -81,7 +81,7 @@ def test_claims_and_watches_are_filtered_row_by_row(bound, free):
 
 
 @pytest.mark.usefixtures("free")
-def test_entries_go_to_the_dead_only_where_one_may_write(bound, free):
+def test_entries_are_moved_to_the_dead_only_if_the_agent_may_write_there(bound, free):
     free.claim("tasks/*").release()
     for dead, is_allowed in (("secret/", False), ("research/a/", True)):
         if is_allowed:
@@ -93,7 +93,7 @@ def test_entries_go_to_the_dead_only_where_one_may_write(bound, free):
     assert free.get("research/a/1").value == "tasks/1"
 
 
-def test_an_agent_without_rules_may_do_nothing(store):
+def test_an_agent_without_rules_is_denied_everything(store):
     for agent in (None, "b"):
         board = store.board(agent=agent, rules=RULES)
         for call in (
@@ -108,7 +108,7 @@ def test_an_agent_without_rules_may_do_nothing(store):
 
 
 @pytest.mark.usefixtures("free")
-def test_transactions_and_snapshots_have_the_same_rules(store):
+def test_rules_apply_to_transactions_and_snapshots(store):
     with store.transaction() as tx, pytest.raises(AccessError):
         tx.board(agent="a", rules=RULES).set("secret/1", 1)
     with store.snapshot() as snapshot:
@@ -131,7 +131,7 @@ def test_invalid_rules_are_refused(rules):
         Rules(rules)
 
 
-def test_rules_are_for_agents_and_not_for_care(bound):
+def test_rules_do_not_restrict_maintenance(bound):
     with pytest.raises(AccessError):
         bound.prune("**", keep_last=1)
 
@@ -191,7 +191,7 @@ def test_an_agent_without_the_right_to_read_does_not_learn_the_version(clerk, st
     assert caught.value.version == store.board().get("inbox/balance").version
 
 
-def test_a_rollback_names_no_key_that_is_hidden(clerk, store, caplog):
+def test_an_error_of_a_rollback_names_no_hidden_key(clerk, store, caplog):
     mark = store.last_lsn
     store.board().set("vault/merger", 42)
     for prefix in ("", "vault/"):
@@ -205,7 +205,7 @@ def test_a_rollback_names_no_key_that_is_hidden(clerk, store, caplog):
     assert caught.value.key == "vault/merger"
 
 
-def test_a_rollback_leaves_out_keys_that_are_hidden(clerk, store):
+def test_a_rollback_leaves_out_hidden_keys(clerk, store):
     mark = store.last_lsn
     store.board().set("inbox/secret/merger", 42)
     assert clerk.rollback("inbox/", to=mark) == []
@@ -223,7 +223,7 @@ CLAIMERS = Rules({"junior": {"claim": ["tasks/*"], "read": ["tasks/*"]}, "senior
 def test_rules_let_nobody_act_on_the_claim_of_another_agent(store, boss_rules):
     store.board().set("tasks/1", {"pay": 900})
     claim = store.board(agent="boss", rules=boss_rules).claim("tasks/*", lease_s=600)
-    store.board(agent="junior").set("tasks/1", {"pay": 1})  # the last record of the entry is junior's
+    store.board(agent="junior").set("tasks/1", {"pay": 1})  # The last record of the entry was written by junior.
     before = store.last_lsn
     texts = set()
     for agent in ("junior", "senior"):
@@ -232,22 +232,22 @@ def test_rules_let_nobody_act_on_the_claim_of_another_agent(store, boss_rules):
             with pytest.raises(LeaseLostError) as caught:
                 board.claim_of("tasks/1", token)
             texts.add(str(caught.value).replace(f"token {token}", ""))
-    assert len(texts) == 1  # the error does not show which token is valid
+    assert len(texts) == 1  # The error does not reveal which token is valid.
     assert store.last_lsn == before
     claim.complete("done")
 
 
-def test_an_agent_gets_its_claim_again_with_the_same_rules(store):
+def test_an_agent_can_continue_its_claim_with_the_same_rules(store):
     store.board().set("tasks/1", 1)
     claim = store.board(agent="junior", rules=CLAIMERS).claim("tasks/*", lease_s=600)
     store.board(agent="boss").set("tasks/1", 2)
     again = store.board(agent="junior", rules=CLAIMERS).claim_of("tasks/1", claim.token)
     assert again.value == 2
     again.renew()
-    store.board(agent="anybody").claim_of("tasks/1", claim.token).complete()  # a handle without rules may
+    store.board(agent="anybody").claim_of("tasks/1", claim.token).complete()  # A handle without rules may continue it.
 
 
-def test_an_agent_gets_its_claim_again_when_retention_has_removed_the_record_of_the_claim(store):
+def test_an_agent_can_continue_its_claim_after_retention_removed_the_record_of_the_claim(store):
     store.board().set("tasks/1", 1)
     board = store.board(agent="junior", rules=CLAIMERS)
     claim = board.claim("tasks/*", lease_s=600)
@@ -257,7 +257,7 @@ def test_an_agent_gets_its_claim_again_when_retention_has_removed_the_record_of_
     board.claim_of("tasks/1", claim.token).renew()
     assert store.board().get("tasks/1").claim.holder == "junior"
     store.board(agent="boss").set("tasks/1", 3)
-    store.board().prune(keep_last=1)  # no kept record says whose claim it is
+    store.board().prune(keep_last=1)  # No kept record names the holder of the claim.
     assert store.board().get("tasks/1").claim.holder is None
     with pytest.raises(LeaseLostError):
         board.claim_of("tasks/1", claim.token)

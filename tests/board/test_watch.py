@@ -1,4 +1,4 @@
-"""Watches, by the promises of etcd's: ordered, unique, reliable, atomic, resumable, bookmarkable."""
+"""Watches have the guarantees of etcd: ordered, unique, reliable, atomic, resumable, bookmarkable."""
 
 import asyncio
 import subprocess
@@ -87,7 +87,7 @@ def test_events_of_one_commit_have_more_set(store):
     assert [event.more for event in events] == [True] * 299 + [False, False]
 
 
-def test_a_watch_goes_on_behind_a_cursor(store):
+def test_a_watch_continues_after_a_cursor(store):
     board = store.board()
     for number in range(20):
         board.set("t", number)
@@ -97,7 +97,7 @@ def test_a_watch_goes_on_behind_a_cursor(store):
     assert [event.new for event in board.watch("t", after=cursor, timeout_s=0)] == list(range(5, 20))
 
 
-def test_without_a_cursor_a_watch_begins_now_and_a_list_of_events_with_the_first(store):
+def test_without_a_cursor_a_watch_begins_now_and_events_begins_with_the_first_event(store):
     board = store.board()
     board.set("t", 1)
     watch = board.watch(timeout_s=0)
@@ -106,7 +106,7 @@ def test_without_a_cursor_a_watch_begins_now_and_a_list_of_events_with_the_first
     assert [event.new for event in board.watch(follow=False)] == [1, 2]
 
 
-def test_a_silent_watch_says_where_it_is(store):
+def test_a_watch_without_events_reports_its_progress(store):
     board = store.board()
     watch = board.watch("t/*", progress_s=0.05)
     board.set("other", 1)
@@ -122,7 +122,7 @@ def test_progress_events_do_not_extend_the_timeout_of_a_watch(store):
     assert {event.kind for event in store.board().watch(timeout_s=1, progress_s=0.05)} == {"progress"}
 
 
-def test_coalesced_only_the_last_event_of_a_key_is_left(store):
+def test_coalescing_keeps_only_the_last_event_of_a_key(store):
     board = store.board()
     board.set("t/a", 0)
     watch = board.watch("t/*", timeout_s=0, coalesce=True)
@@ -132,7 +132,7 @@ def test_coalesced_only_the_last_event_of_a_key_is_left(store):
     assert seen(watch) == [("set", "t/a", 0, 9), ("set", "t/b", None, 9)]
 
 
-def test_a_watch_wakes_when_something_happens(store):
+def test_a_watch_is_woken_by_an_event(store):
     board = store.board()
     watch = board.watch("t/*", timeout_s=60)
     late = threading.Timer(0.1, board.set, ("t/1", 1))
@@ -202,7 +202,7 @@ def test_cursors_of_another_history_are_refused(store, tmp_path):
             assert caught.value.cursor == wrong
 
 
-def test_a_cursor_behind_which_events_were_let_go_is_refused_and_says_from_where_to_go_on(store):
+def test_a_cursor_before_removed_events_is_refused_with_the_position_to_continue_from(store):
     board = store.board()
     watch = board.watch(follow=False)
     for number in range(10):
@@ -215,7 +215,7 @@ def test_a_cursor_behind_which_events_were_let_go_is_refused_and_says_from_where
     assert [event.new for event in board.watch(after=caught.value.oldest, follow=False)] == [8, 9]
 
 
-def test_a_watch_of_kept_events_begins_behind_removed_ones(store):
+def test_a_watch_of_kept_events_begins_after_removed_ones(store):
     board = store.board()
     for number in range(5):
         board.set("t", number)
@@ -241,13 +241,13 @@ def test_retention_keeps_events_that_a_watcher_has_not_seen(store):
 
 
 @pytest.mark.slow
-def test_a_watch_that_is_closed_by_another_thread_ends(store):
+def test_closing_a_watch_from_another_thread_ends_it(store):
     watch = store.board().watch()
     threading.Timer(0.1, watch.close).start()
     assert list(watch) == []
 
 
-def test_watchers_and_returning_watchers_learn_of_the_deletion_of_the_board(store):
+def test_running_and_resumed_watchers_report_the_deletion_of_the_board(store):
     board = store.board()
     cursor = board.set("t", 1) and next(board.watch(follow=False)).cursor
     board.set("t", 2)
@@ -313,7 +313,7 @@ def test_a_reader_watches_the_changes_of_a_writer(tmp_path):
             assert reader.stdout.readline() == "1\n"
 
 
-def test_a_watch_on_the_loop(tmp_path):
+def test_an_async_watch_returns_the_same_events(tmp_path):
     from statelog import aio
 
     async def run():

@@ -32,13 +32,13 @@ PATTERNS = ("t/**", "t/*", "**", "?/?*")
 
 
 def events_of(diary):
-    """Return what a watcher has recorded, without a line that was cut off."""
+    """Return the recorded events of a watcher, without a line that was cut off."""
     lines = diary.read_text().splitlines(keepends=True)
     return [tuple(json.loads(line)[1:]) for line in lines if line.endswith("\n")]
 
 
 def faults(seen, written):
-    """Return the faults in what a watcher has seen of all writes."""
+    """Return the faults in the events that a watcher has seen."""
     if [version for version, _kind, _key in seen] != sorted({version for version, _kind, _key in seen}):
         return "not in order, or not once"
     if missing := set(written) - set(seen):
@@ -53,7 +53,10 @@ def start(path, pattern, diary):
 
 
 def run(tmp_path, count, watchers, seed):
-    """Write events while watchers start and end. Return (what was written, what each has seen)."""
+    """Write events while watchers start and end.
+
+    Return the written events, and the events that each watcher saw.
+    """
     path, chance = tmp_path / "a.state", random.Random(seed)
     diaries = [tmp_path / f"diary {number}" for number in range(watchers)]
     written = []
@@ -92,7 +95,7 @@ def check(written, seen):
 
 
 @pytest.mark.slow
-def test_watchers_that_are_killed_and_come_back_miss_nothing(tmp_path):
+def test_killed_and_resumed_watchers_miss_no_event(tmp_path):
     written, seen = run(tmp_path, 600, 4, seed=7)
     check(written, seen)
 
@@ -114,7 +117,7 @@ def test_a_hundred_thousand_events_reach_eight_watchers(tmp_path):
         (lambda events: [*events, (10**9, "set", "t/1")], "more"),
     ],
 )
-def test_a_watcher_that_does_less_is_found(wrong, fault):
+def test_a_watcher_that_skips_or_repeats_events_is_detected(wrong, fault):
     written = [(number, "delete" if number % 5 == 0 else "set", "t/1") for number in range(1, 40)]
     assert faults(written, written) == ""
     assert fault in faults(wrong(written), written)

@@ -14,7 +14,7 @@ _TRIES_S_MAX = 60
 
 @dataclass
 class Ledger:
-    """The promises of the hosts.
+    """The commits of the hosts and what they promised about them.
 
     Attributes:
         tried: all tokens that a host tried to commit.
@@ -84,7 +84,7 @@ class Hosts:
         """Stores of hosts that seemed dead, with their commits that were not acknowledged."""
 
     def turn(self):
-        """Have a host own the store, commit, and end in some way."""
+        """Let a host own the store, commit, and end in some way."""
         chosen = self._chosen
         at = chosen.randrange(len(self._fleets))
         if any(host == at for host, _store in self._left):
@@ -119,7 +119,7 @@ class Hosts:
         if what < 0.3 and store.remote.wait(timeout_s=_TRIES_S_MAX):
             ledger.acknowledged += pending
         elif what < 0.5:
-            store.remote.base()  # for which it ships all there is
+            store.remote.base()  # The host ships every record before.
             ledger.acknowledged += pending
             pending.clear()
 

@@ -21,7 +21,7 @@ def impatient(monkeypatch):
 
 @pytest.fixture
 def few_tries(monkeypatch):
-    """Have obstore give up soon."""
+    """Make obstore give up soon."""
     buckets = pytest.importorskip("statelog.fleet.buckets")
     soon = {"init_backoff": buckets.timedelta(milliseconds=5), "max_backoff": buckets.timedelta(milliseconds=20)}
     few = {"max_retries": 1, "retry_timeout": buckets.timedelta(seconds=5), "backoff": {**soon, "base": 2}}
@@ -62,7 +62,7 @@ def postgres_url():
 
 @pytest.fixture(params=["folder", "bucket", "azure", "postgres"])
 def storage(request, tmp_path):
-    """A storage that has no objects yet: its URL and options."""
+    """The URL and options of a storage without objects."""
     if request.param == "folder":
         folder = tmp_path / "archive"
         folder.mkdir()
@@ -81,7 +81,7 @@ def storage(request, tmp_path):
 
 @pytest.fixture
 def archive(storage):
-    """A storage that has no objects yet, opened."""
+    """An opened storage without objects."""
     url, options = storage
     opened = open_archive(url, **options)
     yield opened
@@ -113,7 +113,7 @@ def name():
 
 @pytest.fixture
 def host(postgres_url, name, tmp_path):
-    """Open the store on a host of a name; all are closed at the end."""
+    """Open the store on a named host. All stores are closed at the end."""
     opened = []
 
     def make(of, **options):

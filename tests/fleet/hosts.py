@@ -82,7 +82,7 @@ class Host:
             self._pipe.send(command)
 
     def hear(self, timeout_s=_S_MAX):
-        """Return the next answer; `DIED` from one that was killed, `STOPPED` from one that is."""
+        """Return the next answer: `DIED` if the host was killed, `STOPPED` if it is stopped."""
         deadline = time.monotonic() + timeout_s
         while not self._pipe.poll(0.01):
             if self.is_stopped() and not self._pipe.poll(0):
@@ -99,7 +99,7 @@ class Host:
         return self.hear()
 
     def heard(self):
-        """Return all that it has told by now."""
+        """Return all answers so far."""
         found = []
         with suppress(EOFError, ConnectionResetError):
             while self._pipe.poll(0):
@@ -212,13 +212,13 @@ class _Served:
         return self.archive.count
 
     def owned(self):
-        """Return what a twin needs to be an owner, too."""
+        """Return the facts with which a twin can also be the owner."""
         owner = self.store.remote
         kept = ("_owned", "_next", "_sent", "_shipped", "_is_parked", "_tail_bytes")
         return pickle.dumps({name: getattr(owner, name) for name in kept})
 
     def resume(self, pickled, how):
-        """Be the owner that another process was when it was copied, with its file."""
+        """Continue as the owner that another process was when it was copied, with its file."""
         path = self.fleet.path(NAME)
         self.store = statelog.open(path)
         kept = pickle.loads(pickled)
@@ -229,7 +229,7 @@ class _Served:
 
 
 class _Resumed(Owner):
-    """An owner that begins where another one was copied."""
+    """An owner that begins from the copied state of another owner."""
 
     def __init__(self, store, performer, owned, options, shipped, kept):
         self._kept = kept

@@ -13,7 +13,7 @@ STORE = b"i" * 16
 
 
 class Rules:
-    """How it is done right."""
+    """The correct rules of the protocol."""
 
     take = staticmethod(protocol.take)
     append = staticmethod(protocol.append)
@@ -38,7 +38,7 @@ class Rules:
 
     @staticmethod
     def is_to_come(name, head):
-        """Whether a later head than this one may name an object (F5)."""
+        """Return True if a later head may name an object (F5)."""
         kind, *parts = name.split("/")
         lsn, epoch = (int(part) for part in parts[0].split("-")) if kind == "base" else (0, int(parts[0]))
         if epoch > head.epoch:
@@ -157,7 +157,7 @@ def collector(rules=Rules):
 
 
 def reader(rules=Rules):
-    """Return a program that shows somebody what counts, twice."""
+    """Return a program that reads the valid data twice."""
 
     def program():
         left = 2

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 
 class Fault(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     LOST = auto()
     UNHEARD = auto()
@@ -134,7 +134,7 @@ class _Handler(BaseHTTPRequestHandler):
     proxy: HttpProxy
 
     def handle(self):
-        with suppress(OSError):  # the client went
+        with suppress(OSError):  # The client has closed the connection.
             super().handle()
 
     def log_message(self, *_):
@@ -198,7 +198,7 @@ _BEFORE_IT_BEGINS = (80877103, 80877104)
 
 
 class MessageProxy(Proxy):
-    """A proxy of Postgres' protocol on loopback: its requests are a client's messages. A context manager.
+    """A proxy of the Postgres protocol on loopback. Its requests are the messages of a client. A context manager.
 
     Attributes:
         port: of the proxy.
@@ -239,7 +239,7 @@ class MessageProxy(Proxy):
                 answering.end()
 
     def _pass_on(self, message, client, server, answering):
-        """Send a message on, with its fault; False if the connection ends there."""
+        """Forward a message with its fault. Return False if the fault ends the connection."""
         if not answering.is_begun:
             (code,) = struct.unpack_from(">I", message, 4)
             answering.is_begun = code not in _BEFORE_IT_BEGINS
@@ -267,7 +267,7 @@ class MessageProxy(Proxy):
 
 
 class _Answering:
-    """Passes the bytes of a server on to a client, until they must be lost."""
+    """Forwards the bytes of a server to a client until a fault drops them."""
 
     def __init__(self, server, client):
         self.is_begun = False
@@ -292,7 +292,7 @@ class _Answering:
 
 
 def _message(asked, *, has_type):
-    """Return the next message of a client, whole; None at its end."""
+    """Return the next complete message of a client, or None at the end."""
     head = asked.read(5 if has_type else 4)
     if len(head) < (5 if has_type else 4):
         return None

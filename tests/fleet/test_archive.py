@@ -1,4 +1,4 @@
-"""What every storage of a fleet does: the contract of `Archive`."""
+"""The contract of `Archive`, which every storage of a fleet fulfils."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ODD_NAMES = [
 
 
 def race(attempts):
-    """Return what several attempts at once answered."""
+    """Return the answers to several concurrent attempts."""
     start = Barrier(len(attempts))
 
     def run(attempt):
@@ -50,7 +50,7 @@ def test_created_objects_exist(archive, name):
 
 
 @pytest.mark.slow
-def test_values_that_were_not_put_are_not_there(archive):
+def test_an_object_that_was_not_put_does_not_exist(archive):
     assert archive.read("s/head") is None
     assert archive.look("s/head") is None
     assert archive.names("") == []
@@ -102,7 +102,7 @@ def test_a_swap_changes_the_token(archive, name):
     assert archive.read(name) == StoredObject(b"second", second)
 
 
-def test_an_object_that_is_not_there_is_not_swapped(archive):
+def test_a_missing_object_cannot_be_swapped(archive):
     token = archive.create("s/head", b"first")
     assert archive.swap("t/head", b"second", token) is Outcome.REFUSED
     archive.remove(["s/head"])
@@ -123,7 +123,7 @@ def test_names_are_sorted_and_begin_with_the_prefix(archive):
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_an_odd_name_is_kept_as_it_is(archive, name):
+def test_an_unusual_name_is_kept_unchanged(archive, name):
     token = archive.create(name, name.encode())
     assert archive.read(name) == StoredObject(name.encode(), token)
     folder = name.removesuffix("head")
@@ -146,13 +146,13 @@ def test_more_names_than_a_page_are_listed_and_removed(archive):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_three_megabytes_come_back(archive, name):
+def test_an_object_of_three_megabytes_is_returned_unchanged(archive, name):
     data = os.urandom(3 << 20)
     archive.create(name, data)
     assert archive.read(name).data == data
 
 
-def test_names_behind_another_are_listed_also_where_that_is_not_there(archive):
+def test_names_after_a_given_name_are_listed_even_if_that_name_does_not_exist(archive):
     put = ["s/log/1/1", "s/log/1/2", "s/log/1/3", "s/log/2/1", "t/log/1/1"]
     for name in put:
         archive.create(name, b"")
@@ -187,7 +187,7 @@ def test_ages_of_new_objects_are_small(archive):
     assert archive.names("") == ["s/head", "s/log/1/1", "t/head"]
 
 
-def test_several_are_read_in_the_order_asked(archive):
+def test_several_objects_are_returned_in_the_requested_order(archive):
     put = ["s/log/1/2", "s/head", "s/log/1/1"]
     for name in put:
         archive.create(name, name.encode())
@@ -197,7 +197,7 @@ def test_several_are_read_in_the_order_asked(archive):
     assert archive.read_all([]) == []
 
 
-def test_several_handles_see_the_same(storage):
+def test_several_handles_see_the_same_objects(storage):
     url, options = storage
     one, other = open_archive(url, **options), open_archive(url, **options)
     token = one.create("s/head", b"first")
@@ -217,7 +217,7 @@ def test_a_sound_storage_passes_the_probe_and_keeps_nothing_of_it(archive):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing forks there")
 @pytest.mark.parametrize("storage", ["bucket", "postgres"], indirect=True)
-def test_a_forked_child_is_told_to_open_it_again(archive):
+def test_a_forked_child_gets_an_error_that_says_to_open_the_storage_again(archive):
     archive.create("s/head", b"first")
     requests = {
         "read": lambda: archive.read("s/head"),

@@ -38,7 +38,7 @@ def heard(store):
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: ascii(name)[:12])
-def test_a_name_that_is_none(machine, tmp_path, name):
+def test_an_invalid_store_name_is_refused(machine, tmp_path, name):
     fleet = machine("a")
     for call in (fleet.open, fleet.status, fleet.gc, fleet.purge, fleet.delete, fleet.path):
         with pytest.raises(UsageError) as caught:
@@ -50,7 +50,7 @@ def test_a_name_that_is_none(machine, tmp_path, name):
 
 
 @pytest.mark.slow
-def test_names_that_are_odd_but_names(machine):
+def test_unusual_but_valid_names_are_accepted(machine):
     fleet = machine("a")
     names = ["x" * 200, "é" * 33, "a/b", "/", "@new", "head", ".t", " ", "a\0b", "%probe"]
     for name in names:
@@ -71,14 +71,14 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("option", "value"), OPTIONS)
-def test_an_option_that_is_none_takes_nothing_over(machine, memory, option, value):
+def test_an_invalid_option_does_not_take_over_the_store(machine, memory, option, value):
     with pytest.raises(UsageError, match=option) as caught:
         machine("a").open("t", **{option: value})
     assert caught.value.facts["argument"] == option
     assert memory.requests == []
 
 
-def test_a_second_opening_in_one_process_also_by_another_fleet(machine):
+def test_a_second_opening_in_one_process_is_refused_even_by_another_fleet(machine):
     fleet = machine("a")
     with fleet.open("t") as store:
         for again in (fleet, machine("a")):
@@ -113,7 +113,7 @@ def test_closing_a_fleet_ships_the_commits_of_its_open_stores(machine):
             call()
 
 
-def test_remote_without_a_fleet(tmp_path):
+def test_remote_durability_without_a_fleet_is_refused(tmp_path):
     with statelog.open(tmp_path / "alone.state") as alone:
         with pytest.raises(UsageError, match="not shipped by a fleet"):
             say(alone, 1, durable="remote")
@@ -123,7 +123,7 @@ def test_remote_without_a_fleet(tmp_path):
             say(alone, 1, durable="far away")
 
 
-def test_remote_of_a_store_that_was_closed(machine):
+def test_remote_durability_of_a_closed_store_is_refused(machine):
     store = machine("a").open("t")
     say(store, 1)
     store.close()
@@ -135,7 +135,7 @@ def test_remote_of_a_store_that_was_closed(machine):
             call()
 
 
-def test_another_store_and_no_store_under_the_name_here(machine):
+def test_a_local_file_that_is_another_store_or_not_a_store_is_refused(machine):
     with machine("a").open("t") as store:
         say(store, 1)
     other = machine("b")
@@ -143,7 +143,7 @@ def test_another_store_and_no_store_under_the_name_here(machine):
         say(foreign, 9)
     with pytest.raises(ConflictError, match=r"not the store.*move it away"):
         other.open("t")
-    with machine("a").open("t", timeout_s=0) as store:  # it was given back
+    with machine("a").open("t", timeout_s=0) as store:  # The store was released.
         assert heard(store) == 1
     with statelog.open(other.path("t")) as foreign:
         assert heard(foreign) == 9
@@ -158,7 +158,7 @@ def test_a_copy_of_one_fleet_is_refused_by_another(machine):
     assert other.stores() == []
     with machine("a").open("t") as store:
         assert heard(store) == 1
-    path = machine("b").path("mine")  # a store outside of fleets joins one
+    path = machine("b").path("mine")  # A store that belongs to no fleet joins one.
     with statelog.open(path) as store:
         say(store, 2)
     with machine("b").open("mine") as store:
@@ -166,7 +166,7 @@ def test_a_copy_of_one_fleet_is_refused_by_another(machine):
 
 
 @pytest.mark.slow
-def test_a_wait_needs_a_valid_lsn_and_time(machine):
+def test_waiting_needs_a_valid_lsn_and_timeout(machine):
     fleet = machine("a")
     with fleet.open("t") as store, fleet.follow("t") as replica:
         say(store, 1, durable="remote")
@@ -179,7 +179,7 @@ def test_a_wait_needs_a_valid_lsn_and_time(machine):
 
 
 @pytest.mark.parametrize("what", ["newer", "damaged"])
-def test_a_head_of_a_newer_format_and_one_that_is_damaged(machine, memory, tmp_path, what):
+def test_a_head_of_a_newer_format_or_a_damaged_head_is_refused(machine, memory, tmp_path, what):
     fleet = machine("a")
     for name in ("t", "u"):
         with fleet.open(name) as store:
@@ -202,7 +202,7 @@ def test_a_head_of_a_newer_format_and_one_that_is_damaged(machine, memory, tmp_p
     assert [each.name for each in fleet.check()] == ["t"]
 
 
-def test_a_store_that_is_not_there_or_was_deleted(machine, tmp_path):
+def test_a_missing_or_deleted_store_is_reported(machine, tmp_path):
     fleet = machine("a")
     with fleet.open("t") as store:
         say(store, 1)
@@ -224,13 +224,13 @@ def test_a_store_that_is_not_there_or_was_deleted(machine, tmp_path):
         fleet.export_stranded("t", io.BytesIO())
 
 
-def test_an_address_of_postgres_that_is_none(tmp_path):
+def test_an_invalid_postgres_url_is_refused(tmp_path):
     pytest.importorskip("psycopg")
     with pytest.raises(UsageError, match="not an address"):
         connect("postgresql://[", tmp_path)
 
 
-def test_a_cache_that_cannot_be_one(tmp_path):
+def test_an_invalid_cache_folder_is_refused(tmp_path):
     (tmp_path / "bucket").mkdir()
     (tmp_path / "file").touch()
     url = f"file://{tmp_path}/bucket"
@@ -243,14 +243,14 @@ def test_a_cache_that_cannot_be_one(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_cache_that_may_not_be_written_to(tmp_path):
+def test_a_cache_folder_without_write_permission_is_refused(tmp_path):
     (tmp_path / "bucket").mkdir()
     (tmp_path / "cache").mkdir(mode=0o500)
     with pytest.raises(AccessError, match="no permission"):
         connect(f"file://{tmp_path}/bucket", tmp_path / "cache")
 
 
-def test_a_cache_that_is_where_it_was_when_the_working_directory_changes(tmp_path, monkeypatch):
+def test_a_relative_cache_path_does_not_depend_on_later_working_directories(tmp_path, monkeypatch):
     (tmp_path / "bucket").mkdir()
     monkeypatch.chdir(tmp_path)
     fleet = connect(f"file://{tmp_path}/bucket", "cache")

@@ -17,7 +17,7 @@ MANY = 4
 
 @pytest.fixture(autouse=True)
 def few_segments(monkeypatch):
-    """Have few segments be many."""
+    """Lower the number of segments that counts as many."""
     monkeypatch.setattr(owner, "_SEGMENTS_MAX", MANY)
 
 
@@ -35,7 +35,7 @@ def pieces_of(memory):
 
 
 def say_until_based(store, memory, start):
-    """Make segments until there is another base. Return the next text to commit."""
+    """Commit segments until there is a new base. Return the next text to commit."""
     before = head_of(memory).base
     for n in range(start, start + MANY):
         store.thread("chat").commit({"n": n}, durable="remote")
@@ -49,7 +49,7 @@ def heard(store):
 
 
 @pytest.mark.slow
-def test_many_segments_become_one_and_no_image_is_sent(machine, memory):
+def test_many_segments_are_merged_without_sending_an_image(machine, memory):
     with machine("a").open("t") as store:
         n = say_until_based(store, memory, 0)
         say_until_based(store, memory, n)
@@ -64,7 +64,7 @@ def test_many_segments_become_one_and_no_image_is_sent(machine, memory):
     assert not [name for request, name in memory.requests if request == "read" and name.startswith("t/log/")]
 
 
-def test_a_log_far_behind_the_image_is_sent_as_an_image_with_shared_pieces(machine, memory, monkeypatch):
+def test_a_log_far_beyond_the_image_is_replaced_by_an_image_with_shared_pieces(machine, memory, monkeypatch):
     monkeypatch.setattr(owner, "_RECORDS_MAX", 2 * MANY - 1)
     with machine("a").open("t") as store:
         n = say_until_based(store, memory, 0)
@@ -79,7 +79,7 @@ def test_a_log_far_behind_the_image_is_sent_as_an_image_with_shared_pieces(machi
 
 
 @pytest.mark.slow
-def test_the_next_owner_goes_on_with_the_logs_and_pieces_of_the_one_before(machine, memory):
+def test_the_next_owner_reuses_the_logs_and_pieces_of_the_previous_owner(machine, memory):
     with machine("a").open("t") as store:
         n = say_until_based(store, memory, 0)
         store.thread("more").commit({"n": n})
@@ -95,7 +95,7 @@ def test_the_next_owner_goes_on_with_the_logs_and_pieces_of_the_one_before(machi
 
 
 @pytest.mark.slow
-def test_a_moment_within_a_log_is_restored_as_it_was(machine, memory, tmp_path):
+def test_a_moment_within_a_merged_log_can_be_restored(machine, memory, tmp_path):
     fleet = machine("a")
     made = []
     with fleet.open("t") as store:
@@ -124,7 +124,7 @@ def test_collecting_keeps_objects_that_the_logs_of_a_base_need(machine, memory):
         assert heard(store) == 2 * MANY - 1
 
 
-def test_a_thread_that_was_deleted_meanwhile_is_deleted_elsewhere(machine, memory):
+def test_the_deletion_of_a_thread_reaches_other_machines(machine, memory):
     with machine("a").open("t") as store:
         store.thread("gone").commit({"said": "a secret"}, durable="remote")
         store.delete_thread("gone")
@@ -135,7 +135,7 @@ def test_a_thread_that_was_deleted_meanwhile_is_deleted_elsewhere(machine, memor
         assert (heard(store), list(store.threads()), store.last_lsn) == (MANY - 1, threads, lsn)
 
 
-def test_a_log_that_is_missing_or_damaged_is_named(machine, memory):
+def test_a_missing_or_damaged_log_is_named(machine, memory):
     with machine("a").open("t") as store:
         say_until_based(store, memory, 0)
     name = next(name for name in memory.objects if name.endswith("/log"))
@@ -152,7 +152,7 @@ def test_a_log_that_is_missing_or_damaged_is_named(machine, memory):
 
 
 @pytest.mark.slow
-def test_a_storage_that_is_away_between_a_log_and_its_list_gets_the_same_again(machine, memory):
+def test_after_an_outage_between_a_log_and_its_list_the_same_objects_are_sent_again(machine, memory):
     failed = []
 
     def fail(request, name):
@@ -169,7 +169,7 @@ def test_a_storage_that_is_away_between_a_log_and_its_list_gets_the_same_again(m
         assert heard(store) == MANY - 1
 
 
-def test_an_owner_reads_the_list_of_a_base_once_and_lists_all_objects_now_and_then(machine, memory):
+def test_an_owner_reads_the_list_of_a_base_once_and_rarely_lists_all_objects(machine, memory):
     with machine("a").open("t", grace_s=0) as store:
         n = 0
         for _ in range(4):
@@ -185,7 +185,7 @@ def test_an_owner_reads_the_list_of_a_base_once_and_lists_all_objects_now_and_th
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_fresh", [False, True])
-def test_an_image_that_is_asked_for_is_made_also_where_a_base_is_up_to_date(machine, memory, is_fresh):
+def test_a_requested_image_is_made_even_if_the_base_is_current(machine, memory, is_fresh):
     with machine("a").open("t") as store:
         store.remote.base()
         first = set(memory.objects)
@@ -202,7 +202,7 @@ def test_an_image_that_is_asked_for_is_made_also_where_a_base_is_up_to_date(mach
         assert heard(store) == n - 1
 
 
-def test_an_image_asked_for_while_a_base_is_made_is_made_after_it(machine, memory):
+def test_an_image_requested_during_a_base_is_made_after_it(machine, memory):
     asking = []
 
     def fail(request, name):

@@ -30,7 +30,7 @@ EVERY = [*requests_of(None)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("request_name", EVERY)
-def test_a_bucket_that_is_not_there_is_not_an_empty_one(buckets, request_name):
+def test_a_missing_bucket_is_not_treated_as_empty(buckets, request_name):
     archive = open_archive("s3://no-bucket/agents", **buckets)
     with pytest.raises(NotFoundError, match="the bucket does not exist") as caught:
         requests_of(archive)[request_name]()
@@ -38,7 +38,7 @@ def test_a_bucket_that_is_not_there_is_not_an_empty_one(buckets, request_name):
 
 
 @pytest.mark.parametrize("request_name", EVERY)
-def test_credentials_that_are_refused_are_an_access_error(buckets, request_name):
+def test_refused_credentials_raise_access_error(buckets, request_name):
     archive = open_archive("s3://refused/agents", **buckets)
     with pytest.raises(AccessError, match="credentials were refused") as caught:
         requests_of(archive)[request_name]()
@@ -72,7 +72,7 @@ def test_the_outcome_of_a_write_to_an_unreachable_server_is_unknown(buckets):
 
 
 @pytest.mark.slow
-def test_an_own_try_that_had_arrived_is_refused_with_equal_bytes_there(buckets):
+def test_a_repeated_request_is_refused_if_the_first_one_had_arrived(buckets):
     archive = open_archive("s3://lost-answer", **buckets)
     assert archive.create("s/head", b"mine") is Outcome.REFUSED
     found = archive.read("s/head")
@@ -120,7 +120,7 @@ def test_options_in_the_environment_of_obstore_apply(buckets, monkeypatch):
         assert isinstance(archive.create("s/head", b""), str)
 
 
-def test_stores_under_a_prefix_are_apart_from_those_beside_it(buckets):
+def test_stores_below_a_prefix_are_separate_from_the_others(buckets):
     one, other, around = (open_archive(f"s3://prefixes{place}", **buckets) for place in ("/a/b", "/a/c", ""))
     token = one.create("s/head", b"one")
     assert other.read("s/head") is None
@@ -128,7 +128,7 @@ def test_stores_under_a_prefix_are_apart_from_those_beside_it(buckets):
     assert around.read("a/b/s/head") == StoredObject(b"one", token)
 
 
-def test_a_closed_bucket_is_said_to_be_closed(buckets):
+def test_a_closed_bucket_reports_that_it_is_closed(buckets):
     archive = open_archive("s3://tests", **buckets)
     archive.close()
     archive.close()

@@ -1,4 +1,4 @@
-"""Storages behind a proxy that loses, delays, repeats and fails requests: nothing that was promised is lost."""
+"""Storages behind a proxy that loses, delays, repeats and fails requests. No acknowledged commit is lost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ pytestmark = pytest.mark.usefixtures("few_tries")
 
 @pytest.fixture(autouse=True)
 def soon_again(monkeypatch):
-    """Have Postgres asked again soon, too."""
+    """Shorten the delays before repeated requests to Postgres, too."""
     monkeypatch.setattr("statelog.fleet.postgres._PAUSE_S", 0.01)
 
 
 @pytest.fixture
 def bucket(buckets):
-    """A proxy of buckets; and what opens an empty one behind it."""
+    """A proxy of buckets, and a function that opens an empty bucket behind it."""
     url = f"s3://tests/{secrets.token_hex(8)}"
     with HttpProxy(buckets["endpoint"]) as proxy:
         yield proxy, lambda: open_archive(url, **{**buckets, "endpoint": proxy.url})
@@ -35,7 +35,7 @@ def bucket(buckets):
 
 @pytest.fixture
 def database(postgres_url):
-    """A proxy of Postgres; and what opens an empty storage behind it."""
+    """A proxy of Postgres, and a function that opens an empty storage behind it."""
     import psycopg
 
     with psycopg.connect(postgres_url) as connection:
@@ -77,7 +77,7 @@ def run(proxy, open_storage, plan, folder, *, turns, seed):
 
 
 @pytest.mark.soak
-def test_nothing_promised_is_lost_whatever_becomes_of_requests(behind, tmp_path):
+def test_no_acknowledged_commit_is_lost_whatever_happens_to_requests(behind, tmp_path):
     proxy, open_storage, kinds = behind
     assert run(proxy, open_storage, at_random(0, 0.1, kinds), tmp_path, turns=6, seed=0) == ""
     assert len(proxy.done) >= len(kinds) / 2
@@ -85,10 +85,10 @@ def test_nothing_promised_is_lost_whatever_becomes_of_requests(behind, tmp_path)
 
 @pytest.mark.soak
 @pytest.mark.parametrize("share", [0.03, 0.1, 0.3])
-def test_nothing_promised_is_lost_in_the_long_run(behind, tmp_path, soak_scale, share):
+def test_no_acknowledged_commit_is_lost_in_a_long_run(behind, tmp_path, soak_scale, share):
     proxy, open_storage, kinds = behind
     for seed in range(int(40 * soak_scale) or 1):
-        plan = at_random(seed, share if kinds is OF_HTTP else share / 5, kinds)  # a request is of five messages
+        plan = at_random(seed, share if kinds is OF_HTTP else share / 5, kinds)  # A request has five messages.
         assert run(proxy, open_storage, plan, tmp_path / f"{seed}", turns=25, seed=seed) == "", seed
 
 
@@ -139,7 +139,7 @@ def relay(open_storage, folder):
 
 
 def is_given_up(store):
-    """Close a store. If the storage was unavailable, the head has not changed."""
+    """Close a store. Return True if the storage was unavailable, so that the head has not changed."""
     try:
         store.close()
     except RemoteError:
@@ -175,7 +175,7 @@ def test_no_fault_of_any_request_loses_anything(behind, tmp_path):
 def test_a_storage_is_not_called_unsafe_because_of_lost_answers(behind):
     proxy, open_storage, kinds = behind
     archive = open_storage()
-    tries = 2 if kinds is OF_HTTP else 1  # obstore tries once more by itself
+    tries = 2 if kinds is OF_HTTP else 1  # obstore repeats the request once.
     for number in range(1, 12, 2):
         lost = range(number, number + tries)
         proxy.restart(lambda asked, _what, lost=lost: Fault.LOST if asked in lost else None)
@@ -185,7 +185,7 @@ def test_a_storage_is_not_called_unsafe_because_of_lost_answers(behind):
     archive.close()
 
 
-# --- what would be found -------------------------------------------------------------------
+# --- negative controls -------------------------------------------------------------------
 
 
 def losing_the_first_segment(epoch):
@@ -215,7 +215,7 @@ def test_a_storage_that_loses_acknowledged_objects_is_detected(bucket, tmp_path)
         (["1", "3", "2"], "served"),
     ],
 )
-def test_a_log_that_breaks_a_promise_is_found(final, fault):
+def test_a_log_that_breaks_a_guarantee_is_detected(final, fault):
     ledger = Ledger(["1", "2", "3"], ["1", "2"], [["1"], ["1", "2"]])
     assert fault in ledger.faults(final)
     assert bool(fault) == bool(ledger.faults(final))
@@ -227,7 +227,7 @@ def test_a_proxy_follows_its_plan(bucket, monkeypatch):
     proxy, open_storage = bucket
     archive = open_storage()
     proxy.restart(at_number(1, Fault.DONE_500))
-    assert archive.create("s/unheard", b"1") is Outcome.REFUSED  # obstore has tried it again
+    assert archive.create("s/unheard", b"1") is Outcome.REFUSED  # obstore has repeated the request.
     assert archive.read("s/unheard").data == b"1"
     proxy.restart(lambda _number, what: Fault.LOST if what.startswith("PUT") else None)
     assert archive.create("s/lost", b"1") is Outcome.UNKNOWN

@@ -1,4 +1,4 @@
-"""Stores that machines own in turn: the next owner has what was acknowledged."""
+"""Stores that machines own in turn. The next owner has every acknowledged commit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_another_machine_continues_from_shipped_records(archive, machine):
 
 
 @pytest.mark.slow
-def test_a_commit_is_outside_by_itself_and_others_of_the_machine_are_shipped_too(machine):
+def test_a_commit_is_shipped_in_the_background_also_if_another_process_made_it(machine):
     fleet = machine("a")
     with fleet.open("t", ship_ms=20) as store:
         code = f"import statelog; statelog.open({str(fleet.path('t'))!r}).thread('chat').commit({{'n': 'other'}})"
@@ -88,7 +88,7 @@ def test_a_takeover_stops_the_owner_and_keeps_its_acknowledged_commits(machine):
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_current_takes_four_requests_at_most(machine, memory):
+def test_opening_a_current_copy_takes_at_most_four_requests(machine, memory):
     a, b = machine("a"), machine("b")
     for fleet in (a, b, a):
         with fleet.open("t") as store:
@@ -107,14 +107,14 @@ def test_a_waiting_machine_takes_over_when_the_owner_shows_no_sign_of_life(machi
     with pytest.raises(StoreLockedError, match="owns the store"):
         machine("b").open("t", ttl_s=30, timeout_s=0.5)
     began_s = time.monotonic()
-    a.remote._performer.perform = lambda _asking: time.sleep(60)  # it is stopped
+    a.remote._performer.perform = lambda _asking: time.sleep(60)  # The owner is stopped.
     with machine("b").open("t", ttl_s=0.5) as store:
         assert heard(store) == 1
         assert time.monotonic() - began_s >= 0.5
 
 
 @pytest.mark.slow
-def test_an_owner_that_is_alive_is_left_alone(machine):
+def test_a_live_owner_is_not_taken_over(machine):
     with machine("a").open("t", ttl_s=0.3), pytest.raises(StoreLockedError):
         machine("b").open("t", ttl_s=1, timeout_s=3)
 
@@ -132,7 +132,7 @@ while True:
 
 
 @pytest.mark.slow
-def test_killed_owners_lose_nothing_that_they_acknowledged(tmp_path):
+def test_killed_owners_lose_no_acknowledged_commit(tmp_path):
     (tmp_path / "bucket").mkdir()
     last = 0
     for turn in range(4):
@@ -149,7 +149,7 @@ def test_killed_owners_lose_nothing_that_they_acknowledged(tmp_path):
 
 
 @pytest.mark.slow
-def test_lost_answers_and_a_storage_that_is_away(machine, memory):
+def test_commits_survive_lost_answers_and_an_unavailable_storage(machine, memory):
     count = [0]
 
     def sometimes(request, _name):
@@ -178,7 +178,7 @@ def test_lost_answers_and_a_storage_that_is_away(machine, memory):
 
 
 @pytest.mark.slow
-def test_commits_wait_and_are_refused_beyond_the_lag(machine, memory):
+def test_commits_beyond_the_maximum_lag_wait_and_are_refused(machine, memory):
     store = machine("a").open("t", lag_max_s=0.3, ttl_s=0.5, ship_ms=1)
 
     def away(_request, _name):
@@ -208,9 +208,9 @@ def test_acknowledge_remote_holds_for_every_commit(machine):
 
 
 @pytest.mark.slow
-def test_a_parked_store_costs_nothing_and_is_taken_up_again(machine, memory):
+def test_an_idle_store_makes_no_requests_and_is_resumed(machine, memory):
     with machine("a").open("t", park_after_s=1, ttl_s=0.3) as store:
-        say(store, 1, durable="remote")  # it may have been parked before
+        say(store, 1, durable="remote")  # The store may have been parked before.
         while not store.remote.status().parked:
             time.sleep(0.05)
         memory.requests.clear()
@@ -224,12 +224,12 @@ def test_a_parked_store_costs_nothing_and_is_taken_up_again(machine, memory):
 
 
 @pytest.mark.slow
-def test_a_parked_store_leaves_the_processor_alone(machine):
+def test_a_parked_store_uses_no_processor_time(machine):
     with machine("a").open("t", park_after_s=0.1, ttl_s=0.3) as store:
         say(store, 1)
         while not store.remote.status().parked:
             time.sleep(0.05)
-        time.sleep(0.2)  # the next beat would be due
+        time.sleep(0.2)  # The next heartbeat would be due.
         began_s = time.process_time()
         time.sleep(1)
         assert time.process_time() - began_s < 0.3
@@ -262,7 +262,7 @@ def test_a_parked_store_that_another_took_is_fenced(machine):
 
 
 @pytest.mark.slow
-def test_a_second_base_shares_the_pieces_that_did_not_change(machine, memory):
+def test_a_second_base_shares_unchanged_pieces(machine, memory):
     with machine("a").open("t", durability="interval") as store:
         for n in range(8):
             store.thread(f"large {n}").commit({"data": os.urandom(900_000)})
@@ -302,7 +302,7 @@ def everything(memory):
 
 
 @pytest.mark.slow
-def test_after_a_purge_and_a_deletion_no_byte_is_left(machine, memory):
+def test_after_a_purge_and_a_deletion_no_removed_data_is_left(machine, memory):
     fleet = machine("a")
     with fleet.open("t") as store:
         store.thread("secret").commit({"said": "a secret nobody may keep"})
@@ -326,7 +326,7 @@ def test_after_a_purge_and_a_deletion_no_byte_is_left(machine, memory):
         assert heard(store) is None
 
 
-def test_a_name_that_another_machine_has_deleted_begins_anew_here(machine):
+def test_a_name_deleted_by_another_machine_can_be_used_again(machine):
     a, b = machine("a"), machine("b")
     with a.open("t") as store:
         say(store, 1)
@@ -336,7 +336,7 @@ def test_a_name_that_another_machine_has_deleted_begins_anew_here(machine):
     assert [each.name for each in a.stranded()] == ["t"]
 
 
-def test_a_missing_and_a_damaged_object_are_named(machine, memory):
+def test_missing_and_damaged_objects_are_named(machine, memory):
     with machine("a").open("t") as store:
         say(store, 1, durable="remote")
         say(store, 2, durable="remote")
@@ -360,7 +360,7 @@ def test_a_missing_and_a_damaged_object_are_named(machine, memory):
 
 
 @pytest.mark.slow
-def test_the_same_for_asyncio(tmp_path):
+def test_the_async_fleet_has_the_same_calls(tmp_path):
     from statelog.aio import fleet as fleets
 
     async def main():

@@ -73,7 +73,7 @@ def shipped(tmp_path_factory):
 
 
 @pytest.mark.soak
-def test_each_flipped_bit_before_the_compressed_data_is_noticed(shipped):
+def test_each_flipped_bit_before_the_compressed_data_is_detected(shipped):
     path = min((shipped.folder / "bucket").rglob("log/*/*"))
     data = path.read_bytes()
     frame = data.index(b"\x28\xb5\x2f\xfd")
@@ -86,7 +86,7 @@ def test_each_flipped_bit_before_the_compressed_data_is_noticed(shipped):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_bits_anywhere(shipped, seed):
+def test_flipped_bits_anywhere_are_detected_or_harmless(shipped, seed):
     chance = random.Random(seed)
     for path in shipped.objects:
         for _ in range(2):
@@ -151,7 +151,7 @@ def test_whole_frames_are_expanded_and_truncated_ones_are_not(size):
 
 
 @pytest.mark.slow
-def test_damage_is_named_where_there_is_little_memory(shipped):
+def test_damage_is_reported_even_with_little_memory(shipped):
     program = (
         "import resource, sys\n"
         "from pathlib import Path\n"

@@ -44,7 +44,7 @@ for _ in range(200):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder that is there."""
+    """An existing folder."""
     made = tmp_path / "archive"
     made.mkdir()
     return made
@@ -52,7 +52,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def archive(folder):
-    """It, opened."""
+    """The folder, opened as a storage."""
     return FolderArchive(folder)
 
 
@@ -97,7 +97,7 @@ def test_a_prefix_that_leaves_the_folder_is_refused(archive, prefix):
             request(prefix)
 
 
-def test_equal_bytes_that_come_back_have_another_token(archive):
+def test_restoring_equal_bytes_gives_a_different_token(archive):
     first = archive.create("s/head", b"same")
     second = archive.swap("s/head", b"other", first)
     third = archive.swap("s/head", b"same", second)
@@ -105,7 +105,7 @@ def test_equal_bytes_that_come_back_have_another_token(archive):
     assert archive.swap("s/head", b"stale", first) is Outcome.REFUSED
 
 
-def test_a_clock_that_was_set_back_moves_tokens_on(archive, folder):
+def test_tokens_advance_even_if_the_clock_was_set_back(archive, folder):
     token = archive.create("s/head", b"same")
     in_an_hour = time.time_ns() + 3600 * 10**9
     os.utime(folder / "s" / "head", ns=(in_an_hour, in_an_hour))
@@ -115,7 +115,7 @@ def test_a_clock_that_was_set_back_moves_tokens_on(archive, folder):
     assert archive.ages("") == {"s/head": 0.0}
 
 
-def test_a_folder_that_went_away_is_not_an_empty_one(archive, folder):
+def test_a_removed_folder_is_not_treated_as_empty(archive, folder):
     archive.create("s/head", b"")
     shutil.rmtree(folder)
     requests = [
@@ -129,7 +129,7 @@ def test_a_folder_that_went_away_is_not_an_empty_one(archive, folder):
         with pytest.raises(NotFoundError, match="create it first"):
             request()
     assert not folder.exists()
-    folder.mkdir()  # the mount point of a disk
+    folder.mkdir()  # The mount point of a disk.
     for request in requests:
         with pytest.raises(NotFoundError):
             request()
@@ -144,7 +144,7 @@ def test_a_folder_without_permission_is_refused(folder):
     assert caught.value.path == str(folder)
 
 
-def test_permission_that_is_refused_is_an_access_error(archive, folder, monkeypatch):
+def test_missing_permission_raises_access_error(archive, folder, monkeypatch):
     def refuse(path, *_args, **_options):
         raise PermissionError(13, "Permission denied", str(path))
 
@@ -154,7 +154,7 @@ def test_permission_that_is_refused_is_an_access_error(archive, folder, monkeypa
     assert caught.value.path == str(folder)
 
 
-def test_a_disk_that_is_full_leaves_nothing_half_done(archive, folder, monkeypatch):
+def test_a_full_disk_leaves_no_partial_object(archive, folder, monkeypatch):
     token = archive.create("s/head", b"old")
 
     def fill(*_):
@@ -184,7 +184,7 @@ def test_a_process_killed_at_any_time_leaves_the_old_object_or_the_new_one(archi
 
 
 @pytest.mark.slow
-def test_no_swap_of_several_processes_is_lost(archive):
+def test_concurrent_swaps_of_several_processes_lose_no_update(archive):
     archive.create("s/head", b"0")
     command = [sys.executable, "-c", COUNTING, str(archive._root)]
     pipe = subprocess.PIPE
@@ -211,7 +211,7 @@ def test_temporary_files_of_killed_processes_are_removed_after_an_hour(folder):
     assert again.names("") == []
 
 
-def test_folders_that_are_empty_go_and_locks_stay_few(archive, folder):
+def test_empty_folders_are_removed_and_lock_files_stay_few(archive, folder):
     names = [f"{number}/log/1/1" for number in range(300)]
     for name in names:
         archive.create(name, b"")

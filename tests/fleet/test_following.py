@@ -20,7 +20,7 @@ def heard(store):
     return store.thread("chat").state.get("n")
 
 
-def test_a_copy_follows_and_is_for_reading(machine):
+def test_a_copy_follows_the_store_and_is_read_only(machine):
     with machine("a").open("t") as store:
         say(store, 1, durable="remote")
         with machine("b").follow("t", poll_s=0.05) as copy:
@@ -63,7 +63,7 @@ def test_a_copy_loses_records_that_retention_removes(machine):
             assert copy.verify().problems == []
 
 
-def test_a_copy_goes_on_across_bases_that_it_has_missed(machine):
+def test_a_copy_continues_across_bases_that_it_has_missed(machine):
     with machine("a").open("t") as store:
         say(store, 0, durable="remote")
         with machine("b").follow("t", poll_s=60) as copy:
@@ -77,7 +77,7 @@ def test_a_copy_goes_on_across_bases_that_it_has_missed(machine):
             assert copy.verify().problems == []
 
 
-def test_a_copy_that_fell_too_far_behind_says_so(machine):
+def test_a_copy_that_fell_too_far_behind_raises(machine):
     fleet = machine("a")
     with fleet.open("t") as store:
         say(store, 0)
@@ -91,7 +91,7 @@ def test_a_copy_that_fell_too_far_behind_says_so(machine):
             copy.remote.wait()
 
 
-def test_a_copy_whose_store_was_deleted_says_so_also_when_it_was_begun_anew(machine):
+def test_a_copy_of_a_deleted_store_raises_even_if_the_name_is_used_again(machine):
     fleet = machine("a")
     with fleet.open("t") as store:
         say(store, 0)
@@ -130,7 +130,7 @@ with connect("file://{bucket}", "{cache}").follow("t"):
 """
 
 
-def test_the_copy_of_a_follower_that_was_killed_goes_with_the_next_one_and_no_other_does(tmp_path):
+def test_the_next_follower_removes_the_copy_of_a_killed_one_and_no_other_copy(tmp_path):
     (tmp_path / "bucket").mkdir()
     fleet = connect(f"file://{tmp_path}/bucket", tmp_path / "cache")
     with fleet.open("t") as store:

@@ -1,4 +1,4 @@
-"""A child of a fork: a client library has no threads there, so whatever it asks of a fleet is an error, and soon."""
+"""Forked children: client libraries have no threads there, so each call of a fleet raises an error at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fork(work):
     wait_end, end = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(_CHILD_S_MAX)  # a child that hangs is killed, and has not told all
+        signal.alarm(_CHILD_S_MAX)  # A hanging child is killed, so its report is incomplete.
         try:
             os.close(end)
             for name, request in work.items():
@@ -52,7 +52,7 @@ def follow(fleet):
 
 
 @pytest.mark.slow
-def test_a_forked_child_is_refused_and_its_parent_goes_on(archive, machine, tmp_path):
+def test_calls_in_a_forked_child_are_refused_and_its_parent_continues(archive, machine, tmp_path):
     fleet = machine("a", archive)
     with fleet.open("t", acknowledge="remote") as store, fleet.follow("t") as copy:
         store.thread("chat").commit({"n": 1})
@@ -75,7 +75,7 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on(archive, machine, tmp_
             "wait for all": copy.remote.wait,
         }
         closing = {"close the copy": copy.close, "close": store.close}
-        holds, may_end = threading.Event(), threading.Event()  # its thread may have the lock at that time
+        holds, may_end = threading.Event(), threading.Event()  # The thread of the store may hold the lock at that time.
         holder = threading.Thread(target=hold, args=(store.remote._changed, holds, may_end))
         holder.start()
         holds.wait()
@@ -84,7 +84,7 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on(archive, machine, tmp_
         holder.join()
         assert told == dict.fromkeys(requests, ForkedError.__name__) | dict.fromkeys(closing, "done")
         store.thread("chat").commit({"n": 3})
-    with fleet.open("t", timeout_s=5) as store:  # the child still lives, and has the parent's files open
+    with fleet.open("t", timeout_s=5) as store:  # The child still lives and has the parent's files open.
         assert store.thread("chat").state["n"] == 3
     os.close(end)
     assert os.waitpid(child, 0)[1] == 0
@@ -97,7 +97,7 @@ def hold(lock, holds, may_end):
         may_end.wait()
 
 
-def test_a_child_that_does_not_ask_the_fleet_is_told_nothing():
+def test_a_forked_child_that_does_not_use_the_fleet_gets_no_error():
     told, child, end = fork({"nothing": lambda: None, "wrong": lambda: 1 / 0})
     os.close(end)
     assert told == {"nothing": "done", "wrong": "ZeroDivisionError"}

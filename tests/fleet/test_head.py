@@ -37,7 +37,7 @@ def test_exists_already_is_success_retry_or_fence():
         run(protocol.put("x", b"1"), Outcome.REFUSED, StoredObject(b"2", "t"))
 
 
-def test_a_head_comes_back_and_damage_is_found():
+def test_a_head_is_decoded_unchanged_and_damage_is_detected():
     head = replace(
         heads.HeadContents(3, ("w", b"n" * 16), "open", (), ID).begun(),
         base=BaseImage(7, 2, b"c" * 20),

@@ -27,7 +27,7 @@ THREADS = "abc"
 
 
 def operation(chosen):
-    """Return one that is random; some are refused, by the store and by its model."""
+    """Return a random operation. Some are refused, by the store and by its model."""
     thread = chosen.choice(THREADS)
     kind = chosen.random()
     if kind < 0.6:
@@ -79,7 +79,7 @@ def work(machine, chosen, count):
 
 
 def check_moments(machine, folder, *, seed, count):
-    """Restore all LSNs and times of a history; return how many."""
+    """Restore all LSNs and times of a history. Return their number."""
     models = work(machine, random.Random(seed), count)
     last = max(models)
     fleet = machine("c")
@@ -109,12 +109,12 @@ def check_restored(fleet, path, at, model):
 
 
 @pytest.mark.slow
-def test_each_moment_is_restored_as_it_was(machine, tmp_path):
+def test_each_moment_can_be_restored(machine, tmp_path):
     assert check_moments(machine, tmp_path, seed=1, count=50) > 25
 
 
 @pytest.mark.soak
-def test_each_moment_of_many_histories_is_restored_as_it_was(machine, memory, tmp_path, soak_scale):
+def test_each_moment_of_many_histories_can_be_restored(machine, memory, tmp_path, soak_scale):
     for seed in range(int(20 * soak_scale) or 1):
         memory.objects.clear()
         for host in "ab":
@@ -124,7 +124,7 @@ def test_each_moment_of_many_histories_is_restored_as_it_was(machine, memory, tm
 
 
 @pytest.mark.slow
-def test_a_model_of_another_moment_does_not_match(machine, tmp_path):
+def test_a_model_of_another_moment_is_detected(machine, tmp_path):
     models = work(machine, random.Random(2), 12)
     *_earlier, before, last = sorted(models)
     fleet = machine("c")

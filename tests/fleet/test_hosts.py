@@ -79,7 +79,7 @@ class Struck:
         self._elsewhere.close()
 
     def _go(self, host):
-        """Have a host go through its steps; return the one that it did not end, None if it ended all."""
+        """Let a host make its steps. Return the step that it did not end, or None."""
         for step in STEPS:
             self._ledger.tried += step[1:2] if step[0] == "commit" else []
             told = host.do(*step)
@@ -92,10 +92,10 @@ class Struck:
         return None
 
     def _go_on(self, host, step):
-        """Continue a stopped host. It must never acknowledge what it had not acknowledged before."""
+        """Continue a stopped host. It must not acknowledge further commits."""
         host.signal(signal.SIGCONT)
         told = host.hear()
-        is_over = step[0] == "close"  # the store is closed after it, whatever it raises
+        is_over = step[0] == "close"  # The store is closed afterwards, whatever the call raises.
         if not isinstance(told, Refused):
             self._local += step[1:2] if step[0] == "commit" else []
             is_acknowledged = step[-1] == "remote" or step[0] not in LOCAL
@@ -135,7 +135,7 @@ class Struck:
 
 
 def numbers_of(storage, folder, *, is_wrong=False):
-    """Return how many requests a host has made after each of its steps."""
+    """Return the number of requests that a host has made after each of its steps."""
     with Host(storage, folder, is_wrong=is_wrong) as host:
         counts = []
         for step in STEPS:
@@ -161,17 +161,17 @@ def strike_all(empty, folder, *, step):
 
 
 @pytest.mark.slow
-def test_a_host_that_ends_or_stops_at_a_request_loses_nothing_and_goes_on_with_nothing(empty, tmp_path):
+def test_a_host_killed_or_stopped_at_a_request_loses_no_acknowledged_commit(empty, tmp_path):
     strike_all(empty, tmp_path, step=4)
 
 
 @pytest.mark.soak
-def test_no_host_that_ends_or_stops_at_any_request_loses_anything(empty, tmp_path):
+def test_a_host_killed_or_stopped_at_any_request_loses_no_acknowledged_commit(empty, tmp_path):
     strike_all(empty, tmp_path, step=1)
 
 
 @pytest.mark.slow
-def test_an_owner_that_does_not_look_is_found(empty, tmp_path):
+def test_an_owner_that_does_not_check_the_head_is_detected(empty, tmp_path):
     for is_wrong in (False, True):
         folder = tmp_path / f"{is_wrong}"
         counts = numbers_of(empty(), folder, is_wrong=is_wrong)
@@ -233,12 +233,12 @@ def late(host, served):
 
 
 @pytest.mark.soak
-def test_hosts_that_end_or_stop_at_any_time_lose_nothing(empty, tmp_path):
+def test_hosts_killed_or_stopped_at_any_time_lose_no_acknowledged_commit(empty, tmp_path):
     assert strike_at_random(empty, tmp_path, rounds=4, seed=1) == []
 
 
 @pytest.mark.soak
-def test_hosts_that_end_or_stop_all_the_time_lose_nothing(empty, tmp_path, soak_scale):
+def test_hosts_repeatedly_killed_or_stopped_lose_no_acknowledged_commit(empty, tmp_path, soak_scale):
     for seed in range(int(10 * soak_scale) or 1):
         assert strike_at_random(empty, tmp_path, rounds=40, seed=seed) == [], seed
 
@@ -247,7 +247,7 @@ def test_hosts_that_end_or_stop_all_the_time_lose_nothing(empty, tmp_path, soak_
 
 
 def twins(empty, folder, *before, is_wrong=False):
-    """Copy the machine of an owner and continue both. Return what each acknowledges, and the final content.
+    """Copy the machine of an owner and continue both. Return the commits that each acknowledges, and the final content.
 
     The file is copied while its process is stopped, as in a snapshot of a machine.
     """
@@ -298,12 +298,12 @@ def are_one(told, final):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("before", [(), (("park",),), (("base",),)], ids=["shipping", "parked", "behind a base"])
-def test_of_twins_one_goes_on(empty, tmp_path, before):
+def test_only_one_of_two_twins_continues(empty, tmp_path, before):
     told, final = twins(empty, tmp_path, *before)
     assert are_one(told, final), (told, final)
 
 
-def test_twins_that_both_go_on_would_be_found():
+def test_two_twins_that_both_continue_are_detected():
     assert are_one({"a": [*"123456"], "b": [FENCED]}, [*"0123456"])
     assert not are_one({"a": [*"123456"], "b": [FENCED]}, [*"012345"])
     assert not are_one({"a": [*"123456"], "b": ["x", FENCED]}, [*"0123456"])

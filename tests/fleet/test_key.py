@@ -1,4 +1,4 @@
-"""A fleet with a key refuses what others put into its storage."""
+"""A fleet with a key refuses objects that others put into its storage."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_a_fleet_cannot_be_restored_without_its_key(url, tmp_path, key, kinds):
     assert not (tmp_path / "copy.state").exists()
     with connect(url, tmp_path / "two", key=key) as fleet, pytest.raises(kinds):
         fleet.open("s", takeover="now")
-    with connect(url, tmp_path / "three", key=KEY) as fleet, fleet.open("s") as store:  # nothing was harmed
+    with connect(url, tmp_path / "three", key=KEY) as fleet, fleet.open("s") as store:  # The store is unchanged.
         assert store.thread("t").state["n"] == 2
 
 
-def test_a_segment_that_somebody_else_has_made_is_refused(url, tmp_path):
-    """The attacker makes a whole fleet of his own without a key, and puts its segments in the place of these."""
+def test_a_segment_without_the_key_is_refused(url, tmp_path):
+    """The attacker makes a separate fleet without a key, and replaces the segments by those of that fleet."""
     fill(url, tmp_path / "one")
     (tmp_path / "theirs" / "storage").mkdir(parents=True)
     fill(f"file://{tmp_path}/theirs/storage", tmp_path / "four", key=None)
@@ -79,7 +79,7 @@ def test_a_segment_that_somebody_else_has_made_is_refused(url, tmp_path):
         assert not (tmp_path / "copy.state").exists()
 
 
-def test_negative_control_a_fleet_without_a_key_takes_segments_of_others(url, tmp_path):
+def test_negative_control_a_fleet_without_a_key_accepts_foreign_segments(url, tmp_path):
     fill(url, tmp_path / "one", key=None)
     with connect(url, tmp_path / "two") as fleet:
         fleet.restore("s", tmp_path / "copy.state")
@@ -96,7 +96,7 @@ def test_the_key_of_one_store_cannot_be_given_or_changed(url, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_store_that_was_taken_over_leaves_a_stranded_file_with_the_key(url, tmp_path):
+def test_the_stranded_file_of_a_taken_over_store_has_the_key(url, tmp_path):
     fill(url, tmp_path / "one")
     with connect(url, tmp_path / "one", key=KEY) as former:
         stranded = former.open("s", ship_ms=60_000)

@@ -1,4 +1,7 @@
-"""An error at the end of a block does not hide the one that ended it. A former owner learns who has taken over."""
+"""An error at the end of a block does not hide the error that ended it.
+
+A former owner learns who took over.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,13 @@ def take_over(url, cache):
 
 
 def lose(store):
-    """Commit to a store that another has taken over, until that is known."""
+    """Commit to a store that another owner has taken over, until this process notices it."""
     with suppress(FencedError):
         store.thread("t").commit({"by": "me"}, durable="remote")
 
 
 def be_taken_over(url, folder, error):
-    """Own a store until another takes it over, and end the block with an error."""
+    """Own a store until another owner takes it over, and end the block with an error."""
     with connect(url, cache=folder / "a") as fleet, fleet.open("s") as store:
         store.thread("t").commit({"n": 1}, durable="remote")
         take_over(url, folder / "b")
@@ -47,7 +50,7 @@ def be_taken_over(url, folder, error):
             raise error
 
 
-def test_the_line_that_was_fenced_is_in_the_traceback(url, tmp_path):
+def test_the_traceback_has_the_line_of_the_fenced_call(url, tmp_path):
     def work():
         with connect(url, cache=tmp_path / "a") as fleet, fleet.open("s") as store:
             store.thread("t").commit({"n": 1}, durable="remote")
@@ -68,12 +71,12 @@ def test_the_error_that_ends_the_block_of_a_fenced_store_propagates(url, tmp_pat
     assert "taken this store over" in error.__notes__[0]
 
 
-def test_without_another_error_that_of_leaving_is_raised(url, tmp_path):
+def test_without_an_error_in_the_block_the_error_of_closing_is_raised(url, tmp_path):
     with pytest.raises(FencedError):
         be_taken_over(url, tmp_path, None)
 
 
-def test_it_is_so_on_asyncio_too(url, tmp_path):
+def test_the_error_of_an_async_block_is_not_hidden_either(url, tmp_path):
     async def main():
         async with (
             await aio_fleet.connect(url, cache=tmp_path / "a") as fleet,
@@ -127,7 +130,7 @@ def test_a_store_that_cannot_be_closed_does_not_hide_the_error_of_its_block(tmp_
     store.close()
 
 
-def test_an_interrupt_as_a_block_is_left_is_not_hidden_either():
+def test_an_interrupt_at_the_end_of_a_block_is_not_hidden():
     with pytest.raises(KeyboardInterrupt), not_hiding(Own()):
         raise KeyboardInterrupt
 
@@ -150,7 +153,7 @@ def test_a_fenced_error_names_the_new_owner(url, tmp_path):
             assert (caught.value.epoch, caught.value.path) == (2, str(store.path))
 
 
-def test_a_fenced_error_is_raised_also_if_the_storage_cannot_say_by_whom(url, tmp_path, monkeypatch):
+def test_a_fenced_error_is_raised_even_if_the_storage_does_not_name_the_owner(url, tmp_path, monkeypatch):
     from statelog.errors import RemoteError
     from statelog.fleet.requests import Performer
 

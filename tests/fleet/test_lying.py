@@ -55,7 +55,7 @@ class LosesRaces(HttpProxy):
 
 
 class LosesRacesOfUpdates(LosesRaces):
-    """Is correct for new objects, but has that race for updates."""
+    """Is correct for new objects, but has the same race for updates."""
 
     kinds = ("if-match",)
 
@@ -90,7 +90,7 @@ def connected(kind, buckets, cache):
         (LosesRacesOfUpdates, "swapping in a race"),
     ],
 )
-def test_a_fleet_is_not_connected_to_a_bucket_that_lies(buckets, tmp_path, kind, ignored):
+def test_connecting_to_a_bucket_that_ignores_conditions_is_refused(buckets, tmp_path, kind, ignored):
     with pytest.raises(UnsafeStorageError, match="two writers") as caught, connected(kind, buckets, tmp_path):
         pass
     assert caught.value.probe == ignored
@@ -98,6 +98,6 @@ def test_a_fleet_is_not_connected_to_a_bucket_that_lies(buckets, tmp_path, kind,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [HttpProxy, IsSound])
-def test_a_fleet_is_connected_to_a_bucket_that_holds_to_its_conditions(buckets, tmp_path, kind):
+def test_connecting_to_a_bucket_that_checks_conditions_succeeds(buckets, tmp_path, kind):
     with connected(kind, buckets, tmp_path) as fleet:
         assert fleet.stores() == []

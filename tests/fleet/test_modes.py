@@ -1,4 +1,4 @@
-"""Shipped files in a folder can be read by those who can read the store's file, and by nobody else."""
+"""Shipped files in a folder have the permissions of the store's file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def modes(folder):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("umask")
-def test_a_store_of_the_owner_alone_ships_nothing_that_others_may_read(bucket, tmp_path):
+def test_a_store_readable_only_by_its_owner_ships_no_object_that_others_can_read(bucket, tmp_path):
     cache = tmp_path / "a"
     with connect(bucket.as_uri(), cache=cache) as fleet, fleet.open("s") as store:
         store.thread("t").commit({"n": 1}, durable="remote")
@@ -64,13 +64,13 @@ def test_shipped_objects_have_the_mode_of_the_store(bucket, tmp_path, mode):
             store.remote.base()
         found = {path: each for path, each in modes(bucket).items() if path not in former or path.name == "head"}
         assert {each for path, each in found.items() if path.parts[0] == "s"} == {mode}
-        with fleet.open("other") as store:  # another store of this folder is another's
+        with fleet.open("other") as store:  # Another store of this folder belongs to another user.
             store.thread("t").commit({"n": 1}, durable="remote")
         assert {each for path, each in modes(bucket).items() if path.parts[0] == "other"} == {0o600}
 
 
 @pytest.mark.usefixtures("umask")
-def test_the_image_that_a_base_is_made_of_is_the_owners_alone(bucket, tmp_path, monkeypatch):
+def test_the_temporary_image_of_a_base_is_readable_only_by_the_owner(bucket, tmp_path, monkeypatch):
     seen = []
     put_image = bases.put_image
 
@@ -87,7 +87,7 @@ def test_the_image_that_a_base_is_made_of_is_the_owners_alone(bucket, tmp_path, 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("umask")
-def test_a_file_that_is_put_in_the_place_of_another_has_its_mode(bucket, tmp_path):
+def test_a_replacement_file_has_the_mode_of_the_replaced_file(bucket, tmp_path):
     with connect(bucket.as_uri(), cache=tmp_path / "a") as one, connect(bucket.as_uri(), cache=tmp_path / "b") as two:
         store = one.open("s")
         store.thread("t").commit({"n": 1}, durable="remote")
@@ -97,7 +97,9 @@ def test_a_file_that_is_put_in_the_place_of_another_has_its_mode(bucket, tmp_pat
         store.thread("t").commit({"n": "was never shipped"})
         with pytest.raises(FencedError):
             store.close()
-        with one.open("s") as store:  # its file is an image of what it was, and then what the other has shipped
+        with one.open(
+            "s"
+        ) as store:  # Its file is an image of the former state, followed by the shipped records of the other owner.
             assert store.thread("t").state["n"] == 2
             assert store.path.stat().st_mode & 0o777 == 0o640
         assert [each.path.stat().st_mode & 0o777 for each in one.stranded()] == [0o640]

@@ -1,4 +1,4 @@
-"""Files restored from the storage, for the present or an earlier time."""
+"""Files restored from the storage, at the present or an earlier time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_restore_keeps_an_existing_file_at_its_path(machine, tmp_path):
         assert heard(store) == "mine"
 
 
-def test_a_moment_that_never_was_is_refused(machine, tmp_path):
+def test_a_moment_that_never_existed_is_refused(machine, tmp_path):
     fleet = machine("a")
     with fleet.open("t") as store, store.transaction() as tx:
         for n in range(3):
@@ -71,7 +71,7 @@ def test_a_moment_that_never_was_is_refused(machine, tmp_path):
             fleet.restore("t", tmp_path / "r.state", at=at)
     with pytest.raises(UsageError, match=f"the last shipped LSN is {last}"):
         fleet.restore("t", tmp_path / "r.state", at=last + 1)
-    fleet.restore("t", tmp_path / "r.state", at=last - 1)  # amid the transaction
+    fleet.restore("t", tmp_path / "r.state", at=last - 1)  # In the middle of the transaction.
     with statelog.open(tmp_path / "r.state") as store:
         assert heard(store) is None
 
@@ -108,7 +108,7 @@ def test_any_moment_is_restored_across_bases_and_owners(machine, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else_is_there(
+def test_a_removed_moment_is_refused_with_the_oldest_one_and_all_later_ones_are_restored(
     machine, tmp_path, monkeypatch
 ):
     hour = [0]
@@ -133,7 +133,7 @@ def test_what_is_older_than_is_kept_is_refused_by_naming_the_oldest_and_all_else
 
 
 @pytest.mark.slow
-def test_a_restore_that_a_purge_overtakes_begins_anew(machine, memory, tmp_path):
+def test_a_restore_that_a_purge_overtakes_starts_again(machine, memory, tmp_path):
     fleet = machine("a")
     with fleet.open("t") as store:
         say(store, 1)

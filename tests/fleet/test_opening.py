@@ -1,4 +1,4 @@
-"""Storages by their URL, and the probe that finds incorrect ones."""
+"""Storages by their URL, and the probe that detects incorrect ones."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class AnswersNothing(Memory):
 
 
 class LosesAnswers(Memory):
-    """Sound, but every third answer is lost."""
+    """A correct storage that loses every third answer."""
 
     def put(self, name, data, is_refused):
         answer = super().put(name, data, is_refused)
@@ -129,7 +129,7 @@ class LosesAnswers(Memory):
         (ShowsOldTokens, "look"),
     ],
 )
-def test_a_storage_that_lies_is_found(kind, ignored):
+def test_the_probe_detects_a_storage_that_ignores_conditions(kind, ignored):
     storage = kind()
     with pytest.raises(UnsafeStorageError, match="two writers") as caught:
         probe(storage)
@@ -138,13 +138,13 @@ def test_a_storage_that_lies_is_found(kind, ignored):
 
 
 @pytest.mark.parametrize("kind", [Memory, LosesAnswers])
-def test_a_sound_storage_passes_also_if_it_loses_answers(kind):
+def test_a_correct_storage_passes_the_probe_even_if_it_loses_answers(kind):
     storage = kind()
     probe(storage)
     assert storage.objects == {}
 
 
-def test_a_storage_that_takes_nothing_is_not_called_sound():
+def test_a_storage_that_stores_nothing_fails_the_probe():
     with pytest.raises(RemoteError):
         probe(AnswersNothing())
 
@@ -189,7 +189,7 @@ def test_a_folder_of_another_host_or_without_a_path_is_refused(url):
         open_archive(url)
 
 
-def test_a_folder_that_is_not_there_is_not_made(tmp_path):
+def test_a_missing_folder_is_not_created(tmp_path):
     with pytest.raises(NotFoundError, match="create it first") as caught:
         open_archive(f"file://{tmp_path}/absent")
     assert caught.value.path == f"{tmp_path}/absent"

@@ -1,4 +1,4 @@
-"""Failures of an owner: lost answers, a storage that takes no writes, and what they leave."""
+"""Failures of an owner: lost answers, a storage that refuses writes, and the files that they leave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ AWAY_REQUESTS = 3
 
 
 def lose_the_next_answer(memory):
-    """Have the next swap be done, its answer lost, and a few requests behind it fail; return a list of these."""
+    """Let the next swap succeed but lose its answer, and let a few later requests fail.
+
+    Return a list of the failed requests.
+    """
     lost = []
     swap = memory.swap
 
@@ -50,7 +53,7 @@ def lose_the_next_answer(memory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ["beat", "base", "park", "take up", "free", "forget"])
-def test_an_owner_that_does_not_hear_of_its_own_change_is_not_fenced_by_it(machine, memory, change):
+def test_an_owner_is_not_fenced_by_its_own_change_whose_answer_was_lost(machine, memory, change):
     fleet = machine("a")
     store = fleet.open("t", ttl_s=0.3 if change == "beat" else 10, park_after_s={"park": 1, "take up": 0.1}.get(change))
     say(store, 1, durable="remote")
@@ -78,7 +81,7 @@ def test_an_owner_that_does_not_hear_of_its_own_change_is_not_fenced_by_it(machi
         assert heard(other) == {"free": 1, "forget": None}.get(change, 3)
 
 
-def test_a_storage_that_takes_no_writes_lets_an_owner_close(machine, memory):
+def test_an_owner_can_close_while_the_storage_refuses_writes(machine, memory):
     store = machine("a").open("t")
     say(store, 1, durable="remote")
     memory.fail = lambda request, _name: Outcome.UNKNOWN if request in ("create", "swap") else None
@@ -102,10 +105,10 @@ def test_a_base_is_made_once_for_64_segments(machine, memory):
         assert len(memory.requests) < 250
 
 
-def test_what_is_shipped_lags_by_nothing_whenever_it_is_told(machine):
+def test_the_lag_is_zero_whenever_all_commits_are_shipped(machine):
     with machine("a").open("t", acknowledge="remote") as store:
         say(store, 1)
-        store.remote.committed()  # a commit that was shipped, but not reported
+        store.remote.committed()  # A commit that was shipped but not reported.
         assert store.remote.status().lag_s == store.remote.status().lag_bytes == 0
 
 
@@ -154,9 +157,9 @@ def test_a_collector_that_saw_an_opening_head_keeps_its_owners_objects(machine, 
             store.close()
 
 
-def test_copies_that_a_killed_process_left_beside_its_store_go_when_it_is_opened(machine, tmp_path):
+def test_opening_a_store_removes_the_copies_that_a_killed_process_left(machine, tmp_path):
     fleet = machine("a")
-    for other in ("t.state.base", ".t"):  # stores whose file names begin alike
+    for other in ("t.state.base", ".t"):  # Stores whose file names have the same prefix.
         fleet.open(other).close()
     kept = {path.name for path in (tmp_path / "a").iterdir()}
     left = [f".t.state.{what}{ending}" for what in ("base", "restored", "unfenced") for ending in ("", "-lock")]
@@ -169,7 +172,7 @@ def test_copies_that_a_killed_process_left_beside_its_store_go_when_it_is_opened
 
 
 def end_at_once(store):
-    """End an owner as if its process was killed: its file is unlocked, and its head has not changed."""
+    """End an owner as if its process was killed. Its file is unlocked, and its head has not changed."""
     store.remote._error = RemoteError("killed")
     store.remote._thread.join()
     with pytest.raises(RemoteError):
@@ -191,7 +194,7 @@ def test_an_opening_does_not_wait_for_a_former_owner_of_its_file(machine):
 
 @pytest.mark.slow
 def test_an_owner_on_a_machine_with_the_same_name_and_folders_is_waited_for(memory, tmp_path, monkeypatch):
-    machines = [tmp_path / "1", tmp_path / "2"]  # sandboxes of one image
+    machines = [tmp_path / "1", tmp_path / "2"]  # Sandboxes of the same image.
     for folder in machines:
         (folder / "cache").mkdir(parents=True)
     monkeypatch.chdir(machines[0])

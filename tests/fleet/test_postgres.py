@@ -29,7 +29,7 @@ def opened(postgres_url):
 
 @pytest.fixture
 def by_hand(postgres_url):
-    """A connection for the acts of others."""
+    """A connection that acts as another process."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         yield connection
 
@@ -43,21 +43,21 @@ def empty_database(postgres_url, by_hand):
 
 
 def end_others(connection):
-    """Have the server end all connections but this one."""
+    """Let the server end all other connections."""
     others = "FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
     connection.execute(f"SELECT pg_terminate_backend(pid) {others}")
     until(lambda: connection.execute(f"SELECT count(*) {others}").fetchone()[0] == 0)
 
 
 def is_waiting(connection):
-    """Tell whether some connection waits for a lock."""
+    """Return True if some connection waits for a lock."""
     return connection.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'").fetchone()[0] > 0
 
 
 # --- an append and its fence ----------------------------------------------------------
 
 
-def test_an_append_under_a_head_that_is_unchanged_is_done_once(opened):
+def test_an_append_under_an_unchanged_head_is_done_once(opened):
     archive, head, token = opened
     name = head.replace("head", "log/1/1")
     put = archive.append_fenced(head, token, name, b"segment")
@@ -66,7 +66,7 @@ def test_an_append_under_a_head_that_is_unchanged_is_done_once(opened):
     assert archive.read(name).data == b"segment"
 
 
-def test_an_append_under_a_head_that_was_changed_is_not_done(opened):
+def test_an_append_under_a_changed_head_is_not_done(opened):
     archive, head, token = opened
     archive.swap(head, b"second", token)
     assert archive.append_fenced(head, token, head.replace("head", "log/1/1"), b"segment") is Outcome.REFUSED
@@ -74,7 +74,7 @@ def test_an_append_under_a_head_that_was_changed_is_not_done(opened):
     assert archive.names(head.replace("head", "log/")) == []
 
 
-def test_an_append_that_meets_a_change_of_the_head_waits_and_is_not_done(opened, postgres_url, by_hand):
+def test_an_append_waits_for_a_concurrent_change_of_the_head_and_is_not_done(opened, postgres_url, by_hand):
     archive, head, token = opened
     name = head.replace("head", "log/1/1")
     with ThreadPoolExecutor(1) as other, psycopg.connect(postgres_url) as taker:
@@ -86,7 +86,7 @@ def test_an_append_that_meets_a_change_of_the_head_waits_and_is_not_done(opened,
     assert archive.read(name) is None
 
 
-def test_a_change_of_the_head_waits_for_an_append(opened, postgres_url, by_hand):
+def test_a_change_of_the_head_waits_for_a_concurrent_append(opened, postgres_url, by_hand):
     archive, head, token = opened
     name = head.replace("head", "log/1/1")
     with ThreadPoolExecutor(1) as other, psycopg.connect(postgres_url) as owner:
@@ -103,7 +103,7 @@ def test_a_change_of_the_head_waits_for_an_append(opened, postgres_url, by_hand)
 # --- connections that die -------------------------------------------------------------
 
 
-def test_a_connection_that_died_while_idle_costs_no_outcome(opened, by_hand):
+def test_a_connection_that_died_while_idle_makes_no_outcome_unknown(opened, by_hand):
     archive, head, token = opened
     for number in range(5):
         end_others(by_hand)
@@ -113,7 +113,7 @@ def test_a_connection_that_died_while_idle_costs_no_outcome(opened, by_hand):
     assert archive.read(head).token == token
 
 
-def test_a_connection_that_dies_while_it_writes_leaves_it_open(opened, postgres_url, by_hand):
+def test_a_connection_that_dies_during_a_write_makes_its_outcome_unknown(opened, postgres_url, by_hand):
     archive, head, token = opened
     with ThreadPoolExecutor(1) as other, psycopg.connect(postgres_url) as taker:
         taker.execute(f"SELECT 1 FROM {HEADS} WHERE name = %s FOR UPDATE", (head,))
@@ -136,7 +136,7 @@ def test_reads_are_repeated_after_a_lost_connection(opened, postgres_url, by_han
         assert reading.result() == token
 
 
-def test_threads_have_connections_of_their_own_and_few_are_kept(opened):
+def test_each_thread_has_its_own_connection_and_few_are_kept(opened):
     archive, head, _token = opened
     start = Event()
 
@@ -153,10 +153,10 @@ def test_threads_have_connections_of_their_own_and_few_are_kept(opened):
     assert archive._idle == []
 
 
-# --- what is refused ------------------------------------------------------------------
+# --- refusals ------------------------------------------------------------------
 
 
-def test_a_database_without_tables_is_named_with_the_command_that_makes_them(empty_database):
+def test_a_database_without_tables_is_refused_with_the_command_that_creates_them(empty_database):
     archive = open_archive(empty_database)
     for request in (
         lambda: archive.read("s/head"),
@@ -170,7 +170,7 @@ def test_a_database_without_tables_is_named_with_the_command_that_makes_them(emp
 
 
 @pytest.mark.slow
-def test_tables_are_made_once_also_by_several_at_once(empty_database):
+def test_concurrent_setups_create_the_tables_once(empty_database):
     from statelog.fleet.postgres import setup
 
     with ThreadPoolExecutor(6) as several:
@@ -203,7 +203,7 @@ def test_a_user_without_permission_is_an_access_error(postgres_url, by_hand):
     archive.close()
 
 
-def test_a_database_that_is_not_there_is_said_so(postgres_url):
+def test_a_missing_database_is_reported(postgres_url):
     with pytest.raises(NotFoundError, match="the database does not exist"):
         open_archive(postgres_url.replace("/postgres", "/absent")).read("s/head")
 
@@ -217,14 +217,14 @@ def test_the_outcome_of_a_write_to_an_unreachable_server_is_unknown():
     assert "secret" not in str(caught.value) + str(caught.value.facts)
 
 
-def test_an_address_that_is_none_is_refused():
+def test_an_invalid_url_is_refused():
     with pytest.raises(UsageError) as caught:
         open_archive("postgresql://agent:secret@host:port/postgres?nonsense=1")
     assert caught.value.argument == "url"
     assert "secret" not in str(caught.value) + str(caught.value.facts)
 
 
-def test_a_closed_storage_is_said_to_be_closed(postgres_url):
+def test_a_closed_storage_reports_that_it_is_closed(postgres_url):
     archive = open_archive(postgres_url)
     archive.read("s/head")
     archive.close()

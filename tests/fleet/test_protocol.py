@@ -1,4 +1,4 @@
-"""Who owns a store, and what counts (F1 to F6): every order of events at small size, and wrong rules."""
+"""Ownership and valid records (F1 to F6), in every order of events at a small size, and with wrong rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from programs import Rules, collector, reader, writer
 
 
 def explored(plans, *, rules=Rules, others=(), faults=0, clones=0, cloned=()):
-    """Go through all worlds that writers with these plans lead to; return how many there are."""
+    """Explore all worlds that writers with these plans can reach. Return their number."""
     programs = {name: writer(name, plan, rules) for name, plan in plans.items()}
     if "collector" in others:
         programs["collector"] = collector(rules)
@@ -44,7 +44,7 @@ LARGE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene in LARGE])
-def test_acknowledged_and_served_records_stay_without_faults(scene):
+def test_acknowledged_and_served_records_are_kept_without_faults(scene):
     plans, more = SCENES[scene]
     assert explored(plans, **more) > 100
 
@@ -52,7 +52,7 @@ def test_acknowledged_and_served_records_stay_without_faults(scene):
 @pytest.mark.slow
 @pytest.mark.parametrize("faults", [0, 1])
 @pytest.mark.parametrize("scene", [scene for scene in SCENES if scene not in LARGE])
-def test_acknowledged_and_served_records_stay(scene, faults):
+def test_acknowledged_and_served_records_are_kept(scene, faults):
     plans, more = SCENES[scene]
     assert explored(plans, **more, faults=faults) > 100
 
@@ -70,20 +70,20 @@ CLONED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", CLONED)
 def test_clones_made_at_any_moment_share_an_epoch_and_a_nonce(scene):
-    """As when the snapshot of a machine is resumed twice."""
+    """This happens when the snapshot of a machine is resumed twice."""
     assert explored(CLONED[scene], clones=1) > 100
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("how", [{"clones": 2}, {"clones": 1, "faults": 1}], ids=str)
 @pytest.mark.parametrize("scene", CLONED)
-def test_clones_of_both_writers(scene, how):
+def test_records_are_kept_with_clones_of_both_writers(scene, how):
     assert explored(CLONED[scene], **how) > 100
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("scene", SCENES)
-def test_more_faults(scene):
+def test_records_are_kept_with_more_faults(scene):
     plans, more = SCENES[scene]
     assert explored(plans, **more, faults=1 if scene in LARGE else 2) > 1000
 
@@ -106,13 +106,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize("rules", WRONG, ids=lambda rules: rules.__name__)
-def test_a_wrong_rule_is_caught(rules):
+def test_a_wrong_rule_is_detected(rules):
     plans, more = WRONG[rules]
     with pytest.raises(LostError):
         explored(plans, **more, rules=rules)
 
 
 @pytest.mark.parametrize("rules", WRONG, ids=lambda rules: rules.__name__)
-def test_the_right_rules_hold_where_a_wrong_one_is_caught(rules):
+def test_the_correct_rules_pass_where_a_wrong_one_is_detected(rules):
     plans, more = WRONG[rules]
     explored(plans, **more)

@@ -26,7 +26,7 @@ def expanded(data):
 @pytest.fixture
 def kept(archive, machine):
     """A store whose secret is in a segment, in a base and after it. Then it is deleted."""
-    filler = random.Random(1).randbytes(1_500_000)  # so that an image is of several pieces
+    filler = random.Random(1).randbytes(1_500_000)  # An image then has several pieces.
     with machine("a", archive).open("t") as store:
         store.thread("filler").commit({"data": filler})
         store.thread("secret").commit({"said": SECRET}, durable="remote")
@@ -38,7 +38,7 @@ def kept(archive, machine):
 
 
 @pytest.mark.slow
-def test_after_a_purge_no_byte_is_in_the_storage(archive, machine, kept):
+def test_after_a_purge_no_removed_text_is_in_the_storage(archive, machine, kept):
     assert is_in(archive, SECRET), "it was shipped"
     kept.purge("t")
     assert not is_in(archive, SECRET)
@@ -48,7 +48,7 @@ def test_after_a_purge_no_byte_is_in_the_storage(archive, machine, kept):
     assert kept.check() == []
 
 
-def test_after_a_deletion_there_is_a_head_and_nothing_else(archive, kept):
+def test_after_a_deletion_only_a_head_is_left(archive, kept):
     kept.delete("t")
     assert archive.names("") == ["t/head"]
     assert not is_in(archive, SECRET)

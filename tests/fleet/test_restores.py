@@ -1,4 +1,4 @@
-"""A fleet's store is restored after random work with policies, leases, compaction: it shows what its owner showed."""
+"""Restores of a fleet's store after random work with policies, leases and compaction. They equal the owner's store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESTORES = 2000
 
 
 def restore_after_random_work(folder, seed, turns=60):
-    """Write a history into a fleet's store, with bases between; restore it five times. Return the restores made."""
+    """Write a history with bases into a fleet's store, and restore it five times. Return the number of restores."""
     chance = random.Random(seed)
     (folder / "bucket").mkdir(parents=True)
     url = (folder / "bucket").as_uri()
@@ -63,7 +63,7 @@ def test_many_restores_after_random_work_equal_the_store(tmp_path, soak_scale):
 
 
 @pytest.mark.slow
-def test_removals_that_a_restore_ignores_are_noticed(tmp_path, monkeypatch):
+def test_a_restore_that_ignores_removals_is_detected(tmp_path, monkeypatch):
     ignore_removals_in_imports(monkeypatch)
     with pytest.raises(AssertionError):
         restore_after_random_work(tmp_path, 1)

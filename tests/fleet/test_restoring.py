@@ -38,7 +38,7 @@ HARMS = [remove, empty, flip]
 
 @pytest.fixture(params=["killed", "closed"])
 def shipped(request, machine, monkeypatch):
-    """The LSNs of six commits, each a segment; a base is behind the third one."""
+    """The LSNs of six commits, each in its own segment. A base follows the third."""
     monkeypatch.setattr("statelog.fleet.restores._PAUSE_S", 0.001)
     store = machine("a").open("t", ship_ms=1)
     lsns = []
@@ -56,7 +56,7 @@ def shipped(request, machine, monkeypatch):
 
 
 def logged(memory):
-    """Return the names of the segments, in their order."""
+    """Return the names of the segments in order."""
     return sorted(name for name, found in memory.objects.items() if "/log/" in name and b"ended" not in found.data)
 
 
@@ -112,7 +112,7 @@ def test_a_damaged_base_is_named_and_earlier_states_are_restored(machine, memory
     with pytest.raises(CorruptionError) as caught:
         fleet.open("t", takeover="now")
     assert name == caught.value.facts["object"]
-    if kind == "list":  # which has the references to earlier data
+    if kind == "list":  # It has the references to earlier data.
         return
     for at in (0, 1):
         fleet.restore("t", tmp_path / f"{at}.state", at=shipped[at])
@@ -120,7 +120,7 @@ def test_a_damaged_base_is_named_and_earlier_states_are_restored(machine, memory
             assert heard(store) == at
 
 
-def test_before_a_base_with_nothing_behind_the_one_before_it_is_not_kept(machine, memory, tmp_path):
+def test_states_before_the_oldest_base_are_not_kept(machine, memory, tmp_path):
     fleet = machine("a")
     with fleet.open("t") as store:
         first = say(store, 1, durable="remote")
@@ -135,7 +135,7 @@ def test_before_a_base_with_nothing_behind_the_one_before_it_is_not_kept(machine
 
 
 @pytest.mark.slow
-def test_a_copy_that_lags_behind_a_base_follows(machine):
+def test_a_copy_that_lags_behind_a_base_catches_up(machine):
     with machine("a").open("t", ship_ms=1) as store:
         say(store, 1, durable="remote")
         with machine("b").follow("t", poll_s=3600) as copy:
@@ -150,7 +150,7 @@ def test_a_copy_that_lags_behind_a_base_follows(machine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["restore", "follow"])
-def test_a_restore_that_races_a_collection_begins_anew(machine, memory, tmp_path, how):
+def test_a_restore_that_races_a_collection_starts_again(machine, memory, tmp_path, how):
     fleet = machine("a")
     with fleet.open("t") as store:
         say(store, 1)
@@ -178,7 +178,7 @@ def test_a_restore_that_races_a_collection_begins_anew(machine, memory, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_base", [False, True])
-def test_another_history_than_the_head_names_is_a_forgery(tmp_path, is_base):
+def test_a_history_that_differs_from_the_head_is_refused_as_a_forgery(tmp_path, is_base):
     for name in ("honest", "forged"):
         (tmp_path / name).mkdir()
         with connect((tmp_path / name).as_uri(), cache=tmp_path / f"{name}-cache") as fleet, fleet.open("s") as store:

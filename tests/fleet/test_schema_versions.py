@@ -21,7 +21,7 @@ def schema():
 
 
 def fill(store):
-    """Write old versions with a branch, and new versions behind them."""
+    """Write old versions with a branch, followed by new versions."""
     thread = store.thread("t", schema={"notes": reducers.append})
     thread.commit({"notes": "tea"})
     thread.fork("old")
@@ -59,7 +59,7 @@ def test_versions_survive_shipping_restoring_and_a_takeover(tmp_path, has_base):
         if has_base:
             store.remote.base()
         store.remote.wait()
-        with statelog.open(store.path, durability="interval") as stored:  # without a schema
+        with statelog.open(store.path, durability="interval") as stored:  # Without a schema.
             seen = observe(stored)
     with connect(url, cache=tmp_path / "there") as fleet:
         fleet.restore("s", tmp_path / "restored.state")

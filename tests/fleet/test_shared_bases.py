@@ -1,4 +1,4 @@
-"""Bases of a store that many hosts write meanwhile."""
+"""Bases of a store that many hosts write at the same time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statelog.fleet.restores import head_to_read
 
 
 @pytest.mark.slow
-def test_a_new_host_begins_with_a_base(host, monkeypatch, postgres_url, name, tmp_path):
+def test_a_new_host_starts_from_a_base(host, monkeypatch, postgres_url, name, tmp_path):
     monkeypatch.setattr(shared_store, "_SEGMENTS_MAX", 8)
     a, b = host("a"), host("b")
     for n in range(50):
@@ -42,9 +42,9 @@ def test_records_appended_while_a_base_is_made_are_kept(host, monkeypatch, postg
     with connect(postgres_url, tmp_path / "x") as fleet, fleet.follow(name, poll_s=60) as copy:
 
         def image(store, path, epoch):
-            monkeypatch.setattr(bases, "image", real)  # of this base alone: there may be another
+            monkeypatch.setattr(bases, "image", real)  # Only of this base. There may be another one.
             add(b)
-            copy.remote.wait()  # from here on it is between the cut and the base
+            copy.remote.wait()  # Records from here on are between the cut and the base.
             for _n in range(3):
                 add(b)
             a.remote.wait()
@@ -61,14 +61,14 @@ def test_records_appended_while_a_base_is_made_are_kept(host, monkeypatch, postg
         for at in range(copy.last_lsn):
             fleet.restore(name, tmp_path / f"{at}", at=at)
             with statelog.open(tmp_path / f"{at}", read_only=True) as then:
-                assert at in {1, then.last_lsn}  # the first two records are one commit
+                assert at in {1, then.last_lsn}  # The first two records are one commit.
                 assert log_of(then) == log_of(b)[: then.last_lsn]
         assert 9 < base.lsn < copy.last_lsn
         assert fleet.check(name) == []
 
 
 @pytest.mark.slow
-def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
+def test_only_one_of_several_hosts_makes_a_due_base(host, monkeypatch):
     monkeypatch.setattr(shared_store, "_SEGMENTS_MAX", 8)
     epochs, real = [], bases.image
 
@@ -86,7 +86,7 @@ def test_one_host_makes_the_base_that_several_find_due(host, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_base_counts_though_another_was_begun_meanwhile(host, monkeypatch, postgres_url, name, tmp_path):
+def test_a_base_is_valid_although_another_was_begun_at_the_same_time(host, monkeypatch, postgres_url, name, tmp_path):
     monkeypatch.setattr(shared_store, "_SEGMENTS_MAX", 8)
     a, b = host("a"), host("b")
     begun, real = [], bases.image
@@ -104,7 +104,7 @@ def test_a_base_counts_though_another_was_begun_meanwhile(host, monkeypatch, pos
     with connect(postgres_url, tmp_path / "x") as fleet:
 
         def encode(listed, _real=bases.encode):
-            fleet.gc(name, grace_s=0)  # its pieces are put, and no head names them yet
+            fleet.gc(name, grace_s=0)  # Its pieces are stored, and no head names them yet.
             return _real(listed)
 
         monkeypatch.setattr(bases, "encode", encode)

@@ -85,7 +85,7 @@ def said(url, name, cache):
 
 
 def check(found, acknowledged, hosts):
-    """Everything acknowledged is there, once, in its host's order; at most one of a host's is there that was not."""
+    """Check that each acknowledged commit exists once, in the order of its host, with at most one further commit per host."""
     assert len(set(found)) == len(found)
     for who, mine in zip(hosts, acknowledged, strict=True):
         here = [each for each in found if each.startswith(f"{who}-")]
@@ -96,7 +96,7 @@ def check(found, acknowledged, hosts):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", AT)
-def test_a_host_killed_at_a_request_loses_nothing_it_has_acknowledged(postgres_url, name, tmp_path, number):
+def test_a_host_killed_at_a_request_loses_no_acknowledged_commit(postgres_url, name, tmp_path, number):
     killed = Host(postgres_url, name, tmp_path / "a", "a", "SIGKILL", number)
     other = Host(postgres_url, name, tmp_path / "b", "b", many=5)
     mine = killed.end()
@@ -104,12 +104,12 @@ def test_a_host_killed_at_a_request_loses_nothing_it_has_acknowledged(postgres_u
     assert killed.process.returncode == -signal.SIGKILL
     assert len(others) == 5
     check(said(postgres_url, name, tmp_path / "c"), [mine, others], "ab")
-    check(said(postgres_url, name, tmp_path / "a"), [mine, others], "ab")  # its own copy is up to date
+    check(said(postgres_url, name, tmp_path / "a"), [mine, others], "ab")  # Its own copy is current.
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", AT[1:])
-def test_a_host_that_sleeps_at_a_request_holds_up_the_others_for_a_time(postgres_url, name, tmp_path, number):
+def test_a_host_that_sleeps_at_a_request_delays_the_others_for_a_limited_time(postgres_url, name, tmp_path, number):
     sleeper = Host(postgres_url, name, tmp_path / "a", "a", "SIGSTOP", number)
     until(sleeper.is_stopped)
     other = Host(postgres_url, name, tmp_path / "b", "b", many=3)
@@ -120,7 +120,7 @@ def test_a_host_that_sleeps_at_a_request_holds_up_the_others_for_a_time(postgres
     check(said(postgres_url, name, tmp_path / "c"), [mine, others], "ab")
 
 
-def test_the_check_can_fail():
+def test_the_check_detects_lost_and_repeated_commits():
     check(["a-0", "b-0", "a-1"], [["a-0"], ["b-0"]], "ab")
     for found in (["b-0"], ["a-0", "a-0", "b-0"], ["a-1", "a-0", "b-0"], ["a-0", "a-1", "a-2", "b-0"]):
         with pytest.raises(AssertionError):
@@ -128,7 +128,7 @@ def test_the_check_can_fail():
 
 
 @pytest.mark.soak
-def test_hosts_killed_at_random_lose_nothing(postgres_url, name, tmp_path, soak_scale):
+def test_hosts_killed_at_random_lose_no_acknowledged_commit(postgres_url, name, tmp_path, soak_scale):
     rng = random.Random(7)
     acknowledged, hosts = [], []
     until_s = time.monotonic() + 60 * soak_scale

@@ -1,4 +1,4 @@
-"""Where a store that many hosts write is used: on a loop, in a process with many files open, in a user's cache."""
+"""Shared stores on an event loop, in a process with many open files, and in a user's cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statelog.fleet import share
 
 
 @pytest.mark.slow
-def test_a_process_with_many_files_open_hears_of_others(host):
+def test_a_process_with_many_open_files_is_notified_of_other_hosts(host):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
     files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
@@ -30,7 +30,7 @@ def test_a_process_with_many_files_open_hears_of_others(host):
 
 
 @pytest.mark.slow
-def test_it_is_shared_by_asyncio_too(host, postgres_url, name, tmp_path):
+def test_asyncio_can_use_a_shared_store(host, postgres_url, name, tmp_path):
     async def run():
         async with aio_fleet.share(postgres_url, name, tmp_path / "b") as store:
             await store.thread("t", schema=SCHEMA).commit({"n": 2})
@@ -42,7 +42,7 @@ def test_it_is_shared_by_asyncio_too(host, postgres_url, name, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_copy_is_where_the_user_keeps_such_things(postgres_url, name, tmp_path, monkeypatch):
+def test_a_copy_is_in_the_cache_folder_of_the_user(postgres_url, name, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with share(postgres_url, name) as store:
         add(store)

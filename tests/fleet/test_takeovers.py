@@ -1,4 +1,4 @@
-"""Takeovers: many in a row cost no more each, and several at once end."""
+"""Takeovers: the cost stays bounded in a long row, and several concurrent ones end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = {"ship_ms": 1, "keep_s": 0, "grace_s": 0, "park_after_s": None}
 
 
 def end(store, *, is_killed):
-    """Close a store, or have its owner end as if its process was killed."""
+    """Close a store, or end its owner as if its process was killed."""
     if is_killed:
         store.remote._error = RemoteError("killed")
         store.remote._thread.join()
@@ -27,7 +27,7 @@ def end(store, *, is_killed):
 
 
 def take_over_in_a_row(machine, memory, monkeypatch, rounds, *, is_collecting=True):
-    """Have two machines take a store from each other, time and again; return its tokens, and what each turn has cost.
+    """Let two machines take a store from each other repeatedly. Return its tokens, and the cost of each turn.
 
     The costs are requests, objects in the storage afterwards, and the bytes of the head.
     """
@@ -50,7 +50,7 @@ def take_over_in_a_row(machine, memory, monkeypatch, rounds, *, is_collecting=Tr
 
 
 def are_bounded(costs):
-    """Whether no turn of the second half costs more than the dearest of the first half, and a bit."""
+    """Return True if no turn of the second half costs notably more than the most expensive turn of the first half."""
     half = len(costs) // 2
     return all(
         max(each[kind] for each in costs[half:]) <= 1.2 * max(each[kind] for each in costs[:half]) + 2
@@ -59,14 +59,14 @@ def are_bounded(costs):
 
 
 @pytest.mark.slow
-def test_takeovers_in_a_row_keep_all_in_order_and_cost_no_more_each(machine, memory, monkeypatch):
+def test_takeovers_in_a_row_keep_all_commits_in_order_at_constant_cost(machine, memory, monkeypatch):
     tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, 16)
     assert tokens == [*range(16)]
     assert are_bounded(costs), costs
 
 
 @pytest.mark.soak
-def test_a_thousand_takeovers_in_a_row(machine, memory, monkeypatch, soak_scale):
+def test_a_thousand_takeovers_in_a_row_have_constant_cost(machine, memory, monkeypatch, soak_scale):
     count = max(int(1000 * soak_scale), 100)
     tokens, costs = take_over_in_a_row(machine, memory, monkeypatch, count)
     assert tokens == [*range(count)]
@@ -83,7 +83,7 @@ def test_uncollected_objects_of_takeovers_are_detected(machine, memory, monkeypa
 
 @pytest.mark.slow
 def test_several_concurrent_takeovers_all_end_and_one_owns_the_store(machine, memory):
-    """They do not alternate for ever: each owns it for once, or is stopped by one that came later."""
+    """They do not alternate for ever. Each owns the store once, or is stopped by a later one."""
     count = 5
     machine("first").open("t").close()
     memory.fail = lambda *_: time.sleep(random.random() / 100)
@@ -120,8 +120,8 @@ def test_several_concurrent_takeovers_all_end_and_one_owns_the_store(machine, me
 
 
 @pytest.mark.slow
-def test_a_taker_that_ends_between_its_swaps_is_taken_over_from(machine, memory):
-    """By one that waits for its sign, and by one that does not."""
+def test_a_takeover_that_ends_between_its_swaps_is_taken_over(machine, memory):
+    """By an owner that waits for its heartbeat, and by one that does not."""
     store = machine("a").open("t")
     store.thread("chat").commit({"token": 1}, durable="remote")
     for name, how in (("b", {"takeover": "now"}), ("c", {"ttl_s": 0.2})):

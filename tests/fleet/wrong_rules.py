@@ -1,4 +1,4 @@
-"""Wrong rules. For each of them, the explorer must find what is lost."""
+"""Wrong rules. For each of them, the explorer must find a lost record."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class NoCut(Rules):
 
 
 class NoEnd(Rules):
-    """A head becomes free with no end put behind its last segment: a clone has put one more."""
+    """A head becomes free without an end after its last segment, although a clone has added a segment."""
 
     @staticmethod
     def free(owned, last, cut):
@@ -116,7 +116,7 @@ class NoEnd(Rules):
 
 
 class AheadOfTheTail(Rules):
-    """A base has a commit that its owner has not shipped, while a clone has shipped another one."""
+    """A base has a commit that its owner has not shipped, while a clone has shipped a different one."""
 
     @staticmethod
     def imaged(data, epoch):

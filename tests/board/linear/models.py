@@ -98,7 +98,7 @@ def _is_read(call, version, value):
 def _step_directory(state, call, until):
     """State: the entries by age, (key, value, attempts, holder); the greatest LSN seen.
 
-    A holder is (token, when its time is up at the earliest, and at the latest); None of an entry that is free.
+    A holder is (token, earliest deadline, latest deadline), and None for a free entry.
     """
     entries, floor = state
     lsn = call.result.get("token" if call.name == "claim" else "version") if "refused" not in call.result else None
@@ -241,7 +241,7 @@ def _step_guard(state, call, until):
 def _step_lease(state, call, until, lsn):
     holder, value, floor = state
     is_over = holder is None or holder[1] <= min(call.responded, until)
-    if "refused" in call.result:  # somebody has it, or others wait for it
+    if "refused" in call.result:  # Another process holds the lease, or others wait for it.
         yield state
     elif is_over and (lsn is None or lsn > floor):
         token = call.result.get("token", call.caller)

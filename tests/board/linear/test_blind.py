@@ -1,4 +1,4 @@
-"""What four processes were told can be put in an order, whether or not the calls of killed ones have happened."""
+"""Some order of the calls explains all answers to four processes, some of which were killed during a call."""
 
 import pytest
 from blind import check_blind
@@ -20,10 +20,10 @@ def test_an_order_explains_ten_thousand_answers(tmp_path, soak_scale):
     count = max(int(SOAK_CALLS * soak_scale), 1000)
     run = Run(tmp_path, seed=3, count=count, what="all", kill_s=0.5)
     assert check_blind(run.calls) == []
-    assert run.kills > 0 or count < SOAK_CALLS / 2  # a short run may be over before the first
+    assert run.kills > 0 or count < SOAK_CALLS / 2  # A short run may end before the first kill.
 
 
-# --- what it must find, made by hand -------------------------------------------------------------
+# --- hand-made histories -------------------------------------------------------------
 
 KILLED = float("inf"), {}
 
@@ -101,5 +101,5 @@ def test_possible_histories_are_accepted(case):
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_impossible_histories_are_found(case):
+def test_impossible_histories_are_detected(case):
     assert len(check_blind(WRONG[case])) == 1

@@ -33,7 +33,7 @@ def test_the_log_gives_every_answer(tmp_path, what):
 
 
 def overlaps(calls):
-    """Return how many calls began while another went on: without them there is nothing to see."""
+    """Return the number of calls that began during another call. Without such calls, the test shows nothing."""
     known = sorted((call for call in calls if call.is_known), key=lambda call: call.invoked)
     return sum(later.invoked < call.responded for call, later in pairwise(known))
 
@@ -48,7 +48,7 @@ def test_the_log_gives_every_answer_to_a_million_calls(tmp_path, soak_scale):
         run.remove()
 
 
-# --- what it must find, made by hand -------------------------------------------------------------
+# --- hand-made histories -------------------------------------------------------------
 
 RECORDS = [
     Record(1, "set", "a", "0.0", 5),
@@ -74,25 +74,25 @@ def problems(records=RECORDS, **changes):
     return " ".join(check_witness(records, calls))
 
 
-def test_a_history_that_is_right_is_accepted():
+def test_a_correct_history_is_accepted():
     assert problems() == ""
 
 
-def test_a_killed_call_may_have_happened_or_not():
+def test_a_killed_call_is_accepted_with_or_without_its_effect():
     killed = {"responded": float("inf"), "result": {}}
     assert problems(of_5=killed) == ""
-    assert "at no moment" in problems(RECORDS[:4], of_5=killed)  # 0.3 has seen that it did
+    assert "at no moment" in problems(RECORDS[:4], of_5=killed)  # Call 0.3 has seen its effect.
 
 
-def test_a_record_that_is_lost_is_found():
+def test_a_lost_record_is_detected():
     assert "acknowledged, and no record says so" in problems([RECORDS[0], *RECORDS[2:]])
 
 
-def test_records_against_real_time_are_found():
+def test_records_that_contradict_real_time_are_detected():
     assert "before 2, which was known" in problems(of_0={"invoked": 45, "responded": 55})
 
 
-def test_a_stale_read_is_found():
+def test_a_stale_read_is_detected():
     assert "at no moment" in problems(of_3={"result": {"version": 2, "value": 6}})
     assert problems(of_3={"invoked": 35, "result": {"version": 2, "value": 6}}) == ""
 
@@ -101,12 +101,12 @@ def test_a_read_of_a_future_value_is_detected():
     assert "at no moment" in problems(of_3={"invoked": 5, "responded": 8, "result": {"version": 1, "value": 5}})
 
 
-def test_a_claim_won_twice_is_found():
+def test_a_claim_won_twice_is_detected():
     twice = {"caller": "0.3", "result": {"key": "tasks/1", "value": 7, "attempt": 2, "token": 6}}
     assert "won, and was not free" in problems([*RECORDS, Record(6, "claim", "tasks/1", "0.3", 7, 6)], of_6=twice)
 
 
-def test_a_claim_taken_before_its_time_is_up_is_found():
+def test_a_claim_taken_before_its_deadline_is_detected():
     result = {"key": "tasks/1", "value": 7, "attempt": 2, "token": 7}
     records = [*RECORDS, Record(6, "release", "tasks/1", None, 7), Record(7, "claim", "tasks/1", "0.3", 7, 7)]
     late = 2 * 10**12
@@ -114,6 +114,6 @@ def test_a_claim_taken_before_its_time_is_up_is_found():
     assert problems(records, of_6={"result": result, "invoked": late, "responded": late + 9}) == ""
 
 
-def test_an_entry_left_lying_after_its_claim_was_over_is_found():
+def test_an_entry_left_unclaimed_after_its_claim_ended_is_detected():
     late = 2 * 10**12
     assert "at no moment" in problems(of_6={"invoked": late, "responded": late + 9})

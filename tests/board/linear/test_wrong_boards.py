@@ -1,4 +1,4 @@
-"""Negative controls: boards that break a promise are found out, from the log and without it."""
+"""Negative controls: boards that break a guarantee are detected, with the log and without it."""
 
 import pytest
 from blind import check_blind
@@ -15,7 +15,7 @@ WRONG = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("board", "what", "count", "witnessed", "object_name"), WRONG, ids=[each[0] for each in WRONG])
-def test_a_wrong_board_is_found_out(tmp_path, board, what, count, witnessed, object_name):
+def test_a_wrong_board_is_detected(tmp_path, board, what, count, witnessed, object_name):
     run = Run(tmp_path, seed=4, count=count, what=what, board=board)
     assert any(witnessed in problem for problem in check_witness(read_records(run.path), run.calls))
     assert any(problem.startswith(object_name) for problem in check_blind(run.calls))

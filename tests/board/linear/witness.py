@@ -20,7 +20,7 @@ THREAD = "a thread"
 
 
 class Record(NamedTuple):
-    """A record of the board's."""
+    """A record of the board."""
 
     lsn: int
     act: str
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 class Held(NamedTuple):
-    """An entry, as the model has it."""
+    """An entry in the model."""
 
     version: int
     value: Any
@@ -65,7 +65,7 @@ def read_records(path):
 
 
 def check_witness(records, calls):
-    """Return the answers that the log does not give, or not at that time."""
+    """Return the answers that the log contradicts, or contradicts at that time."""
     replay = Replay(records, calls)
     replay.run()
     problems = replay.problems + Moments(replay, calls).check()
@@ -73,7 +73,7 @@ def check_witness(records, calls):
 
 
 class Replay:
-    """The records in their order, through a model; finds the record of each call that has written."""
+    """Replays the records in order through a model, and finds the record of each call that has written."""
 
     def __init__(self, records, calls):
         self.records = records
@@ -122,7 +122,7 @@ class Replay:
             self.problems.append(f"{why}: {record}, of {call}, where there was {self.entries.get(record.key)}")
 
     def place(self, call, record, **result):
-        """Note the record of a call, which must have come back with this."""
+        """Store the record of a call, and check the answer of the call."""
         self.expect(call not in self.placed, record, "done twice")
         self.placed[call] = max(record.lsn, self.placed.get(call, 0))
         self.expect(not call.is_known or call.result == result, record, f"{call.result} came back, not {result}")
@@ -158,7 +158,7 @@ class Replay:
         return before
 
     def moved(self, record):
-        """Check an entry that was moved: the record before is that of its former key."""
+        """Check a moved entry. The preceding record must be the record of its former key."""
         before = self.records[bisect_left(self.records, record.lsn, key=attrgetter("lsn")) - 1]
         name = before.key.removeprefix(DIRECTORY)
         self.expect(record.key in (DONE + name, DEAD + name), record, f"it was moved from {before}")
@@ -256,7 +256,7 @@ class Moments:
         return self.check_lapses() + self.check_order()
 
     def check_lapses(self):
-        """No claim and no lease was taken from its holder before its time was up."""
+        """Check that no claim and no lease was taken from its holder before its deadline."""
         ends = sorted((lsn, call.responded) for call, lsn in self.replay.placed.items())
         for place in range(len(ends) - 2, -1, -1):
             ends[place] = ends[place][0], min(ends[place][1], ends[place + 1][1])
@@ -289,7 +289,7 @@ class Moments:
                     problems.append(f"record {lsn} is before {floor}, which was known before the call began: {call}")
                 continue
             lsn = self.replay.placed.get(call)
-            if lsn is None and has_written(call):  # the replay has missed it
+            if lsn is None and has_written(call):  # The replay has not found the record.
                 continue
             if lsn is None:
                 lsn = self.moment_of(call, floors[call])
@@ -306,7 +306,7 @@ class Moments:
 
     def moment_of(self, call, floor):
         """Return the first time at which a read may have seen its answer, or None."""
-        if call.name == "lease":  # somebody had it, or others waited
+        if call.name == "lease":  # Another process held the lease, or others waited for it.
             return floor
         place = DIRECTORY if call.name == "claim" else call.key
         if call.name in ("fenced", "commit", "unlease"):
@@ -323,12 +323,12 @@ class Moments:
 
 
 def begins_to_end(call):
-    """Return when the time of a claim or a lease may have been up."""
+    """Return the earliest deadline of a claim or a lease."""
     return call.invoked + call.about["lease_ns"] - SLACK_NS
 
 
 def ends_at_last(call):
-    """Return when it surely was."""
+    """Return the latest deadline of a claim or a lease."""
     return call.responded + call.about["lease_ns"] + SLACK_NS
 
 

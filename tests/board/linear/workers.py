@@ -186,7 +186,7 @@ def _committed(checkpoint):
 
 
 def main(path, diary, process, seed, count, what, board):
-    """Be such a process; `board` names how the board is wrong, for a control."""
+    """Run such a process. `board` names the fault of the board in a negative control."""
     durability = ("interval", "commit")[int(process) % 2]
     with statelog.open(path, durability=durability) as store:
         worker = Worker(store, Diary(diary, process), int(seed), what, BOARDS[board])
@@ -195,7 +195,7 @@ def main(path, diary, process, seed, count, what, board):
         worker.run(int(count))
 
 
-# --- and the one that kills them ------------------------------------------------------------------
+# --- the process that kills them ------------------------------------------------------------------
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""Boards that break a promise, which the checkers must find out."""
+"""Boards that break a guarantee, which the checkers must detect."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Forgetful(Wrong):
 
 
 class CheckedBefore(Wrong):
-    """A fence is checked, and then the commit made."""
+    """Checks a fence before the commit instead of within it."""
 
     def set(self, key, value, *, fence=None):
         if fence is not None:
@@ -93,7 +93,7 @@ class CheckedBefore(Wrong):
 
 
 def claim_by_reading_and_writing(board):
-    """Have claims won in two steps: look which entry is free, and write that it is claimed."""
+    """Make a claim in two steps: search a free entry, and write the claim."""
     choose = holders.choose
     seen = []
 
