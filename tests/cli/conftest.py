@@ -56,7 +56,7 @@ def start():
 
     def start_there(*arguments, **options):
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-        begin = subprocess.Popen if "env" in options else forks.Popen  # a locale is read as Python starts
+        begin = subprocess.Popen if "env" in options else forks.Popen  # Python reads the locale when it starts.
         process = begin([sys.executable, "-m", "statelog", *map(str, arguments)], **options)
         started.append(process)
         return process

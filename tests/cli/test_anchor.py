@@ -41,7 +41,7 @@ def test_json_has_the_fields_of_the_anchor(run, state):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["verify", "export"])
-def test_an_older_copy_is_refused_with_the_code_of_damage(run, state, older, tmp_path, command):
+def test_an_older_copy_is_refused_with_the_exit_code_of_damage(run, state, older, tmp_path, command):
     anchor = run("anchor", state).out.strip()
     target = ["-o", tmp_path / "out"] if command == "export" else []
     answer = run(command, older, *target, "--expect", anchor, "--json")
@@ -63,6 +63,6 @@ def test_an_invalid_anchor_is_wrong_usage(run, state):
         assert json.loads(answer.err)["kind"] == "AnchorError"
 
 
-def test_a_file_that_is_not_there_has_no_anchor(run, tmp_path):
+def test_anchor_of_a_missing_file_is_an_error(run, tmp_path):
     assert run("anchor", tmp_path / "none.state").code == StoreNotFoundError.exit_code
     assert list(tmp_path.iterdir()) == []

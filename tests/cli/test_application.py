@@ -48,7 +48,7 @@ def test_a_missing_file_is_not_created(run, tmp_path, command):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["threads", "verify", "salvage"])
-def test_facts_of_errors_in_a_child_are_shown_too(run, tmp_path, command):
+def test_facts_of_errors_in_a_child_process_are_shown(run, tmp_path, command):
     missing = tmp_path / "none.state"
     answer = run(command, missing, *([tmp_path / "new.state"] if command == "salvage" else []), "--json")
     told = json.loads(answer.err)
@@ -56,7 +56,7 @@ def test_facts_of_errors_in_a_child_are_shown_too(run, tmp_path, command):
     assert "exit_code" not in told["facts"]
 
 
-def test_damage_met_by_a_command_names_those_that_help(run, state, monkeypatch):
+def test_an_error_about_damage_names_the_commands_that_help(run, state, monkeypatch):
     def fail(*_arguments, **_options):
         raise errors.CorruptionError("record 3: checksum mismatch", lsn=3)
 
@@ -68,7 +68,7 @@ def test_damage_met_by_a_command_names_those_that_help(run, state, monkeypatch):
 
 
 @pytest.mark.parametrize("command", READERS + WRITERS, ids=lambda command: command[0])
-def test_a_foreign_file_is_named_as_one(run, tmp_path, command):
+def test_a_foreign_file_is_reported_as_not_a_store(run, tmp_path, command):
     foreign = tmp_path / "notes.txt"
     foreign.write_text("not a store " * 1000)
     answer = run(*on(foreign, command))
@@ -77,7 +77,7 @@ def test_a_foreign_file_is_named_as_one(run, tmp_path, command):
 
 
 @pytest.mark.parametrize("command", READERS + WRITERS, ids=lambda command: command[0])
-def test_a_truncated_file_is_named_as_damaged(run, state, command):
+def test_a_truncated_file_is_reported_as_damaged(run, state, command):
     os.truncate(state, 8192 + 4096)
     answer = run(*on(state, command))
     assert (answer.code, answer.out.startswith("{")) == (7, False)
@@ -119,7 +119,7 @@ locks.release_writer()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_of_somebody_else_is_not_ours(run, state):
+def test_a_file_without_permission_is_an_access_error(run, state):
     state.chmod(0)
     answer = run("threads", state)
     assert (answer.code, answer.out) == (10, "")
@@ -141,7 +141,7 @@ def test_help_explains_every_exit_code(run, kind):
     assert f"\n  {kind.exit_code:>5}  " in run("--help").out
 
 
-def test_a_bug_is_one_line_too(run, state, monkeypatch):
+def test_an_internal_error_is_one_line(run, state, monkeypatch):
     monkeypatch.delenv("STATELOG_TRACEBACK", raising=False)
     monkeypatch.setattr(statelog, "open", lambda *_arguments, **_options: 1 / 0)
     answer = run("threads", state)
@@ -188,7 +188,7 @@ def test_with_json_an_error_has_its_facts(run, state):
     assert document["facts"] == {"thread": "ticket-42", "branch": "main", "target": 77}
 
 
-def test_a_newer_format_has_an_exit_code_of_its_own(run, state, monkeypatch):
+def test_a_newer_format_has_its_own_exit_code(run, state, monkeypatch):
     monkeypatch.setattr("statelog.format.header.FORMAT_VERSION", 0)
     answer = run("threads", state)
     assert (answer.code, answer.out) == (12, "")
@@ -203,7 +203,7 @@ def test_a_file_that_cannot_be_read_is_named(run, command):
     assert re.fullmatch(r"statelog: /proc/\d+/mem: Input/output error\n", answer.err)
 
 
-def test_without_a_command_there_is_help(run):
+def test_without_a_command_help_is_shown(run):
     answer = run()
     assert answer.code == 0
     assert answer.out == run("--help").out
@@ -228,16 +228,16 @@ def test_the_version_shows_the_release_its_formats_and_its_dependencies(run, sta
     assert told["lmdb"] == f"{importlib.metadata.version('lmdb')} (LMDB {native})"
 
 
-def test_the_page_of_changes_knows_the_release_and_every_format():
+def test_the_changelog_names_the_release_and_every_format():
     page = (Path(statelog.__file__).parent / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(r"^## (.*)$", page, re.MULTILINE).group(1) == importlib.metadata.version("statelog")
     rows = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
     assert [int(row) for row in rows] == list(range(FORMAT_VERSION, 0, -1))
 
 
-def test_ctrl_c_ends_without_a_word(start, state):
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job of the background, and then
-    try:  # in its children, too
+def test_ctrl_c_ends_a_command_silently(start, state):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job ignores the signal, and then
+    try:  # its children ignore it as well.
         process = start("log", state, "--follow")
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -249,11 +249,11 @@ def test_ctrl_c_ends_without_a_word(start, state):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--json", "--full"])
-def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path, option):
+def test_a_closed_output_pipe_ends_the_command_silently(start, path, option):
     with statelog.open(path) as store:
         store.thread("t").commit({"text": "x" * 1_000_000})
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    process = start("show", path, "t", option, env=environment)  # unbuffered, Python does not see it
+    process = start("show", path, "t", option, env=environment)  # Without buffering, Python does not see it.
     assert process.stdout.read(1)
     process.stdout.close()
     assert process.wait(300) == exits.BROKEN_PIPE
@@ -264,7 +264,7 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(start, path, optio
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", ["threads", "log", "--version", "--help"])
-def test_output_without_room_is_an_error_of_the_system(start, state, monkeypatch, command, unbuffered):
+def test_output_to_a_full_device_is_a_storage_error(start, state, monkeypatch, command, unbuffered):
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with Path("/dev/full").open("w") as full:
         process = start(command, *([] if command.startswith("-") else [state]), stdout=full)
@@ -280,7 +280,7 @@ def test_closed_streams_are_not_a_failure(state):
 
 
 @pytest.mark.slow
-def test_text_beyond_the_locale_is_not_a_failure(start, path):
+def test_text_that_the_locale_cannot_encode_is_not_a_failure(start, path):
     with statelog.open(path) as store:
         store.thread("grün").commit({"x": 1})
     process = start("threads", path, env={**os.environ, "PYTHONIOENCODING": "ascii"})
@@ -290,7 +290,7 @@ def test_text_beyond_the_locale_is_not_a_failure(start, path):
 
 
 @pytest.mark.slow
-def test_reading_leaves_the_file_as_it_was(run, state):
+def test_reading_does_not_change_the_file(run, state):
     before = state.read_bytes()
     for command in READERS:
         assert run(*on(state, command, "ticket-42")).code == 0
@@ -298,7 +298,7 @@ def test_reading_leaves_the_file_as_it_was(run, state):
 
 
 @pytest.mark.slow
-def test_reading_goes_on_while_another_process_writes(run, state):
+def test_reading_continues_while_another_process_writes(run, state):
     holder = forks.Popen(
         [sys.executable, "-c", _HOLD_WRITER_LOCK, str(state)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

@@ -10,7 +10,7 @@ def test_benchmarks_run_and_report_as_json(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_benchmark_names_the_known(run):
+def test_an_unknown_benchmark_is_refused_with_the_known_ones(run):
     answer = run("bench", "nope")
     assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1)
     assert "file-of-large-messages" in answer.err

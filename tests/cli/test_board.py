@@ -13,7 +13,7 @@ from statelog.cli import exits
 
 @pytest.fixture
 def shared(path):
-    """A store with a task, and the history of another one."""
+    """A store with a task, and the history of another task."""
     with statelog.open(path) as store:
         board = store.board(agent="planner")
         board.set("tasks/1", "mend the roof")
@@ -22,7 +22,7 @@ def shared(path):
     return path
 
 
-def test_entries_are_set_shown_and_taken_back(run, tmp_path):
+def test_entries_can_be_set_shown_and_rolled_back(run, tmp_path):
     path = tmp_path / "a.state"
     statelog.open(path).close()
     assert run("board", "ls", path).out == "no entries\n"
@@ -51,7 +51,7 @@ def test_entries_are_set_shown_and_taken_back(run, tmp_path):
     assert max(map(len, lines)) <= 80
 
 
-def test_impossible_commands_are_refused_with_the_reason(run, tmp_path):
+def test_invalid_commands_are_refused_with_the_reason(run, tmp_path):
     path = tmp_path / "a.state"
     assert run("board", "set", path, "a", "1").code != 0
     assert not path.exists()
@@ -83,7 +83,7 @@ def test_a_watch_prints_events(run, shared):
     assert len(run("board", "watch", shared, "notes/*", "--no-follow").out.splitlines()) == 2
 
 
-def test_a_watch_goes_on_behind_a_cursor_or_a_record(run, shared):
+def test_a_watch_continues_after_a_cursor_or_a_record(run, shared):
     events = run("board", "watch", shared, "--no-follow", "--json").documents
     assert [(each["kind"], each["key"], each["old"], each["new"], each["more"]) for each in events] == [
         ("set", "tasks/1", None, "mend the roof", False),
@@ -101,8 +101,8 @@ def test_a_watch_without_a_cursor_begins_with_future_events(run, shared):
 
 
 def test_a_watch_reports_changes_of_another_process_until_ctrl_c(start, shared):
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job of the background, and then
-    try:  # in its children, too
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job ignores the signal, and then
+    try:  # its children ignore it as well.
         process = start("board", "watch", shared, "tasks/**", "--after", 0, "--json")
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -126,12 +126,12 @@ def test_a_watch_reports_changes_of_another_process_until_ctrl_c(start, shared):
         (["--timeout", -1], 2, "timeout_s"),
     ],
 )
-def test_a_watch_that_cannot_be_is_refused(run, shared, arguments, code, why):
+def test_an_invalid_watch_is_refused(run, shared, arguments, code, why):
     answer = run("board", "watch", shared, *arguments)
     assert (answer.code, why in answer.err) == (code, True), answer
 
 
-def test_a_watch_from_where_events_were_let_go_names_the_oldest(run, shared):
+def test_a_watch_from_before_removed_events_names_the_oldest(run, shared):
     with statelog.open(shared) as store:
         store.board().set("tasks/1", "again")
         store.board().prune("**", keep_last=1)
@@ -171,7 +171,7 @@ def test_a_completed_entry_without_a_result_keeps_its_value(run, shared):
     assert run("board", "get", shared, "done/1").out == "'mend the roof'\n"
 
 
-def test_a_completed_entry_without_a_place_for_its_result_is_in_the_history_alone(run, shared):
+def test_a_completed_entry_without_a_result_prefix_is_only_in_the_history(run, shared):
     token = run("board", "claim", shared, "tasks/*", "--json").document["token"]
     assert run("board", "complete", shared, "tasks/1", "--token", token).out == "tasks/1 is completed\n"
     last = run("board", "history", shared, "tasks/1", "--json").documents[0]
@@ -186,7 +186,7 @@ def test_nothing_to_claim_is_not_found(run, shared):
     assert "no entry to claim matches 'tasks/*'" in run("board", "claim", shared, "tasks/*").err
 
 
-def test_a_claim_whose_time_is_up_is_taken_over_and_its_token_refused(run, shared):
+def test_a_claim_past_its_deadline_is_taken_over_and_its_token_is_refused(run, shared):
     first = run("board", "claim", shared, "tasks/*", "--lease", 0.01, "--json").document
     time.sleep(0.02)
     again = run("board", "claim", shared, "tasks/*", "--wait", 5, "--json").document
@@ -195,7 +195,7 @@ def test_a_claim_whose_time_is_up_is_taken_over_and_its_token_refused(run, share
     assert (late.code, late.out, "has ended" in late.err) == (4, "", True)
 
 
-def test_of_a_higher_priority_first_and_after_its_delay(run, shared):
+def test_higher_priorities_are_claimed_first_and_delays_are_respected(run, shared):
     assert run("board", "set", shared, "tasks/high", "1", "--priority", 5, "--json").document["priority"] == 5
     assert run("board", "set", shared, "tasks/late", "2", "--priority", 9, "--delay", 0.3).code == 0
     keys = [run("board", "claim", shared, "tasks/*", "--json").document["key"] for _ in range(2)]
@@ -220,7 +220,7 @@ def test_entries_claimed_too_often_stay_or_are_moved(run, shared):
     assert run("board", "get", shared, "dead/1").out == "'mend the roof'\n"
 
 
-def test_an_error_is_in_the_document_of_a_history(run, shared):
+def test_history_as_json_has_the_error(run, shared):
     with statelog.open(shared) as store:
         store.board().claim("tasks/*").fail("no ladder")
     assert run("board", "history", shared, "tasks/1", "--json").documents[0]["error"] == "no ladder"
@@ -249,7 +249,7 @@ def test_invalid_claims_are_refused(run, shared, arguments, code, why):
     assert (answer.code, why in answer.err) == (code, True), answer
 
 
-def test_a_result_that_has_no_place_leaves_the_claim(run, shared):
+def test_an_invalid_result_prefix_leaves_the_claim(run, shared):
     token = run("board", "claim", shared, "tasks/*", "--json").document["token"]
     assert run("board", "complete", shared, "tasks/1", "--token", token, "--to", "done").code == 2
     assert run("board", "complete", shared, "tasks/1", "--token", token).code == 0
@@ -275,7 +275,7 @@ def test_leases_are_listed(run, shared):
     assert run("lease", "ls", shared, "--absolute").out.splitlines() == lines
 
 
-def test_leases_of_no_store_are_refused(run, tmp_path):
+def test_leases_of_a_missing_store_are_refused(run, tmp_path):
     assert run("lease", "ls", tmp_path / "none.state").code == 11
 
 
@@ -286,7 +286,7 @@ def claimed(run, path, *more):
     return run("board", "claim", path, "tasks/*", "--json", *more).document["token"]
 
 
-def test_an_entry_is_deleted_once_and_only_in_the_version_expected(run, shared):
+def test_an_entry_is_deleted_once_and_only_at_the_expected_version(run, shared):
     refused = run("board", "delete", shared, "tasks/1", "--expected-version", 99, "--json")
     assert (refused.code, json.loads(refused.err)["kind"]) == (4, "ConflictError")
     assert run("board", "delete", shared, "tasks/1", "--agent", "me").out == "tasks/1 is deleted\n"
@@ -296,7 +296,7 @@ def test_an_entry_is_deleted_once_and_only_in_the_version_expected(run, shared):
     assert (again.code, again.out, json.loads(again.err)["facts"]) == (3, "", {"key": "tasks/1"})
 
 
-def test_a_released_entry_may_be_claimed_at_once_and_counts_unless_it_is_told_not_to(run, shared):
+def test_a_released_entry_can_be_claimed_at_once_and_counts_the_attempt_unless_told_otherwise(run, shared):
     token = claimed(run, shared)
     assert run("board", "release", shared, "tasks/1", "--token", token).out == "tasks/1 may be claimed again\n"
     assert run("board", "get", shared, "tasks/1", "--json").document["attempts"] == 1
@@ -306,7 +306,7 @@ def test_a_released_entry_may_be_claimed_at_once_and_counts_unless_it_is_told_no
     assert run("board", "get", shared, "tasks/1", "--json").document["attempts"] == 1
 
 
-def test_a_failed_entry_keeps_its_error_and_waits_as_long_as_it_is_told(run, shared):
+def test_a_failed_entry_keeps_its_error_and_waits_for_the_given_time(run, shared):
     token = claimed(run, shared)
     how = ("--token", token, "--error", "no \x1b[2J ladder", "--retry-in", 600)
     assert run("board", "fail", shared, "tasks/1", *how).out == "tasks/1 has failed\n"
@@ -323,7 +323,7 @@ def test_an_entry_that_has_failed_too_often_moves_to_the_dead(run, shared):
     assert run("board", "get", shared, "dead/1", "--json").document["error"] == "no ladder"
 
 
-def test_a_renewed_claim_lasts_as_long_as_it_is_told(run, shared):
+def test_a_renewed_claim_lasts_for_the_given_time(run, shared):
     token = claimed(run, shared, "--lease", 5)
     before = run("board", "get", shared, "tasks/1", "--json").document["claim"]["expires"]
     how = ("--token", token, "--lease", 3600)
@@ -344,7 +344,7 @@ def test_a_renewed_claim_lasts_as_long_as_it_is_told(run, shared):
         ("fail", ["--error", "no", "--dead", "dead", "--max-attempts", "1"], 2, "does not end in '/'"),
     ],
 )
-def test_invalid_acts_on_a_claim_are_refused_without_effect(run, shared, command, more, code, why):
+def test_invalid_commands_on_a_claim_are_refused_without_effect(run, shared, command, more, code, why):
     before = run("log", shared, "--json").out
     answer = run("board", command, shared, "tasks/1", "--token", 7, *more, "--json")
     assert (answer.code, answer.out, why in answer.err) == (code, "", True), answer

@@ -11,7 +11,7 @@ from statelog.storage.statistics import ReaderStatistics
 
 
 def flip(path, needle):
-    """Damage all occurrences of these bytes in the file."""
+    """Damage all occurrences of some bytes in the file."""
     data = path.read_bytes()
     assert needle in data
     path.write_bytes(data.replace(needle, bytes(byte ^ 1 for byte in needle)))
@@ -20,10 +20,10 @@ def flip(path, needle):
 def overlong(path, lsn):
     """Make LMDB believe that a record on overflow pages extends far beyond the end of the file."""
     data = bytearray(path.read_bytes())
-    node = struct.pack("=HH", 1, 8) + struct.pack(">Q", lsn)  # flag of such a record, key size, key
+    node = struct.pack("=HH", 1, 8) + struct.pack(">Q", lsn)  # The flag of such a record, the key size, the key.
     at = data.find(node)
     while at >= 0:
-        struct.pack_into("=HH", data, at - 4, 0, 0x1000)  # size: low half, high half
+        struct.pack_into("=HH", data, at - 4, 0, 0x1000)  # The size: low half, high half.
         at = data.find(node, at + 1)
     path.write_bytes(data)
 
@@ -48,7 +48,7 @@ def test_statistics_are_shown(run, state):
     assert re.search(r"^readers +none at present$", answer.out, re.MULTILINE)
 
 
-def test_statistics_name_the_processes_that_read_and_not_all_of_many():
+def test_statistics_name_reading_processes_up_to_a_limit():
     readers = [ReaderStatistics(number, 2, number) for number in range(1, 6)]
     told = "process 1, 1 commit behind; process 2, 2 commits behind; process 3, 3 commits behind"
     assert care._describe_readers(readers) == f"10: {told}; 2 more"
@@ -64,14 +64,14 @@ def test_statistics_as_json_have_tables_and_threads(run, state):
     assert document["dedup_ratio"] > 0
 
 
-def test_statistics_of_an_empty_store(run, path):
+def test_statistics_of_an_empty_store_are_shown(run, path):
     statelog.open(path).close()
     assert "0 threads" in run("stat", path).out
     assert run("stat", path, "--json").document["dedup_ratio"] == 0
 
 
 @pytest.mark.slow
-def test_a_sound_store_is_called_sound(run, state):
+def test_a_sound_store_is_reported_as_sound(run, state):
     answer = run("verify", state)
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith("sound: ")
@@ -82,7 +82,7 @@ def test_a_sound_store_is_called_sound(run, state):
 
 
 @pytest.mark.slow
-def test_a_damaged_record_is_reported_and_its_code_is_7(run, state):
+def test_verify_reports_a_damaged_record_with_exit_code_7(run, state):
     with statelog.open(state) as store:
         store.thread("other").commit({"needle": "in a haystack"})
     flip(state, b"in a haystack")
@@ -97,7 +97,7 @@ def test_a_damaged_record_is_reported_and_its_code_is_7(run, state):
 
 
 @pytest.mark.parametrize("command", [["show"], ["diff"], ["rollback", "0"]], ids=lambda command: command[0])
-def test_a_damaged_record_ends_a_command_with_code_7(run, state, command):
+def test_a_damaged_record_ends_other_commands_with_exit_code_7(run, state, command):
     with statelog.open(state) as store:
         store.thread("other").commit({"needle": "in a haystack"})
     flip(state, b"in a haystack")
@@ -106,7 +106,7 @@ def test_a_damaged_record_ends_a_command_with_code_7(run, state, command):
 
 
 @pytest.mark.slow
-def test_a_file_that_kills_its_reader_is_one_line(run, path):
+def test_a_file_that_kills_the_reading_process_is_reported_in_one_line(run, path):
     with statelog.open(path) as store:
         store.thread("t").commit({"large": b"x" * 100_000})
         last = store.last_lsn
@@ -133,7 +133,7 @@ def test_a_rebuilt_index_is_sound_again(run, state):
     assert len(run("history", state, "ticket-42", "--json").documents) == 3
 
 
-def test_a_rebuild_as_json_has_the_records_read(run, state):
+def test_a_rebuild_as_json_has_the_number_of_records(run, state):
     document = run("rebuild-index", state, "--json").document
     assert document == {"path": str(state), "records": run("stat", state, "--json").document["last_lsn"]}
 
@@ -146,7 +146,7 @@ def test_a_damaged_record_stops_a_rebuild(run, state):
     assert (answer.code, answer.out, answer.err.count("\n")) == (7, "", 1)
 
 
-def test_sizes_of_threads_and_of_the_channels_of_one(run, path):
+def test_sizes_are_shown_for_threads_and_for_the_channels_of_a_thread(run, path):
     with statelog.open(path) as store:
         store.thread("small").commit({"n": 1})
         store.thread("large").commit({"list": ["x" * 50] * 100, "n": 1})
@@ -160,7 +160,7 @@ def test_sizes_of_threads_and_of_the_channels_of_one(run, path):
     assert len(run("stat", path, "--sizes", "--json").documents) == 2
 
 
-def test_a_thread_goes_with_sizes(run, path):
+def test_a_thread_argument_needs_the_sizes_option(run, path):
     with statelog.open(path) as store:
         store.thread("t").commit({"n": 1})
     assert run("stat", path, "t").code == 2

@@ -55,7 +55,7 @@ def test_a_fork_as_json_has_base_and_head(run, state):
     assert document["base"]["branch"] == "what-if"
 
 
-def test_an_update_may_hold_every_type(run, state):
+def test_an_update_can_have_every_type(run, state):
     update = '{"notes": {"raw": {"$bytes": "AAE="}, "pair": {"$tuple": [1]}}}'
     assert run("fork", state, "ticket-42", "typed", "--update", update).code == 0
     with statelog.open(state, read_only=True) as store:
@@ -63,7 +63,7 @@ def test_an_update_may_hold_every_type(run, state):
     assert (notes["raw"], notes["pair"]) == (b"\x00\x01", (1,))
 
 
-def test_an_update_may_come_from_a_file_or_stdin(run, state, tmp_path):
+def test_an_update_can_come_from_a_file_or_stdin(run, state, tmp_path):
     (tmp_path / "update.json").write_text('{"query": "from a file"}')
     assert run("fork", state, "ticket-42", "f", "--update", f"@{tmp_path / 'update.json'}").code == 0
     assert run("fork", state, "ticket-42", "s", "--update", "-", stdin='{"query": "from stdin"}').code == 0
@@ -88,7 +88,7 @@ def test_a_taken_branch_name_is_a_conflict(run, state):
         ("[" * 100_000, 2, "--update is not valid JSON"),
     ],
 )
-def test_a_wrong_update_changes_nothing(run, state, update, code, message):
+def test_an_invalid_update_changes_nothing(run, state, update, code, message):
     answer = run("fork", state, "ticket-42", "new", "--update", update)
     assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1)
     assert message in answer.err
@@ -114,7 +114,7 @@ def test_a_copy_has_the_same_branches(run, state):
 
 
 @pytest.mark.parametrize(("source", "target", "code"), [("ticket-42", "ticket-42", 4), ("ticket-43", "new", 3)])
-def test_a_copy_that_cannot_be_is_refused(run, state, source, target, code):
+def test_an_invalid_copy_is_refused(run, state, source, target, code):
     before = run("threads", state).out
     answer = run("copy", state, source, target)
     assert (answer.code, answer.out) == (code, "")
@@ -140,5 +140,5 @@ def test_a_tag_is_set_moved_and_removed(run, state):
 
 
 @pytest.mark.parametrize("options", [["--remove"], ["--at", "1"], ["good", "--remove", "--at", "1"]])
-def test_options_of_a_tag_that_do_not_go_together_are_refused(run, state, options):
+def test_conflicting_options_of_tag_are_refused(run, state, options):
     assert run("tag", state, "ticket-42", *options).code == 2

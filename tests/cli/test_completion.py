@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not STATELOG.exists(), reason="the script is not
 
 
 def asking(line):
-    """Return the variables by which bash asks what fits the end of a line."""
+    """Return the environment variables with which bash requests completions for the end of a line."""
     words = line.split(" ")
     return {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_STATELOG_COMPLETE": "bash_complete"}
 
@@ -28,7 +28,7 @@ def names_in(answer):
 
 @pytest.fixture
 def offered(monkeypatch):
-    """Tell what bash is offered at the end of a line, without a process for each."""
+    """Return the completions that bash gets at the end of a line, without a process for each call."""
 
     def offered_in(line, directory):
         monkeypatch.chdir(directory)
@@ -62,7 +62,7 @@ def test_the_script_offers_matching_completions(state):
         ("statelog history none.state ", []),
     ],
 )
-def test_a_shell_is_offered_matching_completions(offered, state, line, names):
+def test_the_shell_gets_matching_completions(offered, state, line, names):
     assert state.name == "agent.state"
     assert offered(line, state.parent) == names
 
@@ -76,7 +76,7 @@ def test_a_shell_is_offered_matching_completions(offered, state, line, names):
         ("statelog board set agent.state a//", []),
     ],
 )
-def test_a_shell_is_offered_keys_of_the_board(offered, path, line, keys):
+def test_the_shell_gets_keys_of_the_board(offered, path, line, keys):
     with statelog.open(path) as store:
         for key in ("tasks/1", "tasks/done/2", "notes"):
             store.board().set(key, 1)
@@ -84,7 +84,7 @@ def test_a_shell_is_offered_keys_of_the_board(offered, path, line, keys):
 
 
 @pytest.mark.slow
-def test_the_line_that_turns_it_on_is_a_script(tmp_path):
+def test_the_activation_line_prints_a_script(tmp_path):
     done = subprocess.run(
         ["bash", "-c", f'eval "$(_STATELOG_COMPLETE=bash_source {STATELOG})" && complete -p statelog'],
         cwd=tmp_path,

@@ -5,7 +5,7 @@ import pytest
 import statelog
 
 
-def test_without_sides_the_last_step_is_shown(run, state):
+def test_without_arguments_the_last_step_is_compared(run, state):
     answer = run("diff", state, "ticket-42")
     assert answer.code == 0
     assert answer.out == """+ notes["a.b"]: {'deep': [1, 2, {'x': 3}]}\n"""
@@ -55,7 +55,7 @@ def test_changes_as_json_have_path_steps_and_values(run, state):
     ]
 
 
-def test_the_first_checkpoint_is_compared_with_nothing(run, path):
+def test_the_first_checkpoint_is_compared_with_an_empty_state(run, path):
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
     document = run("diff", path, "t", "--json").document
@@ -70,7 +70,7 @@ def test_equal_states_have_no_changes(run, state):
     assert "0 changes" in answer.err
 
 
-def test_many_changes_are_cut_and_say_so(run, path):
+def test_many_changes_are_cut_with_a_note(run, path):
     with statelog.open(path) as store:
         thread = store.thread("t")
         thread.commit({"items": []})
@@ -81,7 +81,7 @@ def test_many_changes_are_cut_and_say_so(run, path):
     assert len(run("diff", path, "t", "--full").out.splitlines()) == 21
 
 
-def test_a_changed_text_is_shown_as_its_lines_that_differ(run, path):
+def test_a_changed_text_is_shown_by_its_differing_lines(run, path):
     lines = [f"{number}. step {number}" for number in range(8)]
     with statelog.open(path) as store:
         thread = store.thread("t")
@@ -103,7 +103,7 @@ def test_a_changed_text_is_shown_as_its_lines_that_differ(run, path):
     assert f"    + {'word ' * 100}new end\n" in run("diff", path, "t", "--full").out
 
 
-def test_a_changed_text_of_many_lines_is_cut_and_says_so(run, path):
+def test_a_changed_text_of_many_lines_is_cut_with_a_note(run, path):
     with statelog.open(path) as store:
         thread = store.thread("t")
         thread.commit({"text": "a\n" * 100})
@@ -121,7 +121,7 @@ def test_a_changed_text_cannot_steer_the_terminal(run, path):
     assert r"    + \x1b[2Jtwo" in run("diff", path, "t").out
 
 
-def test_an_unknown_side_names_the_branches(run, state):
+def test_an_unknown_checkpoint_is_refused_with_the_branches(run, state):
     answer = run("diff", state, "ticket-42", "nope")
     assert (answer.code, answer.out) == (3, "")
     assert "no branch of that name either (there is main, what-if)" in answer.err

@@ -1,4 +1,4 @@
-"""`statelog runs`, `gates`, `queue`, `outbox` and `schedules`: how people see and control runs."""
+"""`statelog runs`, `gates`, `queue`, `outbox` and `schedules`: showing and controlling runs."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def flows(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     names = ("flows", "other", "later", "empty", "broken")
     for name in names:
-        monkeypatch.delitem(sys.modules, name, raising=False)  # tests/durable has flows, too
+        monkeypatch.delitem(sys.modules, name, raising=False)  # tests/durable also has a module `flows`.
     yield importlib.import_module("flows")
     for name in names:
         sys.modules.pop(name, None)
@@ -93,7 +93,7 @@ def flows(tmp_path, monkeypatch):
 
 @pytest.fixture
 def trips(path, flows):
-    """A store with a run that waits at its gate, its child, and one that waits for mail."""
+    """A store with a run that waits at its gate, its child, and a run that waits for a message."""
     with statelog.open(path) as store:
         durable.run(store, flows.trip, "Rome", id="evt-1", thread="ticket-42")
         durable.run(store, flows.chat, id="c-1")
@@ -101,7 +101,7 @@ def trips(path, flows):
 
 
 def edit(path, work):
-    """Do something to a store."""
+    """Call a function with an open store."""
     with statelog.open(path) as store:
         return work(store)
 
@@ -109,20 +109,20 @@ def edit(path, work):
 # --- runs ---------------------------------------------------------------------------------------
 
 
-def test_runs_are_listed_the_newest_first(run, trips):
+def test_runs_are_listed_with_the_newest_first(run, trips):
     lines = run("runs", "ls", trips).out.splitlines()
     assert lines[0].split() == ["run", "created", "status", "workflow", "outcome"]
     assert [line.split()[0] for line in lines[1:]] == ["c-1", "evt-1-search", "evt-1"]
     assert max(map(len, lines)) <= 80
 
 
-def test_a_run_as_json_names_its_wait(run, trips):
+def test_a_run_as_json_has_its_wait(run, trips):
     found = run("runs", "ls", trips, "--workflow", "trip", "--json").document
     assert (found["id"], found["status"], found["waiting_for"]) == ("evt-1", "suspended", ["gate evt-1/4"])
     assert (found["thread"], found["args"], found["due"]) == ("ticket-42", ["Rome"], None)
 
 
-def test_runs_are_chosen_by_status_and_cut_by_a_limit(run, trips):
+def test_runs_are_selected_by_status_and_limited(run, trips):
     assert [each["id"] for each in run("runs", "ls", trips, "--status", "completed", "--json").documents] == [
         "evt-1-search"
     ]
@@ -131,7 +131,7 @@ def test_runs_are_chosen_by_status_and_cut_by_a_limit(run, trips):
     assert len(run("runs", "ls", trips, "--limit", 1, "--json").documents) == 1
 
 
-def test_a_store_without_runs_says_so(run, path):
+def test_a_store_without_runs_is_reported(run, path):
     statelog.open(path).close()
     said = [run(command, "ls", path).out for command in GROUPS]
     assert said == ["no runs\n", "no gates wait\n", "no queues: no run waits\n", "no messages\n", "no schedules\n"]
@@ -150,13 +150,13 @@ def test_a_run_is_drawn_with_attempts_gates_and_its_child_below(run, trips):
     assert max(map(len, lines)) <= 80
 
 
-def test_a_long_result_is_cut_and_full_cuts_nothing(run, trips):
+def test_a_long_result_is_cut_unless_full_is_given(run, trips):
     assert "b" * 300 not in run("runs", "show", trips, "evt-1").out
     assert "b" * 300 in run("runs", "show", trips, "evt-1", "--full").out
 
 
 @pytest.mark.slow
-def test_a_run_that_has_failed_is_drawn_with_its_compensations(run, trips):
+def test_a_failed_run_is_drawn_with_its_compensations(run, trips):
     run("gates", "answer", trips, "evt-1/4", "--approve", "--by", "ann", "--payload", '{"n": 1}')
     run("runs", "resume", trips, "evt-1", "--with", "flows")
     out = run("runs", "show", trips, "evt-1", "--full").out
@@ -171,7 +171,7 @@ def test_a_run_that_has_failed_is_drawn_with_its_compensations(run, trips):
 
 
 @pytest.mark.slow
-def test_a_run_that_has_failed_is_retried(run, trips):
+def test_a_failed_run_can_be_retried(run, trips):
     run("gates", "answer", trips, "evt-1/4", "--approve", "--by", "ann")
     run("runs", "resume", trips, "evt-1", "--with", "flows")
     answer = run("runs", "retry", trips, "evt-1")
@@ -208,7 +208,7 @@ def test_a_child_that_was_purged_is_named(run, trips):
     assert run("runs", "show", trips, "evt-1", "--json").document["children"] == []
 
 
-def test_a_run_is_resumed_here_and_its_failure_is_the_exit_code(run, trips):
+def test_a_run_is_resumed_in_this_process_and_its_failure_sets_the_exit_code(run, trips):
     assert run("runs", "resume", trips, "evt-1", "--json").document["status"] == "suspended"
     assert run("runs", "resume", trips, "evt-1", "--with", "flows").code == 0
     run("gates", "answer", trips, "evt-1/4", "--reject")
@@ -224,13 +224,13 @@ def test_output_of_workflows_is_kept_off_stdout(run, trips):
     assert answer.out.startswith("evt-1: failed, ValueError")
 
 
-def test_a_run_is_not_resumed_with_other_code(run, trips):
+def test_a_run_is_not_resumed_with_a_different_workflow(run, trips):
     answer = run("runs", "resume", trips, "evt-1", "--with", "other", "--json")
     assert (answer.code, answer.out, json.loads(answer.err)["kind"]) == (2, "", "NondeterminismError")
     assert "belongs to workflow 'chat'; other has trip" in run("runs", "resume", trips, "c-1", "--with", "other").err
 
 
-def test_a_parked_run_goes_on(run, trips):
+def test_a_parked_run_can_be_resumed(run, trips):
     def park(store):
         board = own_board(store)
         entry = board.get("durable/runs/c-1")
@@ -298,13 +298,13 @@ def test_open_runs_that_differ_are_named_with_both_calls(run, trips):
     assert "2 of 2 open runs could not continue with other" in run("runs", "check", trips, "other").err
 
 
-def test_a_check_changes_nothing(run, trips):
+def test_runs_check_changes_nothing(run, trips):
     before = edit(trips, lambda store: store.last_lsn)
     run("runs", "check", trips, "other")
     assert edit(trips, lambda store: store.last_lsn) == before
 
 
-def test_runs_of_async_workflows_are_told_as_not_replayed(run, path, flows):
+def test_runs_of_async_workflows_are_reported_as_not_replayed(run, path, flows):
     edit(path, lambda store: durable.run(store, flows.chat, id="c-1"))
     assert run("runs", "check", path, "later", "--json").document == {"open": 1, "differs": [], "skipped": ["c-1"]}
     assert (
@@ -336,7 +336,7 @@ def test_a_module_that_cannot_be_used_is_refused(run, trips, module, why):
 # --- gates --------------------------------------------------------------------------------------
 
 
-def test_gates_that_wait_are_listed(run, trips):
+def test_waiting_gates_are_listed(run, trips):
     lines = run("gates", "ls", trips).out.splitlines()
     assert lines[0].split() == ["gate", "name", "opened", "payload"]
     assert lines[1].startswith("evt-1/4  approve")
@@ -345,7 +345,7 @@ def test_gates_that_wait_are_listed(run, trips):
     assert run("gates", "ls", trips, "--run", "c-1").out == "no gates wait\n"
 
 
-def test_until_when_a_gate_waits_is_told_before_since_when(run, path):
+def test_the_end_of_a_gates_wait_is_shown_before_its_beginning(run, path):
     @durable.workflow(name="asks")
     def asks(run):
         return run.gate("approve", timeout_s=1000)
@@ -378,7 +378,7 @@ def test_queues_show_their_waiting_runs(run, trips, flows):
     assert run("queue", "ls", trips).out.split()[:5] == ["queue", "waiting", "delayed", "running", "suspended"]
 
 
-def test_messages_are_listed_with_those_that_are_parked(run, trips):
+def test_waiting_and_parked_messages_are_listed(run, trips):
     def park(store):
         board = own_board(store)
         entry = board.list("durable/outbox/**")[0]
@@ -420,7 +420,7 @@ def test_messages_are_delivered_with_the_secret_of_the_environment(run, trips, m
     ]
 
 
-def test_why_a_message_was_refused_is_told_and_cannot_steer_the_terminal(run, trips, monkeypatch):
+def test_the_reason_of_a_refusal_is_shown_and_cannot_steer_the_terminal(run, trips, monkeypatch):
     pytest.importorskip("httpx2")
 
     def deliver(*_arguments):
@@ -446,10 +446,10 @@ def test_a_secret_is_never_repeated(run, trips, monkeypatch):
         )
 
 
-# --- what begins, goes on, and goes ------------------------------------------------------------------
+# --- starting, continuing and removing runs ------------------------------------------------------------------
 
 
-def test_a_run_is_started_with_arguments_and_taken_up_by_a_worker(run, trips, flows):
+def test_a_run_is_started_with_arguments_and_driven_by_a_worker(run, trips, flows):
     how = ("--id", "evt-7", "--queue", "trips", "--priority", 5, "--dedup-key", "k", "--timeout", 3600)
     made = run("runs", "start", trips, "flows:search", '"Oslo"', *how, "--json").document
     assert (made["id"], made["workflow"], made["status"], made["args"]) == ("evt-7", "search", "queued", ["Oslo"])
@@ -460,7 +460,7 @@ def test_a_run_is_started_with_arguments_and_taken_up_by_a_worker(run, trips, fl
     assert run("runs", "start", trips, "flows:search", '"Oslo"', "--id", "evt-7").out.startswith("evt-7: completed")
 
 
-def test_a_run_is_started_with_arguments_by_name_and_an_id_of_its_own(run, trips):
+def test_a_run_is_started_with_keyword_arguments_and_a_given_id(run, trips):
     made = run("runs", "start", trips, "flows:search", "--kwargs", '{"city": "Oslo"}', "--json").document
     assert (made["kwargs"], len(made["id"])) == ({"city": "Oslo"}, 32)
     assert run("runs", "start", trips, "flows:search", "--id", "evt-8", "--", "-5").out == "evt-8: queued\n"
@@ -477,7 +477,7 @@ def test_a_run_gets_a_message_once_by_its_key(run, trips, flows):
     assert (late.code, json.loads(late.err)["kind"]) == (4, "RunEndedError")
 
 
-def test_a_run_that_has_ended_is_purged_and_an_open_one_is_not(run, trips):
+def test_only_an_ended_run_can_be_purged(run, trips):
     open_ = run("runs", "purge", trips, "c-1", "--json")
     assert (open_.code, "has not ended" in open_.err) == (2, True)
     assert run("runs", "purge", trips, "evt-1-search").out == "evt-1-search is removed; its thread stays\n"
@@ -490,7 +490,7 @@ def test_a_run_that_has_not_begun_is_cancelled_at_once(run, trips):
     assert run("runs", "cancel", trips, "evt-7").code == 4
 
 
-def test_a_parked_message_waits_again(run, trips):
+def test_a_parked_message_can_be_redelivered(run, trips):
     def park(store):
         (entry, *_rest) = own_board(store).list("durable/outbox/evt-1/*")
         board = own_board(store)
@@ -520,7 +520,7 @@ def scheduled(path, flows):
     return path
 
 
-def test_schedules_are_listed_by_name_with_when_they_are_due(run, scheduled):
+def test_schedules_are_listed_by_name_with_their_due_times(run, scheduled):
     lines = run("schedules", "ls", scheduled).out.splitlines()
     assert lines[0].split() == ["schedule", "due", "workflow", "cron", "timezone", "queue"]
     assert [line.split()[0][:5] for line in lines[1:]] == ["a-sch", "night"]
@@ -595,7 +595,7 @@ def test_a_schedule_is_paused_resumed_and_ended(run, scheduled):
         (["outbox", "deliver", "--url", "https://example.org"], 2, "--secret-env"),
     ],
 )
-def test_impossible_commands_are_refused_with_the_reason(run, trips, arguments, code, why):
+def test_invalid_commands_are_refused_with_the_reason(run, trips, arguments, code, why):
     for more in ([], ["--json"]):
         answer = run(arguments[0], arguments[1], trips, *arguments[2:], *more)
         assert (answer.code, answer.out, why in answer.err) == (code, "", True), answer
@@ -623,12 +623,12 @@ def test_impossible_commands_are_refused_with_the_reason(run, trips, arguments, 
         ["schedules", "rm", "a"],
     ],
 )
-def test_a_store_that_is_not_there_is_not_made(run, tmp_path, arguments):
+def test_a_missing_store_is_not_created(run, tmp_path, arguments):
     assert run(arguments[0], arguments[1], tmp_path / "none.state", *arguments[2:]).code == 11
     assert list(tmp_path.iterdir()) == []
 
 
-# --- the tab key ------------------------------------------------------------------------------------
+# --- shell completion ------------------------------------------------------------------------------------
 
 
 class Line:
@@ -640,13 +640,13 @@ class Line:
         self.params = params
 
 
-def test_a_shell_is_offered_runs_places_and_gates(trips):
+def test_the_shell_gets_completions_for_runs_places_and_gates(trips):
     assert complete_run(Line(store=trips), None, "e") == ["evt-1", "evt-1-search"]
     assert complete_place(Line(store=trips, run="evt-1"), None, "") == ["0", "1", "2", "3", "4"]
     assert complete_gate(Line(store=trips), None, "") == ["evt-1/4"]
 
 
-def test_a_run_whose_workflow_no_worker_knows_is_shown_with_its_gate(run, path):
+def test_a_run_of_an_unknown_workflow_is_shown_with_its_gate(run, path):
     @durable.workflow(name="gone")
     def gone(run):
         return run.gate("ok")

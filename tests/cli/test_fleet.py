@@ -1,4 +1,4 @@
-"""`statelog fleet`: stores in a folder, as a person or a script at the shell has them."""
+"""`statelog fleet`: stores in a folder, for people and scripts at the shell."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statelog.fleet import connect
 
 @pytest.fixture
 def url(tmp_path):
-    """A folder with the store `t`, of two commits."""
+    """A folder with the store `t`, which has two commits."""
     (tmp_path / "bucket").mkdir()
     found = f"file://{tmp_path}/bucket"
     with connect(found, tmp_path / "a") as fleet, fleet.open("t") as store:
@@ -40,7 +40,7 @@ def test_stores_are_listed_with_their_owners(ask):
 
 
 @pytest.mark.slow
-def test_a_file_is_made_of_a_store_as_it_was(ask, tmp_path):
+def test_restore_writes_an_earlier_state_of_a_store_to_a_file(ask, tmp_path):
     path = tmp_path / "r.state"
     assert ask("restore", "t", path, "--at", 2).out == f"t -> {path}\n"
     with statelog.open(path) as store:
@@ -54,7 +54,7 @@ def test_a_file_is_made_of_a_store_as_it_was(ask, tmp_path):
 
 
 @pytest.mark.slow
-def test_acts_on_a_store_are_reported(ask):
+def test_commands_on_a_store_report_their_effects(ask):
     assert ask("gc", "t").out == "t: 0 objects removed\n"
     assert ask("gc", "t", "--json").document == {"name": "t", "removed": 0}
     assert ask("purge", "t").out == "t: purged\n"
@@ -66,7 +66,7 @@ def test_acts_on_a_store_are_reported(ask):
     assert ask("ls", "--json").out == ""
 
 
-def test_a_damaged_store_is_a_problem_and_the_exit_code_says_so(ask, tmp_path):
+def test_verify_reports_a_damaged_store_with_its_exit_code(ask, tmp_path):
     [segment] = (tmp_path / "bucket" / "t" / "log" / "000000000001").glob("*1")
     segment.unlink()
     answer = ask("check", "--json")
@@ -78,11 +78,11 @@ def test_a_damaged_store_is_a_problem_and_the_exit_code_says_so(ask, tmp_path):
         answer = ask(*command)
         assert answer.code == 7
         assert "missing" in answer.err
-        assert "salvage" not in answer.err  # which is of files
+        assert "salvage" not in answer.err  # The list of files.
 
 
 @pytest.mark.slow
-def test_a_store_that_is_not_there_is_one_line_and_a_code_for_each_command(ask, tmp_path):
+def test_a_missing_store_is_one_line_and_an_exit_code_for_each_command(ask, tmp_path):
     for command, *rest in (
         ["status"], ["restore", tmp_path / "x"], ["follow"], ["gc"], ["purge"], ["check"], ["delete", "--yes"],
     ):  # fmt: skip
@@ -93,7 +93,7 @@ def test_a_store_that_is_not_there_is_one_line_and_a_code_for_each_command(ask, 
         assert (answer.code, json.loads(answer.err)["kind"]) == (2, "UsageError")
 
 
-def test_a_storage_that_is_none_is_one_line(run, tmp_path):
+def test_an_invalid_storage_url_is_one_line(run, tmp_path):
     for url, code, words in (
         ("ftp://x", 2, "not 'ftp://x'"),
         ("t.state", 2, "not 't.state'"),
@@ -116,7 +116,7 @@ def test_a_cache_that_is_a_file_is_one_line(run, url, tmp_path):
 
 
 @pytest.mark.slow
-def test_following_prints_the_log_and_stops_where_it_is_told(ask, run, tmp_path):
+def test_following_prints_the_log_and_stops_at_its_limits(ask, run, tmp_path):
     assert ask("follow", "t", "--timeout", 0).out == run("log", tmp_path / "a" / "t.state").out
     assert [each["lsn"] for each in ask("follow", "t", "--after", 1, "--limit", 1, "--json").documents] == [2]
     assert ask("follow", "t", "--after", 99, "--timeout", 0.1).out == ""
@@ -128,8 +128,8 @@ def test_following_prints_the_log_and_stops_where_it_is_told(ask, run, tmp_path)
 @pytest.mark.slow
 @pytest.mark.parametrize(("signal_", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_following_sees_shipped_commits_and_ends_with_a_signal(start, url, tmp_path, signal_, code):
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job of the background, and then
-    try:  # in its children, too
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # A background job ignores the signal, and then
+    try:  # its children ignore it as well.
         words = ("fleet", "follow", url, "t", "--after", 3, "--poll", 0.05, "--cache", tmp_path / "b", "--json")
         process = start(*words)
     finally:
@@ -168,7 +168,7 @@ def test_stranded_commits_are_listed_exported_and_imported(ask, run, url, tmp_pa
     a.open("t").close()
     [listed] = ask("stranded", "--json").documents
     assert listed == {"name": "t", "path": str(tmp_path / "a" / "t.state-stranded-3")}
-    assert listed["path"] in ask("stranded").out  # it is to be copied from there, whatever the width
+    assert listed["path"] in ask("stranded").out  # The path can be copied from the output, whatever the width.
     assert "new" in run("threads", listed["path"]).out
 
     target = tmp_path / "lost.export"
@@ -192,7 +192,7 @@ def test_stranded_commits_are_listed_exported_and_imported(ask, run, url, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_stranded_file_of_a_deleted_store_gives_all_its_threads(ask, url, tmp_path):
+def test_all_threads_of_a_stranded_file_of_a_deleted_store_are_exported(ask, url, tmp_path):
     a, b = connect(url, tmp_path / "a"), connect(url, tmp_path / "b")
     b.delete("t")
     a.open("t").close()
@@ -201,7 +201,7 @@ def test_a_stranded_file_of_a_deleted_store_gives_all_its_threads(ask, url, tmp_
 
 
 @pytest.mark.slow
-def test_of_a_stranded_file_in_which_no_thread_has_gone_on_nothing_is_made(ask, url, tmp_path):
+def test_a_stranded_file_without_new_commits_is_not_exported(ask, url, tmp_path):
     a, b = connect(url, tmp_path / "a"), connect(url, tmp_path / "b")
     late = a.open("t")
     with b.open("t", takeover="now") as store:

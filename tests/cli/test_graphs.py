@@ -1,4 +1,4 @@
-"""The shell shows a LangGraph thread as LangGraph does: its head, messages instead of bytes, and no inner channels."""
+"""LangGraph threads in the shell: the head that LangGraph shows, messages instead of bytes, and no inner channels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def travelled(path):
     return path, *[place["configurable"]["checkpoint_id"] for place in places]
 
 
-def test_each_command_begins_at_the_head_that_langgraph_shows(run, travelled):
+def test_each_command_uses_the_head_that_langgraph_shows(run, travelled):
     path, head, _first, _third = travelled
     for command in ("show", "history", "diff"):
         answer = run(command, path, "1", "--json")
@@ -51,7 +51,7 @@ def test_each_command_begins_at_the_head_that_langgraph_shows(run, travelled):
     assert run("fork", path, "1", "mine", "--json").document["base"]["id"] == head
 
 
-def test_history_tells_node_words_step_and_source(run, travelled):
+def test_history_shows_node_text_step_and_source(run, travelled):
     path, _head, _first, third = travelled
     answer = run("history", path, "1", "--absolute")
     assert answer.out.splitlines()[0].split() == ["version", "time", "node", "said", "step", "source"]
@@ -70,7 +70,7 @@ def test_history_tells_node_words_step_and_source(run, travelled):
     assert "channels wri" in inner.out
 
 
-def test_another_line_is_named_by_its_checkpoint(run, travelled):
+def test_another_line_is_selected_by_its_checkpoint(run, travelled):
     path, _head, first, third = travelled
     for place in (("--branch", third), ("--at", third), ("--at", f"id:{third}")):
         assert run("show", path, "1", *place, "--path", "messages[-1].content").out == "re: three\n"
@@ -80,7 +80,7 @@ def test_another_line_is_named_by_its_checkpoint(run, travelled):
     assert (answer.code, "has no branch" in answer.err) == (3, True)
 
 
-def test_inner_channels_are_shown_when_asked_for(run, travelled):
+def test_inner_channels_are_shown_with_the_option(run, travelled):
     path, _head, _first, _third = travelled
     assert "langgraph:checkpoint" not in run("show", path, "1").out
     assert "langgraph:checkpoint" in run("show", path, "1", "--inner").out
@@ -125,7 +125,7 @@ def test_a_rollback_that_langgraph_would_not_see_is_refused(run, path):
     assert (answer.code, "graph.update_state(" in answer.err) == (2, True)
 
 
-def test_a_thread_whose_checkpoints_were_all_removed(run, path):
+def test_a_thread_without_checkpoints_is_reported(run, path):
     with StatelogSaver.open(path) as saver:
         graph_of(saver).invoke({"messages": [HumanMessage("one")]}, CONFIG)
         saver.prune(["1"], strategy="delete")
@@ -134,7 +134,7 @@ def test_a_thread_whose_checkpoints_were_all_removed(run, path):
     assert run("history", path, "1").code == run("tree", path, "1").code == 0
 
 
-def test_a_tool_call_and_blocks_are_told(run, path):
+def test_tool_calls_and_content_blocks_are_shown(run, path):
     call = {"name": "search", "args": {"q": "x"}, "id": "c", "type": "tool_call"}
     builder = StateGraph(MessagesState)
     builder.add_node("think", lambda _state: {"messages": [AIMessage("", tool_calls=[call])]})
@@ -199,7 +199,7 @@ def test_bytes_that_name_a_module_do_not_import_it(path, run, tmp_path, monkeypa
     assert "trap" not in sys.modules
 
 
-def test_a_side_of_a_diff_is_counted_from_the_end_of_another_line(run, travelled):
+def test_a_negative_version_in_a_diff_counts_from_the_end_of_its_line(run, travelled):
     path, head, first, third = travelled
     document = run("diff", path, "1", f"{third}@-2", third, "--json").document
     assert (document["old"]["version"], document["new"]["id"]) == (document["new"]["version"] - 1, third)
@@ -213,12 +213,12 @@ def test_a_side_of_a_diff_is_counted_from_the_end_of_another_line(run, travelled
     assert "no branch of that name either" in refused.err
 
 
-def test_a_thread_is_opened_on_the_line_of_a_checkpoint(travelled):
+def test_a_checkpoint_id_selects_its_line(travelled):
     path, head, first, third = travelled
     with statelog.open(path) as store:
         line = store.thread("1", branch=third)
         assert (line.branch, line.head.id) == ("main", third)
-        assert store.thread("1", branch=first).head.id == third  # the line of that checkpoint
+        assert store.thread("1", branch=first).head.id == third  # The line of that checkpoint.
         assert store.thread("1").checkout(head).head.id == head
         for branch in ("no-such", f"{third}0", "2026-01-01"):
             with pytest.raises(statelog.errors.BranchNotFoundError, match=branch):

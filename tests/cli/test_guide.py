@@ -1,4 +1,4 @@
-"""The page on the command line has every command. The tests of all pages run its blocks."""
+"""The guide to the command line has every command. The tests of all guides run its code blocks."""
 
 from __future__ import annotations
 

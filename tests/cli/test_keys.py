@@ -1,4 +1,4 @@
-"""Stores with a key, in the shell: where the key comes from, and what is refused without it."""
+"""Stores with a key in the shell: sources of the key, and refusals without it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_named_variable_goes_before_the_default_one(run, keyed, monkeypatch)
     assert run("threads", keyed).code == 10
 
 
-def test_a_variable_that_is_not_there_is_a_usage_error(run, keyed):
+def test_a_missing_variable_is_a_usage_error(run, keyed):
     answer = run("threads", keyed, "--key-env", "NO_SUCH_VARIABLE")
     assert (answer.code, "NO_SUCH_VARIABLE" in answer.err) == (2, True)
 

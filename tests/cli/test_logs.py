@@ -20,7 +20,7 @@ def test_records_as_json_continue_each_others_digest(run, state):
     assert documents[2]["body"]["metadata"] == {"node": "search"}
 
 
-def test_only_records_after_a_number_of_a_thread_up_to_a_limit(run, state):
+def test_records_are_selected_by_number_thread_and_limit(run, state):
     assert [each["lsn"] for each in run("log", state, "--after", 2, "--limit", 2, "--json").documents] == [3, 4]
     assert {each["thread"] for each in run("log", state, "--thread", "other", "--json").documents} == {"other"}
     assert run("log", state, "--after", 9999, "--json").out == ""
@@ -31,7 +31,9 @@ def test_a_missing_thread_is_not_an_empty_log(run, state):
     assert (answer.code, answer.out) == (3, "")
     assert "no thread 'nope'" in json.loads(answer.err)["error"]
     assert run("log", state, "--thread", "other", "--after", 9999).code == 0
-    assert run("log", state, "--thread", "nope", "--follow", "--timeout", 0.05).code == 0  # it may come
+    assert (
+        run("log", state, "--thread", "nope", "--follow", "--timeout", 0.05).code == 0
+    )  # The thread may be created later.
 
 
 def test_following_sees_commits_of_another_process(start, state):

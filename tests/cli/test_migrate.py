@@ -23,7 +23,7 @@ def fail(state):
 
 @pytest.fixture
 def filled(path, tmp_path, monkeypatch, request):
-    name = f"schemas_{abs(hash(request.node.name))}"  # a module is imported once
+    name = f"schemas_{abs(hash(request.node.name))}"  # A module is imported only once.
     (tmp_path / f"{name}.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     with statelog.open(path) as store:
@@ -32,7 +32,7 @@ def filled(path, tmp_path, monkeypatch, request):
     return path, name
 
 
-def test_it_migrates_and_says_how_many(run, filled):
+def test_migrate_reports_the_number_of_threads(run, filled):
     path, module = filled
     answer = run("migrate", path, f"{module}:chat", "--threads", "chat-*")
     assert (answer.code, answer.out) == (0, "3 threads migrated to version 2 of chat, 0 skipped, 0 threads failed\n")
@@ -63,7 +63,7 @@ def test_an_empty_pattern_does_not_mean_all_threads(run, filled):
         assert store.thread("chat-1").head.schema_version == 1
 
 
-def test_threads_that_fail_are_named(run, filled):
+def test_failed_threads_are_named(run, filled):
     path, module = filled
     answer = run("migrate", path, f"{module}:broken")
     assert answer.code == 2

@@ -1,4 +1,4 @@
-"""How commands open stores: with which size, and under which names."""
+"""How commands open stores: sizes and names."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def test_every_command_on_a_store_takes_its_size(run, path):
 
 
 @pytest.mark.slow
-def test_the_size_asked_for_is_the_quota(run, path):
+def test_the_size_option_is_the_quota(run, path):
     fill(path)
     assert (
         run("stat", path, "--max-size", "64 MiB", "--json").document["map_size_bytes"] == 60 << 20
-    )  # a sixteenth is a reserve
+    )  # A sixteenth of it is a reserve.
     assert run("stat", path, "--json").document["map_size_bytes"] == 240 * GIB
     large = json.dumps({"a": Random(1).randbytes(1_000_000).hex()})
     answer = run("fork", path, "t", "aside", "--max-size", "1M", "--update", large)
@@ -137,7 +137,7 @@ def test_an_export_and_a_salvaged_store_may_have_names_that_are_not_utf_8(run, t
             assert store.thread("t").state == {"a": 2}
 
 
-def test_a_missing_store_whose_name_is_no_utf_8_is_named_in_ascii(start, tmp_path):
+def test_a_missing_store_with_a_name_that_is_not_utf_8_is_named_in_ascii(start, tmp_path):
     code, out, err = finish(start("threads", tmp_path / NO_UTF_8))
     assert (code, out) == (11, "")
     assert err.endswith("caf\\udce9.state\n")

@@ -38,7 +38,7 @@ SCHEMA = {"messages": operator.add, "steps": operator.add, "notes": reducers.mer
 
 @pytest.fixture
 def wordy(path):
-    """A store in which everything is long."""
+    """A store with long names and values."""
     with statelog.open(path) as store:
         thread = store.thread(THREAD, schema=SCHEMA)
         for step in range(12):
@@ -55,7 +55,7 @@ def wordy(path):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_output_fits_80_columns_where_nobody_says_how_many(run, wordy, monkeypatch, command):
+def test_output_fits_80_columns_without_a_terminal(run, wordy, monkeypatch, command):
     monkeypatch.delenv("COLUMNS", raising=False)
     answer = run(command[0], wordy, *command[1:])
     assert (answer.code, answer.out != "") == (0, True)
@@ -79,18 +79,18 @@ def test_output_uses_the_available_width(run, wordy, monkeypatch):
         assert 110 < width <= 150, command
 
 
-def test_a_width_that_is_none_is_passed_over(run, wordy, monkeypatch):
+def test_an_invalid_width_is_ignored(run, wordy, monkeypatch):
     for columns in ("wide", "0", "-1", "٣"):
         monkeypatch.setenv("COLUMNS", columns)
         assert max(map(len, run("history", wordy, THREAD).out.splitlines())) <= 80
 
 
-def test_a_name_is_cut_when_nothing_else_can_be(run, wordy, monkeypatch):
+def test_a_name_is_cut_only_as_a_last_resort(run, wordy, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     assert THREAD in run("threads", wordy, "--relative").out
 
 
-def test_a_last_column_that_is_wrapped_is_told_whole(capsys, monkeypatch):
+def test_a_wrapped_last_column_is_complete(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     told = " ".join(f"word{number}" for number in range(40))
     Output(as_json=False).table(("invariant", "problem"), [("E2", told)], whole=("invariant",), wrap=True)
@@ -100,7 +100,7 @@ def test_a_last_column_that_is_wrapped_is_told_whole(capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_on_a_terminal_times_are_relative_unless_exact_ones_are_asked_for(wordy):
+def test_on_a_terminal_times_are_relative_unless_exact_is_given(wordy):
     assert re.search(r"\d+[smh] ago", on_terminal("history", wordy, THREAD, TERM="xterm"))
     exact = on_terminal("history", wordy, THREAD, "--absolute", TERM="xterm")
     assert "ago" not in exact

@@ -25,7 +25,7 @@ STATE = {
         ('["a \\"quoted\\" key"]', ['a "quoted" key']),
     ],
 )
-def test_a_path_is_keys_positions_and_slices(path, steps):
+def test_a_path_has_keys_positions_and_slices(path, steps):
     assert parse_path(path) == steps
 
 
@@ -66,6 +66,6 @@ def test_a_path_leads_to_a_value(path, value):
         ("pair[0].x", r"pair\[0\] \(int\) has no members"),
     ],
 )
-def test_a_path_that_leads_nowhere_says_where_it_ends(path, reason):
+def test_a_path_to_a_missing_value_raises_with_its_last_valid_part(path, reason):
     with pytest.raises(NotFoundError, match=reason):
         follow_path(STATE, path)

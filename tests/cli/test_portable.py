@@ -12,7 +12,7 @@ import statelog
 
 
 def flip(path, needle):
-    """Damage all occurrences of these bytes in the file."""
+    """Damage all occurrences of some bytes in the file."""
     data = path.read_bytes()
     assert needle in data
     path.write_bytes(data.replace(needle, bytes(byte ^ 1 for byte in needle)))
@@ -43,8 +43,8 @@ def test_compact_as_json_has_the_sizes(run, state):
     assert document["records"] == run("stat", state, "--json").document["last_lsn"]
 
 
-def test_compact_when_enough_is_free(run, state):
-    """As in a crontab: nothing is done until it is worth it."""
+def test_compact_acts_only_if_enough_pages_are_free(run, state):
+    """As in a crontab: nothing is done until enough pages are free."""
     size = state.stat().st_size
     answer = run("compact", state, "--when-free", "0.9")
     assert answer.code == 0
@@ -73,7 +73,7 @@ def test_a_store_in_use_is_compacted(run, state):
 
 
 def test_deleted_text_is_gone_after_compaction(run, state):
-    """Not only out of reach: not in the file."""
+    """The text is not only unreachable, but not in the file."""
     with statelog.open(state) as store:
         store.thread("secret").commit({"text": "a secret of some length " * 30, "name": "short secret"})
         store.thread("secret").commit({"text": "another secret " * 3000})
@@ -95,7 +95,7 @@ def test_a_missing_store_is_not_compacted(run, path):
 
 
 @pytest.mark.slow
-def test_a_store_through_a_file_is_the_same_store(run, state, tmp_path):
+def test_an_export_to_a_file_restores_the_same_store(run, state, tmp_path):
     answer = run("export", state, "-o", tmp_path / "a.export")
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith("exported ")
@@ -105,7 +105,7 @@ def test_a_store_through_a_file_is_the_same_store(run, state, tmp_path):
     assert run("verify", tmp_path / "b.state").code == 0
 
 
-def test_a_store_through_a_pipe_is_the_same_store(run, state, tmp_path):
+def test_an_export_through_a_pipe_restores_the_same_store(run, state, tmp_path):
     command = [sys.executable, "-m", "statelog"]
     export = forks.Popen([*command, "export", str(state)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     import_ = forks.run(
@@ -116,7 +116,7 @@ def test_a_store_through_a_pipe_is_the_same_store(run, state, tmp_path):
     assert run("log", tmp_path / "b.state", "--json").out == run("log", state, "--json").out
 
 
-def test_a_thread_goes_into_another_store(run, state, tmp_path):
+def test_a_thread_can_be_imported_into_another_store(run, state, tmp_path):
     with statelog.open(tmp_path / "b.state") as store:
         store.thread("mine").commit({"x": 1})
     assert run("export", state, "--thread", "ticket-42", "-o", tmp_path / "a.export").code == 0
@@ -138,7 +138,7 @@ def test_an_export_since_an_lsn_continues_a_copy(run, state, tmp_path):
     assert run("import", tmp_path / "b.state", tmp_path / "more.export", "--json").document["records_added"] == 1
 
 
-def test_an_import_that_was_cut_is_one_line_and_goes_on_when_repeated(run, state, tmp_path):
+def test_a_truncated_import_is_one_line_and_continues_when_repeated(run, state, tmp_path):
     run("export", state, "-o", tmp_path / "a.export")
     data = (tmp_path / "a.export").read_bytes()
     (tmp_path / "cut.export").write_bytes(data[: len(data) * 2 // 3])
@@ -167,7 +167,7 @@ def test_an_invalid_export_creates_no_store(run, tmp_path):
     ],
     ids=["a header cut off", "the first record cut off", "threads cut off", "an export that begins later"],
 )
-def test_a_refused_import_leaves_no_store_that_was_not_there(run, state, tmp_path, options, spoil, code):
+def test_a_refused_import_creates_no_store(run, state, tmp_path, options, spoil, code):
     assert run("export", state, *options, "-o", tmp_path / "a.export").code == 0
     (tmp_path / "a.export").write_bytes(spoil((tmp_path / "a.export").read_bytes()))
     before = sorted(entry.name for entry in tmp_path.iterdir())
@@ -177,14 +177,14 @@ def test_a_refused_import_leaves_no_store_that_was_not_there(run, state, tmp_pat
     assert sorted(entry.name for entry in tmp_path.iterdir()) == before
 
 
-def test_a_refused_import_leaves_an_empty_store_that_was_there(run, state, tmp_path):
+def test_a_refused_import_keeps_an_existing_empty_store(run, state, tmp_path):
     statelog.open(tmp_path / "b.state").close()
     assert run("export", state, "--since", "3", "-o", tmp_path / "a.export").code == 0
     assert run("import", tmp_path / "b.state", tmp_path / "a.export").code == 4
     assert run("stat", tmp_path / "b.state").code == 0
 
 
-def test_a_missing_export_makes_no_store(run, tmp_path):
+def test_a_missing_export_creates_no_store(run, tmp_path):
     answer = run("import", tmp_path / "b.state", tmp_path / "missing.export")
     assert (answer.code, answer.out) == (statelog.errors.StoreNotFoundError.exit_code, "")
     assert answer.err == f"statelog: {tmp_path / 'missing.export'}: No such file or directory\n"
@@ -202,12 +202,12 @@ def test_a_missing_export_makes_no_store(run, tmp_path):
     ],
     ids=str,
 )
-def test_an_export_that_cannot_be_is_one_line(run, state, arguments, code):
+def test_an_invalid_export_command_is_one_line(run, state, arguments, code):
     answer = run("export", state, *arguments)
     assert (answer.code, answer.err.count("\n")) == (code, 1)
 
 
-def test_another_store_refuses_an_import(run, state, tmp_path):
+def test_an_import_into_an_unrelated_store_is_refused(run, state, tmp_path):
     with statelog.open(tmp_path / "b.state") as store:
         store.thread("mine").commit({"x": 1})
     run("export", state, "-o", tmp_path / "a.export")
@@ -219,7 +219,7 @@ def test_another_store_refuses_an_import(run, state, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sound_store_is_salvaged_whole(run, state, tmp_path):
+def test_a_sound_store_is_salvaged_completely(run, state, tmp_path):
     answer = run("salvage", state, tmp_path / "new.state")
     assert (answer.code, answer.err) == (0, "")
     assert run("log", tmp_path / "new.state", "--json").out == run("log", state, "--json").out
@@ -272,7 +272,7 @@ def test_salvage_refuses_an_existing_target_and_a_missing_source(run, state, tmp
     assert not (tmp_path / "newer.state").exists()
 
 
-def test_a_child_that_dies_is_one_line(run, state, tmp_path, monkeypatch):
+def test_a_killed_child_process_is_reported_in_one_line(run, state, tmp_path, monkeypatch):
     monkeypatch.setattr("statelog.cli.processes._BOOT", "import os; os.kill(os.getpid(), 9)")
     answer = run("salvage", state, tmp_path / "new.state")
     assert (answer.code, answer.out) == (7, "")

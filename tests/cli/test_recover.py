@@ -1,4 +1,4 @@
-"""`statelog recover`: a store that was not closed, with its journal, without, and with a damaged one."""
+"""`statelog recover` for stores that were not closed: with the journal, without it, and with a damaged one."""
 
 import signal
 import sys
@@ -43,7 +43,7 @@ def damage_first_group(path):
 
 
 @pytest.mark.slow
-def test_it_reports_what_it_has_put_back(run, killed):
+def test_recover_reports_the_recovered_records(run, killed):
     answer = run("recover", killed)
     assert (answer.code, answer.err) == (0, "")
     assert answer.out.startswith("recovered: ")
@@ -53,7 +53,7 @@ def test_it_reports_what_it_has_put_back(run, killed):
 
 
 @pytest.mark.slow
-def test_without_a_journal_one_has_to_say_so(run, killed):
+def test_without_a_journal_recovery_needs_the_option(run, killed):
     journal_path(killed).unlink()
     answer = run("recover", killed)
     assert (answer.code, answer.out) == (JournalMissingError.exit_code, "")
@@ -92,7 +92,7 @@ def test_records_dropped_with_a_journal_are_counted(killed, tmp_path):
     assert report.dropped > 0
 
 
-def test_nothing_set_aside_before_is_written_over(killed):
+def test_a_journal_set_aside_before_is_not_overwritten(killed):
     first = killed.with_name("agent.state-journal-aside")
     first.write_text("kept from the last time")
     report = statelog.recover(killed, without_journal=True)

@@ -1,4 +1,4 @@
-"""Where `export` writes: never over the store, and over an earlier export when the new one is whole."""
+"""The target of `export`: never a file of the store, and an earlier export only once the new one is complete."""
 
 import os
 import resource
@@ -20,7 +20,7 @@ def permissions(path):
 
 
 def imported(run, source, target):
-    """Tell whether an export is whole."""
+    """Return True if an export is complete."""
     return run("import", target, source).code == 0
 
 
@@ -38,7 +38,7 @@ def earlier(run, state, tmp_path):
 
 @pytest.mark.parametrize("suffix", ["", "-lock", "-journal", "-control", "-wake"])
 @pytest.mark.parametrize("through", ["name", "symlink to the target", "symlink to the store", "hard link"])
-def test_an_export_over_a_file_of_its_store_is_refused_and_touches_nothing(run, state, tmp_path, suffix, through):
+def test_an_export_over_a_file_of_its_store_is_refused_and_changes_nothing(run, state, tmp_path, suffix, through):
     store, own = state, state.with_name(f"{state.name}{suffix}")
     target = own
     if through == "symlink to the target":
@@ -63,7 +63,7 @@ def test_an_export_over_a_file_of_its_store_is_refused_and_touches_nothing(run, 
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--thread", "nope"], 3), (["--since", "999"], 2)], ids=str)
-def test_an_export_that_fails_leaves_the_earlier_one(run, state, earlier, arguments, code):
+def test_a_failed_export_keeps_the_earlier_one(run, state, earlier, arguments, code):
     before = earlier.read_bytes()
     answer = run("export", state, "-o", earlier, *arguments)
     assert (answer.code, answer.err.count("\n")) == (code, 1)
@@ -72,7 +72,7 @@ def test_an_export_that_fails_leaves_the_earlier_one(run, state, earlier, argume
 
 
 @pytest.mark.slow
-def test_an_export_that_runs_out_of_room_leaves_the_earlier_one_and_names_the_file(start, state, earlier):
+def test_an_export_to_a_full_disk_keeps_the_earlier_one_and_names_the_file(start, state, earlier):
     before = earlier.read_bytes()
     with statelog.open(state) as store:
         store.thread("other").commit({"large": os.urandom(4 * LIMIT_SIZE_BYTES)})
@@ -87,7 +87,7 @@ def test_an_export_that_runs_out_of_room_leaves_the_earlier_one_and_names_the_fi
     assert list(earlier.parent.iterdir()) == [earlier]
 
 
-def test_an_export_that_is_interrupted_leaves_the_earlier_one(run, state, earlier, monkeypatch):
+def test_an_interrupted_export_keeps_the_earlier_one(run, state, earlier, monkeypatch):
     def export(_store, stream, **_options):
         stream.write(b"half")
         stream.flush()
@@ -118,7 +118,7 @@ main(["export", *sys.argv[1:]])
 
 @pytest.fixture
 def half_exported(state, earlier):
-    """An export to the same file that has come half way, as a process."""
+    """Start a process that has written half of an export to the same file."""
     command = [sys.executable, "-c", HALF_AN_EXPORT, str(state), "-o", str(earlier)]
     child = forks.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "half\n"
@@ -127,7 +127,7 @@ def half_exported(state, earlier):
     child.communicate()
 
 
-def test_the_next_export_removes_the_remains_of_a_killed_one(run, state, earlier, half_exported):
+def test_the_next_export_removes_the_temporary_file_of_a_killed_one(run, state, earlier, half_exported):
     half_exported.kill()
     half_exported.wait()
     assert [entry.suffix for entry in sorted(earlier.parent.iterdir())] == [".exporting", ".exp"]
@@ -137,13 +137,13 @@ def test_the_next_export_removes_the_remains_of_a_killed_one(run, state, earlier
     assert sorted(earlier.parent.iterdir()) == [other, earlier]
 
 
-def test_an_export_that_is_going_on_is_left_alone(run, state, earlier, half_exported):
+def test_the_temporary_file_of_a_running_export_is_kept(run, state, earlier, half_exported):
     assert half_exported.poll() is None
     assert run("export", state, "-o", earlier).code == 0
     assert [entry.suffix for entry in sorted(earlier.parent.iterdir())] == [".exporting", ".exp"]
 
 
-def test_an_export_has_its_name_when_it_is_on_the_disk(run, state, earlier, monkeypatch):
+def test_an_export_gets_its_name_only_once_it_is_on_the_disk(run, state, earlier, monkeypatch):
     before = earlier.read_bytes()
     flushed = []
 
@@ -171,7 +171,7 @@ def test_an_export_through_a_symlink_replaces_the_file_and_not_the_link(run, sta
     assert run("log", tmp_path / "b.state", "--json").out == run("log", state, "--json").out
 
 
-def test_an_export_through_a_symlink_to_nothing_makes_the_file(run, state, tmp_path):
+def test_an_export_through_a_dangling_symlink_creates_the_file(run, state, tmp_path):
     link = tmp_path / "link"
     link.symlink_to("new.exp")
     assert run("export", state, "-o", link).code == 0
@@ -179,7 +179,7 @@ def test_an_export_through_a_symlink_to_nothing_makes_the_file(run, state, tmp_p
     assert imported(run, tmp_path / "new.exp", tmp_path / "b.state")
 
 
-def test_an_export_takes_a_name_as_long_as_the_file_system_does(run, state, tmp_path):
+def test_an_export_can_have_the_longest_name_of_the_file_system(run, state, tmp_path):
     target = tmp_path / ("x" * 255)
     assert run("export", state, "-o", target).code == 0
     assert imported(run, target, tmp_path / "b.state")
@@ -195,7 +195,7 @@ def test_a_new_export_is_readable_by_every_reader_of_the_store(run, state, tmp_p
     assert permissions(tmp_path / "new.exp") == mode
 
 
-def test_an_export_that_is_replaced_keeps_its_permissions(run, state, earlier):
+def test_a_replaced_export_keeps_its_permissions(run, state, earlier):
     earlier.chmod(0o640)
     inode = earlier.stat().st_ino
     assert run("export", state, "-o", earlier).code == 0
@@ -203,7 +203,7 @@ def test_an_export_that_is_replaced_keeps_its_permissions(run, state, earlier):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_an_export_that_root_replaces_keeps_its_owner(run, state, earlier):
+def test_an_export_replaced_by_root_keeps_its_owner(run, state, earlier):
     os.chown(earlier, 12345, 23456)
     assert run("export", state, "-o", earlier).code == 0
     assert (earlier.stat().st_uid, earlier.stat().st_gid) == (12345, 23456)
@@ -218,10 +218,10 @@ def test_a_write_protected_export_is_not_replaced(run, state, earlier):
     assert earlier.read_bytes() == before
 
 
-# --- what is no regular file ------------------------------------------------------------
+# --- targets that are not regular files ------------------------------------------------------------
 
 
-def test_a_fifo_is_written_to_and_stays(run, state, earlier, tmp_path):
+def test_a_fifo_is_written_to_and_not_replaced(run, state, earlier, tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     read = []
@@ -241,7 +241,7 @@ def test_a_full_device_is_named(run, state):
     )
 
 
-def test_a_directory_that_is_missing_is_named_with_the_file(run, state, tmp_path):
+def test_a_missing_directory_is_named_with_the_file(run, state, tmp_path):
     target = tmp_path / "missing" / "a.exp"
     answer = run("export", state, "-o", target)
     assert answer.code == statelog.errors.StoreNotFoundError.exit_code

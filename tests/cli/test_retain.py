@@ -1,4 +1,4 @@
-"""Letting go of versions and threads from the command line."""
+"""`statelog retain` and `delete`: removing versions and threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def test_retain_keeps_the_last_versions_of_fitting_threads(filled):
+def test_retain_keeps_the_last_versions_of_matching_threads(filled):
     answer = run("retain", filled, "--keep-last", 3, "--threads", "chat-*", "--json")
     assert answer.exit_code == 0
     assert json.loads(answer.output)["expired_versions"] == 5
@@ -33,13 +33,13 @@ def test_retain_keeps_the_last_versions_of_fitting_threads(filled):
         assert [len(list(store.thread(name).history())) for name in ("chat-1", "job")] == [3, 8]
 
 
-def test_a_pattern_that_fits_no_thread_is_named(filled):
+def test_a_pattern_that_matches_no_thread_is_named(filled):
     assert "no thread's id matches 'chta'" in run("retain", filled, "--keep-last", 3, "--threads", "chta").stderr
     waits = run("retain", filled, "--keep-last", 3, "--threads", "new-*", "--as-policy")
     assert "applies to future threads" in waits.stderr
 
 
-def test_retain_by_age_and_as_policy(filled):
+def test_retain_works_by_age_and_as_a_policy(filled):
     assert run("retain", filled, "--max-age", "30d", "--as-policy").exit_code == 0
     assert "0 versions expired" in run("retain", filled, "--max-age", "1h").output
     assert "14 versions expired" in run("retain", filled, "--max-age", "0s").output
@@ -53,12 +53,12 @@ def test_retain_by_age_and_as_policy(filled):
         (("--keep-last", "0"), "--keep-last"),
     ],
 )
-def test_retain_without_a_rule_is_refused_in_the_words_of_the_command(filled, options, told):
+def test_retain_without_a_rule_is_refused_with_the_names_of_the_options(filled, options, told):
     answer = run("retain", filled, *options)
     assert (answer.exit_code, told in answer.output, "keep_last" in answer.output) == (2, True, False)
 
 
-def test_delete_leaves_no_thread_and_says_so_the_second_time(filled):
+def test_delete_removes_a_thread_and_reports_a_missing_one(filled):
     answer = run("delete", filled, "job")
     assert answer.exit_code == 0
     assert answer.output.startswith("deleted 'job': 8 versions, ")
@@ -69,7 +69,7 @@ def test_delete_leaves_no_thread_and_says_so_the_second_time(filled):
         assert list(store.threads()) == []
 
 
-def test_policies_are_shown_per_thread_and_for_threads_to_come(filled):
+def test_policies_are_shown_for_each_thread_and_for_future_threads(filled):
     assert run("retain", filled, "--keep-last", 3, "--threads", "chat-*", "--as-policy").exit_code == 0
     assert run("retain", filled, "--max-age", "30d", "--threads", "new", "--as-policy").exit_code == 0
     with statelog.open(filled) as store:
@@ -86,7 +86,7 @@ def test_policies_are_shown_per_thread_and_for_threads_to_come(filled):
     assert "30d old, tagged" in told
 
 
-def test_a_policy_is_removed_from_the_command_line(filled):
+def test_a_policy_can_be_removed(filled):
     for options in (("--keep-last", 3), ()):
         assert run("retain", filled, "--threads", "chat-*", "--as-policy", *options).exit_code == 0
     assert json.loads(run("stat", filled, "--json").output)["policies"] == []

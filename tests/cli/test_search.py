@@ -46,15 +46,15 @@ def test_hits_as_json_have_all_fields(run, chats):
         (("refund", "--history", "--branch", "main"), 1),
     ],
 )
-def test_options_choose_hits(run, chats, arguments, count):
+def test_options_select_hits(run, chats, arguments, count):
     assert len(run("search", chats, *arguments, "--json").out.splitlines()) == count
 
 
 @pytest.mark.parametrize("arguments", [("--at", "soon"), ("--since", "soon"), ("--limit", "0"), ("--where", "")])
-def test_a_bad_option_is_an_error(run, chats, arguments):
+def test_an_invalid_option_is_an_error(run, chats, arguments):
     assert run("search", chats, "refund", *arguments).code == 2
 
 
-def test_a_store_that_is_not_there_is_not_made(run, tmp_path):
+def test_a_missing_store_is_not_created(run, tmp_path):
     assert run("search", tmp_path / "none.state", "refund").code != 0
     assert list(tmp_path.iterdir()) == []

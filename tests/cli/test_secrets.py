@@ -1,4 +1,4 @@
-"""`statelog secrets`: lists the secrets of a store, and cuts them out."""
+"""`statelog secrets`: listing the secrets of a store, and removing them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(tmp_path):
     return path
 
 
-def test_scan_tells_where_each_secret_is_and_never_its_text(run, path):
+def test_scan_shows_the_place_of_each_secret_and_never_its_text(run, path):
     answer = run("secrets", "scan", path)
     assert (answer.code, TOKEN in answer.out) == (0, False)
     *rows, last = [line.split() for line in answer.out.splitlines()]
@@ -53,7 +53,7 @@ def test_scan_writes_one_object_a_line(run, path):
 
 
 @pytest.mark.parametrize("option", ["rule", "fingerprint"])
-def test_purge_takes_some_of_them(run, path, option):
+def test_purge_removes_selected_secrets(run, path, option):
     given = next(each for each in run("secrets", "scan", path, "--json").documents if each["rule"] == "github-token")
     answer = run("secrets", "purge", path, "--yes", "--json", f"--{option}", given[option])
     assert answer.document["secrets"] == 1
@@ -71,7 +71,7 @@ def test_purge_finds_fields(run, path):
         assert store.thread("t").state["password"].startswith("[REDACTED field ")
 
 
-def test_purge_wants_to_be_told_and_a_dry_run_changes_nothing(run, path):
+def test_purge_needs_a_confirmation_and_a_dry_run_changes_nothing(run, path):
     before = path.read_bytes()
     refused = run("secrets", "purge", path)
     assert (refused.code, "--yes" in refused.err) == (2, True)
@@ -90,7 +90,7 @@ def test_purge_wants_to_be_told_and_a_dry_run_changes_nothing(run, path):
     ],
 )
 @pytest.mark.parametrize("command", [["scan"], ["purge", "--yes"]], ids=["scan", "purge"])
-def test_a_filter_that_fits_nothing_is_refused(run, path, command, option, value, message):
+def test_a_filter_that_matches_no_secret_is_refused(run, path, command, option, value, message):
     answer = run("secrets", *command, path, option, value)
     assert answer.code == 2
     assert message in " ".join(answer.err.split())
@@ -112,7 +112,7 @@ def test_a_purge_waits_for_another_one(start, path):
 
 
 @pytest.mark.slow
-def test_a_purge_that_comes_second_searches_again(run, start, path, monkeypatch):
+def test_the_second_of_two_purges_searches_again(run, start, path, monkeypatch):
     found = cli_secrets._found
     searches = []
 
@@ -170,7 +170,7 @@ def command_lines(words, command, path):
 @pytest.mark.parametrize(
     ("words", "command"), [*leaves(main)], ids=lambda each: "-".join(each) if type(each) is tuple else ""
 )
-def test_no_error_shows_an_argument_that_is_a_secret(run, tmp_path, monkeypatch, words, command):
+def test_errors_do_not_show_secrets_in_arguments(run, tmp_path, monkeypatch, words, command):
     if words in NOT_RUN:
         assert all(each.name == "store" for each in command.params if isinstance(each, click.Argument))
         return
@@ -184,11 +184,11 @@ def test_no_error_shows_an_argument_that_is_a_secret(run, tmp_path, monkeypatch,
         assert answer.code == 0 or TOKEN not in answer.out, line
 
 
-def test_no_error_shows_a_command_that_is_a_secret(run):
+def test_errors_do_not_show_secrets_in_place_of_commands(run):
     answer = run(TOKEN)
     assert (answer.code, TOKEN in answer.err) == (2, False)
     assert "[REDACTED github-token]" in answer.err
 
 
-def test_an_error_shows_an_ordinary_argument(run, path):
+def test_errors_show_ordinary_arguments(run, path):
     assert "'ghp_short'" in run("show", path, "ghp_short").err

@@ -16,7 +16,7 @@ def test_the_head_is_shown_channel_by_channel(run, state):
     assert "version 2" in answer.err
 
 
-def test_a_state_as_json_is_whole(run, state):
+def test_a_state_as_json_is_complete(run, state):
     document = run("show", state, "ticket-42", "--json").document
     assert document["value"] == {
         "query": "lmdb",
@@ -44,17 +44,17 @@ def test_a_state_as_json_is_whole(run, state):
         ("time:0s ago", 2),
     ],
 )
-def test_a_checkpoint_is_named_by_version_tag_id_or_time(run, state, target, version):
+def test_a_checkpoint_can_be_given_by_version_tag_id_or_time(run, state, target, version):
     document = run("show", state, "ticket-42", "--at", target, "--json").document
     assert document["checkpoint"]["version"] == version
 
 
-def test_a_default_id_names_its_checkpoint(run, state):
+def test_a_default_id_selects_its_checkpoint(run, state):
     first = run("history", state, "ticket-42", "--json").documents[-1]
     assert run("show", state, "ticket-42", "--at", first["id"], "--json").document["checkpoint"] == first
 
 
-def test_a_time_names_the_last_checkpoint_until_then(run, state):
+def test_a_time_selects_the_last_checkpoint_up_to_it(run, state):
     first = run("history", state, "ticket-42", "--json").documents[-1]
     assert run("show", state, "ticket-42", "--at", first["time"], "--json").document["checkpoint"]["version"] == 0
     before = datetime.fromisoformat(first["time"]) - timedelta(microseconds=1)
@@ -65,7 +65,7 @@ def test_a_time_names_the_last_checkpoint_until_then(run, state):
 @pytest.mark.parametrize(
     ("target", "code"), [("99", 3), ("-4", 3), ("nope", 3), ("tag:2", 3), ("version:x", 2), ("time:noon", 2)]
 )
-def test_a_target_that_names_nothing_is_one_line(run, state, target, code):
+def test_an_unknown_checkpoint_is_one_line(run, state, target, code):
     answer = run("show", state, "ticket-42", "--at", target)
     assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1)
 
@@ -85,7 +85,7 @@ def test_items_of_a_slice_keep_their_positions(run, path):
 
 
 @pytest.mark.parametrize(("where", "code"), [("nope", 3), ("findings[9]", 3), ("findings[", 2), ("steps.x", 3)])
-def test_a_path_to_nothing_is_one_line(run, state, where, code):
+def test_a_path_to_a_missing_value_is_one_line(run, state, where, code):
     answer = run("show", state, "ticket-42", "--path", where)
     assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1)
 
@@ -99,7 +99,7 @@ def test_stored_text_cannot_steer_the_terminal(run, path):
     assert "\x07" not in everything
 
 
-def test_long_values_are_cut_and_say_how_to_see_them(run, path):
+def test_long_values_are_cut_with_a_note_how_to_see_them(run, path):
     with statelog.open(path) as store:
         store.thread("t").commit({"text": "x" * 20_000, "items": list(range(100))})
     answer = run("show", path, "t", "--path", "text")
@@ -167,7 +167,7 @@ def test_a_value_of_an_unknown_codec_hides_only_itself(start, path):
     assert (process.returncode, out, err) == (0, "3\n", "")
 
 
-def test_a_path_goes_into_messages_that_langgraph_has_stored(run, path):
+def test_a_path_leads_into_messages_stored_by_langgraph(run, path):
     graphs = pytest.importorskip("langgraph.graph")
     from langchain_core.messages import AIMessage, HumanMessage
 

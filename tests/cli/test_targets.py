@@ -36,7 +36,7 @@ def test_a_tag_that_looks_like_a_time_is_found(thread):
     assert find_checkpoint(thread, "tag:time:noon").version == 2
 
 
-def test_a_branch_name_may_hold_the_mark(thread):
+def test_a_branch_name_can_contain_the_separator(thread):
     assert find_side(thread, "a@b").state["n"] == 10
     assert find_side(thread, "a@b@0").version == 0
 
@@ -66,7 +66,7 @@ def test_the_most_similar_branch_or_tag_is_suggested(run, state):
         assert answer.err.endswith(f": did you mean {name!r}?\n")
 
 
-def test_a_kind_of_name_is_taken_at_its_word(thread):
+def test_a_prefix_restricts_the_kind_of_name(thread):
     thread.tag("3", 0)
     assert find_checkpoint(thread, "3").version == 3
     first = thread.at(0)
@@ -85,7 +85,7 @@ def test_an_age_selects_the_newest_version_of_that_age(thread):
         find_checkpoint(thread, f"{10**9}w ago")
 
 
-def test_a_deleted_thread_is_called_deleted(run, state):
+def test_a_deleted_thread_is_reported_as_deleted(run, state):
     with statelog.open(state) as store:
         store.delete_thread("other")
     deleted = f"statelog: thread 'other' in {state} was deleted\n"
@@ -95,7 +95,7 @@ def test_a_deleted_thread_is_called_deleted(run, state):
     assert run("log", state, "--thread", "other").err == deleted
 
 
-def test_without_the_option_there_is_no_object():
+def test_without_the_option_no_object_is_read():
     assert parse_object(None, "--update") is None
 
 
@@ -105,7 +105,7 @@ def test_an_object_is_read_with_its_types():
         parse_object("null", "--update")
 
 
-def test_a_store_is_never_made_by_looking(tmp_path):
+def test_reading_never_creates_a_store(tmp_path):
     from statelog.cli.opened_stores import open_for_reading, open_for_writing
 
     for open_ in (open_for_reading, open_for_writing):

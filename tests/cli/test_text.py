@@ -25,7 +25,7 @@ def test_characters_that_steer_a_terminal_are_escaped(text, safe):
     assert escape(text) == safe
 
 
-def test_lines_are_kept_where_they_are_wanted():
+def test_line_breaks_are_kept_on_request():
     assert escape("a\n\tb\x1b", keep_lines=True) == "a\n\tb\\x1b"
 
 
@@ -61,12 +61,12 @@ def test_ages_are_rounded_down_and_future_times_are_exact(age_s, text):
     ("text", "size"),
     [("1048576", 2**20), ("64M", 2**26), ("64 MiB", 2**26), ("1.5g", 3 * 2**29), ("8 B", 8), ("1K", 1024)],
 )
-def test_a_size_is_read_as_it_is_written_or_shorter(text, size):
+def test_a_size_is_parsed_in_its_printed_and_shorter_forms(text, size):
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "M", "1X", "-1", "1 2", "1MM", "٣"])
-def test_texts_that_are_not_sizes_yield_none(text):
+def test_texts_that_are_not_sizes_return_none(text):
     assert parse_size(text) is None
 
 

@@ -9,7 +9,7 @@ from statelog.cli.textdiff import compare_texts
 LINES = st.lists(st.sampled_from(["a", "b", "c", "a long line"]), max_size=12)
 
 
-def test_equal_lines_beside_a_change_are_its_context():
+def test_equal_lines_around_a_change_are_shown_as_context():
     told = list(compare_texts("a\nb\nc\nd", "a\nb\nX\nd", 80))
     assert told == [(" ", "b"), ("-", "c"), ("+", "X"), (" ", "d")]
 
@@ -22,11 +22,11 @@ def test_a_long_line_is_cut_around_its_differences():
     assert ("old" in told[0][1], "new" in told[1][1]) == (True, True)
 
 
-def test_texts_that_differ_in_line_ends_alone_are_shown_whole():
+def test_texts_that_differ_only_in_line_ends_are_shown_completely():
     assert list(compare_texts("a\nb", "a\r\nb\n", 80)) == [("-", r"'a\nb'"), ("+", r"'a\r\nb\n'")]
 
 
-def test_very_long_texts_are_not_aligned_and_still_told():
+def test_very_long_texts_are_shown_without_alignment():
     old, new = [f"old {number}" for number in range(3000)], [f"new {number}" for number in range(2500)]
     told = list(compare_texts("\n".join(["same", *old]), "\n".join(["same", *new]), 80))
     assert told[0] == (" ", "same")
@@ -36,7 +36,7 @@ def test_very_long_texts_are_not_aligned_and_still_told():
 
 @pytest.mark.slow
 @given(LINES, LINES)
-def test_removals_and_additions_lead_from_one_text_to_the_other(old, new):
+def test_removals_and_additions_transform_one_text_into_the_other(old, new):
     told = list(compare_texts("\n".join(old), "\n".join(new), None))
     removed, added = ([line for sign, line in told if sign == wanted] for wanted in "-+")
     if "\n".join(old).splitlines() == "\n".join(new).splitlines():

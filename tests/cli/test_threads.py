@@ -16,7 +16,7 @@ def test_threads_as_json_are_one_object_per_line(run, state):
     assert (second["id"], second["channels"]) == ("other", {})
 
 
-def test_a_limit_says_that_there_is_more(run, state):
+def test_a_limited_list_notes_that_there_are_more(run, state):
     answer = run("threads", state, "--limit", 1)
     assert "other" not in answer.out
     assert "there are more" in answer.err
@@ -52,14 +52,14 @@ def test_history_as_json_has_every_checkpoint(run, state):
     assert {document["kind"] for document in documents} == {"commit"}
 
 
-def test_history_of_a_branch_goes_on_into_its_parent(run, state):
+def test_history_of_a_branch_continues_in_its_parent(run, state):
     answer = run("history", state, "ticket-42", "--branch", "what-if")
     assert "on main" in answer.out.splitlines()[2]
     documents = run("history", state, "ticket-42", "--branch", "what-if", "--json").documents
     assert [(each["branch"], each["version"]) for each in documents] == [("what-if", 2), ("main", 1), ("main", 0)]
 
 
-def test_history_stops_at_its_limit_and_says_so(run, state):
+def test_history_stops_at_its_limit_with_a_note(run, state):
     answer = run("history", state, "ticket-42", "--limit", 1)
     assert len(answer.out.splitlines()) == 2
     assert "--before 2" in answer.err
@@ -73,7 +73,7 @@ def test_history_of_an_unknown_branch_is_not_found(run, state):
     assert answer.err == "statelog: thread 'ticket-42' has no branch 'nope' (there is main, what-if)\n"
 
 
-def test_history_and_show_name_schema_versions(path, run):
+def test_history_and_show_have_schema_versions(path, run):
     schema = statelog.versioned({"n": int}, name="counted", version=2)
     with statelog.open(path) as store:
         store.thread("t", schema=schema).commit({"n": 1})

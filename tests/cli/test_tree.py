@@ -7,7 +7,7 @@ import statelog
 
 @pytest.fixture
 def grown(path):
-    """A store with a thread of every mark."""
+    """A store with a thread that has every kind of mark."""
     with statelog.open(path) as store:
         thread = store.thread("t")
         for number in range(8):
@@ -30,7 +30,7 @@ def without_times(text):
     return [line.replace("  0s ago", "") for line in text.splitlines()]
 
 
-def test_a_timeline_has_branches_where_they_begin_rollbacks_tags_and_heads(run, grown, monkeypatch):
+def test_a_tree_has_branches_rollbacks_tags_and_heads(run, grown, monkeypatch):
     monkeypatch.setattr("statelog.cli.output.format_age", lambda _time, _now: "0s ago")
     answer = run("tree", grown, "t", "--relative")
     assert (answer.code, answer.err) == (0, "")
@@ -54,14 +54,14 @@ def test_a_timeline_has_branches_where_they_begin_rollbacks_tags_and_heads(run, 
     ]
 
 
-def test_times_of_a_tree_are_taken(run, grown):
+def test_a_tree_accepts_time_options(run, grown):
     lines = run("tree", grown, "t").out.splitlines()
     shown = next(line for line in lines if "back to 3" in line)
     time = " ".join(shown.split()[2:4])
     assert run("show", grown, "t", "--at", time, "--json").document["checkpoint"]["version"] == 8
 
 
-def test_all_threads_are_drawn_without_one(run, grown):
+def test_without_a_thread_all_threads_are_drawn(run, grown):
     lines = run("tree", grown).out.splitlines()
     assert [line for line in lines if line in ("t", "other", "main")] == ["t", "main", "other", "main"]
     assert lines[-1].endswith("Z  head")
@@ -87,7 +87,7 @@ def test_more_marks_than_the_limit_are_counted(run, path):
     assert [line.split()[1] for line in lines[4:]] == ["27", "28", "29"]
 
 
-def test_branches_of_branches_without_end_are_counted(run, path):
+def test_deeply_nested_branches_are_only_counted(run, path):
     with statelog.open(path) as store:
         thread = store.thread("t")
         thread.commit({"n": 0})

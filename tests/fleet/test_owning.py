@@ -105,7 +105,7 @@ def test_a_base_is_made_once_for_64_segments(machine, memory):
         assert len(memory.requests) < 250
 
 
-def test_the_lag_is_zero_whenever_all_commits_are_shipped(machine):
+def test_a_shipped_but_unreported_commit_counts_as_no_lag(machine):
     with machine("a").open("t", acknowledge="remote") as store:
         say(store, 1)
         store.remote.committed()  # A commit that was shipped but not reported.

@@ -85,7 +85,7 @@ def said(url, name, cache):
 
 
 def check(found, acknowledged, hosts):
-    """Check that each acknowledged commit exists once, in the order of its host, with at most one further commit per host."""
+    """Check that acknowledged commits exist once, in the order of their hosts, with at most one more per host."""
     assert len(set(found)) == len(found)
     for who, mine in zip(hosts, acknowledged, strict=True):
         here = [each for each in found if each.startswith(f"{who}-")]

@@ -16,7 +16,7 @@ from statelog.cli.demo.sources import STEPS
 
 @pytest.fixture(scope="module")
 def told():
-    """One run of the demo, told to a person, in a directory of a short name, as a person's is."""
+    """The output of one run of the demo, in a directory with a short name."""
     with tempfile.TemporaryDirectory(prefix="demo-") as directory:
         command = [sys.executable, "-m", "statelog", "demo", "--directory", directory]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -24,7 +24,7 @@ def told():
 
 
 @pytest.mark.slow
-def test_the_first_process_dies_in_step_14_and_the_second_carries_on_there(told):
+def test_the_first_process_dies_in_step_14_and_the_second_continues_there(told):
     _directory, done = told
     assert (done.returncode, done.stderr) == (0, "")
     first, second = done.stdout.split("SIGKILL")
@@ -36,7 +36,7 @@ def test_the_first_process_dies_in_step_14_and_the_second_carries_on_there(told)
 
 
 @pytest.mark.slow
-def test_it_fits_a_small_terminal(told):
+def test_the_output_fits_a_small_terminal(told):
     _directory, done = told
     lines = done.stdout.splitlines()
     assert len(lines) <= 25
@@ -44,7 +44,7 @@ def test_it_fits_a_small_terminal(told):
 
 
 @pytest.mark.slow
-def test_every_act_is_told(told):
+def test_every_act_is_shown(told):
     _directory, done = told
     acts = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and "[" not in line]
     assert acts == ["rollback", "fork", "diff", "verify", "size"]
@@ -54,7 +54,7 @@ def test_every_act_is_told(told):
 
 
 @pytest.mark.slow
-def test_it_ends_with_three_lines_that_work_when_pasted_again_and_again(told):
+def test_the_output_ends_with_three_lines_that_can_be_pasted_repeatedly(told):
     directory, done = told
     assert "\nYour turn. " in done.stdout
     lines = done.stdout.splitlines()[-3:]
@@ -73,7 +73,7 @@ def test_it_ends_with_three_lines_that_work_when_pasted_again_and_again(told):
 
 
 @pytest.mark.slow
-def test_the_file_it_leaves_is_an_ordinary_store(told, run):
+def test_the_file_of_the_demo_is_an_ordinary_store(told, run):
     directory, _done = told
     assert sorted(path.name for path in directory.iterdir()) == ["demo.state", "demo.state-lock"]
     assert run("verify", directory / "demo.state").code == 0
@@ -85,7 +85,7 @@ def test_the_file_it_leaves_is_an_ordinary_store(told, run):
         assert [branch.name for branch in thread.branches()] == ["main", "stricter"]
 
 
-def test_a_file_that_is_there_is_not_touched(told, run):
+def test_an_existing_file_is_not_changed(told, run):
     directory, _done = told
     before = (directory / "demo.state").read_bytes()
     answer = run("demo", "--directory", directory)
@@ -94,7 +94,7 @@ def test_a_file_that_is_there_is_not_touched(told, run):
     assert (directory / "demo.state").read_bytes() == before
 
 
-def test_a_directory_that_was_mistyped_is_not_made(run, tmp_path):
+def test_a_missing_directory_is_not_created(run, tmp_path):
     answer = run("demo", "--directory", tmp_path / "new")
     assert (answer.code, answer.out) == (2, "")
     assert "does not exist" in answer.err
@@ -102,7 +102,7 @@ def test_a_directory_that_was_mistyped_is_not_made(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_demo_as_json(run, tmp_path):
+def test_the_demo_can_be_reported_as_json(run, tmp_path):
     before = os.times()
     answer = run("demo", "--directory", tmp_path, "--json")
     worked_s = sum(os.times()[:4]) - sum(before[:4])
@@ -118,12 +118,12 @@ def test_the_demo_as_json(run, tmp_path):
     assert {change["kind"] for change in document["diff"]["changes"]} >= {"added", "changed"}
     assert document["verify"] == {**document["verify"], "ok": True, "problems": []}
     assert document["snapshots"]["size_bytes"] > 2 * document["file_size_bytes"]
-    assert 0 < worked_s < 15  # on the processor, which other tests may be sharing
+    assert 0 < worked_s < 15  # CPU time, because other tests may share the processor.
     assert document["duration_s"] > 0
 
 
 @pytest.mark.slow
-def test_on_a_terminal_it_is_told_in_colour(tmp_path):
+def test_the_output_on_a_terminal_is_coloured(tmp_path):
     told = on_terminal("demo", "--directory", tmp_path, TERM="xterm", COLUMNS="80")
     assert "\x1b[1" in told
     assert "resumes at step 14" in told

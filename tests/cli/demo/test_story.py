@@ -8,7 +8,7 @@ from statelog.errors import FormatError
 
 
 def silent(_process, _event):
-    """Nobody listens."""
+    """Ignore all events."""
 
 
 def test_an_error_of_the_agent_keeps_its_exit_code(tmp_path):
