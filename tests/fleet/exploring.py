@@ -27,24 +27,24 @@ from statelog.format import cbor
 
 
 class Put(NamedTuple):
-    """Asks to overwrite an object, which no real protocol does."""
+    """Overwrites an object without a condition. No real protocol does this."""
 
     name: str
     data: bytes
 
 
 class Remove(NamedTuple):
-    """Asks to remove objects: a collector does."""
+    """Removes objects, as a collector does."""
 
     names: tuple[str, ...]
 
 
 class Myself(NamedTuple):
-    """Asks for the number of the clone, because each clone commits other data."""
+    """Asks for the number of the clone, because each clone commits different data."""
 
 
 class Acknowledged(NamedTuple):
-    """Tells that a commit was acknowledged."""
+    """Reports that a commit was acknowledged."""
 
     epoch: int
     number: int
@@ -52,21 +52,21 @@ class Acknowledged(NamedTuple):
 
 
 class Owning(NamedTuple):
-    """Tells that the writer owns an epoch."""
+    """Reports that the writer owns an epoch."""
 
     epoch: int
     owner: tuple[str, bytes]
 
 
 class Served(NamedTuple):
-    """Tells that somebody has read the segments after a base. The answer is the data, or None if it is gone."""
+    """Reports that a reader has read the segments after a base. The answer is the data, or None if it was removed."""
 
     base: BaseImage | None
     segments: tuple[str, ...]
 
 
 class LostError(AssertionError):
-    """A promise was broken. The message has the events."""
+    """A guarantee was broken. The message has the events."""
 
 
 CHANGES = (CreateObject, SwapObject, Put, Remove)
@@ -89,7 +89,7 @@ class Storage:
 
     def ask(self, request):
         """Return the storage after a request, and its answer."""
-        key = (type(request), request)  # named tuples are equal whatever their names
+        key = (type(request), request)  # Named tuples with equal fields are equal even if their classes differ.
         if key not in self._done:
             self._done[key] = self._ask(request)
         return self._done[key]
@@ -243,7 +243,7 @@ class Explorer:
                     yield f"{name}: done, but refused: {shown(request)}", _answered(refused, at, Outcome.REFUSED)
         for request in world.late:
             storage, _ = world.storage.ask(request)
-            if storage is not world.storage:  # otherwise it has no effect, as if it never arrived
+            if storage is not world.storage:  # Otherwise, the request has no effect, as if it had never arrived.
                 yield f"arrives: {shown(request)}", world._replace(storage=storage, late=world.late - {request})
 
     def _told(self, world):
@@ -287,7 +287,7 @@ def _heard(world, at, told, name):
 
 
 def broken(world):
-    """Return which promise a world breaks, None if all are kept."""
+    """Return the guarantee that a world breaks, or None."""
     return _broken(world.storage, world.acknowledged, world.served)
 
 
@@ -309,7 +309,7 @@ def _broken(storage, acknowledged, served):
 
 @cache
 def restored(storage):
-    """Return the data that can be restored now. None if a part is gone."""
+    """Return the data that can be restored now, or None if a part was removed."""
     if names.HEAD not in storage.objects:
         return ()
     head = _head_in(storage.objects[names.HEAD])
@@ -351,7 +351,7 @@ def _head_in(data):
 
 
 def list_name(base):
-    """Return the name of the object of a base that names its pieces: here it is the data."""
+    """Return the name of the object that lists the pieces of a base. In this model, the object is the data."""
     return names.base(base.lsn, base.epoch) + "list"
 
 
@@ -373,7 +373,7 @@ def token_of(data):
 
 
 def shown(request):
-    """Return a request as a person reads it."""
+    """Return a request in readable form."""
     if isinstance(request, CreateObject | SwapObject) and request.name == names.HEAD:
         head = _head_in(request.data)
         what = f"epoch {head.epoch}, {head.state}, of {head.owner[0]}, beat {head.beat}, base {head.base}, {head.tail}"

@@ -79,7 +79,7 @@ def test_expected_versions_and_claims_work_as_on_one_host(host):
 
 
 @pytest.mark.slow
-def test_of_many_threads_of_several_hosts_no_commit_is_lost_and_groups_share_a_turn(host):
+def test_many_threads_of_several_hosts_lose_no_commit_and_groups_share_a_turn(host):
     hosts = [host(of) for of in "abc"]
     acknowledged = []
 
@@ -103,7 +103,7 @@ def test_of_many_threads_of_several_hosts_no_commit_is_lost_and_groups_share_a_t
 
 
 @pytest.mark.slow
-def test_watchers_of_other_hosts_hear_of_it_at_once(host):
+def test_watchers_of_other_hosts_are_notified_at_once(host):
     a, b = host("a", poll_s=60), host("b", poll_s=60)
     begun = b.last_lsn
     late = threading.Timer(0.3, lambda: a.board().set("news/one", 1))
@@ -132,11 +132,11 @@ def test_processes_of_one_machine_share_a_copy(host, postgres_url, name, tmp_pat
     assert total(a) == total(host("b")) == 61
 
 
-# --- what becomes of a commit -----------------------------------------------------------------
+# --- the outcome of a commit -----------------------------------------------------------------
 
 
 def failing(monkeypatch, how, error):
-    """Have the next append fail, before or after Postgres has carried it out."""
+    """Let the next append fail, before or after Postgres has executed it."""
     real = turns.HostTurns._commit
 
     def commit(self, statements, values):
@@ -164,14 +164,14 @@ def test_the_outcome_of_a_commit_is_looked_up_if_its_answer_was_lost(host, monke
 
 
 @pytest.mark.slow
-def test_a_commit_that_is_on_its_way_still_is_waited_for(host, monkeypatch):
+def test_a_commit_that_is_still_in_progress_is_waited_for(host, monkeypatch):
     a = host("a")
     add(a)
     real = turns.HostTurns._commit
 
     def late(self, statements, values):
         monkeypatch.setattr(turns.HostTurns, "_commit", real)
-        connection, self._turn = self._turn, None  # it has the turn, and its commit is made later
+        connection, self._turn = self._turn, None  # It has the turn, and its commit is made later.
         late.thread = threading.Timer(0.3, lambda: (connection.execute(statements, values), connection.close()))
         late.thread.start()
         raise RemoteError("no answer as yet")
@@ -183,7 +183,7 @@ def test_a_commit_that_is_on_its_way_still_is_waited_for(host, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_interrupt_meanwhile_is_raised_once_the_commit_is_settled(host, monkeypatch):
+def test_an_interrupt_during_the_lookup_is_raised_after_the_outcome_is_known(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
     failing(monkeypatch, "after", KeyboardInterrupt())
@@ -196,7 +196,7 @@ def test_an_interrupt_meanwhile_is_raised_once_the_commit_is_settled(host, monke
 
 
 @pytest.mark.slow
-def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatch):
+def test_an_interrupt_right_after_the_append_repeats_no_commit(host, monkeypatch):
     a, b = host("a"), host("b")
     real = turns.HostTurns._commit
 
@@ -216,7 +216,7 @@ def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatc
 
     b.remote._turns.lock(names.segment(1, 0))
     first = threading.Thread(target=add, args=(a, "first"))
-    first.start()  # it waits for its turn, and the others for it
+    first.start()  # It waits for its turn, and the others wait for it.
     time.sleep(0.1)
     threads = [threading.Thread(target=lead), *(threading.Thread(target=add, args=(a, f"{n}")) for n in range(3))]
     for thread in threads:
@@ -236,7 +236,7 @@ def test_an_interrupt_right_behind_the_log_has_nobody_run_twice(host, monkeypatc
 
 
 @pytest.mark.slow
-def test_unknown_outcomes_are_reported_and_never_run_again(host, monkeypatch):
+def test_commits_with_unknown_outcomes_are_reported_and_never_repeated(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
     monkeypatch.setattr(turns, "_LOOKS_S", 0.1)
@@ -249,7 +249,7 @@ def test_unknown_outcomes_are_reported_and_never_run_again(host, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_copy_that_fails_behind_the_log_takes_it_in_later(host, monkeypatch):
+def test_a_copy_that_fails_after_the_append_gets_the_records_later(host, monkeypatch):
     a, b = host("a"), host("b")
     add(a)
     real = WriteTransaction.commit
@@ -268,7 +268,7 @@ def test_a_copy_that_fails_behind_the_log_takes_it_in_later(host, monkeypatch):
 
 
 @pytest.mark.slow
-def test_postgres_away_refuses_commits_and_reading_goes_on(host, monkeypatch):
+def test_without_postgres_commits_are_refused_and_reads_continue(host, monkeypatch):
     a = host("a")
     add(a)
     with monkeypatch.context() as away:
@@ -282,7 +282,7 @@ def test_postgres_away_refuses_commits_and_reading_goes_on(host, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_connection_that_was_ended_meanwhile_costs_nothing(host, postgres_url):
+def test_a_connection_that_was_ended_while_idle_has_no_effect(host, postgres_url):
     a, b = host("a", poll_s=0.1), host("b", poll_s=0.1)
     add(a)
     with psycopg.connect(postgres_url, autocommit=True) as admin:
@@ -294,7 +294,9 @@ def test_a_connection_that_was_ended_meanwhile_costs_nothing(host, postgres_url)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", ["repeatable%5C%20read", "serializable"])
-def test_whatever_isolation_a_database_has_each_turn_sees_all_before(postgres_url, name, tmp_path, level):
+def test_each_turn_sees_all_earlier_appends_whatever_the_isolation_level_of_the_database(
+    postgres_url, name, tmp_path, level
+):
     url = f"{postgres_url}?options=-c%20default_transaction_isolation%3D{level}"
     with share(url, name, tmp_path / "a") as a, share(url, name, tmp_path / "b") as b:
         for store in (a, b):
@@ -307,7 +309,7 @@ def test_whatever_isolation_a_database_has_each_turn_sees_all_before(postgres_ur
 
 
 @pytest.mark.slow
-def test_a_store_that_is_closed_amid_commits_loses_none(host):
+def test_closing_a_store_during_commits_loses_none(host):
     a, acknowledged = host("a"), []
 
     def commit_on(who):
@@ -358,11 +360,11 @@ def test_a_wait_for_a_turn_times_out_and_a_sleeping_host_loses_its_turn(host, mo
 
 
 @pytest.mark.slow
-def test_a_copy_ahead_of_the_log_is_thrown_away(host, postgres_url, name, tmp_path):
+def test_a_copy_ahead_of_the_log_is_discarded(host, postgres_url, name, tmp_path):
     a = host("a")
     for n in range(3):
         add(a, f"{n}")
-    with psycopg.connect(postgres_url) as connection:  # as if a replica that lacked it had taken over
+    with psycopg.connect(postgres_url) as connection:  # As if a replica without the record had taken over.
         last = "(SELECT max(name) FROM statelog_fleet_objects WHERE starts_with(name, %s))"
         connection.execute(f"DELETE FROM statelog_fleet_objects WHERE name = {last}", (names.folder(name),))
     with pytest.raises(FencedError, match="open it again"):
@@ -389,7 +391,7 @@ def test_a_process_that_does_not_share_cannot_write_the_copy(host, tmp_path, nam
 
 
 @pytest.mark.slow
-def test_a_host_that_looks_after_another_had_the_store_alone_gets_its_records(host, postgres_url, name, tmp_path):
+def test_a_host_gets_the_records_written_while_another_owned_the_store_exclusively(host, postgres_url, name, tmp_path):
     a = host("a")
     add(a)
     with connect(postgres_url, tmp_path / "x") as fleet, fleet.open(name, takeover="now") as store:
@@ -400,7 +402,7 @@ def test_a_host_that_looks_after_another_had_the_store_alone_gets_its_records(ho
 
 
 @pytest.mark.slow
-def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
+def test_a_shared_store_can_be_owned_exclusively_again(host, postgres_url, name, tmp_path):
     a = host("a")
     for _n in range(5):
         add(a)
@@ -419,7 +421,7 @@ def test_one_may_have_it_alone_again(host, postgres_url, name, tmp_path):
             assert replica.thread("t", schema=SCHEMA).state["n"] == 6
 
 
-# --- what cannot be ---------------------------------------------------------------------------
+# --- refusals ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -446,7 +448,7 @@ def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path, postgres_ur
         with pytest.raises(UsageError, match="shared by many hosts"):
             a.import_(longer)
 
-    with a._engine.taking_in():  # as the thread that listens does: another may no more than before
+    with a._engine.taking_in():  # The listening thread does the same. Other threads have no more rights than before.
         late = threading.Thread(target=later)
         late.start()
         late.join()
@@ -458,7 +460,7 @@ def test_records_of_a_shared_store_are_not_rewritten(host, tmp_path, postgres_ur
 
 
 @pytest.mark.slow
-def test_bad_input_is_told(host, postgres_url, name, tmp_path):
+def test_invalid_input_is_refused(host, postgres_url, name, tmp_path):
     for url in ("s3://bucket/x", f"file://{tmp_path}", None):
         with pytest.raises(UsageError, match="Postgres"):
             share(url, name)
@@ -493,13 +495,13 @@ def test_bad_input_is_told(host, postgres_url, name, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_forked_child_is_told_to_open_it_again(host):
+def test_a_forked_child_gets_an_error_that_says_to_open_the_store_again(host):
     a = host("a")
     add(a)
     a.remote.wait()
     child = os.fork()
     if child == 0:
-        signal.alarm(30)  # what asked by the parent's connection would wait for ever
+        signal.alarm(30)  # A query on the parent's connection would wait for ever.
         try:
             for work in (lambda: add(a), a.remote.wait, a.remote.status):
                 with pytest.raises(ForkedError):
