@@ -190,7 +190,7 @@ def test_running_or_resuming_other_runs_ends_a_run_past_its_deadline(store, path
     assert (handle.info.status, handle.info.error) == ("failed", TIME_UP)
 
 
-def test_a_run_that_has_begun_is_compensated_at_its_deadline_and_the_deadline_entry_is_removed(store):
+def test_a_run_that_has_begun_is_compensated_at_its_deadline_and_leaves_no_entry(store):
     @durable.workflow
     def trip(run):
         run.step_with(
