@@ -59,7 +59,7 @@ def test_a_block_that_ends_completes_its_run_and_entering_again_calls_nothing(st
     assert store.thread("r").state.get("statelog:steps") is None
 
 
-def test_an_exception_that_leaves_the_block_fails_and_compensates_the_run_and_is_raised_unchanged(store):
+def test_an_exception_that_leaves_the_block_fails_the_run_and_is_raised_unchanged(store):
     def body(run):
         run.step_with(durable.StepOptions(compensate=lambda result, _number: CALLS.append(f"undo {result}")), double, 1)
         raise KeyError("mine")

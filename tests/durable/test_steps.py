@@ -113,7 +113,7 @@ def test_builtin_and_declared_exceptions_are_restored_with_their_class(store):
     assert caught[5].type == "PydanticUserError"
 
 
-def test_an_unstorable_argument_is_refused_before_the_call_and_an_unstorable_result_is_recorded_as_a_failure(store):
+def test_unstorable_arguments_are_refused_and_unstorable_results_fail_the_step(store):
     called = []
 
     def body(run):

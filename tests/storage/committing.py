@@ -1,4 +1,4 @@
-"""Committing from several threads, and making commits fail."""
+"""Helpers that commit from several threads and make commits fail."""
 
 import threading
 import time

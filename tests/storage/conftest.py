@@ -1,4 +1,4 @@
-"""A store in `tmp_path`, child processes to misuse it, and no fault left armed."""
+"""Fixtures: a store in `tmp_path`, child processes that use it, and disarmed faults."""
 
 import inspect
 import os
@@ -19,7 +19,7 @@ QUOTA_BYTES = 64 * 1024 * 1024
 
 
 def replay(transaction, lsn, records):
-    """Replay what the tests' `append` puts."""
+    """Replay records of `append`."""
     if lsn != transaction.last_lsn() + 1:
         return False
     for number, record in enumerate(records, lsn):
@@ -68,7 +68,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def open_store_file(path):
-    """Open store files that are closed at the end of the test, whatever it does."""
+    """Open store files. They are always closed at the end of the test."""
     opened = []
 
     def open_one(at=path, **options):
@@ -94,7 +94,7 @@ def committer(store_file):
 
 @pytest.fixture
 def start_child(path):
-    """Start Python on a script that begins with `PRELUDE`; its first argument is the store's path."""
+    """Start Python with a script that begins with `PRELUDE`. Its first argument is the path of the store."""
     children = []
 
     def start(script, *arguments, fault=None):
@@ -133,7 +133,7 @@ def run_child(start_child):
 
 @pytest.fixture
 def append():
-    """A work that appends one record, and one index entry that names it."""
+    """A work that appends one record, and one index entry that refers to it."""
 
     def work(transaction):
         lsn = transaction.last_lsn() + 1
@@ -146,7 +146,7 @@ def append():
 
 @pytest.fixture
 def check_whole():
-    """Check that log and index have commits 1..n of `append` and nothing else, and return n."""
+    """Check that log and index have exactly the commits 1..n of `append`. Return n."""
 
     def check(store_file):
         with store_file.read() as transaction:

@@ -1,4 +1,4 @@
-"""A refused or interrupted close, or another exclusive operation, locks nobody out."""
+"""After a refused or interrupted close or other exclusive operation, other processes can still open the store."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ def interrupt():
 
 @pytest.mark.parametrize("point", ["checkpoint.before_unlink", "checkpoint.after_unlink"])
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_close_that_is_interrupted_is_done_again(open_store_file, path, append, check_whole, point, goes_on):
+def test_an_interrupted_close_can_be_repeated(open_store_file, path, append, check_whole, point, goes_on):
     store_file = open_store_file()
     assert store_file.committer.submit(append) == 1
     faults.arm(point, action=interrupt)
@@ -54,9 +54,7 @@ def test_a_close_that_is_interrupted_is_done_again(open_store_file, path, append
     assert check_whole(open_store_file()) == 1 + goes_on
 
 
-def test_the_next_opening_completes_a_close_that_was_interrupted_at_its_end(
-    open_store_file, append, check_whole, monkeypatch
-):
+def test_the_next_opening_completes_a_close_interrupted_at_its_end(open_store_file, append, check_whole, monkeypatch):
     store_file = open_store_file()
     store_file.committer.submit(append)
     with monkeypatch.context() as patch:
@@ -68,9 +66,7 @@ def test_the_next_opening_completes_a_close_that_was_interrupted_at_its_end(
 
 
 @pytest.mark.slow
-def test_a_close_that_another_process_keeps_from_ending_is_done_again(
-    open_store_file, start_child, append, monkeypatch
-):
+def test_a_close_that_another_process_blocks_can_be_repeated(open_store_file, start_child, append, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
     store_file = open_store_file(lock_timeout_s=0.2)
     child = start_child(STOPS)
@@ -90,9 +86,7 @@ def test_a_close_that_another_process_keeps_from_ending_is_done_again(
 
 
 @pytest.mark.slow
-def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
-    open_store_file, start_child, append, monkeypatch
-):
+def test_an_idle_store_does_not_wait_for_a_stopped_process(open_store_file, start_child, append, monkeypatch):
     monkeypatch.setattr(background_flusher, "IDLE_S", 0.01)
     store_file = open_store_file(lock_timeout_s=1.5)
     child = start_child(STOPS)
@@ -100,7 +94,7 @@ def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
     child.stdin.write("\n")
     child.stdin.flush()
     assert child.stdout.readline() == "inside\n"
-    time.sleep(0.3)  # the background flusher has tried meanwhile
+    time.sleep(0.3)  # The background flusher has tried in the meantime.
     with beating(pause_s=0.1) as beats_s, pytest.raises(StoreLockedError):
         store_file.committer.submit(append)
     assert len(beats_s) < 28, "it was waited for twice"
@@ -109,7 +103,7 @@ def test_a_store_at_rest_keeps_nobody_waiting_for_a_process_that_was_stopped(
     child.communicate("\n", timeout=300)
 
 
-def test_an_interrupt_as_others_are_let_in_again_leaves_no_lock(store_file, append, monkeypatch):
+def test_an_interrupt_while_others_are_readmitted_leaves_no_lock(store_file, append, monkeypatch):
     store_file.committer.submit(append)
     abort, interrupted = WriteTransaction.abort, []
 
@@ -126,7 +120,7 @@ def test_an_interrupt_as_others_are_let_in_again_leaves_no_lock(store_file, appe
     assert store_file.committer.submit(append) == 2
 
 
-def test_an_interrupt_while_readers_are_waited_for_lets_them_in_again(store_file, append, monkeypatch):
+def test_an_interrupt_while_waiting_for_readers_readmits_them(store_file, append, monkeypatch):
     store_file.committer.submit(append)
     with store_file.read():
         monkeypatch.setattr(lmdb_file.time, "sleep", lambda _seconds: interrupt())
@@ -152,7 +146,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert store_file.wal.shared_state.flushed == 1
 
 
-def test_a_replacing_file_can_be_opened_when_nobody_uses_the_former_one(
+def test_a_replacement_file_can_be_opened_once_no_process_uses_the_former_one(
     open_store_file, path, append, check_whole, monkeypatch
 ):
     backup = path.with_name("backup.state")

@@ -1,4 +1,4 @@
-"""Commits that fail: a full quota, a full or broken disk, an outcome that must be looked up."""
+"""Failed commits: a full quota, a full or broken disk, and unknown outcomes."""
 
 import errno
 import fcntl
@@ -21,11 +21,13 @@ from statelog.storage import faults
 
 @pytest.fixture
 def small(open_store_file):
-    return open_store_file(max_size_bytes=1024 * 1024, flush=False)  # nothing here is of flushes, and there are many
+    return open_store_file(
+        max_size_bytes=1024 * 1024, flush=False
+    )  # Flushes do not matter here, and there are many commits.
 
 
 def fill(store_file, append):
-    """Commit until the quota is used up; return how many commits there were."""
+    """Commit until the quota is used up. Return the number of commits."""
     for count in range(10_000):
         try:
             store_file.committer.submit(append)
@@ -49,7 +51,7 @@ def test_a_full_store_opens_and_reads(small, open_store_file, append, check_whol
     assert check_whole(open_store_file(max_size_bytes=1024 * 1024, flush=False)) == count
 
 
-def test_a_full_store_goes_on_under_a_larger_quota(small, open_store_file, append, check_whole):
+def test_a_full_store_continues_with_a_larger_quota(small, open_store_file, append, check_whole):
     count, _ = fill(small, append)
     small.close()
     store_file = open_store_file(max_size_bytes=2 * 1024 * 1024, flush=False)
@@ -65,11 +67,11 @@ def test_space_freed_in_a_full_store_is_used_again(small, append):
     small.committer.submit(lambda transaction: transaction.delete_index(b"big"))
     small.committer.submit(
         lambda transaction: transaction.put_index(b"free", b"")
-    )  # LMDB reuses pages one commit later
+    )  # LMDB reuses pages one commit later.
     assert small.committer.submit(append) == last + 1
 
 
-def test_only_the_work_that_is_too_large_meets_the_quota(small, append, check_whole):
+def test_only_the_work_that_is_too_large_gets_the_quota_error(small, append, check_whole):
     committer = small.committer
 
     def too_large(transaction):
@@ -86,7 +88,7 @@ def test_only_the_work_that_is_too_large_meets_the_quota(small, append, check_wh
 
 
 def descriptors_of(path):
-    """Descriptors of LMDB's on the data file: of its pages, and of its meta pages (flushed by each write)."""
+    """Return LMDB's descriptors of the data file: for its pages, and for its meta pages (flushed by each write)."""
     found = {}
     for entry in Path("/proc/self/fd").iterdir():
         if entry.resolve() == path:
@@ -97,19 +99,19 @@ def descriptors_of(path):
 
 @pytest.fixture
 def break_descriptor(store_file):
-    """Put another file in the place of LMDB's own, so that its real writes really fail."""
+    """Replace LMDB's file by another one, so that its writes fail."""
 
     def break_it(*, by):
         found = descriptors_of(store_file.path)
         other = os.open(by, os.O_RDONLY if by == os.devnull else os.O_RDWR)
-        for descriptor in found[False] - {store_file.lmdb_file.locks.descriptor}:  # those of LMDB and of a mapped page
+        for descriptor in found[False] - {store_file.lmdb_file.locks.descriptor}:  # Those of LMDB and of a mapped page.
             os.dup2(other, descriptor, inheritable=False)
         os.close(other)
 
     return break_it
 
 
-def test_a_full_disk_refuses_the_commit_and_the_store_goes_on(
+def test_a_full_disk_refuses_the_commit_and_the_store_stays_usable(
     store_file, committer, append, check_whole, break_descriptor
 ):
     committer.submit(append)
@@ -122,7 +124,7 @@ def test_a_full_disk_refuses_the_commit_and_the_store_goes_on(
     assert check_whole(store_file) == 2
 
 
-def test_a_disk_error_refuses_the_commit_and_the_store_goes_on(
+def test_a_disk_error_refuses_the_commit_and_the_store_stays_usable(
     store_file, committer, append, check_whole, break_descriptor
 ):
     committer.submit(append)
@@ -135,9 +137,7 @@ def test_a_disk_error_refuses_the_commit_and_the_store_goes_on(
     assert check_whole(store_file) == 2
 
 
-def test_others_of_a_group_whose_commit_failed_get_the_error_each(
-    store_file, committer, append, check_whole, break_descriptor
-):
+def test_each_caller_of_a_failed_group_gets_the_error(store_file, committer, append, check_whole, break_descriptor):
     committer.submit(append)
     holder = Holder(committer)
     callers = [Caller(committer, append) for _ in range(3)]
@@ -157,7 +157,7 @@ def test_others_of_a_group_whose_commit_failed_get_the_error_each(
 DISK_ERROR = lmdb.DiskError if hasattr(lmdb, "DiskError") else lmdb.Error
 
 
-def test_an_error_after_the_commit_happened_is_found_to_be_none(store_file, committer, append, check_whole):
+def test_an_error_after_a_successful_commit_is_not_raised(store_file, committer, append, check_whole):
     raw = store_file.lmdb_file.handles.raw
     faults.arm("commit.after_lmdb_commit", action=fail(DISK_ERROR("the disk went away")))
     assert committer.submit(append) == 1
@@ -200,7 +200,7 @@ def test_a_commit_is_unknown_while_the_store_cannot_be_reopened(store_file, comm
     assert committer.submit(append) == 2
 
 
-def test_another_record_in_the_place_of_ours_is_not_taken_for_it(store_file, committer, append):
+def test_another_record_at_the_same_lsn_is_not_mistaken_for_ours(store_file, committer, append):
     """After our commit failed, another process may have used the same LSN."""
 
     def other_process():

@@ -18,7 +18,7 @@ for number in range(40):
 
 
 @pytest.mark.slow
-def test_compactions_and_openings_do_not_wait_for_each_other(tmp_path):
+def test_compactions_and_openings_do_not_deadlock(tmp_path):
     path = tmp_path / "a.state"
     with statelog.open(path, lock_timeout_s=5) as store:
         store.thread("t").commit({"n": 0})

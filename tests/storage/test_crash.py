@@ -1,4 +1,4 @@
-"""A process killed at any point of a commit leaves exactly what it acknowledged."""
+"""A process killed at any point of a commit leaves exactly the acknowledged commits."""
 
 import pytest
 
@@ -28,7 +28,7 @@ for thread in threads:
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 @pytest.mark.parametrize("point", COMMIT_POINTS)
-def test_a_kill_at_any_point_leaves_the_acknowledged_commits_and_nothing_else(
+def test_a_kill_at_any_point_leaves_exactly_the_acknowledged_commits(
     run_child, open_store_file, append, check_whole, point, durability
 ):
     status, said = run_child(COMMIT_ONE_BY_ONE, durability, fault=f"{point}:5:kill")
@@ -54,7 +54,7 @@ def test_a_kill_in_a_group_leaves_every_acknowledged_commit_and_whole_groups(
     assert store_file.committer.submit(append) == last + 1
 
 
-def test_a_commit_acknowledged_too_early_would_be_missed(run_child, open_store_file, check_whole):
+def test_a_commit_acknowledged_too_early_is_detected(run_child, open_store_file, check_whole):
     """Negative control: a child that acknowledges a commit too early."""
     script = COMMIT_ONE_BY_ONE.replace("say(store_file", "say('early'); (store_file")
     status, said = run_child(script, "commit", fault="commit.before_lmdb_commit:5:kill")
@@ -62,7 +62,7 @@ def test_a_commit_acknowledged_too_early_would_be_missed(run_child, open_store_f
     assert check_whole(open_store_file()) < len(said)
 
 
-def test_half_a_commit_would_be_noticed(run_child, open_store_file, check_whole):
+def test_half_a_commit_is_detected(run_child, open_store_file, check_whole):
     """Negative control: record and index entry in two transactions, killed between them."""
     script = """
     store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)

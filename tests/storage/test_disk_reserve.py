@@ -14,7 +14,7 @@ PAGE = 4096
 
 @pytest.fixture
 def disk(monkeypatch):
-    """A disk that refuses to make any file longer once it is told to."""
+    """A disk that can be set to refuse longer files."""
     pwrite = os.pwrite
     state = {"errno": 0}
 
@@ -32,7 +32,7 @@ def put(number, size_bytes=2000):
 
 
 def fill(store_file, start=0):
-    """Commit until it is refused; return how often it was not."""
+    """Commit until a commit is refused. Return the number of commits."""
     for number in range(start, start + 10_000):
         try:
             store_file.committer.submit(put(number))
@@ -54,7 +54,7 @@ def test_the_reserve_is_a_quarter_of_a_small_store_and_less_than_one_percent_of_
     assert reserve_pages(pages) == reserve
 
 
-def test_a_commit_leaves_the_reserve_behind_the_last_page_in_blocks_of_its_own(store_file, path):
+def test_a_commit_leaves_the_reserve_after_the_last_page_in_allocated_blocks(store_file, path):
     for number in range(300):
         store_file.committer.submit(put(number))
         pages = store_file.lmdb_file.handles.raw.info()["last_pgno"] + 1
@@ -63,7 +63,7 @@ def test_a_commit_leaves_the_reserve_behind_the_last_page_in_blocks_of_its_own(s
     assert blocks(path) >= path.stat().st_size
 
 
-def test_a_large_commit_is_refused_before_it_is_written_if_it_would_take_the_reserve(store_file, path, disk):
+def test_a_large_commit_that_would_use_the_reserve_is_refused_before_it_is_written(store_file, path, disk):
     for number in range(100):
         store_file.committer.submit(put(number))
     disk["errno"] = errno.ENOSPC
@@ -92,7 +92,7 @@ def test_a_full_disk_refuses_commits_and_leaves_the_reserve_to_others(store_file
     assert fill(store_file, end) > end + fill_to // 2
 
 
-def test_freed_pages_that_lmdb_holds_back_for_two_transactions_are_usable_at_once(store_file, disk):
+def test_freed_pages_that_lmdb_retains_for_two_transactions_are_usable_at_once(store_file, disk):
     store_file.committer.submit(lambda transaction: transaction.put_log(1, bytes(1_000_000)))
     for number in range(100):
         store_file.committer.submit(put(number))
@@ -103,7 +103,7 @@ def test_freed_pages_that_lmdb_holds_back_for_two_transactions_are_usable_at_onc
     store_file.committer.submit(lambda transaction: transaction.put_log(2, bytes(900_000)))
 
 
-def test_a_disk_with_room_again_is_used_again(store_file, disk, path):
+def test_commits_work_again_when_the_disk_has_room(store_file, disk, path):
     store_file.committer.submit(put(0))
     disk["errno"] = errno.ENOSPC
     end = fill(store_file, 1)
@@ -124,8 +124,8 @@ def test_a_file_at_its_quota_needs_no_disk_reserve(open_store_file, path):
     assert path.stat().st_size <= 1 << 20
 
 
-def test_an_error_of_the_disk_refuses_the_commit_and_no_more(store_file, disk, check_whole, append):
-    store_file.writer.checkpoint()  # takes part
+def test_a_disk_error_refuses_only_its_commit(store_file, disk, check_whole, append):
+    store_file.writer.checkpoint()  # Takes part.
     disk["errno"] = errno.EIO
     with pytest.raises(StorageError, match="Input/output error"):
         store_file.committer.submit(append)

@@ -28,7 +28,7 @@ def test_an_unarmed_point_does_nothing():
     faults.point(POINT)
 
 
-def test_a_point_strikes_at_the_pass_it_was_armed_for_and_once():
+def test_a_fault_occurs_once_at_its_armed_pass():
     faults.arm(POINT, count=3, action=strike)
     faults.point(POINT)
     faults.point(POINT)
@@ -53,14 +53,14 @@ def test_several_points_can_be_armed():
 
 
 @pytest.mark.parametrize("fault", ["nowhere:1:kill", f"{POINT}:0:kill", f"{POINT}:1:dance"])
-def test_a_fault_that_cannot_be_is_a_usage_error(fault, monkeypatch):
+def test_an_invalid_fault_is_a_usage_error(fault, monkeypatch):
     monkeypatch.setenv(faults.ENVIRONMENT_VARIABLE, fault)
     with pytest.raises(UsageError):
         faults.arm_from_environment()
 
 
 @pytest.mark.parametrize("fault", [POINT, f"{POINT}:kill", f"{POINT}:x:kill"])
-def test_a_variable_of_another_shape_is_a_usage_error(fault, monkeypatch):
+def test_an_invalid_environment_variable_is_a_usage_error(fault, monkeypatch):
     monkeypatch.setenv(faults.ENVIRONMENT_VARIABLE, fault)
     with pytest.raises(UsageError, match="name:count:action"):
         faults.arm_from_environment()
@@ -73,6 +73,6 @@ def test_the_environment_variable_arms_a_child(run_child):
     assert (status, said) == (-9, ["before"])
 
 
-def test_a_child_without_the_variable_goes_on(run_child):
+def test_a_child_without_the_variable_has_no_fault(run_child):
     status, said = run_child("say('before'); faults.point('commit.before_begin'); say('after')")
     assert (status, said) == (0, ["before", "after"])

@@ -57,7 +57,7 @@ def test_a_barrier_also_flushes_commits_of_other_processes(left, store_file):
 
 
 def test_a_signal_handler_that_flushes_within_a_flush_is_refused(store_file, append):
-    """It would wait for the flush that it has interrupted."""
+    """The handler would wait for the flush that it has interrupted."""
     wal, refused = store_file.wal, []
     store_file.committer.submit(append)
     flush = wal.sync
@@ -74,7 +74,7 @@ def test_a_signal_handler_that_flushes_within_a_flush_is_refused(store_file, app
     assert wal.shared_state.flushed == 2
 
 
-def test_a_commit_that_waits_for_its_flush_as_the_store_closes_is_flushed(
+def test_a_commit_that_waits_for_its_flush_is_flushed_when_the_store_closes(
     open_store_file, append, check_whole, monkeypatch
 ):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)

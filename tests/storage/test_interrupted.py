@@ -26,7 +26,7 @@ def committed(path):
         assert store.verify().ok
 
 
-def test_the_holder_of_the_gate_does_not_wait_for_another_commit(committed):
+def test_a_handler_that_interrupts_the_holder_of_the_gate_cannot_commit(committed):
     store, thread = committed
     store_file = store._engine.store_file
     taken, left = threading.Event(), threading.Event()
@@ -48,7 +48,7 @@ def test_the_holder_of_the_gate_does_not_wait_for_another_commit(committed):
 
 
 def request_that_interrupts(at):
-    """Return a type of requests: as the leader notes for the `at`th time that one is settled, it is interrupted."""
+    """Return a type of requests: the leader is interrupted when it settles its `at`th request."""
     noted = []
 
     class Noted(Request):

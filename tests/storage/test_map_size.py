@@ -1,4 +1,4 @@
-"""LMDB's map gets another size: that ends every transaction, also the one that keeps the durable snapshot's pages."""
+"""Resizing LMDB's map ends every transaction, including the pin of the durable snapshot."""
 
 import os
 import random
@@ -23,7 +23,7 @@ os.kill(os.getpid(), 9)
 
 
 def fill(path, seed):
-    """Commit to a store until it is full, some times over."""
+    """Commit to a store until it is full, several times."""
     rng = random.Random(seed)
     thread = statelog.open(path, max_size_bytes=QUOTA_BYTES, durability="interval").thread("t")
     refused = 0
@@ -41,7 +41,7 @@ def fill(path, seed):
                 return
 
 
-def test_the_pin_is_given_back_and_taken_again(path):
+def test_the_pin_is_released_and_acquired_again(path):
     with statelog.open(path, max_size_bytes=QUOTA_BYTES) as store:
         thread = store.thread("t")
         for number in range(20):
@@ -58,7 +58,7 @@ def test_the_pin_is_given_back_and_taken_again(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
-def test_a_full_store_that_is_killed_is_whole(path, seed):
+def test_a_killed_full_store_is_complete(path, seed):
     """Without its pin, a process would overwrite the durable snapshot with which the next one begins."""
     folders = [os.path.dirname(each) for each in (__file__, forks.__file__)]  # noqa: PTH120
     command = [sys.executable, "-c", FILL, path, str(seed), *folders]

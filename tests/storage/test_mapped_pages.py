@@ -48,7 +48,7 @@ def test_read_pages_count_as_memory_until_they_are_released(large):
     read_all(large)
 
 
-def test_reading_from_end_to_end_keeps_little(large, monkeypatch):
+def test_reading_the_whole_file_keeps_little_memory(large, monkeypatch):
     monkeypatch.setattr(mapped_pages, "RELEASE_SIZE_BYTES", 5_000_000)
     release(large.lmdb_file)
     before = mapped_size_bytes()
@@ -56,14 +56,14 @@ def test_reading_from_end_to_end_keeps_little(large, monkeypatch):
     assert mapped_size_bytes() - before < RECORDS * RECORD_SIZE_BYTES // 4
 
 
-def test_a_reader_that_is_in_the_midst_of_it_is_not_disturbed(large):
+def test_a_concurrent_reader_is_not_disturbed(large):
     with large.read() as transaction:
         record = transaction.get_log(7)
         release(large.lmdb_file)
         assert record == bytes((7,)) * RECORD_SIZE_BYTES
 
 
-def test_where_the_system_does_not_tell_of_maps_nothing_happens(large, monkeypatch):
+def test_without_information_about_maps_nothing_is_released(large, monkeypatch):
     monkeypatch.setattr(descriptors, "_MAPS", "/nowhere")
     release(large.lmdb_file)
     read_all(large)

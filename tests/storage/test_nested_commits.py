@@ -1,4 +1,4 @@
-"""A commit from within another of the same thread is refused wherever it comes from: it would wait for itself."""
+"""A commit within another commit of the same thread is refused, because it would wait for itself."""
 
 import gc
 import signal
@@ -15,7 +15,7 @@ from statelog.log import commit, commit_queue
 WAIT_S = 60
 
 
-def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(committer, append):
+def test_a_commit_in_a_signal_handler_is_refused_while_its_thread_waits_for_a_leader(committer, append):
     """Its commit and the interrupted one would both be in the queue, and the first one waits for the second."""
     may_go, refused = threading.Event(), []
 
@@ -48,7 +48,7 @@ def test_a_signal_handler_that_commits_while_its_thread_waits_for_a_leader(commi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["commit", "_lead", "begin", "wait", "execute", "flush", "end", "_wake"])
-def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name):
+def test_commits_in_finalizers_of_six_threads_are_refused_within_commits(committer, append, name):
     """Finalizers run when objects are created, even before a thread has woken the leader that it waits for."""
     outcomes = []
     stop = False
@@ -87,9 +87,9 @@ def test_a_finalizer_that_commits_in_any_of_six_threads(committer, append, name)
     assert committer.submit(append) == 6 * 150 + sum(made is not None for made in outcomes) + 1
 
 
-def test_a_follower_that_is_interrupted_as_its_wait_ends_may_commit_again(committer, append):
+def test_a_follower_interrupted_at_the_end_of_its_wait_can_commit_again(committer, append):
     class Marks(set):
-        """Interrupts the follower before its mark is taken away, once."""
+        """Interrupts the follower once, before its mark is removed."""
 
         interrupted = False
 

@@ -1,4 +1,4 @@
-"""Where the system has no locks of the open file description (OFD locks), one process at a time has a store open."""
+"""Without locks of the open file description (OFD locks), only one process at a time has a store open."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def _without(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_without")
-def test_another_process_is_refused_by_name(open_store_file, run_child, append, check_whole, path):
+def test_a_second_process_is_refused(open_store_file, run_child, append, check_whole, path):
     store_file = open_store_file()
     store_file.committer.submit(append)
     for entry in path.parent.iterdir():
@@ -46,7 +46,7 @@ for read_only in (False, True):
 
 
 @pytest.mark.usefixtures("_without")
-def test_several_read_at_one_time(open_store_file, run_child, append):
+def test_several_processes_can_read_concurrently(open_store_file, run_child, append):
     store_file = open_store_file()
     store_file.committer.submit(append)
     store_file.close()
@@ -68,7 +68,7 @@ except StoreLockedError:
 
 
 @pytest.mark.usefixtures("_without")
-def test_a_killed_process_is_recovered_from(open_store_file, run_child, check_whole):
+def test_the_store_of_a_killed_process_is_recovered(open_store_file, run_child, check_whole):
     script = (
         WITHOUT
         + """
@@ -84,7 +84,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_processes_that_wait_for_each_other_lose_nothing(start_child, open_store_file, check_whole):
+def test_processes_that_wait_for_each_other_lose_no_commit(start_child, open_store_file, check_whole):
     script = (
         WITHOUT
         + """

@@ -1,4 +1,4 @@
-"""Every invariant of LMDB's pages is broken here once, and seen by its number."""
+"""Every invariant of LMDB's pages is broken once, and reported by its number."""
 
 import struct
 
@@ -75,7 +75,7 @@ def test_a_flipped_bit_in_lmdbs_structures_is_named(sample, places, verify, plac
     except CorruptionError:
         if place != "live meta page: last page":
             raise
-        return  # refused at once, because a root page is beyond the end now
+        return  # Refused at once, because a root page is now beyond the end.
     assert invariant in {number for number, _message in problems}
     assert all(message.startswith("page ") for number, message in problems if number.startswith("E"))
 
@@ -88,8 +88,8 @@ def test_e3_a_page_that_is_free_and_in_use_is_named_by_its_number(sample, places
     assert any(str(live) in message for _number, message in problems)
 
 
-def test_e3_a_page_that_is_nowhere_is_named(sample, places, verify):
-    """A commit frees it, and its list is one shorter than it was."""
+def test_e3_a_page_that_is_in_no_tree_and_not_free_is_named(sample, places, verify):
+    """A commit frees the page, and the free list is shortened by it."""
     at = places["free list, leaf page: value"][0]
     (count,) = struct.unpack_from("=Q", sample, at)
     problems = verify(changed(sample, at, struct.pack("=Q", count - 1)))
@@ -97,8 +97,8 @@ def test_e3_a_page_that_is_nowhere_is_named(sample, places, verify):
     assert "in no tree and not free" in problems[0][1]
 
 
-def test_e2_a_page_at_the_place_of_another_is_named(sample, places, verify):
-    """A write that went astray: whole, sealed, and of the same tree."""
+def test_e2_a_page_written_to_the_place_of_another_is_named(sample, places, verify):
+    """A misdirected write: complete, with a valid checksum, and of the same tree."""
     leaves = sorted({at // PAGE_SIZE_BYTES for at in places["log, leaf page: page number"]})
     one, other = leaves[:2]
     page = sample[one * PAGE_SIZE_BYTES : (one + 1) * PAGE_SIZE_BYTES]
@@ -106,7 +106,7 @@ def test_e2_a_page_at_the_place_of_another_is_named(sample, places, verify):
     assert ("E2", f"page {other}: log: it has the page number {one}") in problems
 
 
-def test_damage_to_the_free_list_keeps_no_record_from_being_checked(sample, places, path):
+def test_damage_to_the_free_list_does_not_prevent_the_check_of_records(sample, places, path):
     at = places["free list, leaf page: value"][8]
     path.write_bytes(changed(sample, at, struct.pack("=Q", 1 << 40)))
     with statelog.open(path, max_size_bytes=1 << 26) as store:
@@ -115,7 +115,7 @@ def test_damage_to_the_free_list_keeps_no_record_from_being_checked(sample, plac
         assert report.records == store.last_lsn
 
 
-def test_a_damaged_tree_is_not_left_to_lmdb(sample, places, path):
+def test_a_damaged_tree_is_not_read_by_lmdb(sample, places, path):
     """LMDB ends the process if a page is not of the kind that it asserts."""
     at = places["log, branch page: page flags"][0]
     path.write_bytes(changed(sample, at, b"\x04"))
@@ -125,7 +125,7 @@ def test_a_damaged_tree_is_not_left_to_lmdb(sample, places, path):
         assert report.records == 0
 
 
-def test_a_shallow_look_sees_no_pages(sample, places, path):
+def test_a_shallow_check_reads_no_pages(sample, places, path):
     at = places["live meta page: main: count of pages"][8]
     path.write_bytes(changed(sample, at, bytes([sample[at] ^ 1])))
     with statelog.open(path, max_size_bytes=1 << 26) as store:
@@ -140,15 +140,15 @@ def test_a_snapshot_that_no_meta_page_names_cannot_be_walked(store):
     with store_file.read() as transaction:
         assert check_pages(store_file.lmdb_file, transaction) == []
         thread.commit({"x": 1})
-        assert store_file.last_transaction_id() == transaction.id + 1  # no commit waits for LMDB
+        assert store_file.last_transaction_id() == transaction.id + 1  # No commit waits for LMDB.
         assert check_pages(store_file.lmdb_file, transaction) == []
         thread.commit({"x": 2})
         assert store_file.last_transaction_id() == transaction.id + 2
         assert check_pages(store_file.lmdb_file, transaction) is None
 
 
-def test_a_store_that_is_committed_to_meanwhile_verifies(store, monkeypatch):
-    """The first snapshot is gone before its pages are read, so a later one is used."""
+def test_a_store_verifies_during_concurrent_commits(store, monkeypatch):
+    """The first snapshot ends before its pages are read, so a later one is used."""
     thread = store.thread("t")
     thread.commit({"x": 0})
     calls = []
@@ -158,7 +158,7 @@ def test_a_store_that_is_committed_to_meanwhile_verifies(store, monkeypatch):
         if len(calls) == 1:
             for value in (1, 2):
                 thread.commit({"x": value})
-                store._engine.store_file.last_transaction_id()  # no commit waits for LMDB
+                store._engine.store_file.last_transaction_id()  # No commit waits for LMDB.
         return check_pages(file, transaction)
 
     monkeypatch.setattr("statelog.log.care.verify.check_pages", check)
@@ -167,8 +167,8 @@ def test_a_store_that_is_committed_to_meanwhile_verifies(store, monkeypatch):
 
 
 @pytest.mark.slow
-def test_large_trees_walk_clean(store):
-    """Branch pages over branch pages, long values, tables that shrink: what LMDB itself makes is sound."""
+def test_large_trees_have_no_problem(store):
+    """Nested branch pages, long values and shrinking tables: trees made by LMDB itself are sound."""
     threads = [store.thread(f"thread {number}" * 20) for number in range(60)]
     for number, thread in enumerate(threads):
         thread.commit({"x": "y" * (number * 997 % 30_000)}, id="a caller's id " * 15)

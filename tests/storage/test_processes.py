@@ -46,7 +46,7 @@ def test_the_last_transaction_of_another_process_is_seen(run_child, store_file):
     assert store_file.last_transaction_id() == before + 3
 
 
-def test_a_leaving_process_keeps_the_journal_of_writers_also_after_a_compaction(
+def test_a_closing_process_keeps_the_journal_of_writers_even_after_a_compaction(
     run_child, store_file, append, path, check_whole
 ):
     store_file.committer.submit(append)
@@ -72,7 +72,7 @@ store_file.committer.submit(lambda transaction: transaction.delete_index(b"z"))
 
 @pytest.fixture
 def grown(run_child, open_store_file):
-    """A store that another process made grow beyond the map of this one."""
+    """A store that another process has grown beyond the map of this process."""
     store_file = open_store_file(max_size_bytes=2 * 2**20)
     assert run_child(GROW) == (0, ["None"])
     assert store_file.path.stat().st_size > store_file.lmdb_file.handles.raw.info()["map_size"]
@@ -124,7 +124,7 @@ def test_a_quota_below_the_used_size_only_refuses_growth(open_store_file, run_ch
     run_child(COMMIT, 3)
     store_file = open_store_file()
     store_file.committer.submit(lambda transaction: transaction.put_index(b"y", bytes(3 * 2**20)))
-    for _ in range(2):  # LMDB reuses the pages of a commit two commits later
+    for _ in range(2):  # LMDB reuses the pages of a commit two commits later.
         store_file.committer.submit(lambda transaction: transaction.delete_index(b"y"))
         store_file.committer.submit(lambda transaction: transaction.put_index(b"x", b""))
     store_file.committer.submit(lambda transaction: transaction.delete_index(b"x"))

@@ -29,11 +29,11 @@ def fail(*_arguments):
     raise OSError(errno.EIO, "as if")
 
 
-def test_a_process_that_continues_an_epoch_flushes_its_slot_before_overwriting_the_last(
+def test_a_process_that_continues_an_epoch_flushes_its_slot_before_overwriting_the_previous_one(
     start_child, store_file, append, monkeypatch
 ):
     """J3: the writer of the slot was killed before its flush. Acknowledged data is in the last epoch."""
-    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # an idle store would continue no epoch
+    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # An idle store would not continue an epoch.
     store_file.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 1, "checkpoint", fault="checkpoint.before_slot_flush:1:kill")
     child.communicate(timeout=300)
@@ -49,11 +49,11 @@ def test_a_process_that_continues_an_epoch_flushes_its_slot_before_overwriting_t
 
     monkeypatch.setattr(os, "fdatasync", record)
     assert store_file.committer.submit(append) == 3
-    assert flushed[:2] == [True, True]  # the data file, and the slot
+    assert flushed[:2] == [True, True]  # The data file, and the slot.
     assert wal.shared_state.done > epoch
 
 
-def test_a_barrier_waits_for_the_flush_that_another_thread_has_begun(open_store_file, append, monkeypatch):
+def test_a_barrier_waits_for_the_running_flush_of_another_thread(open_store_file, append, monkeypatch):
     store_file = open_store_file(durability="interval", interval_ms=60_000)
     store_file.committer.submit(append)
     begun, goes_on, said = threading.Event(), threading.Event(), []
@@ -94,7 +94,9 @@ def test_a_closing_process_flushes_its_commits_while_others_stay(start_child, op
     assert len(flushed) == 1
 
 
-def test_the_last_to_close_leaves_one_file_though_it_never_wrote(start_child, open_store_file, check_whole, path):
+def test_the_last_process_to_close_leaves_one_file_even_if_it_never_wrote(
+    start_child, open_store_file, check_whole, path
+):
     store_file = open_store_file()
     child = start_child(COMMIT_AND_STAY, "commit", 3)
     assert child.communicate("\n", timeout=300)[0].split() == ["1", "2", "3"]
@@ -105,10 +107,10 @@ def test_the_last_to_close_leaves_one_file_though_it_never_wrote(start_child, op
 
 
 @pytest.mark.parametrize("call", ["after_sync", "before_slot_flush"])
-def test_after_a_failed_flush_nobody_writes_until_all_have_closed(
+def test_after_a_failed_flush_no_process_writes_until_all_have_closed(
     start_child, open_store_file, append, check_whole, path, call
 ):
-    """A flush that failed once need not fail again, in another process least of all."""
+    """A flush that failed once may succeed later, especially in another process."""
     store_file = open_store_file()
     store_file.committer.submit(append)
     faults.arm(f"checkpoint.{call}", action=fail)
@@ -131,8 +133,8 @@ def test_after_a_failed_flush_nobody_writes_until_all_have_closed(
     assert again.committer.submit(append) == 2
 
 
-def test_a_mark_that_was_not_flushed_is_set_again(store_file, append, monkeypatch):
-    """It is in the page cache, and the next to join would take it for one that is on the disk."""
+def test_a_dirty_flag_that_was_not_flushed_is_written_again(store_file, append, monkeypatch):
+    """The flag is in the page cache, where the next process would take it for a durable one."""
     fdatasync, flushed = os.fdatasync, []
     faults.arm("checkpoint.before_flag_flush", action=fail)
     with pytest.raises(StorageError):
@@ -142,7 +144,7 @@ def test_a_mark_that_was_not_flushed_is_set_again(store_file, append, monkeypatc
     assert store_file.lmdb_file.locks.descriptor in flushed
 
 
-def test_a_session_that_could_not_be_ended_keeps_its_mark(store_file, append, path):
+def test_a_session_that_could_not_be_ended_keeps_its_dirty_flag(store_file, append, path):
     """A compaction first ends the session, and the store stays usable if that fails."""
     store_file.committer.submit(append)
     faults.arm("checkpoint.before_unlink", action=fail)
@@ -152,7 +154,7 @@ def test_a_session_that_could_not_be_ended_keeps_its_mark(store_file, append, pa
     assert store_file.committer.submit(append) == 2
 
 
-def test_a_leftover_journal_goes_only_when_the_cleared_mark_is_on_the_disk(
+def test_a_leftover_journal_is_removed_only_after_the_cleared_flag_is_on_the_disk(
     run_child, open_store_file, check_whole, monkeypatch, path
 ):
     script = """
@@ -172,8 +174,8 @@ def test_a_leftover_journal_goes_only_when_the_cleared_mark_is_on_the_disk(
 
 
 @pytest.mark.parametrize(("point", "kept"), [("before_append", 1), ("after_append", 1), ("after_flush", 2)])
-def test_an_interrupted_commit_leaves_the_same_as_a_kill(run_child, open_store_file, check_whole, point, kept):
-    """Before LMDB has committed it, its group may be in the journal: it does not come back."""
+def test_an_interrupted_commit_leaves_the_same_state_as_a_kill(run_child, open_store_file, check_whole, point, kept):
+    """Before LMDB has committed, the group may be in the journal. It must not be replayed."""
     script = """
     store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     say(store_file.committer.submit(append))
@@ -193,7 +195,7 @@ def test_an_interrupted_commit_leaves_the_same_as_a_kill(run_child, open_store_f
     assert check_whole(open_store_file()) == kept
 
 
-def test_the_place_in_the_journal_is_found_again_after_an_interrupt(run_child, open_store_file, check_whole):
+def test_the_position_in_the_journal_is_restored_after_an_interrupt(run_child, open_store_file, check_whole):
     script = """
     store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     say(store_file.committer.submit(append))
@@ -214,8 +216,8 @@ def test_the_place_in_the_journal_is_found_again_after_an_interrupt(run_child, o
 
 
 @pytest.mark.parametrize("point", [name for name in faults.POINTS if name.startswith(("journal.", "checkpoint."))])
-def test_a_killed_process_does_not_disturb_one_that_goes_on(start_child, store_file, append, check_whole, point):
-    """Whoever held a pin, or was in the midst of a checkpoint; then that one is killed, too."""
+def test_a_killed_process_does_not_disturb_a_running_one(start_child, store_file, append, check_whole, point):
+    """The killed process held a pin, or was making a checkpoint. Then the other process is killed, too."""
     for _ in range(3):
         store_file.committer.submit(append)
     child = start_child(COMMIT_AND_STAY, "commit", 3, fault=f"{point}:2:kill")
@@ -229,7 +231,7 @@ def test_a_killed_process_does_not_disturb_one_that_goes_on(start_child, store_f
 
 
 @pytest.mark.parametrize("point", RECOVERY_POINTS)
-def test_a_recovery_killed_anywhere_is_done_again(run_child, open_store_file, append, check_whole, point):
+def test_a_recovery_killed_anywhere_is_repeated(run_child, open_store_file, append, check_whole, point):
     status, said = run_child(COMMIT_AND_STAY, "commit", 6, fault="commit.before_delivery:6:kill")
     assert (status, len(said)) == (-9, 5)
     faults_of_two = [f"{RECOVERY_POINTS[0]}:1:kill", f"{point}:1:kill"]
@@ -240,8 +242,8 @@ def test_a_recovery_killed_anywhere_is_done_again(run_child, open_store_file, ap
 
 
 @pytest.mark.slow
-def test_a_reader_does_not_look_at_a_recovery_that_was_killed(start_child, run_child, open_store_file, check_whole):
-    """It waits for the one that recovers, which dies: then it is done before anybody reads."""
+def test_a_reader_never_sees_an_incomplete_recovery(start_child, run_child, open_store_file, check_whole):
+    """The reader waits for the recovering process, which dies. The recovery is then completed before any read."""
     run_child(COMMIT_AND_STAY, "commit", 6, fault="commit.before_delivery:6:kill")
     recovering = start_child("""
     def stay():
@@ -278,14 +280,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_store_that_lost_its_journal_is_known_by_its_mark(run_child, open_store_file, path):
+def test_a_store_that_lost_its_journal_is_detected_by_its_dirty_flag(run_child, open_store_file, path):
     run_child(NEVER_CLOSED, "marked")
     journal_path(path).unlink()
     with pytest.raises(JournalMissingError):
         open_store_file()
 
 
-def test_without_a_mark_it_would_be_opened_silently(run_child, open_store_file, path):
+def test_negative_control_without_a_dirty_flag_it_is_opened_silently(run_child, open_store_file, path):
     """Negative control."""
     run_child(NEVER_CLOSED, "unmarked")
     journal_path(path).unlink()

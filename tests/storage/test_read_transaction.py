@@ -35,7 +35,7 @@ def test_records_are_read_back(store_file):
 
 @pytest.mark.parametrize("lsn", [1, 2])
 def test_a_record_out_of_order_raises_and_is_not_stored(store_file, lsn):
-    """LMDB answers False to such an append, and no exception."""
+    """LMDB returns False for such an append, without an exception."""
 
     def put_two(transaction):
         transaction.put_log(1, b"one")
@@ -50,8 +50,8 @@ def test_a_record_out_of_order_raises_and_is_not_stored(store_file, lsn):
         assert [bytes(transaction.get_log(number)) for number in (1, 2)] == [b"one", b"two"]
 
 
-def test_a_log_with_a_gap_is_not_believed(store_file):
-    """A damaged key would send the next record behind it."""
+def test_a_log_with_a_gap_is_refused(store_file):
+    """The next record would follow the damaged key."""
     store_file.committer.submit(lambda transaction: transaction.put_log(5, b"five"))
     with pytest.raises(CorruptionError), store_file.read() as transaction:
         transaction.last_lsn()
@@ -71,19 +71,19 @@ def leaf_pages(store_file):
         return transaction.table_stat(store_file.lmdb_file.handles.log)["leaf_pages"]
 
 
-def test_neighbours_replaced_by_smaller_ones_are_joined(store_file):
-    """Without that, LMDB leaves pages almost empty after replacements one by one, for example with 110 bytes each."""
+def test_pages_of_records_replaced_by_smaller_ones_are_merged(store_file):
+    """Otherwise, LMDB leaves pages almost empty after single replacements, for example with 110 bytes each."""
     for lsn in range(1, 201):
         store_file.committer.submit(lambda transaction, lsn=lsn: transaction.put_log(lsn, bytes(1800)))
     assert leaf_pages(store_file) == 100
     small = {lsn: bytes(100) for lsn in range(1, 129)}
     store_file.committer.submit(lambda transaction: transaction.replace_logs(small))
-    assert leaf_pages(store_file) < 36 + 16  # full pages would be 4; one by one they stay 64
+    assert leaf_pages(store_file) < 36 + 16  # Full pages would be 4. With single replacements, there are still 64.
     with store_file.read() as transaction:
         assert [len(transaction.get_log(lsn)) for lsn in range(1, 201)] == [100] * 128 + [1800] * 72
 
 
-def test_replace_logs_takes_nothing_out_where_one_is_not_there(store_file):
+def test_replace_logs_changes_nothing_if_a_record_does_not_exist(store_file):
     store_file.committer.submit(lambda transaction: transaction.put_log(1, b"one"))
     with pytest.raises(StorageError):
         store_file.committer.submit(lambda transaction: transaction.replace_logs({1: b"other", 2: b"two"}))
@@ -104,7 +104,7 @@ def test_index_payloads_are_read_back(store_file):
         assert transaction.get_index(b"other") is None
 
 
-def test_a_deleted_index_key_is_gone_and_may_be_deleted_again(store_file):
+def test_a_deleted_index_key_does_not_exist_and_can_be_deleted_again(store_file):
     store_file.committer.submit(lambda transaction: transaction.put_index(b"k", b"payload"))
     store_file.committer.submit(lambda transaction: transaction.delete_index(b"k"))
     store_file.committer.submit(lambda transaction: transaction.delete_index(b"k"))
@@ -176,7 +176,7 @@ def test_scan_begins_at_start_and_includes_it(scanned, prefix, start):
 
 
 @pytest.mark.parametrize("start", [b"b", b"b\x00", b"b\x01", b"b\xff", b"bz", b"b\xff\xff\xff"])
-def test_reverse_scan_begins_at_start_and_goes_down(scanned, start):
+def test_reverse_scan_begins_at_start_and_descends(scanned, start):
     keys = [key for key in sorted(KEYS) if key.startswith(b"b") and key <= start]
     assert keys_of(scanned, b"b", start=start, reverse=True) == keys[::-1]
 
@@ -239,8 +239,8 @@ def test_a_borrowed_record_cannot_be_read_after_the_next_write(store_file, appen
     store_file.committer.submit(work)
 
 
-def test_a_raw_buffer_of_lmdb_does_outlive_its_transaction(store_file, append):
-    """The three tests above guard against this. Without it, buffers would not have to be revoked."""
+def test_negative_control_a_raw_buffer_of_lmdb_outlives_its_transaction(store_file, append):
+    """The three previous tests guard against this. If it were false, buffers would not have to be revoked."""
     store_file.committer.submit(append)
     handles = store_file.lmdb_file.handles
     with handles.begin(buffers=True) as transaction:

@@ -1,4 +1,4 @@
-"""A read keeps its slot in LMDB's reader table, whatever was forked meanwhile, and commits always find one."""
+"""A read keeps its slot in LMDB's reader table despite forks, and commits always find a slot."""
 
 import contextlib
 
@@ -12,7 +12,7 @@ from statelog.storage import faults
 
 @pytest.mark.parametrize(("lingers", "readers"), [(False, 1), (True, 0)], ids=["let go", "control"])
 def test_transactions_ended_before_a_fork_free_no_slot_after_it(run_child, lingers, readers):
-    """The control keeps the transaction of LMDB. The child frees its slot, and so that of the next read."""
+    """The negative control keeps LMDB's transaction. The child frees its slot, which is also that of the next read."""
     script = """
     store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     store_file.committer.submit(append)
@@ -63,7 +63,7 @@ def test_a_thread_reads_with_a_slot_while_another_forks(run_child):
 
 
 def test_a_renewed_pin_does_not_count_as_a_reader(store_file, append):
-    """Before the old one is dropped: there are two for a moment."""
+    """There are two pins for a moment, before the old one is released."""
     found = []
     store_file.committer.submit(append)
     faults.arm("checkpoint.after_slot", action=lambda: found.append(store_file.statistics().readers))
@@ -72,7 +72,7 @@ def test_a_renewed_pin_does_not_count_as_a_reader(store_file, append):
 
 
 @pytest.mark.slow
-def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
+def test_a_history_continues_with_a_slot_after_a_fork(run_child):
     script = """
     import statelog, statelog.store.history as module
     from statelog.storage.wal import background_flusher
@@ -101,7 +101,7 @@ def test_a_history_is_read_on_with_a_slot_after_a_fork(run_child):
     assert run_child(script) == (0, ["200 True {1}"])
 
 
-def test_a_read_that_has_ended_holds_no_slot_and_reads_nothing(store_file, append):
+def test_an_ended_read_holds_no_slot_and_cannot_read(store_file, append):
     store_file.committer.submit(append)
     store_file.checkpointer.release_pins()
     with store_file.read() as transaction:
@@ -133,7 +133,7 @@ def test_with_all_snapshots_open_the_process_commits_and_reads(path):
 
 
 def test_with_all_snapshots_open_elsewhere_a_process_commits_and_reads(path, start_child):
-    """Of several processes, each as many as it may have."""
+    """Several processes each have the maximum number open."""
     with statelog.open(path) as store:
         store.thread("t").commit({"n": 0})
         script = """

@@ -54,14 +54,14 @@ def test_differing_options_are_a_usage_error_that_shows_both(open_store_file, st
         assert open_store_file(**options).committer.submit(append) == 2
 
 
-def test_other_options_are_fine_once_all_have_closed(open_store_file):
+def test_other_options_are_accepted_after_all_have_closed(open_store_file):
     first, second = open_store_file(), open_store_file()
     first.close()
     second.close()
     assert open_store_file(durability="interval").options.durability == "interval"
 
 
-def test_of_several_openings_the_shortest_interval_counts(open_store_file, append):
+def test_the_shortest_interval_of_several_openings_applies(open_store_file, append):
     first = open_store_file(durability="interval", interval_ms=60_000)
     first.committer.submit(append)
     assert first.wal.is_dirty
@@ -81,7 +81,7 @@ def test_a_file_removed_while_open_is_refused(open_store_file, path):
         open_store_file()
 
 
-def test_many_threads_opening_at_once_get_one_store_file(open_store_file):
+def test_many_threads_that_open_concurrently_get_one_store_file(open_store_file):
     barrier = threading.Barrier(8)
     opened = []
 

@@ -35,7 +35,9 @@ def test_used_and_free_pages_are_all_pages(store_file, append):
         pages = store_file.lmdb_file.handles.raw.info()["last_pgno"] + 1
         assert statistics.pages_used + statistics.pages_free == pages
         assert statistics.pages_free > 0
-        assert statistics.file_size_bytes <= 1.5 * pages * statistics.page_size_bytes  # the disk reserve is beyond them
+        assert (
+            statistics.file_size_bytes <= 1.5 * pages * statistics.page_size_bytes
+        )  # The disk reserve is beyond these pages.
 
 
 def test_deleting_frees_pages(store_file):
@@ -44,7 +46,7 @@ def test_deleting_frees_pages(store_file):
     store_file.committer.submit(lambda transaction: transaction.delete_index(b"k"))
     after = store_file.statistics()
     assert before.tables["index"].overflow_pages == 98
-    assert after.pages_free >= before.pages_free + 90  # its own list takes some
+    assert after.pages_free >= before.pages_free + 90  # The free list itself takes some pages.
     assert after.pages_used < before.pages_used
 
 

@@ -23,13 +23,13 @@ from statelog.storage import StoreFile
 QUOTA_BYTES = 64 * 1024 * 1024
 
 
-def test_a_new_store_has_a_header_and_nothing_else(store_file, check_whole):
+def test_a_new_store_has_only_a_header(store_file, check_whole):
     assert store_file.lmdb_file.header["magic"] == "statelog"
     assert store_file.lmdb_file.store_id == store_file.lmdb_file.header["store_id"]
     assert check_whole(store_file) == 0
 
 
-def test_a_new_store_is_its_owners_alone(store_file):
+def test_a_new_store_is_accessible_only_to_its_owner(store_file):
     lock_path = store_file.path.with_name("agent.state-lock")
     assert stat.S_IMODE(store_file.path.stat().st_mode) == 0o600
     assert stat.S_IMODE(lock_path.stat().st_mode) == 0o600
@@ -77,14 +77,14 @@ def test_a_path_below_a_file_is_not_found(open_store_file, store_file):
 
 
 @pytest.mark.parametrize("options", [{"durability": "none"}, {"max_size_bytes": 4096}])
-def test_options_that_cannot_be_are_usage_errors(open_store_file, options, path):
+def test_invalid_options_are_usage_errors(open_store_file, options, path):
     with pytest.raises(UsageError):
         open_store_file(**options)
     assert not path.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"not a store\n" * 1000, b"SQLite format 3\0" + bytes(8192)])
-def test_a_foreign_file_is_refused_and_left_alone(open_store_file, path, content):
+def test_a_foreign_file_is_refused_and_not_changed(open_store_file, path, content):
     path.write_bytes(content)
     with pytest.raises(FormatError) as caught:
         open_store_file()
@@ -104,7 +104,7 @@ def test_a_fifo_is_not_a_store(open_store_file, path):
         open_store_file()
 
 
-def test_another_lmdb_file_is_foreign(open_store_file, path):
+def test_another_lmdb_file_is_not_a_store(open_store_file, path):
     with lmdb.open(str(path), subdir=False) as raw, raw.begin(write=True) as transaction:
         transaction.put(b"log", b"a value where a table should be")
     with pytest.raises(FormatError, match="not a statelog store"):
@@ -196,7 +196,7 @@ def test_a_closed_store_refuses_everything(open_store_file, append):
         store_file.lmdb_file.reopen()
 
 
-def test_close_is_harmless_when_repeated(open_store_file):
+def test_close_can_be_repeated(open_store_file):
     store_file = open_store_file()
     store_file.close()
     store_file.close()
@@ -209,7 +209,7 @@ def test_close_inside_a_read_raises_and_leaves_the_store_usable(store_file, appe
     assert store_file.committer.submit(append) == 1
 
 
-def test_interval_commits_are_there_after_reopening(open_store_file, append, check_whole):
+def test_interval_commits_are_present_after_reopening(open_store_file, append, check_whole):
     store_file = open_store_file(durability="interval")
     for _ in range(3):
         store_file.committer.submit(append)
@@ -229,7 +229,7 @@ def test_reopen_keeps_store_and_commits(store_file, append, check_whole):
     assert check_whole(store_file) == 2
 
 
-def test_reopen_of_another_store_in_its_place_is_refused(open_store_file, path, tmp_path, append):
+def test_reopen_of_a_replaced_store_is_refused(open_store_file, path, tmp_path, append):
     open_store_file(tmp_path / "other.state").close()
     store_file = open_store_file()
     (tmp_path / "other.state").replace(path)
@@ -239,7 +239,7 @@ def test_reopen_of_another_store_in_its_place_is_refused(open_store_file, path, 
         store_file.committer.submit(append)
 
 
-def test_reopen_of_a_removed_file_is_refused_and_makes_none(open_store_file, path):
+def test_reopen_of_a_removed_file_is_refused_and_creates_no_file(open_store_file, path):
     store_file = open_store_file()
     path.unlink()
     with pytest.raises(StorageError, match="removed"):
@@ -248,7 +248,7 @@ def test_reopen_of_a_removed_file_is_refused_and_makes_none(open_store_file, pat
 
 
 def in_forked_child(action):
-    """Run `action` in a forked child; return its exit status, 0 if it returned True."""
+    """Run `action` in a forked child. Return its exit status, which is 0 if `action` returned True."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -288,7 +288,7 @@ def test_a_forked_child_cannot_use_its_parents_store(store_file, action):
 
 
 @pytest.mark.slow
-def test_a_forked_child_may_open_the_store_itself(store_file, append, check_whole, path):
+def test_a_forked_child_can_open_the_store_itself(store_file, append, check_whole, path):
     store_file.committer.submit(append)
 
     def child():
@@ -302,7 +302,7 @@ def test_a_forked_child_may_open_the_store_itself(store_file, append, check_whol
     assert check_whole(store_file) == 3
 
 
-def test_a_forked_childs_close_leaves_the_parents_store_alone(store_file, append, check_whole):
+def test_a_close_in_a_forked_child_does_not_affect_the_parents_store(store_file, append, check_whole):
     def child():
         store_file.close()
         return True
@@ -314,8 +314,8 @@ def test_a_forked_childs_close_leaves_the_parents_store_alone(store_file, append
 
 @pytest.mark.slow
 @pytest.mark.parametrize("midst", [False, True], ids=["at rest", "in the midst of a read"])
-def test_a_forked_child_that_exits_leaves_the_parents_readers_alone(run_child, midst):
-    """LMDB's binding, closed in a child by hand or at exit, frees the parent's slots in the reader table."""
+def test_the_exit_of_a_forked_child_does_not_affect_the_parents_readers(run_child, midst):
+    """LMDB's binding frees the parent's slots in the reader table if it is closed in a child, even at exit."""
     script = """
     store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
     store_file.committer.submit(append)
@@ -334,7 +334,7 @@ def test_a_forked_child_that_exits_leaves_the_parents_readers_alone(run_child, m
 
 
 @pytest.mark.slow
-def test_a_fork_in_the_midst_of_a_read_leaves_the_snapshot_alone(store_file, append, path):
+def test_a_fork_during_a_read_does_not_affect_the_snapshot(store_file, append, path):
     store_file.committer.submit(append)
     with store_file.read() as transaction:
 
@@ -347,7 +347,7 @@ def test_a_fork_in_the_midst_of_a_read_leaves_the_snapshot_alone(store_file, app
 
 
 def test_a_child_forked_within_a_work_cannot_commit_it(store_file, check_whole):
-    """Work and commit continue in the child, too, but it has none of LMDB's locks."""
+    """The work and the commit also continue in the child, but it holds none of LMDB's locks."""
 
     def work(transaction):
         child = os.fork()

@@ -19,12 +19,12 @@ from statelog.storage import faults
 
 
 class Interrupt(BaseException):
-    """As KeyboardInterrupt, but not one that stops pytest."""
+    """An interrupt like KeyboardInterrupt that does not stop pytest."""
 
 
 @pytest.fixture
 def submit_together(committer):
-    """Submit works so that they share one group; return their callers in order."""
+    """Submit works so that they share one group. Return their callers in order."""
 
     def submit(*works):
         holder = Holder(committer)
@@ -46,7 +46,7 @@ def test_a_result_is_delivered_after_the_commit(store_file, committer, append):
         assert transaction.last_lsn() == 1
 
 
-def test_an_exception_of_a_work_reaches_its_caller_and_nothing_is_written(store_file, committer):
+def test_an_exception_of_a_work_is_raised_in_its_caller_and_nothing_is_written(store_file, committer):
     def work(transaction):
         transaction.put_log(1, b"half")
         raise KeyError("mine")
@@ -57,7 +57,7 @@ def test_an_exception_of_a_work_reaches_its_caller_and_nothing_is_written(store_
         assert transaction.last_lsn() == 0
 
 
-def test_a_committer_goes_on_after_an_exception(committer, append):
+def test_a_committer_continues_after_an_exception(committer, append):
     with pytest.raises(ZeroDivisionError):
         committer.submit(lambda _: 1 // 0)
     assert committer.submit(append) == 1
@@ -86,7 +86,7 @@ def test_a_work_that_raises_before_it_writes_fails_alone(store_file, committer, 
     assert check_whole(store_file) == 2
 
 
-def test_a_work_that_raises_after_it_wrote_fails_alone_too(store_file, submit_together, append, check_whole):
+def test_a_work_that_raises_after_it_wrote_fails_alone(store_file, submit_together, append, check_whole):
     def half(transaction):
         transaction.put_log(transaction.last_lsn() + 1, b"half")
         raise ZeroDivisionError
@@ -118,13 +118,13 @@ def test_a_refused_caller_gets_its_error_even_if_the_flush_fails(store_file, sub
     assert isinstance(refused.error, ZeroDivisionError)
 
 
-def test_a_key_lmdb_cannot_take_is_a_limit_error_of_its_caller_alone(store_file, submit_together, append, check_whole):
+def test_a_key_too_long_for_lmdb_is_a_limit_error_only_for_its_caller(store_file, submit_together, append, check_whole):
     callers = submit_together(append, lambda transaction: transaction.put_index(b"k" * 512, b""), append)
     assert [type(caller.error) for caller in callers] == [type(None), LimitError, type(None)]
     assert check_whole(store_file) == 2
 
 
-def test_a_group_has_a_bound(committer, submit_together):
+def test_the_size_of_a_group_is_limited(committer, submit_together):
     submit_together(*[lambda _: None] * (GROUP_COMMITS_MAX + 5))
     assert committer.groups == 3
 
@@ -163,7 +163,7 @@ def test_two_committers_of_one_environment_take_turns(store_file, append, check_
     assert check_whole(store_file) == 80
 
 
-def test_contending_threads_share_groups_and_lose_nothing(store_file, committer, append, check_whole):
+def test_contending_threads_share_groups_and_lose_no_commit(store_file, committer, append, check_whole):
     per_thread, results = 40, [[] for _ in range(16)]
 
     def commit(number):
@@ -177,12 +177,12 @@ def test_contending_threads_share_groups_and_lose_nothing(store_file, committer,
         thread.join()
     assert sorted(lsn for lsns in results for lsn in lsns) == list(range(1, 16 * per_thread + 1))
     assert all(lsns == sorted(lsns) for lsns in results)
-    if os.environ.get("STATELOG_TEST_DISK"):  # in memory a flush takes no time, so none is shared
+    if os.environ.get("STATELOG_TEST_DISK"):  # In memory, a flush takes no time, so no flush is shared.
         assert committer.commits / committer.groups > 4
     assert check_whole(store_file) == 16 * per_thread
 
 
-def test_a_lone_committer_never_waits_for_company(committer, append, monkeypatch):
+def test_a_lone_committer_never_waits_for_others(committer, append, monkeypatch):
     def never(*_arguments):
         raise AssertionError
 
@@ -201,7 +201,9 @@ POINTS_AFTER_COMMIT = {"commit.after_lmdb_commit", "commit.before_delivery", "co
 
 
 @pytest.mark.parametrize("point", POINTS_OF_A_COMMIT)
-def test_an_interrupted_commit_is_there_or_not_and_the_next_works(store_file, committer, append, check_whole, point):
+def test_an_interrupted_commit_is_complete_or_absent_and_the_next_one_works(
+    store_file, committer, append, check_whole, point
+):
     faults.arm(point, action=fail(Interrupt()))
     with pytest.raises(Interrupt):
         committer.submit(append)
@@ -229,12 +231,12 @@ def test_an_interrupted_leader_loses_no_follower(store_file, committer, append, 
     committer.submit(append)
 
 
-def test_a_follower_that_is_settled_as_it_looks_does_not_keep_the_turn(committer, append):
-    """Its leader settles it and ends between two of its steps."""
+def test_a_follower_settled_while_it_checks_does_not_keep_the_turn(committer, append):
+    """Its leader settles its request and ends between two steps of the follower."""
     queue, is_late, is_looking = committer.queue, threading.Event(), threading.Event()
 
     class Turn:
-        """The turn, which a follower gets only when its request is settled."""
+        """The turn. A follower gets it only when its request is settled."""
 
         def __init__(self, lock):
             self.acquired_late = 0
@@ -258,7 +260,7 @@ def test_a_follower_that_is_settled_as_it_looks_does_not_keep_the_turn(committer
     follower.name = "follower"
     leader = Caller(committer, append)
     is_late.set()
-    queue.requests[0].gate.release()  # the follower looks again, and is held up
+    queue.requests[0].gate.release()  # The follower checks again, and is blocked.
     assert is_looking.wait(20)
     queue.requests.rotate(1)
     holder.release()
@@ -298,8 +300,8 @@ def test_a_follower_that_is_woken_early_waits_for_the_flush(store_file, committe
     assert sorted(caller.result for caller in callers) == [1, 2]
 
 
-def test_a_second_interrupt_acknowledges_nothing_that_is_not_flushed(store_file, committer, append, monkeypatch):
-    """The first one comes in the flush, the second one as the store looks whether the commit is there."""
+def test_a_second_interrupt_does_not_acknowledge_an_unflushed_commit(store_file, committer, append, monkeypatch):
+    """The first interrupt arrives in the flush, the second one while the store checks if the commit exists."""
 
     def interrupt(*_arguments, **_options):
         raise Interrupt
@@ -317,10 +319,12 @@ def test_a_second_interrupt_acknowledges_nothing_that_is_not_flushed(store_file,
 
 
 class TimeLimitError(TimeoutError):
-    """As the handler of an alarm raises it."""
+    """An error that the handler of an alarm raises."""
 
 
-def test_an_interrupt_of_a_leader_before_the_commit_reaches_no_follower(store_file, committer, append, monkeypatch):
+def test_an_interrupt_of_a_leader_before_the_commit_does_not_affect_its_followers(
+    store_file, committer, append, monkeypatch
+):
     ensure, interrupted = store_file.disk_reserve.ensure, []
 
     def interrupt_once(transaction):
@@ -339,7 +343,7 @@ def test_an_interrupt_of_a_leader_before_the_commit_reaches_no_follower(store_fi
     assert sorted(caller.result for caller in callers if caller not in interrupted) == [1, 2]
 
 
-def test_a_reopening_that_is_interrupted_leaves_the_gate_open(store_file, committer, append, monkeypatch):
+def test_an_interrupted_reopening_leaves_the_gate_open(store_file, committer, append, monkeypatch):
     file = store_file.lmdb_file
 
     def interrupt(_timeout_s):
@@ -381,8 +385,9 @@ class Interrupted(threading.Thread):
 
 
 @pytest.mark.slow
-def test_interrupts_at_random_moments_lose_nobody_and_leave_no_lock_behind(store_file, committer, append, check_whole):
-    # What looks after the store begins with the first commit, and until it runs Python takes it for who has begun it.
+def test_interrupts_at_random_moments_lose_no_caller_and_leave_no_lock(store_file, committer, append, check_whole):
+    # The background flusher starts with the first commit. Until it runs, Python attributes its frames to the
+    # starting thread.
     acknowledged = [committer.submit(append)]
     threads = [Interrupted(committer, append, acknowledged) for _ in range(4)]
     for number in range(150):
@@ -407,7 +412,7 @@ def test_an_interrupted_follower_is_not_committed(store_file, committer, append,
     holder = Holder(committer)
     callers = [Caller(committer, append) for _ in range(3)]
     raise_in(callers[1], Interrupt)
-    holder.release()  # it wakes, at the latest, when it is served
+    holder.release()  # It wakes when it is served, at the latest.
     for caller in callers:
         caller.join(timeout=10)
     assert [type(caller.error) for caller in callers] == [type(None), Interrupt, type(None)]

@@ -1,4 +1,4 @@
-"""Scans of the index a page at a time, against scans row by row."""
+"""Scans of the index page by page, compared with scans row by row."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tables(tmp_path_factory):
     ),
     choice=st.randoms(use_true_random=False),
 )
-def test_scans_by_pages_and_by_rows_find_the_same(tables, table, scans, choice):
+def test_scans_by_pages_and_by_rows_return_the_same_rows(tables, table, scans, choice):
     store_file = tables(table)
     for prefix, start, reverse in scans:
         options = {"start": b"k" + start if start else b"", "reverse": reverse}
@@ -69,7 +69,7 @@ def test_scans_by_pages_and_by_rows_find_the_same(tables, table, scans, choice):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="where the file is mapped cannot be told")
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_scan_goes_by_pages(tables, monkeypatch, reverse):
+def test_a_scan_reads_page_by_page(tables, monkeypatch, reverse):
     store_file = tables({b"k%05d" % number: b"row" for number in range(1000)})
     calls = []
     read_rows = ReadTransaction._read_rows
@@ -83,7 +83,7 @@ def test_a_scan_goes_by_pages(tables, monkeypatch, reverse):
     assert len(calls) < 60
 
 
-def test_one_row_with_a_wrong_seal_is_named_and_rows_before_it_are_found(tables):
+def test_a_row_with_a_wrong_checksum_is_named_and_the_rows_before_it_are_returned(tables):
     table = {b"k%05d" % number: b"row" for number in range(300)}
     store_file = tables(table)
     key = b"k00123"

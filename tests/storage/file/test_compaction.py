@@ -1,4 +1,4 @@
-"""A compaction keeps the contents in a new file, wherever it is interrupted, and no user of the store notices."""
+"""A compaction keeps the contents in a new file, wherever it is interrupted, without disturbing other users."""
 
 import errno
 import os
@@ -52,13 +52,13 @@ def leftovers(path):
 
 @pytest.fixture
 def filled(store_file, append):
-    """A store of 40 commits, some of its pages free."""
+    """A store with 40 commits and some free pages."""
     for _ in range(40):
         store_file.committer.submit(append)
     return store_file
 
 
-def test_the_same_contents_are_in_a_new_file(filled, path, check_whole):
+def test_a_compaction_writes_the_same_contents_to_a_new_file(filled, path, check_whole):
     store_id, inode = filled.lmdb_file.store_id, path.stat().st_ino
     compacted = compact(filled)
     assert (compacted.records, compacted.index_entries) == (40, 40)
@@ -78,7 +78,7 @@ def test_a_compacted_store_opens_again(filled, open_store_file, append, check_wh
     assert check_whole(again) == 41
 
 
-def test_an_empty_store_is_compacted(store_file, append):
+def test_an_empty_store_can_be_compacted(store_file, append):
     assert compact(store_file).records == 0
     assert store_file.committer.submit(append) == 1
 
@@ -118,13 +118,13 @@ def test_a_store_larger_than_one_transaction_is_copied_in_several(filled, monkey
     assert check_whole(filled) == 40
 
 
-def test_mode_and_path_stay(filled, path):
+def test_mode_and_path_are_kept(filled, path):
     path.chmod(0o640)
     compact(filled)
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
-def test_a_symbolic_link_stays_one(open_store_file, path, tmp_path, append):
+def test_a_symbolic_link_is_kept(open_store_file, path, tmp_path, append):
     link = tmp_path / "link"
     link.symlink_to(path)
     store_file = open_store_file(link)
@@ -134,16 +134,16 @@ def test_a_symbolic_link_stays_one(open_store_file, path, tmp_path, append):
     assert store_file.committer.submit(append) == 2
 
 
-def test_progress_ends_with_everything(filled):
+def test_the_last_progress_call_reports_completion(filled):
     seen = []
     compact(filled, progress=lambda done, whole: seen.append((done, whole)))
     assert seen[-1] == (81, 81)
 
 
-# --- everyone else ------------------------------------------------------------------
+# --- other users ------------------------------------------------------------------
 
 
-def test_other_openings_of_this_process_go_on(filled, open_store_file, append, check_whole):
+def test_other_openings_of_this_process_continue(filled, open_store_file, append, check_whole):
     other = open_store_file()
     compact(filled)
     assert other.committer.submit(append) == 41
@@ -170,14 +170,14 @@ def test_a_waiter_sees_the_next_commit(filled, append):
     thread.join()
 
 
-def test_reading_goes_on_while_the_new_file_is_filled(filled, check_whole):
+def test_reading_continues_while_the_new_file_is_filled(filled, check_whole):
     seen = []
     compact(filled, progress=lambda _done, _whole: seen.append(check_whole(filled)))
     assert set(seen) == {40}
 
 
 def test_commits_wait_and_are_not_lost(filled, append, check_whole):
-    """Threads that commit without a pause while the file is swapped under them, again and again."""
+    """Threads commit without a pause while the file is replaced repeatedly."""
     stop = threading.Event()
     counts = [0, 0]
 
@@ -210,7 +210,7 @@ with store_file.read() as transaction:
 
 
 @pytest.mark.parametrize(("role", "after"), [("writer", 41), ("reader", 40)])
-def test_another_process_goes_on_in_the_new_file(filled, start_child, check_whole, role, after):
+def test_another_process_continues_in_the_new_file(filled, start_child, check_whole, role, after):
     child = start_child(FOLLOW, role)
     assert child.stdout.readline() == "40\n"
     compact(filled)
@@ -218,7 +218,7 @@ def test_another_process_goes_on_in_the_new_file(filled, start_child, check_whol
     assert check_whole(filled) == after
 
 
-def test_a_process_that_opens_meanwhile_gets_the_new_file(filled, start_child, check_whole):
+def test_a_process_that_opens_the_store_during_a_compaction_gets_the_new_file(filled, start_child, check_whole):
     children = []
     faults.arm("compaction.before_rename", action=lambda: children.append(start_child(COMMIT)))
     compact(filled)
@@ -226,14 +226,14 @@ def test_a_process_that_opens_meanwhile_gets_the_new_file(filled, start_child, c
     assert check_whole(filled) == 41
 
 
-def test_no_locks_means_no_compaction(open_store_file, monkeypatch):
+def test_a_compaction_without_locks_is_refused(open_store_file, monkeypatch):
     monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
     monkeypatch.setattr("statelog.storage.file.locks.FileLocks._flock", lambda _self, _kind: False)
     with pytest.raises(StorageError, match="no locks"):
         compact(open_store_file())
 
 
-def test_two_do_not_compact_at_once(filled):
+def test_a_second_concurrent_compaction_is_refused(filled):
     def compact_again(_done, _whole):
         with pytest.raises(StoreLockedError, match="is being compacted"):
             compact(filled)
@@ -241,9 +241,9 @@ def test_two_do_not_compact_at_once(filled):
     compact(filled, progress=compact_again)
 
 
-def test_a_read_goes_on_in_the_old_file_which_goes_with_its_end(filled, append, check_whole):
+def test_a_read_continues_in_the_old_file_which_is_released_at_its_end(filled, append, check_whole):
     old = weakref.ref(filled.lmdb_file.handles)
-    with filled.read() as transaction:  # an object that is kept, like a snapshot
+    with filled.read() as transaction:  # A long-lived object, such as a snapshot.
         compact(filled)
         filled.committer.submit(append)
         assert transaction.last_lsn() == 40
@@ -253,7 +253,7 @@ def test_a_read_goes_on_in_the_old_file_which_goes_with_its_end(filled, append, 
 
 
 @pytest.mark.slow
-def test_a_fork_meanwhile_harms_neither(filled, check_whole, append):
+def test_a_fork_during_a_compaction_harms_neither_process(filled, check_whole, append):
     def fork(_done, _whole):
         child = os.fork()
         if not child:
@@ -265,7 +265,7 @@ def test_a_fork_meanwhile_harms_neither(filled, check_whole, append):
     assert check_whole(filled) == 41
 
 
-# --- refused ------------------------------------------------------------------------
+# --- refusals ------------------------------------------------------------------------
 
 
 def test_a_read_only_store_is_not_compacted(filled, open_store_file):
@@ -295,20 +295,20 @@ def test_a_compaction_within_a_commit_is_a_usage_error(filled):
     filled.committer.submit(work)
 
 
-def test_a_file_of_two_names_is_refused(filled, path, tmp_path):
+def test_a_file_with_two_names_is_refused(filled, path, tmp_path):
     os.link(path, tmp_path / "other name")
     with pytest.raises(UsageError, match="several names"):
         compact(filled)
 
 
-def test_a_file_taken_away_is_an_error(filled, path, tmp_path):
+def test_a_removed_file_is_an_error(filled, path, tmp_path):
     faults.arm("compaction.before_file_sync", action=lambda: path.rename(tmp_path / "away"))
     with pytest.raises(StorageError, match="replaced or removed"):
         compact(filled)
     (tmp_path / "away").rename(path)
 
 
-def test_a_damaged_record_is_not_carried_over(filled, path, leftovers, check_whole):
+def test_a_damaged_record_is_not_copied(filled, path, leftovers, check_whole):
     def refuse(lsn, _data):
         if lsn == 17:
             raise CorruptionError("record 17")
@@ -324,13 +324,13 @@ def test_a_damaged_record_is_not_carried_over(filled, path, leftovers, check_who
 # --- cuts -----------------------------------------------------------------------------
 
 
-def test_the_points_are_there():
-    """Were they missing, the tests of cuts would pass by their absence."""
+def test_the_fault_points_exist():
+    """Without them, the tests of cuts would pass without a cut."""
     assert len(COMPACTION_POINTS) == 10
 
 
 @pytest.mark.parametrize("point", COMPACTION_POINTS)
-def test_a_kill_anywhere_leaves_a_whole_store(run_child, open_store_file, append, check_whole, leftovers, point):
+def test_a_kill_anywhere_leaves_a_complete_store(run_child, open_store_file, append, check_whole, leftovers, point):
     status, said = run_child(COMPACT, fault=f"{point}:1:kill")
     assert (status, said) == (-9, ["compacting"])
     store_file = open_store_file()
@@ -341,8 +341,8 @@ def test_a_kill_anywhere_leaves_a_whole_store(run_child, open_store_file, append
     assert check_whole(store_file) == 41
 
 
-def test_a_compaction_in_place_would_be_caught_by_such_a_test(filled, path, open_store_file):
-    """Negative control: the new file written over the old one, and cut half way."""
+def test_negative_control_a_compaction_in_place_is_detected(filled, path, open_store_file):
+    """The new file is written over the old one, and cut halfway."""
     filled.close()
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(CorruptionError):
@@ -351,7 +351,7 @@ def test_a_compaction_in_place_would_be_caught_by_such_a_test(filled, path, open
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("point", [*COMPACTION_POINTS[:7], "compaction.after_directory_sync"])
-def test_an_error_anywhere_leaves_a_store_that_goes_on(
+def test_an_error_anywhere_leaves_a_usable_store(
     filled, append, check_whole, open_store_file, monkeypatch, point, code
 ):
     def fail():
@@ -369,13 +369,13 @@ def test_an_error_anywhere_leaves_a_store_that_goes_on(
 
 @pytest.fixture
 def file_size_limit():
-    """Limit the size of files, so that a write across it comes short: as on a full disk, LMDB is not told why."""
+    """Limit the size of files, so that a write across the limit is short. As on a full disk, LMDB gets no reason."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda size_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, limits[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_disk_that_takes_a_part_of_the_new_file_is_full(
+def test_a_partial_write_of_the_new_file_counts_as_a_full_disk(
     filled, path, append, check_whole, leftovers, monkeypatch, file_size_limit
 ):
     monkeypatch.setattr(compaction, "_COPIED_SIZE_BYTES", 500)
@@ -396,7 +396,7 @@ def happened(filled, monkeypatch):
     """Flushes and renames, in order, by name."""
     log = []
     fsync, fdatasync, rename = os.fsync, os.fdatasync, Path.rename
-    filled.checkpointer.remove_wal()  # the first step of a compaction
+    filled.checkpointer.remove_wal()  # The first step of a compaction.
 
     def record_fsync(descriptor):
         fsync(descriptor)
@@ -416,21 +416,21 @@ def happened(filled, monkeypatch):
     return log
 
 
-def test_file_then_name_then_directory(filled, happened, path):
+def test_the_file_is_flushed_before_the_rename_and_the_directory_after_it(filled, happened, path):
     compact(filled)
     written = [call for call in happened if call[1] != f"{path.name}-journal"]
     flush = ("fdatasync", f".{path.name}.compacting")
     assert written == [flush, flush, ("rename", path.name), ("fsync", path.parent.name)]
 
 
-def test_a_missing_flush_would_be_noticed(filled, happened, monkeypatch, path):
-    """Negative control of the order above."""
+def test_negative_control_a_missing_flush_is_detected(filled, happened, monkeypatch, path):
+    """Negative control of the previous test."""
     monkeypatch.setattr(compaction, "flush_file", lambda _descriptor: None)
     compact(filled)
     assert ("fdatasync", f".{path.name}.compacting") not in happened
 
 
-def test_a_rename_that_may_not_be_durable_is_made_so_before_the_next_use(filled, happened, append, leftovers, path):
+def test_a_rename_that_may_not_be_durable_is_flushed_before_the_next_use(filled, happened, append, leftovers, path):
     def fail():
         raise OSError(errno.EIO, "as if the directory could not be flushed")
 
@@ -443,7 +443,7 @@ def test_a_rename_that_may_not_be_durable_is_made_so_before_the_next_use(filled,
     assert leftovers() == []
 
 
-def test_a_rename_that_happened_and_reported_an_error_is_made_durable_before_the_next_use(
+def test_a_rename_that_succeeded_with_an_error_is_flushed_before_the_next_use(
     filled, happened, append, leftovers, path, monkeypatch
 ):
     rename = Path.rename
@@ -479,13 +479,13 @@ def test_nothing_is_committed_while_the_directory_cannot_be_flushed(filled, appe
     assert check_whole(filled) == 41
 
 
-def test_leftovers_of_a_killed_compaction_go_with_the_next(filled, path, leftovers):
+def test_the_next_compaction_removes_leftovers_of_a_killed_one(filled, path, leftovers):
     path.with_name(f".{path.name}.compacting").write_bytes(b"half a file")
     compact(filled)
     assert leftovers() == []
 
 
-def test_other_files_are_not_taken_for_leftovers(filled, path):
+def test_other_files_are_not_removed_as_leftovers(filled, path):
     other = path.with_name(f".{path.name}.compacting2")
     other.touch()
     finish_leftovers(path)
@@ -493,8 +493,8 @@ def test_other_files_are_not_taken_for_leftovers(filled, path):
     assert filled.path == path
 
 
-def test_a_running_compaction_is_not_a_leftover(filled, path, check_whole):
-    """Whoever opened the file before the one that is being compacted now does not know better."""
+def test_files_of_a_running_compaction_are_not_removed_as_leftovers(filled, path, check_whole):
+    """A process that opened the previous file cannot know that a compaction of the present one is running."""
     faults.arm("compaction.before_file_sync", action=lambda: finish_leftovers(path))
     compact(filled)
     assert check_whole(filled) == 40

@@ -20,7 +20,7 @@ def leftovers(path):
 
 
 @pytest.mark.parametrize("point", CREATION_POINTS)
-def test_a_creation_killed_anywhere_leaves_no_store_or_a_whole_one(
+def test_a_creation_killed_anywhere_leaves_no_store_or_a_complete_one(
     run_child, open_store_file, path, point, leftovers, append, check_whole
 ):
     assert run_child(CREATE, fault=f"{point}:1:kill") == (-9, [])
@@ -32,8 +32,8 @@ def test_a_creation_killed_anywhere_leaves_no_store_or_a_whole_one(
     assert path.stat().st_nlink == 1
 
 
-def test_a_creation_written_in_place_would_be_caught_by_such_a_test(path, open_store_file):
-    """Negative control: half of a store under its own name."""
+def test_negative_control_a_creation_in_place_is_detected(path, open_store_file):
+    """Half of a store is left under its own name."""
     create_store(path)
     path.write_bytes(path.read_bytes()[:4096])
     with pytest.raises(Exception, match="damaged"):
@@ -41,7 +41,7 @@ def test_a_creation_written_in_place_would_be_caught_by_such_a_test(path, open_s
 
 
 @pytest.mark.slow
-def test_processes_creating_at_once_end_up_with_one_store(start_child, leftovers):
+def test_processes_that_create_concurrently_share_one_store(start_child, leftovers):
     children = [start_child("sys.stdin.readline(); " + CREATE) for _ in range(6)]
     for child in children:
         child.stdin.write("go\n")
@@ -91,7 +91,7 @@ def no_hard_links(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_hard_links")
-def test_a_file_system_without_hard_links_will_do(open_store_file, check_whole, leftovers):
+def test_a_store_can_be_created_on_a_file_system_without_hard_links(open_store_file, check_whole, leftovers):
     assert check_whole(open_store_file()) == 0
     assert leftovers() == []
 
@@ -103,7 +103,7 @@ def test_an_existing_file_is_never_replaced_without_hard_links_either(path):
     assert path.read_text() == "precious"
 
 
-def test_creation_flushes_the_directory_once_the_file_has_its_name(path, monkeypatch):
+def test_creation_flushes_the_directory_after_the_file_has_its_name(path, monkeypatch):
     happened = []
     link, fsync = os.link, os.fsync
 
@@ -156,7 +156,7 @@ def test_a_store_whose_directory_cannot_be_flushed_is_not_opened_for_writing(pat
     assert open_store_file(read_only=True).lmdb_file.store_id
 
 
-def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):
+def test_leftovers_of_other_stores_and_files_of_live_creators_are_kept(path, leftovers):
     other = path.parent / ".other.state.0123456789abcdef.creating"
     stale = path.parent / ".agent.state.0123456789abcdef.creating"
     other.touch()
@@ -164,7 +164,7 @@ def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):
 
     def look():
         remove_leftovers(path)
-        assert len(leftovers()) == 2  # the other's, and the one of this creation
+        assert len(leftovers()) == 2  # The file of the other store, and the file of this creation.
 
     faults.arm("creation.before_link", action=look)
     create_store(path)
@@ -172,7 +172,7 @@ def test_leftovers_of_other_stores_and_of_living_creators_stay(path, leftovers):
 
 
 @pytest.mark.parametrize("parent", ["missing", "file"])
-def test_a_place_where_there_is_no_directory_is_named(tmp_path, parent):
+def test_a_missing_directory_is_named(tmp_path, parent):
     (tmp_path / "file").write_text("no directory")
     with pytest.raises(
         StoreNotFoundError, match=f"a store cannot be created at {tmp_path / parent / 'a.state'}: "
@@ -181,7 +181,7 @@ def test_a_place_where_there_is_no_directory_is_named(tmp_path, parent):
     assert caught.value.path == str(tmp_path / parent / "a.state")
 
 
-def test_a_full_disk_refuses_creation_and_leaves_nothing(path, leftovers):
+def test_on_a_full_disk_creation_is_refused_and_leaves_no_file(path, leftovers):
     def refuse():
         raise OSError(errno.ENOSPC, "no space left on device")
 

@@ -39,7 +39,7 @@ def lock_path(path):
 
 @pytest.fixture
 def foreign(path):
-    """A store of another user's that its group may write to, closed; this user is root."""
+    """A closed store of another user whose group may write to it. This user is root."""
     if os.geteuid():
         pytest.skip("needs root")
     statelog.open(path).close()
@@ -106,7 +106,7 @@ def test_wake_file_has_the_owner_and_mode_of_the_store(foreign):
         store_file.close()
 
 
-def test_side_file_that_is_there_keeps_its_owner_and_mode(foreign):
+def test_an_existing_sidecar_file_keeps_its_owner_and_mode(foreign):
     other = foreign.with_name("somebody's")
     other.write_bytes(b"")
     other.chmod(0o600)
@@ -128,7 +128,7 @@ def test_a_sidecar_file_of_an_unprivileged_user_has_the_mode(tmp_path, monkeypat
         os.close(descriptor)
 
 
-def test_owner_that_is_right_is_not_changed(tmp_path, monkeypatch):
+def test_a_correct_owner_is_not_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fchown", None)
     descriptor = open_file(tmp_path / "side", os.O_RDWR | os.O_CREAT)
     try:

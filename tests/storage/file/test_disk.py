@@ -1,4 +1,4 @@
-"""The one way to flush a file: on each platform the call that reaches the disk."""
+"""Flushing a file with the call that reaches the disk on each platform."""
 
 import errno
 import fcntl
@@ -29,14 +29,14 @@ def test_linux_flushes_data_and_length(calls, monkeypatch):
     assert calls == [("fdatasync", 7)]
 
 
-def test_macos_empties_the_drive_s_own_cache(calls, monkeypatch):
+def test_macos_flushes_the_cache_of_the_drive(calls, monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     flush_file(7)
     assert calls == [(FULL_FLUSH, 7)]
 
 
 @pytest.mark.parametrize(("number", "is_hidden"), [(errno.ENOTSUP, True), (errno.EIO, False)])
-def test_where_that_cannot_be_done_fsync_is_what_there_is(calls, monkeypatch, number, is_hidden):
+def test_fsync_is_used_if_the_drive_cache_cannot_be_flushed(calls, monkeypatch, number, is_hidden):
     def refuse(_descriptor, _command):
         raise OSError(number, "refused")
 
@@ -51,7 +51,7 @@ def test_where_that_cannot_be_done_fsync_is_what_there_is(calls, monkeypatch, nu
         assert calls == []
 
 
-def test_a_system_that_takes_a_part_of_a_write_is_given_the_rest(tmp_path, monkeypatch):
+def test_the_rest_of_a_partial_write_is_written(tmp_path, monkeypatch):
     pwrite, sizes = os.pwrite, []
 
     def short(descriptor, data, at):
@@ -66,7 +66,7 @@ def test_a_system_that_takes_a_part_of_a_write_is_given_the_rest(tmp_path, monke
 
 
 @pytest.mark.parametrize("most", [None, 1000])
-def test_zeros_are_written_a_few_at_a_time_and_nowhere_else(tmp_path, monkeypatch, most):
+def test_zeros_are_written_in_small_pieces_and_only_in_the_range(tmp_path, monkeypatch, most):
     pwrite, sizes = os.pwrite, []
 
     def counted(descriptor, data, at):

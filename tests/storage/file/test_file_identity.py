@@ -1,4 +1,4 @@
-"""A data file that is removed or replaced while it is in use: refused by name, and never built on."""
+"""A data file that is removed or replaced while it is in use: calls are refused, and it is never written."""
 
 import errno
 import os
@@ -80,9 +80,7 @@ def pass_look():
 
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_commit_to_a_file_that_was_taken_away_is_refused(
-    open_store_file, append, path, take_away, backed_up, durability
-):
+def test_commit_to_a_removed_file_is_refused(open_store_file, append, path, take_away, backed_up, durability):
     store_file = open_store_file(backed_up, durability=durability)
     store_file.committer.submit(append)
     take_away(path)
@@ -93,7 +91,7 @@ def test_commit_to_a_file_that_was_taken_away_is_refused(
         assert "put a backup back" in caught.value.message
 
 
-def test_first_commit_after_a_replacement_leaves_the_journal_of_others(open_store_file, append, backed_up):
+def test_first_commit_after_a_replacement_does_not_change_the_journal_of_others(open_store_file, append, backed_up):
     store_file = open_store_file(backed_up)
     replace(backed_up)
     journal_path(backed_up).write_bytes(b"of whoever has the new file open")
@@ -103,9 +101,7 @@ def test_first_commit_after_a_replacement_leaves_the_journal_of_others(open_stor
     assert journal_path(backed_up).read_bytes() == b"of whoever has the new file open"
 
 
-def test_unjournaled_commit_to_a_file_that_was_taken_away_is_refused(
-    open_store_file, append, path, take_away, backed_up
-):
+def test_unjournaled_commit_to_a_removed_file_is_refused(open_store_file, append, path, take_away, backed_up):
     store_file = open_store_file(backed_up)
     store_file.committer.submit(append)
     take_away(path)
@@ -113,7 +109,7 @@ def test_unjournaled_commit_to_a_file_that_was_taken_away_is_refused(
         store_file.committer.submit(lambda transaction: transaction.write_header_again())
 
 
-def test_flush_of_a_file_that_was_taken_away_is_refused(open_store_file, append, path, take_away, backed_up):
+def test_flush_of_a_removed_file_is_refused(open_store_file, append, path, take_away, backed_up):
     store_file = open_store_file(backed_up, durability="interval")
     store_file.committer.submit(append)
     take_away(path)
@@ -121,7 +117,7 @@ def test_flush_of_a_file_that_was_taken_away_is_refused(open_store_file, append,
         store_file.flush_journal()
 
 
-def test_read_of_a_file_that_was_taken_away_is_refused(path, take_away, backed_up):
+def test_read_of_a_removed_file_is_refused(path, take_away, backed_up):
     with statelog.open(backed_up) as store:
         thread = store.thread("t")
         assert thread.state["n"] == 19
@@ -144,7 +140,7 @@ def test_reader_in_another_process_is_refused(backed_up):
         child.wait(300)
 
 
-def test_wait_for_a_commit_to_a_file_that_was_taken_away_is_refused(open_store_file, path, take_away, backed_up):
+def test_wait_for_a_commit_to_a_removed_file_is_refused(open_store_file, path, take_away, backed_up):
     store_file = open_store_file(backed_up)
     take_away(path)
     pass_look()
@@ -154,8 +150,8 @@ def test_wait_for_a_commit_to_a_file_that_was_taken_away_is_refused(open_store_f
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_idle", [False, True])
-def test_backup_beside_a_process_with_the_former_file_is_refused_until_that_closes(backed_up, is_idle):
-    """LMDB's lock file is shared by name: it would send the next process to a commit that the backup has not."""
+def test_backup_is_refused_until_the_process_with_the_former_file_closes_it(backed_up, is_idle):
+    """LMDB's lock file is shared by name: it would lead the next process to a commit that the backup does not have."""
     with statelog.open(backed_up) as store:
         store.thread("t").commit({"n": 20})
         if is_idle:
@@ -167,7 +163,7 @@ def test_backup_beside_a_process_with_the_former_file_is_refused_until_that_clos
     assert open_elsewhere(backed_up) == "9 True"
 
 
-def test_backup_beside_the_former_file_is_opened_in_the_process_that_has_that(backed_up):
+def test_backup_can_be_opened_in_the_process_that_has_the_former_file_open(backed_up):
     former = statelog.open(backed_up)
     former.thread("t").commit({"n": 20})
     replace(backed_up)
@@ -181,7 +177,7 @@ def test_backup_beside_the_former_file_is_opened_in_the_process_that_has_that(ba
 
 
 @pytest.mark.slow
-def test_backup_in_the_place_of_a_killed_store_is_opened(backed_up):
+def test_backup_that_replaces_a_killed_store_can_be_opened(backed_up):
     code = "import os, statelog, sys; statelog.open(sys.argv[1]).thread('t').commit({'n': 20}); os.kill(os.getpid(), 9)"
     forks.run([sys.executable, "-c", code, str(backed_up)], timeout=600, check=False)
     assert journal_path(backed_up).exists()
@@ -189,7 +185,7 @@ def test_backup_in_the_place_of_a_killed_store_is_opened(backed_up):
     assert open_elsewhere(backed_up) == "9 True"
 
 
-def test_closing_puts_everything_into_a_file_that_was_moved(backed_up):
+def test_closing_writes_all_commits_into_a_moved_file(backed_up):
     with statelog.open(backed_up) as store:
         store.thread("t").commit({"n": 20})
         move(backed_up)
@@ -197,7 +193,7 @@ def test_closing_puts_everything_into_a_file_that_was_moved(backed_up):
     assert open_elsewhere(backed_up.with_name("elsewhere")) == "20 True"
 
 
-def test_store_in_a_directory_that_is_renamed_goes_on(tmp_path):
+def test_store_in_a_renamed_directory_continues(tmp_path):
     directory = tmp_path / "before"
     directory.mkdir()
     with statelog.open(directory / "agent.state") as store:
@@ -208,14 +204,14 @@ def test_store_in_a_directory_that_is_renamed_goes_on(tmp_path):
         assert store.thread("t").state["n"] == 2
 
 
-def test_verify_ends_where_lmdb_reads_a_commit_that_no_meta_page_names(backed_up, monkeypatch):
+def test_verify_ends_if_lmdb_reads_a_commit_that_no_meta_page_names(backed_up, monkeypatch):
     with statelog.open(backed_up) as store:
         monkeypatch.setattr("statelog.log.care.verify.check_pages", lambda _environment, _transaction: None)
         report = store.verify()
     assert [problem.invariant for problem in report.problems] == ["E1"]
 
 
-def test_place_that_was_lost_stays_lost(tmp_path):
+def test_a_lost_file_identity_stays_lost(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"")
     descriptor = os.open(path, os.O_RDONLY)
@@ -230,7 +226,7 @@ def test_place_that_was_lost_stays_lost(tmp_path):
         os.close(descriptor)
 
 
-def test_place_that_may_not_be_looked_at_is_taken_for_kept(tmp_path, monkeypatch):
+def test_a_file_identity_that_cannot_be_checked_counts_as_kept(tmp_path, monkeypatch):
     path = tmp_path / "file"
     path.write_bytes(b"")
     descriptor = os.open(path, os.O_RDONLY)

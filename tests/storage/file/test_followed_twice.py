@@ -13,7 +13,7 @@ COMPACT = "import statelog, sys\nwith statelog.open(sys.argv[1]) as store: store
 
 
 @pytest.mark.slow
-def test_a_read_follows_compactions_that_come_one_after_another(path, monkeypatch):
+def test_a_read_follows_consecutive_compactions(path, monkeypatch):
     def compact_elsewhere():
         subprocess.run([sys.executable, "-c", COMPACT, str(path)], check=True, timeout=60)
 

@@ -1,4 +1,4 @@
-"""LMDB's lock file keeps its locks whatever the process opens and closes, and nobody waits for it for ever."""
+"""LMDB's lock file keeps its locks whatever the process opens and closes, and no process waits for it for ever."""
 
 import contextlib
 import os
@@ -106,7 +106,7 @@ def locks_in_kernel(path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("store_file")
-def test_the_kernel_says_that_they_are_held_after_a_stray_close(ask, path, stray_close):
+def test_the_kernel_lists_the_locks_as_held_after_a_stray_close(ask, path, stray_close):
     assert ask() == ["held", "held"]
     stray_close(path.parent)
     assert ask() == ["held", "held"]
@@ -115,8 +115,8 @@ def test_the_kernel_says_that_they_are_held_after_a_stray_close(ask, path, stray
 
 
 @pytest.mark.slow
-def test_without_them_the_kernel_knows_of_nobody(open_store_file, ask, path, stray_close, monkeypatch):
-    """The control: what LMDB alone does."""
+def test_negative_control_without_our_locks_the_kernel_lists_none(open_store_file, ask, path, stray_close, monkeypatch):
+    """LMDB alone loses its locks."""
     monkeypatch.setattr(LockFile, "_take_locks", lambda _self: True)
     open_store_file()
     assert ask() == ["held", "held"]
@@ -124,7 +124,7 @@ def test_without_them_the_kernel_knows_of_nobody(open_store_file, ask, path, str
     assert ask() == ["nobody", "nobody"]
 
 
-def test_locks_are_held_by_readers_too(open_store_file, ask, path):
+def test_readers_also_hold_locks(open_store_file, ask, path):
     open_store_file().close()
     open_store_file(read_only=True)
     read_each(path.parent)
@@ -132,7 +132,7 @@ def test_locks_are_held_by_readers_too(open_store_file, ask, path):
 
 
 @pytest.mark.slow
-def test_they_are_held_after_lmdb_was_opened_again(store_file, ask, append, path):
+def test_locks_are_held_after_lmdb_was_opened_again(store_file, ask, append, path):
     for _ in range(3):
         read_each(path.parent)
         store_file.lmdb_file.reopen()
@@ -143,7 +143,7 @@ def test_they_are_held_after_lmdb_was_opened_again(store_file, ask, append, path
     assert ask() == ["held", "held"]
 
 
-def test_they_are_held_on_the_lock_file_of_the_file_that_a_compaction_made(store_file, ask, append, path):
+def test_locks_are_held_on_the_lock_file_after_a_compaction(store_file, ask, append, path):
     store_file.committer.submit(append)
     compact_file(store_file.lmdb_file, store_file.wal)
     store_file.committer.submit(append)
@@ -152,7 +152,7 @@ def test_they_are_held_on_the_lock_file_of_the_file_that_a_compaction_made(store
 
 
 @pytest.mark.slow
-def test_nobody_holds_them_once_all_have_closed(open_store_file, start_child, ask):
+def test_no_lock_is_held_after_all_have_closed(open_store_file, start_child, ask):
     store_file = open_store_file()
     child = start_child(
         "store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26); say('open'); sys.stdin.readline()"
@@ -173,9 +173,7 @@ def test_a_closed_store_leaves_no_descriptor_open(open_store_file):
     assert open_descriptors() == before
 
 
-def test_nothing_is_lost_for_openings_after_a_stray_close(
-    store_file, run_child, append, check_whole, path, stray_close
-):
+def test_openings_after_a_stray_close_lose_no_commit(store_file, run_child, append, check_whole, path, stray_close):
     for done in range(3):
         store_file.committer.submit(append)
         with store_file.read() as snapshot:
@@ -189,7 +187,7 @@ def test_nothing_is_lost_for_openings_after_a_stray_close(
     assert check_whole(store_file) == 3 * (1 + 21 + 1)
 
 
-def test_a_dead_reader_is_still_found(store_file, start_child, append, path):
+def test_a_dead_reader_is_still_detected(store_file, start_child, append, path):
     store_file.committer.submit(append)
     child = start_child(
         """
@@ -230,7 +228,7 @@ def open_and_read(path, times):
     return open_lmdb
 
 
-def test_a_stray_close_while_lmdb_is_being_opened_has_it_opened_again(open_store_file, ask, append, path, monkeypatch):
+def test_after_a_stray_close_during_its_opening_lmdb_is_opened_again(open_store_file, ask, append, path, monkeypatch):
     open_store_file().close()
     monkeypatch.setattr(lmdb_file.lmdb, "open", open_and_read(path, 3))
     store_file = open_store_file()
@@ -238,7 +236,7 @@ def test_a_stray_close_while_lmdb_is_being_opened_has_it_opened_again(open_store
     assert store_file.committer.submit(append) == 1
 
 
-def test_a_process_that_closes_the_lock_file_at_every_opening_is_named(open_store_file, ask, path, monkeypatch):
+def test_closing_the_lock_file_at_every_opening_raises_an_error(open_store_file, ask, path, monkeypatch):
     open_store_file().close()
     descriptors = open_descriptors()
     with monkeypatch.context() as patch:
@@ -252,7 +250,7 @@ def test_a_process_that_closes_the_lock_file_at_every_opening_is_named(open_stor
 
 
 @pytest.mark.slow
-def test_stray_closes_beside_openings_do_no_harm(run_child):
+def test_stray_closes_concurrent_with_openings_do_no_harm(run_child):
     """One thread reads all files without a pause, while others open, commit and close."""
     script = """
     import statelog
@@ -288,7 +286,7 @@ def test_stray_closes_beside_openings_do_no_harm(run_child):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("midst", [False, True], ids=["at rest", "in the midst of a read"])
-def test_a_child_that_lives_on_holds_nothing_of_its_parents(start_child, ask, midst):
+def test_a_child_that_outlives_its_parent_holds_no_lock_of_the_parent(start_child, ask, midst):
     parent = start_child(
         """
         store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
@@ -331,7 +329,7 @@ def test_reads_and_closes_of_a_child_do_not_affect_the_parent(store_file, ask, a
     store_file.committer.submit(append)
 
 
-# --- a lock file that is not that of those at work ---------------------------------------------------------
+# --- a lock file that running processes do not use ---------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -355,7 +353,7 @@ def test_opening_a_store_whose_lock_file_was_removed_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_noted", [True, False])
-def test_a_reader_on_a_read_only_file_system_excludes_nobody(open_store_file, start_child, append, is_noted):
+def test_a_reader_on_a_read_only_file_system_excludes_no_process(open_store_file, start_child, append, is_noted):
     """LMDB has no open lock file there. The negative control does not account for that."""
     open_store_file().close()
     child = start_child(

@@ -18,7 +18,7 @@ store_file.committer.submit(work)
 
 @pytest.fixture
 def two_locks(tmp_path):
-    """The locks of two openings of one file, as in two processes."""
+    """Locks of two openings of one file, as in two processes."""
     file = tmp_path / "file"
     file.touch()
     descriptors = [os.open(file, os.O_RDWR) for _ in range(2)]
@@ -27,7 +27,7 @@ def two_locks(tmp_path):
         os.close(descriptor)
 
 
-def test_many_are_present_and_none_exclusively(two_locks):
+def test_many_openings_share_presence_and_none_is_exclusive(two_locks):
     one, other = two_locks
     one.acquire_presence(0)
     other.acquire_presence(0)
@@ -54,7 +54,7 @@ def test_closing_another_descriptor_of_the_file_keeps_the_locks(two_locks, tmp_p
         other.acquire_presence(0)
 
 
-def test_without_such_locks_a_lock_of_the_file_shows_who_is_alone(two_locks, monkeypatch):
+def test_without_ofd_locks_a_whole_file_lock_shows_if_an_opening_is_alone(two_locks, monkeypatch):
     monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
     for locks in two_locks:
         locks.acquire_presence(0)
@@ -65,14 +65,14 @@ def test_without_such_locks_a_lock_of_the_file_shows_who_is_alone(two_locks, mon
     assert one.try_exclusive()
 
 
-def test_a_store_works_where_there_are_no_such_locks(open_store_file, append, check_whole, monkeypatch):
+def test_a_store_works_without_ofd_locks(open_store_file, append, check_whole, monkeypatch):
     monkeypatch.setattr("statelog.storage.file.locks._SET_LOCK", 9999)
     store_file = open_store_file()
     store_file.committer.submit(append)
     assert check_whole(store_file) == 1
 
 
-def test_a_stopped_writer_is_an_error_after_the_time_allowed(open_store_file, start_child, append):
+def test_a_stopped_writer_is_an_error_after_the_timeout(open_store_file, start_child, append):
     child = start_child(HOLD_WRITER)
     assert child.stdout.readline() == "writing\n"
     with pytest.raises(StoreLockedError):
@@ -96,7 +96,7 @@ def test_a_commit_behind_a_stopped_writer_raises_and_the_store_stays_usable(open
     assert store_file.committer.submit(append) == 1
 
 
-def test_reading_goes_on_beside_a_stopped_writer(store_file, start_child, append):
+def test_reading_continues_beside_a_stopped_writer(store_file, start_child, append):
     store_file.committer.submit(append)
     child = start_child(HOLD_WRITER)
     assert child.stdout.readline() == "writing\n"
@@ -107,7 +107,7 @@ def test_reading_goes_on_beside_a_stopped_writer(store_file, start_child, append
 
 
 def test_a_store_held_exclusively_cannot_be_opened(open_store_file, path):
-    """Compaction holds it in this way."""
+    """A compaction holds the store exclusively."""
     open_store_file().close()
     descriptor = os.open(path, os.O_RDWR)
     try:
@@ -124,5 +124,5 @@ def test_a_store_held_exclusively_cannot_be_opened(open_store_file, path):
 
 
 def test_the_lock_call_exists_on_this_system():
-    """Were it missing, the tests of locks would pass by its absence."""
+    """Without it, the tests of locks would pass without a lock."""
     assert hasattr(fcntl, "F_OFD_SETLK")

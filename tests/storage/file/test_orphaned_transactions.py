@@ -17,16 +17,16 @@ def store(tmp_path):
 
 
 def interrupted(*args):
-    del args  # so that the frame of a signal handler does not refer to the transaction
+    del args  # The frame of a signal handler must not refer to the transaction.
     raise KeyboardInterrupt
 
 
-def test_a_read_that_was_interrupted_as_it_ended_is_ended_by_close(store, monkeypatch):
+def test_close_ends_a_read_that_was_interrupted_at_its_end(store, monkeypatch):
     store_file = store._engine.store_file
     monkeypatch.setattr(ReadTransaction, "__exit__", interrupted)
     try:
         _ = store.thread("t").state
-    except KeyboardInterrupt:  # which keeps the frames it went through
+    except KeyboardInterrupt:  # It keeps the frames that it passed.
         monkeypatch.undo()
         assert store_file.lmdb_file.active_transactions
         store.close()
@@ -34,7 +34,7 @@ def test_a_read_that_was_interrupted_as_it_ended_is_ended_by_close(store, monkey
     assert statelog.open(store_file.path).thread("t").state == {"n": 1}
 
 
-def test_a_write_that_nobody_holds_lets_the_next_one_begin(store):
+def test_an_orphaned_write_does_not_block_the_next_one(store):
     store_file = store._engine.store_file
     transaction = WriteTransaction(store_file.writer)
     transaction.begin()
@@ -44,7 +44,7 @@ def test_a_write_that_nobody_holds_lets_the_next_one_begin(store):
     assert store.thread("t").commit({"n": 2}).version == 1
 
 
-def test_a_read_in_use_is_left_alone(store, monkeypatch):
+def test_a_read_in_use_is_not_ended(store, monkeypatch):
     monkeypatch.setattr("statelog.storage.lmdb_file.LmdbFile.drain_timeout_s", 0.05)
     with store.snapshot() as snapshot:
         with pytest.raises(UsageError, match="still open"):
@@ -52,7 +52,7 @@ def test_a_read_in_use_is_left_alone(store, monkeypatch):
         assert snapshot.thread("t").state == {"n": 1}
 
 
-def test_a_store_is_closed_while_an_error_is_handled_whose_causes_lead_round_in_a_circle(tmp_path):
+def test_a_store_can_be_closed_while_an_error_with_a_cycle_of_causes_is_handled(tmp_path):
     one, other = ValueError("one"), KeyError("other")
     one.__cause__, other.__cause__, other.__context__ = other, one, other
     store = statelog.open(tmp_path / "c.state")
@@ -61,7 +61,7 @@ def test_a_store_is_closed_while_an_error_is_handled_whose_causes_lead_round_in_
     assert store._engine.is_closed
 
 
-def test_a_read_that_an_error_behind_the_cause_keeps_is_ended_by_close(store, monkeypatch):
+def test_close_ends_a_read_that_the_context_of_a_cause_keeps(store, monkeypatch):
     store_file = store._engine.store_file
     monkeypatch.setattr(ReadTransaction, "__exit__", interrupted)
     try:
@@ -69,7 +69,7 @@ def test_a_read_that_an_error_behind_the_cause_keeps_is_ended_by_close(store, mo
             _ = store.thread("t").state
         except KeyboardInterrupt:
             monkeypatch.undo()
-            raise ValueError from KeyError()  # the context is the interrupt, and not the cause
+            raise ValueError from KeyError()  # The context, not the cause, is the interrupt.
     except ValueError:
         assert store_file.lmdb_file.active_transactions
         store.close()

@@ -1,4 +1,4 @@
-"""Records that are put in others' places fill LMDB's pages."""
+"""Records that replace other records fill LMDB's pages."""
 
 import itertools
 import mmap
@@ -12,7 +12,7 @@ from statelog.storage.file.page_order import PackedPages, packing_order
 
 
 @given(st.dictionaries(st.integers(1, 1 << 40), st.integers(0, 5000).map(bytes), max_size=90))
-def test_every_record_comes_once_and_those_that_come_first_in_order(records):
+def test_every_record_is_returned_once_and_the_first_ones_in_order(records):
     order = packing_order(records)
     assert sorted(order) == sorted(records)
     descents = sum(low > high for low, high in itertools.pairwise(order))
@@ -21,7 +21,7 @@ def test_every_record_comes_once_and_those_that_come_first_in_order(records):
 
 @pytest.mark.parametrize(("size_bytes", "fit"), [(1900, 2), (1300, 3), (700, 5), (100, 34)])
 @pytest.mark.parametrize("at_once", [12, 64, 400])
-def test_pages_are_full_of_records_that_have_become_smaller(store_file, size_bytes, fit, at_once):
+def test_pages_are_full_after_records_have_shrunk(store_file, size_bytes, fit, at_once):
     count = 400
 
     def fill(transaction):
@@ -36,7 +36,7 @@ def test_pages_are_full_of_records_that_have_become_smaller(store_file, size_byt
         )
     log = store_file.statistics().tables["log"]
     assert log.entries == count
-    boundaries = count / at_once  # the last page of each batch is half full
+    boundaries = count / at_once  # The last page of each batch is half full.
     assert log.pages - log.branch_pages <= 1.2 * count / fit + boundaries + 3
 
 
@@ -53,4 +53,4 @@ def test_pages_are_counted_as_lmdb_fills_them(tmp_path, sizes):
         found = transaction.stat()
     pages = found["leaf_pages"] + found["overflow_pages"] + found["branch_pages"]
     assert packed.count(count) == pytest.approx(pages, abs=2)
-    assert packed.count(10 * count) == pytest.approx(10 * pages, rel=0.01)  # of a sample
+    assert packed.count(10 * count) == pytest.approx(10 * pages, rel=0.01)  # Of a sample.

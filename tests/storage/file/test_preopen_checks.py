@@ -19,7 +19,7 @@ TRANSACTION_AT = LAST_PAGE_AT + 8
 
 @pytest.fixture
 def store(open_store_file, append, path):
-    """A closed store of some commits, and a free list on overflow pages."""
+    """A closed store with some commits and a free list on overflow pages."""
     store_file = open_store_file()
     for _ in range(5):
         store_file.committer.submit(append)
@@ -54,7 +54,7 @@ def live_slot(path):
 
 
 @pytest.mark.usefixtures("store")
-def test_a_good_file_is_described_by_its_live_meta_page(check, open_store_file):
+def test_a_sound_file_is_described_by_its_live_meta_page(check, open_store_file):
     meta = check()
     store_file = open_store_file()
     info = store_file.lmdb_file.handles.raw.info()
@@ -88,7 +88,7 @@ def test_a_damaged_meta_page_is_corruption(store, check, slot, at, data):
     ("at", "number"), [(FREE_AT + 40, 1 << 40), (MAIN_AT + 40, 1), (LAST_PAGE_AT, 0)], ids=["free", "main", "last"]
 )
 def test_a_wrong_page_number_on_the_live_meta_page_is_corruption(store, check, open_store_file, at, number):
-    """On the other it is not: LMDB leaves it so when writing that page has failed."""
+    """On the other meta page it is not, because LMDB leaves it like this when writing that page has failed."""
     live = live_slot(store)
     overwrite(store, (1 - live) * PAGE + at, struct.pack("=Q", number))
     open_store_file().close()
@@ -114,11 +114,11 @@ def flips_of_transaction_ids(path, check):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("commits", range(5))
-def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
+def test_e1_no_flip_in_a_transaction_id_restores_an_earlier_commit(
     open_store_file, append, path, check, commits, is_compacted, monkeypatch
 ):
     """This is only true if the commit has grown the file. See the next test."""
-    monkeypatch.setattr(preopen_checks, "_ATTEMPT_PAUSE_S", 0)  # nobody writes during the test
+    monkeypatch.setattr(preopen_checks, "_ATTEMPT_PAUSE_S", 0)  # No process writes during the test.
     store_file = open_store_file()
     store_file.committer.submit(append)
     if is_compacted:
@@ -134,7 +134,7 @@ def test_e1_no_flip_in_a_transaction_id_brings_back_an_earlier_commit(
 
 @pytest.mark.slow
 def test_e1_the_one_flip_that_looks_like_a_refused_commit(open_store_file, append, path, check):
-    """LMDB undoes a failed write of a meta page by putting back id and last page: such a store has to open."""
+    """LMDB undoes a failed write of a meta page by restoring id and last page. Such a store must open."""
     store_file = open_store_file()
     store_file.committer.submit(append)
     while store_file.last_transaction_id() % 4 != 3:
@@ -146,7 +146,7 @@ def test_e1_the_one_flip_that_looks_like_a_refused_commit(open_store_file, appen
 
 
 def test_e1_a_meta_page_that_was_never_written_is_not_damage(open_store_file, append, path, check):
-    """A flush that failed may leave the other page of any earlier commit."""
+    """A failed flush may leave the other page at any earlier commit."""
     store_file = open_store_file()
     store_file.committer.submit(append)
     number = store_file.last_transaction_id()
@@ -173,7 +173,7 @@ def test_a_last_page_beyond_the_file_is_corruption(store, check):
 
 
 @pytest.mark.parametrize("at", [FREE_AT, MAIN_AT])
-def test_a_root_that_is_another_page_is_corruption(store, check, at):
+def test_a_root_with_the_number_of_another_page_is_corruption(store, check, at):
     root_at = live_slot(store) * PAGE + at + 40
     (root,) = read(store, root_at, "=Q")
     overwrite(store, root * PAGE, struct.pack("=Q", root + 1))
@@ -181,7 +181,7 @@ def test_a_root_that_is_another_page_is_corruption(store, check, at):
         check()
 
 
-def test_every_truncation_that_takes_a_used_page_is_corruption(store, open_store_file):
+def test_every_truncation_that_removes_a_used_page_is_corruption(store, open_store_file):
     last_used = max(set(range(live_meta(store).last_page + 1)) - free_pages(store))
     for pages in range(last_used, 1, -1):
         os.truncate(store, pages * PAGE)
@@ -196,7 +196,7 @@ def test_a_file_that_ends_within_its_meta_pages_is_corruption(store, check, size
         check()
 
 
-def test_a_truncation_of_the_disk_reserve_takes_nothing(store, open_store_file):
+def test_a_truncation_of_the_disk_reserve_loses_nothing(store, open_store_file):
     os.truncate(store, (live_meta(store).last_page + 1) * PAGE)
     assert open_store_file().statistics().pages_used > 0
 
@@ -218,8 +218,8 @@ def free_pages(path):
         os.close(descriptor)
 
 
-def test_a_short_file_that_lacks_free_pages_only_is_good(open_store_file, append, path, check_whole):
-    """Pages taken and dropped in one transaction are counted by LMDB, and never written."""
+def test_a_short_file_that_lacks_only_free_pages_is_sound(open_store_file, append, path, check_whole):
+    """LMDB counts pages that are allocated and freed in one transaction, and never writes them."""
     store_file = open_store_file()
     for _ in range(5):
         store_file.committer.submit(append)
@@ -247,7 +247,7 @@ def test_the_free_list_is_the_one_lmdb_keeps(open_store_file, path):
     store_file = open_store_file(max_size_bytes=2**28, flush=False)
     for number in range(60):
         store_file.committer.submit(lambda transaction, n=number: transaction.put_index(b"k%d" % n, bytes(3_000_000)))
-    with store_file.read():  # so that LMDB reuses no freed page, and adds one entry for each commit
+    with store_file.read():  # LMDB then reuses no freed page, and adds one entry for each commit.
         for number in range(60):
             store_file.committer.submit(lambda transaction, n=number: transaction.delete_index(b"k%d" % n))
             store_file.committer.submit(lambda transaction, n=number: transaction.put_index(b"s", b"%d" % n))
@@ -259,7 +259,7 @@ def test_the_free_list_is_the_one_lmdb_keeps(open_store_file, path):
     assert 1 not in free
 
 
-def test_a_free_list_in_a_circle_is_corruption(open_store_file, path, check):
+def test_a_free_list_with_a_cycle_is_corruption(open_store_file, path, check):
     store_file = open_store_file()
     store_file.committer.submit(lambda transaction: transaction.put_index(b"k", bytes(10_000)))
     store_file.committer.submit(lambda transaction: transaction.delete_index(b"k"))
@@ -267,7 +267,7 @@ def test_a_free_list_in_a_circle_is_corruption(open_store_file, path, check):
     root_at = live_slot(path) * PAGE + FREE_AT + 40
     (root,) = read(path, root_at, "=Q")
     node_at = root * PAGE + read(path, root * PAGE + PAGE_HEADER, "=H")[0]
-    overwrite(path, root * PAGE + 10, struct.pack("=H", 1))  # a branch, whose first child is itself
+    overwrite(path, root * PAGE + 10, struct.pack("=H", 1))  # A branch whose first child is itself.
     overwrite(path, node_at, struct.pack("=HHH", root, 0, 0))
     overwrite(path, live_slot(path) * PAGE + LAST_PAGE_AT, struct.pack("=Q", 10_000))
     with pytest.raises(CorruptionError):
@@ -289,8 +289,8 @@ def test_the_other_byte_order_is_a_format_error(store, check):
         check()
 
 
-def test_equal_meta_pages_but_for_their_number_are_good(store, check):
-    """So they are right after a new file was made, or both were set to one state."""
+def test_meta_pages_that_differ_only_in_their_number_are_sound(store, check):
+    """They are equal right after the creation of a file, and after both were set to one state."""
     slot = live_slot(store)
     page = store.read_bytes()[slot * PAGE : (slot + 1) * PAGE]
     overwrite(store, (1 - slot) * PAGE + 8, page[8:])
@@ -299,7 +299,7 @@ def test_equal_meta_pages_but_for_their_number_are_good(store, check):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("store_file")
-def test_a_file_being_written_is_never_taken_for_damaged(start_child, check):
+def test_a_file_that_is_being_written_is_never_reported_as_damaged(start_child, check):
     child = start_child(
         """
         store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
@@ -315,7 +315,7 @@ def test_a_file_being_written_is_never_taken_for_damaged(start_child, check):
         seen.add(check().transaction_id)
 
 
-def test_a_plain_lmdb_file_passes_and_is_told_apart_later(path, check):
+def test_a_plain_lmdb_file_passes_these_checks_and_is_refused_later(path, check):
     with lmdb.open(str(path), subdir=False) as raw, raw.begin(write=True) as transaction:
         transaction.put(b"k", b"v")
     assert check().transaction_id == 1

@@ -1,4 +1,4 @@
-"""Nobody waits without end for the mutex of LMDB's reader table, nor for a process that is opening the store."""
+"""No process waits for ever for the mutex of LMDB's reader table, or for a process that is opening the store."""
 
 import contextlib
 import os
@@ -50,8 +50,8 @@ def tell(child):
 
 @pytest.mark.slow
 @needs_mutex
-def test_lmdb_itself_waits_without_end(holder, start_child):
-    """The control: it is this mutex, and LMDB would wait for it."""
+def test_negative_control_lmdb_itself_waits_for_ever(holder, start_child):
+    """It is this mutex, and LMDB would wait for it."""
     child = start_child(
         """
         import lmdb
@@ -69,7 +69,7 @@ def test_lmdb_itself_waits_without_end(holder, start_child):
 
 
 @needs_mutex
-def test_a_read_behind_a_stopped_process_ends_when_its_time_is_up(holder, open_store_file, append, check_whole, path):
+def test_a_read_blocked_by_a_stopped_process_ends_at_its_timeout(holder, open_store_file, append, check_whole, path):
     store_file = open_store_file(lock_timeout_s=0.2)
     began_s = time.monotonic()
     with pytest.raises(StoreLockedError) as caught, store_file.read():
@@ -84,7 +84,7 @@ def test_a_read_behind_a_stopped_process_ends_when_its_time_is_up(holder, open_s
 
 
 @needs_mutex
-def test_commits_behind_it_are_refused_or_done(holder, open_store_file, append, check_whole):
+def test_commits_blocked_by_a_stopped_process_are_refused_or_done(holder, open_store_file, append, check_whole):
     store_file = open_store_file(lock_timeout_s=0.2)
     done = 0
     with contextlib.suppress(StoreLockedError):
@@ -99,7 +99,7 @@ def test_commits_behind_it_are_refused_or_done(holder, open_store_file, append, 
 
 @needs_mutex
 @pytest.mark.parametrize("read_only", [False, True])
-def test_an_opening_behind_it_ends_when_its_time_is_up(holder, run_child, read_only):
+def test_an_opening_blocked_by_a_stopped_process_ends_at_its_timeout(holder, run_child, read_only):
     script = """
     began_s = time.monotonic()
     try:
@@ -112,7 +112,7 @@ def test_an_opening_behind_it_ends_when_its_time_is_up(holder, run_child, read_o
 
 
 @needs_mutex
-def test_a_process_that_dies_with_the_mutex_keeps_nobody_waiting(holder, open_store_file, append):
+def test_a_process_that_dies_with_the_mutex_blocks_no_other(holder, open_store_file, append):
     store_file = open_store_file(lock_timeout_s=0.2)
     holder.kill()
     holder.wait()
@@ -135,8 +135,8 @@ def test_a_short_wait_is_not_an_error(open_store_file, start_child, append):
     timer.join()
 
 
-def test_an_opening_waits_for_one_that_was_stopped_while_it_had_the_file_alone(open_store_file, start_child):
-    """LMDB's own wait would not end."""
+def test_an_opening_waits_for_a_stopped_one_that_holds_the_file_exclusively(open_store_file, start_child):
+    """LMDB's own wait would never end."""
     open_store_file().close()
     child = start_child(
         """

@@ -1,4 +1,4 @@
-"""Foreign files beside a store with the names of its files are left alone and reported."""
+"""Foreign files with the names of a store's sidecar files are not changed, and are reported."""
 
 import errno
 import os
@@ -90,7 +90,7 @@ def test_a_closed_store_is_not_opened_for_writing(open_store_file, append, check
     assert check_whole(open_store_file(read_only=True)) == 1
 
 
-def test_a_store_is_not_made_where_its_journal_would_have_no_name(open_store_file, path, place):
+def test_a_store_is_not_created_if_the_name_of_its_journal_is_taken(open_store_file, path, place):
     place(journal_path(path))
     before = look(journal_path(path))
     with pytest.raises(FormatError, match="needs this name"):
@@ -99,7 +99,7 @@ def test_a_store_is_not_made_where_its_journal_would_have_no_name(open_store_fil
     assert not path.exists()
 
 
-def test_it_is_not_written_over_by_a_first_commit_either(open_store_file, append, check_whole, path, place):
+def test_a_first_commit_does_not_overwrite_a_foreign_file(open_store_file, append, check_whole, path, place):
     store_file = open_store_file()
     place(journal_path(path))
     before = look(journal_path(path))
@@ -146,7 +146,7 @@ def test_a_sidecar_file_that_may_not_be_opened_is_named(run_child, open_store_fi
 
 
 @pytest.mark.parametrize("size_bytes", [0, 4096, 8192, 65536, 1 << 20])
-def test_an_empty_journal_is_the_beginning_of_one(open_store_file, append, path, size_bytes):
+def test_an_empty_file_counts_as_the_beginning_of_a_journal(open_store_file, append, path, size_bytes):
     open_store_file().close()
     journal_path(path).write_bytes(bytes(size_bytes))
     store_file = open_store_file()
@@ -159,8 +159,8 @@ SLOT = encode_slot(SnapshotSlot(STORE, b"n" * 16, 1, 42, b"meta" * 38))
 
 
 @given(is_there=st.booleans(), size_bytes=st.sampled_from([4096, 8192, 65536]), cut=st.integers(0, 128))
-def test_any_part_of_a_first_slot_is_the_beginning_of_a_journal(tmp_path_factory, is_there, size_bytes, cut):
-    """As a loss of power leaves it: with the slot's sector or without, in a file of any length on the way."""
+def test_any_part_of_a_first_slot_counts_as_the_beginning_of_a_journal(tmp_path_factory, is_there, size_bytes, cut):
+    """A power failure leaves such files, with the sector of the slot or without it, and of any length."""
     data = bytearray(max(size_bytes, 8192))
     if is_there:
         data[4096 : 4096 + len(SLOT)] = SLOT
@@ -171,7 +171,7 @@ def test_any_part_of_a_first_slot_is_the_beginning_of_a_journal(tmp_path_factory
 
 
 @given(st.binary(min_size=1, max_size=100), st.sampled_from([0, 1, 24, 30, 4000, 4096, 5000, 8192, 70_000]))
-def test_whatever_else_is_none(tmp_path_factory, data, at):
+def test_any_other_content_is_not_a_journal(tmp_path_factory, data, at):
     path = tmp_path_factory.mktemp("other") / "journal"
     path.write_bytes(bytes(at) + data)
     assert judge(path, STORE) == (not any(data))
@@ -203,7 +203,7 @@ def test_a_file_that_is_not_a_lock_file_is_not_overwritten(open_store_file, path
 @pytest.mark.parametrize(
     "data", [b"", bytes(8192), TEXT, bytes(range(1, 200)) * 40], ids=["none", "zeros", "text", "any"]
 )
-def test_a_lock_file_may_hold_whatever_a_loss_of_power_left(open_store_file, append, path, data):
+def test_a_lock_file_with_any_content_left_by_a_power_failure_is_accepted(open_store_file, append, path, data):
     open_store_file().close()
     lock_path(path).write_bytes(data)
     assert open_store_file().committer.submit(append) == 1
@@ -230,7 +230,7 @@ def test_a_symbolic_link_of_a_side_files_name_is_refused(open_store_file, path, 
 
 
 @pytest.mark.parametrize("name", [lock_path, wake_path])
-def test_a_reader_refuses_links_that_it_would_write_to(open_store_file, path, tmp_path, name):
+def test_a_reader_refuses_links_to_files_that_it_would_write(open_store_file, path, tmp_path, name):
     open_store_file().close()
     name(path).unlink(missing_ok=True)
     (tmp_path / "notes").write_bytes(b"my diary\n")
@@ -254,14 +254,14 @@ def test_a_reader_does_not_trust_a_linked_shared_state(run_child, path, tmp_path
     assert run_child(script) == (0, [str(shared_state_path(path))])
 
 
-# --- a journal that somebody removes ----------------------------------------------------
+# --- a journal that another process removes ----------------------------------------------------
 
 
 def await_refusal(store_file, append):
     """Commit until the loss of the journal is reported.
 
     Returns:
-        How many commits were made, how many more there may be, and the error.
+        The number of commits, the number of further possible commits, and the error.
     """
     done, deadline = 0, time.monotonic() + 60
     while time.monotonic() < deadline:
@@ -269,7 +269,7 @@ def await_refusal(store_file, append):
             store_file.committer.submit(append)
         except JournalMissingError as error:
             return done, 0, error
-        except CommitOutcomeUnknownError as error:  # the loss was noticed while this commit was on its way
+        except CommitOutcomeUnknownError as error:  # The loss was noticed during this commit.
             return done, 1, error.__cause__
         done += 1
     pytest.fail("commits go on without a journal")
@@ -277,7 +277,7 @@ def await_refusal(store_file, append):
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 @pytest.mark.parametrize("how", ["removed", "moved"])
-def test_a_removed_journal_is_noticed_and_nothing_is_lost(
+def test_a_removed_journal_is_noticed_and_no_commit_is_lost(
     open_store_file, append, check_whole, path, tmp_path, durability, how
 ):
     store_file = open_store_file(durability=durability)
@@ -306,8 +306,8 @@ def commit_for(thread, beats):
             thread.commit({"n": 1}, durable=False)
 
 
-def test_a_process_that_commits_without_a_pause_learns_of_it_soon(path, monkeypatch):
-    """The background flusher needs no lock for it; and no epoch ends meanwhile."""
+def test_a_process_that_commits_without_a_pause_soon_notices_a_removed_journal(path, monkeypatch):
+    """The background flusher needs no lock for this check, and no epoch ends during the test."""
     monkeypatch.setattr(checkpointer, "HELD_PAGES_MAX", 1 << 20)
     monkeypatch.setattr(checkpointer, "HELD_PAGES_BOUND", 1 << 21)
     with statelog.open(path) as store:
@@ -334,7 +334,7 @@ def test_closing_keeps_a_file_that_has_replaced_the_journal(
     assert check_whole(open_store_file(read_only=True)) == 1
 
 
-def test_a_store_whose_directory_is_renamed_goes_on(tmp_path, append):
+def test_a_store_in_a_renamed_directory_continues(tmp_path, append):
     (tmp_path / "before").mkdir()
     store_file = StoreFile.open(tmp_path / "before" / "agent.state")
     committer_of(store_file).submit(append)
@@ -345,7 +345,7 @@ def test_a_store_whose_directory_is_renamed_goes_on(tmp_path, append):
     store_file.close()
 
 
-def test_a_user_who_may_not_remove_the_journal_leaves_it(
+def test_a_user_without_permission_to_remove_the_journal_leaves_it(
     run_child, open_store_file, append, check_whole, path, monkeypatch
 ):
     """The store and its directory belong to another user."""

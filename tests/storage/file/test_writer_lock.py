@@ -251,7 +251,7 @@ def wait_for_waiters(descriptor, count):
 
 
 def said(child):
-    """Return the numbers that a child prints before it ends with success."""
+    """Return the numbers that a child prints before it exits successfully."""
     output, errors = child.communicate(timeout=300)
     assert child.returncode == 0, errors
     return [int(line) for line in output.split()]
@@ -264,7 +264,7 @@ def test_one_process_writes_at_a_time(kind, start_child):
 
 @pytest.mark.usefixtures("lock")
 def test_without_the_lock_the_same_processes_lose_increments(start_child):
-    """The control: the test above would notice a lock that does not exclude."""
+    """Negative control: the previous test detects a lock that does not exclude."""
     assert said(start_child(INCREMENT, "unlocked"))[0] < 1200
 
 
@@ -272,9 +272,9 @@ def test_without_the_lock_the_same_processes_lose_increments(start_child):
 @needs_mutex
 @pytest.mark.usefixtures("lock")
 @pytest.mark.parametrize("how", ["one by one", "turns"])
-def test_processes_that_write_without_end_share_the_lock_evenly(start_child, how):
+def test_processes_that_write_continuously_share_the_lock_evenly(start_child, how):
     least = 0
-    for _ in range(5):  # On a busy machine a process that the system does not run loses turns, but not each time.
+    for _ in range(5):  # On a busy machine, a process that the system does not run loses some turns, but not all.
         *shares, changes = said(start_child(SHARE, how))
         assert (len(shares), sum(shares)) == (8, 4000)
         assert (changes <= 4000 // 4) == (how == "turns")
@@ -286,7 +286,7 @@ def test_processes_that_write_without_end_share_the_lock_evenly(start_child, how
 
 @needs_mutex
 @pytest.mark.usefixtures("lock")
-def test_a_process_that_keeps_its_turn_and_does_not_return_blocks_nobody(start_child, lock, descriptor):
+def test_a_process_that_reserves_its_turn_and_does_not_return_blocks_no_other(start_child, lock, descriptor):
     lock.acquire(0)
     children = [start_child(WAIT), start_child(WAIT)]
     wait_for_waiters(descriptor, 2)
@@ -296,7 +296,7 @@ def test_a_process_that_keeps_its_turn_and_does_not_return_blocks_nobody(start_c
 
 @needs_mutex
 @pytest.mark.parametrize("pause_s", [0.0, 0.002])
-def test_only_an_owner_that_came_back_soon_is_waited_for(lock, descriptor, path, pause_s):
+def test_waiters_wait_only_for_an_owner_that_returned_soon_before(lock, descriptor, path, pause_s):
     def ends_at_once(user, *, goes_on=True):
         user.acquire(0)
         user.release(goes_on)
@@ -305,19 +305,19 @@ def test_only_an_owner_that_came_back_soon_is_waited_for(lock, descriptor, path,
     other, found = WriterLock(descriptor, path), set()
     assert ends_at_once(lock)
     for _ in range(100):
-        assert ends_at_once(other, goes_on=False)  # then the next turn is a new one
+        assert ends_at_once(other, goes_on=False)  # The next turn is then a new one.
         time.sleep(0.002)
         assert ends_at_once(lock)
         if pause_s:
             time.sleep(pause_s)
         found.add(ends_at_once(lock))
-    assert (False in found) == (pause_s == 0.0)  # True: another process had the processor meanwhile
+    assert (False in found) == (pause_s == 0.0)  # True: another process used the processor in the meantime.
     other.close()
 
 
 @pytest.mark.slow
 @needs_mutex
-def test_an_owner_that_comes_back_after_the_grace_is_behind_those_that_wait(start_child, lock, descriptor):
+def test_an_owner_that_returns_after_the_grace_period_queues_behind_the_waiters(start_child, lock, descriptor):
     is_behind = []
     for counted in range(1, 6):  # A waiter that the system does not run for two slices of 2 ms is overtaken.
         lock.acquire(20)
@@ -331,7 +331,7 @@ def test_an_owner_that_comes_back_after_the_grace_is_behind_those_that_wait(star
     assert any(is_behind)
 
 
-def test_owners_after_a_killed_one_are_told_until_one_has_repaired(kind, lock, start_child):
+def test_owners_after_a_killed_one_are_notified_until_one_has_repaired_the_store(kind, lock, start_child):
     child = start_child(HOLD, kind)
     assert child.stdout.readline() == "held\n"
     child.kill()
@@ -348,7 +348,7 @@ def test_owners_after_a_killed_one_are_told_until_one_has_repaired(kind, lock, s
 
 
 @needs_mutex
-def test_a_waiter_gets_the_lock_of_a_killed_owner_and_is_told(lock, start_child):
+def test_a_waiter_gets_the_lock_of_a_killed_owner_and_is_notified(lock, start_child):
     child = start_child(HOLD)
     assert child.stdout.readline() == "held\n"
     threading.Timer(0.05, child.kill).start()
@@ -357,7 +357,7 @@ def test_a_waiter_gets_the_lock_of_a_killed_owner_and_is_told(lock, start_child)
 
 @needs_mutex
 @pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_waiter_that_was_killed_or_stopped_blocks_nobody(lock, start_child, descriptor, stop):
+def test_a_killed_or_stopped_waiter_blocks_no_other(lock, start_child, descriptor, stop):
     lock.acquire(0)
     child = start_child(WAIT)
     wait_for_waiters(descriptor, 1)
@@ -369,7 +369,7 @@ def test_a_waiter_that_was_killed_or_stopped_blocks_nobody(lock, start_child, de
 
 
 @needs_mutex
-def test_a_waiter_that_was_stopped_gets_the_lock_when_it_goes_on(lock, start_child, descriptor):
+def test_a_stopped_waiter_gets_the_lock_when_it_continues(lock, start_child, descriptor):
     lock.acquire(0)
     child = start_child(WAIT)
     wait_for_waiters(descriptor, 1)
@@ -382,7 +382,7 @@ def test_a_waiter_that_was_stopped_gets_the_lock_when_it_goes_on(lock, start_chi
     assert child.communicate(timeout=300)[0] == "waits\nheld\n"
 
 
-def test_a_stopped_owner_is_an_error_after_the_time_allowed(kind, lock, start_child, path):
+def test_a_stopped_owner_is_an_error_after_the_timeout(kind, lock, start_child, path):
     child = start_child(HOLD, kind)
     assert child.stdout.readline() == "held\n"
     child.send_signal(signal.SIGSTOP)
@@ -431,7 +431,7 @@ def test_an_interrupt_while_waiting_is_raised_and_the_lock_is_not_owned(kind, lo
 
 
 @needs_mutex
-def test_an_interrupt_at_any_point_leaves_no_lock_that_nobody_knows_of(lock, descriptor, path):
+def test_an_interrupt_at_any_point_leaves_no_orphaned_lock(lock, descriptor, path):
     class InterruptError(Exception):
         pass
 
@@ -478,7 +478,7 @@ def test_the_next_owner_learns_of_an_owner_that_exited_without_a_release(kind, l
 
 
 @needs_mutex
-def test_a_lock_that_its_owner_drops_is_told_to_the_next(lock, descriptor, path):
+def test_the_next_owner_is_notified_of_a_dropped_lock(lock, descriptor, path):
     dropped = WriterLock(descriptor, path)
     dropped.acquire(0)
     del dropped
@@ -534,7 +534,7 @@ def test_a_page_of_another_build_is_refused(lock, descriptor, path, offset):
 
 
 @needs_mutex
-def test_any_numbers_in_the_queue_are_survived(lock, descriptor):
+def test_arbitrary_numbers_in_the_queue_do_no_harm(lock, descriptor):
     for numbers in [(0, 0), (5, 900), (900, 5), (2**32 - 1, 0), (2**31, 0)]:
         os.pwrite(descriptor, QUEUE.pack(*numbers), QUEUE_AT)
         assert not lock.acquire(1)
@@ -543,19 +543,19 @@ def test_any_numbers_in_the_queue_are_survived(lock, descriptor):
 
 @needs_mutex
 @pytest.mark.usefixtures("lock")
-def test_tickets_go_on_past_the_largest_number(start_child, descriptor):
+def test_tickets_wrap_around_after_the_largest_number(start_child, descriptor):
     os.pwrite(descriptor, QUEUE.pack(2**32 - 50, 2**32 - 50), QUEUE_AT)
     assert said(start_child(INCREMENT)) == [1200]
 
 
 @pytest.mark.usefixtures("kind", "lock")
-def test_a_lock_made_anew_forgets_an_owner_that_a_reboot_took(descriptor, path):
+def test_a_re_created_lock_forgets_an_owner_from_before_a_reboot(descriptor, path):
     os.pwrite(descriptor, b"\1" * FILE_SIZE_BYTES, 0)
     assert not WriterLock(descriptor, path, is_first=True).acquire(0)
 
 
 @pytest.mark.usefixtures("kind", "lock")
-def test_a_file_that_cannot_be_written_is_told(path):
+def test_a_file_that_cannot_be_written_is_reported(path):
     descriptor = os.open(path, os.O_RDONLY)
     with pytest.raises(StorageError):
         WriterLock(descriptor, path, is_first=True)

@@ -1,4 +1,4 @@
-"""Waiters in slots of the wake-up file: which of them a commit wakes, and what happens to the others."""
+"""Waiters in slots of the wake-up file: which of them a commit wakes, and how others take over."""
 
 import itertools
 import random
@@ -35,7 +35,7 @@ for line in sys.stdin:
 
 
 def calling(append, subject=TURN, made=None):
-    """A work that calls the first waiter for a subject."""
+    """A work that notifies the first waiter for a subject."""
 
     def call(wake):
         found = wake.call_next(lambda each: each == subject)
@@ -82,7 +82,7 @@ def test_segments_have_bits_between_those_with_a_meaning():
 @pytest.mark.slow
 def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(store_file, start_child, monkeypatch):
     """Over 300 commits of another process."""
-    monkeypatch.setattr(waiter, "_DOUBT_S", 60)  # so that a busy machine does not raise doubts about a commit
+    monkeypatch.setattr(waiter, "_DOUBT_S", 60)  # A busy machine must not raise doubts about a commit.
     child = start_child(COMMIT_EACH)
     assert ask(child, 2) == "done\n"
     counts = {4: 0, 2: 0}
@@ -99,7 +99,7 @@ def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(store_file, st
     for thread in threads:
         thread.start()
     entered.wait()
-    time.sleep(0.1)  # the child has found the file
+    time.sleep(0.1)  # The child has found the file.
     for number in range(300):
         assert ask(child, 2) == "done\n"
         until(lambda number=number: counts[2] > number)
@@ -110,7 +110,7 @@ def test_a_waiter_is_woken_by_masks_that_overlap_and_by_no_others(store_file, st
     assert 300 <= counts[2] <= 310
 
 
-def test_a_commit_between_entering_and_waiting_counts(store_file, append):
+def test_a_commit_between_entering_and_waiting_wakes_the_waiter(store_file, append):
     with store_file.wake.enter(2) as waits:
         store_file.committer.submit(waking(append, 2))
         assert waits.wait(0)
@@ -126,7 +126,7 @@ def test_waiters_for_any_record_are_notified_of_each(store_file, append):
 
 
 @pytest.mark.slow
-def test_a_call_wakes_the_first_of_three_processes(store_file, append, start_child):
+def test_a_notification_wakes_the_first_of_three_processes(store_file, append, start_child):
     children, made = line_up(start_child, 3), []
     for number, child in enumerate(children):
         store_file.committer.submit(calling(append, made=made))
@@ -138,7 +138,7 @@ def test_a_call_wakes_the_first_of_three_processes(store_file, append, start_chi
     assert made[-1] is False
 
 
-def test_a_call_wakes_nobody_with_another_subject(store_file, append):
+def test_a_notification_wakes_no_waiter_for_another_subject(store_file, append):
     with store_file.wake.enter(ANY | 2, b"other") as waits:
         store_file.committer.submit(calling(append))
         assert not waits.wait(0.1)
@@ -177,7 +177,7 @@ def test_a_waiter_that_leaves_forwards_its_wake_up(store_file):
         assert not other.wait(0)
 
 
-def test_an_exception_of_a_call_is_ignored(store_file, append):
+def test_an_exception_during_a_notification_is_ignored(store_file, append):
     def fail(_wake):
         raise RuntimeError
 
@@ -188,7 +188,7 @@ def test_an_exception_of_a_call_is_ignored(store_file, append):
     assert store_file.committer.submit(work) == 1
 
 
-def test_calls_are_made_without_the_writer_lock(store_file, append):
+def test_notifications_are_sent_without_the_writer_lock(store_file, append):
     seen = []
 
     def work(transaction):
@@ -199,7 +199,7 @@ def test_calls_are_made_without_the_writer_lock(store_file, append):
     assert seen == [0]
 
 
-def test_calls_of_a_work_that_fails_are_not_made(store_file):
+def test_notifications_of_a_failed_work_are_not_sent(store_file):
     made = []
 
     def work(transaction):
@@ -212,9 +212,9 @@ def test_calls_of_a_work_that_fails_are_not_made(store_file):
 
 
 @pytest.mark.slow
-def test_with_an_interval_calls_come_at_once_and_notifications_when_it_is_flushed(open_store_file, append):
+def test_with_an_interval_waiters_are_notified_after_the_flush(open_store_file, append):
     store_file = open_store_file(durability="interval", interval_ms=1000)
-    store_file.committer.submit(append)  # what begins a session is flushed
+    store_file.committer.submit(append)  # The first commit of a session is flushed.
     made = []
     with store_file.wake.enter(2) as waits:
         store_file.committer.submit(waking(calling(append, made=made), 2))
@@ -237,7 +237,7 @@ def test_closing_reports_unflushed_commits(open_store_file, append):
         assert slots.sleep(place, 0, stale_ms=1000) == slot_file.kernels.WAKE_WOKEN
 
 
-def test_a_lost_file_is_made_anew_and_the_place_kept(store_file):
+def test_a_lost_file_is_re_created_and_the_position_kept(store_file):
     wake = store_file.wake
     with wake.enter(0, TURN) as first, wake.enter(0, TURN) as second:
         tickets = first.ticket, second.ticket
@@ -251,8 +251,8 @@ def test_a_lost_file_is_made_anew_and_the_place_kept(store_file):
 
 
 @pytest.mark.slow
-def test_commits_that_do_not_reach_are_seen_in_the_log(store_file, start_child):
-    """As of a sandbox that maps files for itself."""
+def test_commits_that_do_not_reach_the_file_are_seen_in_the_log(store_file, start_child):
+    """As in a sandbox that does not share mapped files."""
     child = start_child(
         "from statelog.storage.notify import slot_file; slot_file.map_wake_file = lambda *_arguments, **_options: None"
         + COMMIT_EACH
@@ -274,10 +274,10 @@ def test_commits_that_do_not_reach_are_seen_in_the_log(store_file, start_child):
 
 
 @pytest.mark.slow
-def test_commits_that_reach_are_never_taken_for_others(store_file, start_child):
-    """However many come at once: each notes its records a moment after it is seen.
+def test_commits_that_reach_the_file_are_never_mistaken_for_others(store_file, start_child):
+    """Many commits arrive at once, and each counts its records a moment after it is seen.
 
-    Only a process that was kept from going on for that moment, the one that commits or this one, may be mistaken.
+    Only if one of the two processes was not running for that moment can a commit be mistaken.
     """
     child = start_child(
         """
@@ -306,7 +306,7 @@ def test_commits_that_reach_are_never_taken_for_others(store_file, start_child):
     assert late or not store_file.wake.slot_file.unreached
 
 
-def test_more_waiters_than_slots_look_at_the_log(store_file, append):
+def test_waiters_without_a_slot_check_the_log(store_file, append):
     woken = []
     started = threading.Semaphore(0)
 
@@ -327,7 +327,7 @@ def test_more_waiters_than_slots_look_at_the_log(store_file, append):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_bytes_in_the_file_are_survived(store_file, append, seed):
+def test_arbitrary_bytes_in_the_file_do_no_harm(store_file, append, seed):
     chance = random.Random(seed)
     with store_file.wake.enter(2) as waits, store_file.wake.enter(0, TURN) as turn:
         for _ in range(20):
@@ -354,7 +354,7 @@ def test_after_garbage_waiters_are_woken_again(store_file, append):
 
 
 @pytest.mark.slow
-def test_positions_are_those_of_all_processes(store_file, start_child):
+def test_positions_count_the_waiters_of_all_processes(store_file, start_child):
     child = start_child(
         """
         store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
@@ -376,7 +376,7 @@ def test_positions_are_those_of_all_processes(store_file, start_child):
         assert store_file.wake.positions(within_s=60) == 7
 
 
-def test_without_a_file_the_log_is_looked_at(store_file, append, monkeypatch):
+def test_without_a_file_waiters_check_the_log(store_file, append, monkeypatch):
     monkeypatch.setattr(slot_file, "map_wake_file", lambda *_arguments, **_options: None)
     with store_file.wake.enter(0, TURN) as waits:
         assert waits.is_first()
@@ -387,7 +387,7 @@ def test_without_a_file_the_log_is_looked_at(store_file, append, monkeypatch):
     assert store_file.wake.slot_file.unreached
 
 
-def test_a_child_that_was_forked_leaves_the_parents_slot_alone(store_file, monkeypatch):
+def test_a_forked_child_does_not_change_the_parents_slot(store_file, monkeypatch):
     with store_file.wake.enter(0, TURN) as first, store_file.wake.enter(0, TURN) as second:
         with monkeypatch.context() as patch:
             patch.setattr(waiter.os, "getpid", lambda: 1)

@@ -15,7 +15,7 @@ COMMIT_ONE = "say(StoreFile.open(sys.argv[1], max_size_bytes=2**26).committer.su
 
 @pytest.fixture(params=["word", "polling"])
 def either_way(request, monkeypatch):
-    """With the shared word, and without it."""
+    """Run the test with the shared word, and without it."""
     if request.param == "polling":
         monkeypatch.setattr(slot_file, "map_wake_file", lambda *_arguments, **_options: None)
 
@@ -32,14 +32,14 @@ def test_wait_returns_at_once_when_there_was_a_commit(store_file, append):
 
 
 @pytest.mark.usefixtures("either_way")
-def test_wait_ends_when_the_time_is_up(store_file):
+def test_wait_ends_at_its_timeout(store_file):
     before = time.monotonic()
     assert not store_file.wake.wait(store_file.flushed_lsn(), 0.12)
     assert 0.1 <= time.monotonic() - before < 5
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_commit_of_another_thread_wakes(store_file, append):
+def test_a_commit_of_another_thread_wakes_the_waiter(store_file, append):
     seen = store_file.flushed_lsn()
     threading.Timer(0.1, store_file.committer.submit, (append,)).start()
     assert store_file.wake.wait(seen, 30)
@@ -47,7 +47,7 @@ def test_a_commit_of_another_thread_wakes(store_file, append):
 
 
 @pytest.mark.usefixtures("either_way")
-def test_a_commit_of_another_process_wakes(store_file, start_child):
+def test_a_commit_of_another_process_wakes_the_waiter(store_file, start_child):
     seen = store_file.flushed_lsn()
     child = start_child(COMMIT_ONE)
     assert store_file.wake.wait(seen, 30)
@@ -55,7 +55,7 @@ def test_a_commit_of_another_process_wakes(store_file, start_child):
 
 
 @pytest.mark.usefixtures("either_way")
-def test_every_commit_of_another_process_is_waited_for_in_turn(store_file, start_child):
+def test_consecutive_commits_of_another_process_each_end_a_wait(store_file, start_child):
     seen = store_file.flushed_lsn()
     child = start_child(
         """
@@ -74,8 +74,8 @@ def test_every_commit_of_another_process_is_waited_for_in_turn(store_file, start
     assert not store_file.wake.wait(seen, 0)
 
 
-def test_the_word_wakes_and_not_the_slice(store_file, append, monkeypatch):
-    """Were the wake-up lost, this would wait out the slice."""
+def test_the_shared_word_wakes_the_waiter_before_the_slice_ends(store_file, append, monkeypatch):
+    """If the wake-up were lost, the wait would last for the whole slice."""
     monkeypatch.setattr(waiter, "SLICE_S", 60)
     seen = store_file.flushed_lsn()
     threading.Timer(0.1, store_file.committer.submit, (append,)).start()
@@ -84,8 +84,8 @@ def test_the_word_wakes_and_not_the_slice(store_file, append, monkeypatch):
     assert time.monotonic() - before < 30
 
 
-def test_a_file_that_does_not_reach_costs_a_slice_at_most(store_file, start_child, monkeypatch):
-    """As in a sandbox that maps files for itself."""
+def test_a_file_that_is_not_shared_delays_a_wake_up_by_at_most_a_slice(store_file, start_child, monkeypatch):
+    """As in a sandbox that does not share mapped files."""
     monkeypatch.setattr(store_file.wake.slot_file, "_path", f"{store_file.path}-elsewhere")
     seen = store_file.flushed_lsn()
     start_child(COMMIT_ONE)
@@ -94,7 +94,7 @@ def test_a_file_that_does_not_reach_costs_a_slice_at_most(store_file, start_chil
     store_file.path.with_name("agent.state-elsewhere").unlink()
 
 
-def test_the_word_is_its_owners_alone_and_goes_with_the_last_process(open_store_file):
+def test_the_shared_word_is_private_to_its_owner_and_removed_by_the_last_process(open_store_file):
     store_file = open_store_file()
     make_word(store_file)
     status = wake_path(store_file.path).stat()
@@ -104,7 +104,7 @@ def test_the_word_is_its_owners_alone_and_goes_with_the_last_process(open_store_
     assert not wake_path(store_file.path).exists()
 
 
-def test_the_word_stays_while_another_process_has_the_store_open(open_store_file, start_child):
+def test_the_shared_word_is_kept_while_another_process_has_the_store_open(open_store_file, start_child):
     store_file = open_store_file()
     make_word(store_file)
     child = start_child("store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26); say(1); sys.stdin.readline()")
@@ -118,7 +118,7 @@ def test_the_word_stays_while_another_process_has_the_store_open(open_store_file
     assert not wake_path(store_file.path).exists()
 
 
-def test_a_link_in_the_place_of_the_word_is_not_followed(store_file, append, tmp_path):
+def test_a_link_with_the_name_of_the_shared_word_is_not_followed(store_file, append, tmp_path):
     target = tmp_path / "target"
     target.write_bytes(b"precious")
     wake_path(store_file.path).symlink_to(target)
@@ -148,7 +148,7 @@ def test_a_word_of_the_stores_owner_is_trusted(store_file):
 
 
 @pytest.mark.parametrize("content", [b"mine", b"mine" * 100_000])
-def test_a_file_of_somebodys_own_is_left_alone(open_store_file, append, content):
+def test_a_foreign_file_is_not_changed(open_store_file, append, content):
     store_file = open_store_file()
     own = wake_path(store_file.path)
     own.write_bytes(content)
@@ -159,7 +159,7 @@ def test_a_file_of_somebodys_own_is_left_alone(open_store_file, append, content)
     assert own.read_bytes() == content
 
 
-def test_a_file_whose_making_was_cut_is_made_whole(store_file):
+def test_an_incompletely_created_file_is_completed(store_file):
     wake_path(store_file.path).write_bytes(b"")
     make_word(store_file)
     assert store_file.wake.slot_file.file is not None
@@ -193,7 +193,7 @@ def test_a_committing_process_finds_a_wake_up_file_created_later(store_file, sta
     assert child.communicate(timeout=300) == ("", "")
 
 
-def test_a_closed_store_cannot_be_waited_for(open_store_file):
+def test_waiting_for_a_closed_store_is_refused(open_store_file):
     store_file = open_store_file()
     store_file.close()
     with pytest.raises(ClosedError):

@@ -1,4 +1,4 @@
-"""Appends to the WAL, as the operating system takes them."""
+"""Appends to the WAL with partial writes of the operating system."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from statelog.storage.wal.wal_format import HALVES_AT, Groups
 
 
 @pytest.mark.parametrize("taken", [1, 7, 300])
-def test_a_group_that_the_system_takes_in_pieces_is_whole_after_a_kill(
+def test_a_group_written_in_pieces_is_complete_after_a_kill(
     store_file, append, check_whole, open_store_file, tmp_path, monkeypatch, taken
 ):
     store_file.committer.submit(append)

@@ -1,4 +1,4 @@
-"""A store that was idle and is used again: its pin, and its waiting thread."""
+"""Stores that were idle and are used again: the pin, and the waiting thread."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def _rests_when_asked(monkeypatch):
 
 
 def commit_some(thread):
-    """Commit a while; return the number that was committed last."""
+    """Commit for a while. Return the last committed number."""
     for number in range(25):
         thread.commit({"x": number})
     return number
@@ -92,7 +92,7 @@ def flushers():
 
 
 @pytest.mark.parametrize("is_flushed", [True, False])
-def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(store, store_file, thread, is_flushed):
+def test_the_first_commit_after_an_idle_time_only_flushes_the_journal(store, store_file, thread, is_flushed):
     for number in range(3):
         rest(store_file)
         epoch = store_file.wal.shared_state.epoch
@@ -106,7 +106,7 @@ def test_the_first_commit_after_a_rest_is_a_flush_of_the_journal_like_any_other(
     assert store.thread("t").state["x"] == number
 
 
-def test_a_commit_of_many_threads_of_an_idle_store_needs_no_checkpoint_either(store, store_file, thread):
+def test_a_commit_of_many_threads_of_an_idle_store_needs_no_checkpoint(store, store_file, thread):
     rest(store_file)
     epoch = store_file.wal.shared_state.epoch
     with store.transaction() as together:
@@ -135,7 +135,7 @@ def test_any_intermediate_transaction_of_lmdb_is_noticed(store_file, thread):
     assert len(store_file.checkpointer.pins) == 1
 
 
-def test_a_process_that_was_idle_twice_may_still_pin_again(store_file, thread):
+def test_a_process_that_was_idle_twice_can_still_pin_again(store_file, thread):
     rest(store_file)
     with store_file.lmdb_file.write_lock, store_file.lmdb_file.locks.writing(0.0):
         store_file.checkpointer.checkpoint_when_idle()
@@ -144,7 +144,7 @@ def test_a_process_that_was_idle_twice_may_still_pin_again(store_file, thread):
     assert store_file.wal.shared_state.epoch == epoch
 
 
-def test_a_journal_that_was_removed_at_rest_is_missed_at_once(path):
+def test_a_journal_removed_during_an_idle_time_is_noticed_at_once(path):
     with statelog.open(path) as store:
         thread = store.thread("t")
         before = commit_some(thread)
@@ -176,7 +176,7 @@ def test_a_store_with_continuous_commits_is_never_idle(store_file, thread, monke
 
 
 @pytest.mark.slow
-def test_a_process_killed_after_a_rest_loses_nothing(path):
+def test_a_process_killed_after_an_idle_time_loses_no_commit(path):
     child = forks.run([sys.executable, "-c", KILLED, path], check=False)
     assert child.returncode == -9
     with statelog.open(path) as store:
@@ -186,7 +186,7 @@ def test_a_process_killed_after_a_rest_loses_nothing(path):
 
 
 @pytest.mark.slow
-def test_one_thread_looks_after_a_store_that_rests_again_and_again(store_file, thread):
+def test_one_thread_serves_a_store_that_is_repeatedly_idle(store_file, thread):
     first = flushers()
     for number in range(5):
         rest(store_file)
@@ -196,7 +196,7 @@ def test_one_thread_looks_after_a_store_that_rests_again_and_again(store_file, t
     assert len(first) == 1
 
 
-def test_closing_a_store_at_rest_ends_its_thread(path):
+def test_closing_an_idle_store_ends_its_thread(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
         rest(store._engine.store_file)
@@ -208,14 +208,14 @@ def test_closing_a_store_at_rest_ends_its_thread(path):
 @pytest.mark.parametrize(
     "point", ["checkpoint.before_sync", "checkpoint.after_sync", "checkpoint.after_slot", "checkpoint.after_pin"]
 )
-def test_a_kill_at_the_end_of_an_epoch_in_a_pause_loses_nothing(path, point):
+def test_a_kill_at_the_end_of_an_epoch_during_a_pause_loses_no_commit(path, point):
     command = [sys.executable, "-c", PAUSING, str(path)]
     fault = {**os.environ, "STATELOG_FAULT": f"{point}:3:kill"}
     child = forks.run(command, env=fault, capture_output=True, text=True, timeout=600, check=False)
     assert child.returncode == -signal.SIGKILL
     last = int(child.stdout.split()[-1])
     with statelog.open(path) as store:
-        assert store.thread("t").state["n"] in (last, last + 1)  # killed in a commit, it may be there, too
+        assert store.thread("t").state["n"] in (last, last + 1)  # A commit during the kill may also exist.
         assert store.verify().ok
 
 
@@ -255,7 +255,7 @@ def _is_usable_after_interrupts(make):
         if setter.is_alive() or not alarm.wait(1):
             return False
         if not was_interrupted:
-            return opcode > 5  # otherwise nothing was traced
+            return opcode > 5  # Otherwise, nothing was traced.
     return False
 
 
@@ -265,7 +265,7 @@ def test_an_alarm_stays_usable_if_a_signal_handler_raises_in_it():
     assert not _is_usable_after_interrupts(threading.Event)
 
 
-def test_an_alarm_that_was_set_twice_wakes_once():
+def test_an_alarm_set_twice_wakes_once():
     alarm = Alarm()
     alarm.set()
     alarm.set()

@@ -104,13 +104,13 @@ def test_a_killed_process_leaves_a_journal_and_the_next_opening_reads_it(
     assert dirty_flag_of(path) is None
 
 
-def test_a_reader_has_the_store_recovered_first(run_child, open_store_file, check_whole, path):
+def test_the_store_is_recovered_before_a_reader_opens_it(run_child, open_store_file, check_whole, path):
     run_child(COMMIT_AND_DIE, 20)
     assert check_whole(open_store_file(read_only=True)) == 20
     assert not journal_path(path).exists()
 
 
-def test_a_reader_that_may_not_write_is_told(run_child, open_store_file, monkeypatch):
+def test_a_reader_without_write_permission_gets_an_error(run_child, open_store_file, monkeypatch):
     run_child(COMMIT_AND_DIE, 3)
     plain = os.open
 
@@ -139,7 +139,7 @@ def test_a_reader_beside_a_writer_recovers_nothing(start_child, open_store_file,
         assert transaction.last_lsn() == 2
 
 
-# --- a journal that is gone, or another's -------------------------------------------
+# --- missing and foreign journals -------------------------------------------
 
 
 def test_a_store_without_its_journal_is_not_opened(run_child, open_store_file, path):
@@ -153,15 +153,15 @@ def test_a_store_without_its_journal_is_not_opened(run_child, open_store_file, p
     assert path.read_bytes() == before
 
 
-def test_one_can_go_on_without_it(run_child, open_store_file, check_whole, path):
+def test_recovery_without_the_journal_is_possible(run_child, open_store_file, check_whole, path):
     run_child(COMMIT_AND_DIE, 5)
     journal_path(path).unlink()
     assert recovery.abandon_journal(path) == (None,)
-    assert check_whole(open_store_file()) == 5  # only the process was killed
+    assert check_whole(open_store_file()) == 5  # Only the process was killed.
     assert dirty_flag_of(path) is None
 
 
-def test_a_closed_store_is_not_abandoned(open_store_file, append, path):
+def test_abandoning_the_journal_of_an_open_store_is_refused(open_store_file, append, path):
     store_file = open_store_file()
     store_file.committer.submit(append)
     with pytest.raises(StoreLockedError):
@@ -170,7 +170,7 @@ def test_a_closed_store_is_not_abandoned(open_store_file, append, path):
     assert not recovery.abandon_journal(path)
 
 
-def test_a_journal_of_another_time_is_not_taken_for_ours(run_child, open_store_file, path):
+def test_a_journal_from_another_time_is_refused(run_child, open_store_file, path):
     run_child(COMMIT_AND_DIE, 5)
     other = journal_path(path).read_bytes()
     open_store_file().close()
@@ -180,7 +180,7 @@ def test_a_journal_of_another_time_is_not_taken_for_ours(run_child, open_store_f
         open_store_file()
 
 
-def test_a_journal_beside_a_closed_store_is_a_leftover(run_child, open_store_file, append, check_whole, path):
+def test_a_journal_beside_a_closed_store_is_removed(run_child, open_store_file, append, check_whole, path):
     """A backup of the file was restored, but the later journal was left."""
     store_file = open_store_file()
     store_file.committer.submit(append)
@@ -192,7 +192,7 @@ def test_a_journal_beside_a_closed_store_is_a_leftover(run_child, open_store_fil
     assert not journal_path(path).exists()
 
 
-def test_without_the_mark_a_missing_journal_would_not_be_noticed(run_child, open_store_file, path):
+def test_negative_control_without_the_dirty_flag_a_missing_journal_is_not_noticed(run_child, open_store_file, path):
     """Negative control."""
     run_child(COMMIT_AND_DIE, 5)
     journal_path(path).unlink()
@@ -202,7 +202,7 @@ def test_without_the_mark_a_missing_journal_would_not_be_noticed(run_child, open
     open_store_file()
 
 
-def test_a_damaged_mark_counts_as_one(open_store_file, append, path):
+def test_a_damaged_dirty_flag_counts_as_set(open_store_file, append, path):
     store_file = open_store_file()
     store_file.committer.submit(append)
     store_file.close()
@@ -214,10 +214,10 @@ def test_a_damaged_mark_counts_as_one(open_store_file, append, path):
         open_store_file()
 
 
-# --- the pin, idle rest, flushes that fail --------------------------------------------
+# --- the pin, idle stores, failed flushes --------------------------------------------
 
 
-def test_an_idle_store_is_steady_and_holds_no_page(store_file, append, monkeypatch):
+def test_an_idle_store_is_checkpointed_and_pins_no_page(store_file, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 0.05)
     store_file.committer.submit(append)
     assert store_file.checkpointer.pins
@@ -227,7 +227,7 @@ def test_an_idle_store_is_steady_and_holds_no_page(store_file, append, monkeypat
     assert store_file.checkpointer.pins
 
 
-def test_after_a_failed_flush_nothing_is_written_until_it_is_opened_anew(open_store_file, append, check_whole):
+def test_after_a_failed_flush_nothing_is_written_until_the_store_is_opened_again(open_store_file, append, check_whole):
     store_file = open_store_file()
     store_file.committer.submit(append)
 
@@ -253,7 +253,7 @@ def test_a_large_commit_is_not_written_twice(store_file, path):
     assert not store_file.checkpointer.needs_checkpoint
 
 
-def test_many_pages_held_end_an_epoch(store_file, append):
+def test_many_pinned_pages_end_an_epoch(store_file, append):
     for _ in range(400):
         store_file.committer.submit(append)
     statistics = store_file.statistics()
@@ -261,7 +261,7 @@ def test_many_pages_held_end_an_epoch(store_file, append):
     assert store_file.wal.shared_state.done > 1
 
 
-def test_an_interval_store_is_flushed_by_and_by(open_store_file, append):
+def test_an_interval_store_is_flushed_in_the_background(open_store_file, append):
     store_file = open_store_file(durability="interval", interval_ms=10)
     store_file.committer.submit(append)
     assert store_file.wal.is_dirty
@@ -282,7 +282,7 @@ def test_no_commit_waits_longer_than_the_interval(open_store_file, append, monke
     assert wait_ms < 1.1 * beat_ms + 1
 
 
-def test_a_commit_may_leave_its_flush_to_the_next_one(open_store_file, append, flushes, monkeypatch):
+def test_a_commit_can_leave_its_flush_to_the_next_one(open_store_file, append, flushes, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
     store_file = open_store_file(interval_ms=60_000)
     store_file.committer.submit(append)
@@ -298,12 +298,12 @@ def test_a_commit_may_leave_its_flush_to_the_next_one(open_store_file, append, f
 def test_commits_that_no_other_flushes_are_flushed_in_time(open_store_file, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
     store_file = open_store_file(interval_ms=10)
-    store_file.committer.submit(append)  # the background flusher has begun, and looks once an hour
+    store_file.committer.submit(append)  # The background flusher has started, and checks once an hour.
     store_file.committer.submit(append, is_flushed=False)
     until(lambda: not store_file.wal.is_dirty)
 
 
-def test_a_group_is_flushed_if_one_of_it_is_to_be(open_store_file, append, monkeypatch):
+def test_a_group_is_flushed_if_one_of_its_commits_requires_it(open_store_file, append, monkeypatch):
     monkeypatch.setattr("statelog.storage.wal.background_flusher.IDLE_S", 3600)
     store_file = open_store_file(interval_ms=60_000)
     gate, begun = threading.Event(), threading.Event()
@@ -329,7 +329,7 @@ def test_a_group_is_flushed_if_one_of_it_is_to_be(open_store_file, append, monke
     assert not store_file.wal.is_dirty
 
 
-def test_a_barrier_flushes(open_store_file, append):
+def test_a_barrier_flushes_all_commits(open_store_file, append):
     store_file = open_store_file(durability="interval", interval_ms=60_000)
     store_file.committer.submit(append)
     assert store_file.wal.is_dirty

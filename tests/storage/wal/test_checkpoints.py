@@ -1,4 +1,4 @@
-"""Checkpoints while processes close, stop, die or are interrupted. The pin is held, and nobody waits (J1 to J7)."""
+"""Checkpoints while processes close, stop, die or are interrupted. The pin is held, and no process waits (J1 to J7)."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ def fail(*_arguments):
 def test_a_checkpoint_whose_pin_was_released_is_followed_by_one_whose_pin_is_held(
     store_file, append, run_child, check_whole, monkeypatch
 ):
-    """Otherwise the epoch that it began would never end, and keep every page."""
+    """Otherwise, the epoch of the first checkpoint would never end and would pin every page."""
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
     store_file.committer.submit(append)
     begins = f"{SMALL}checkpointer.Checkpointer.finish_if_begun = lambda _self: None\n{COMMIT}store_file.close()"
@@ -53,7 +53,7 @@ def test_a_checkpoint_whose_pin_was_released_is_followed_by_one_whose_pin_is_hel
     assert check_whole(store_file) == 5
 
 
-def test_a_half_is_never_left_behind(store_file, append, monkeypatch):
+def test_an_epoch_never_outgrows_its_half_of_the_wal(store_file, append, monkeypatch):
     """Data that would not fit is flushed to the data file."""
     store_file.committer.submit(append)
     shared = store_file.wal.shared_state
@@ -67,7 +67,7 @@ def test_a_half_is_never_left_behind(store_file, append, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["checkpoint.after_sync", "checkpoint.before_slot_flush"])
 def test_a_closing_process_waits_for_its_own_checkpoint(store_file, append, run_child, check_whole, point):
-    """Its thread would flush a closed file, or one that was opened since under the same number, for the slot."""
+    """Otherwise, its thread would flush a closed file, or a file that was opened later with the same descriptor."""
     store_file.committer.submit(append)
     closes = f"""{SMALL}
 begun = threading.Event()
@@ -90,7 +90,7 @@ say("closed")
 
 @pytest.mark.parametrize("point", ["checkpoint.before_slot_flush", "checkpoint.after_slot"])
 def test_the_extent_in_the_data_file_omits_appends_during_a_flush(store_file, append, path, point):
-    """Else a power cut would leave a journal that seems to have been cut off."""
+    """Otherwise, a power failure would leave a journal that appears to be truncated."""
     store_file.committer.submit(append)
     size_bytes = journal_path(path).stat().st_size
     faults.arm(point, action=lambda: os.truncate(journal_path(path), size_bytes + 4096))
@@ -104,7 +104,7 @@ def test_the_extent_in_the_data_file_omits_appends_during_a_flush(store_file, ap
     assert extent.size_bytes <= size_bytes
 
 
-def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(store_file, append, check_whole):
+def test_a_commit_whose_journal_is_removed_before_its_flush_needs_no_flush(store_file, append, check_whole):
     """A compaction of this process flushes all data in the data file."""
     store_file.committer.submit(append)
     with store_file.lmdb_file.write_lock:
@@ -121,7 +121,7 @@ def test_a_commit_whose_journal_is_removed_before_its_flush_needs_none(store_fil
 
 @pytest.mark.slow
 def test_a_waiter_for_a_stopped_flush_flushes_itself(store_file, append, start_child, check_whole, monkeypatch):
-    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # an idle store would flush all of it
+    monkeypatch.setattr(background_flusher, "IDLE_S", 60)  # An idle store would flush everything.
     store_file.committer.submit(append)
     child = start_child("""
 store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)
@@ -141,11 +141,11 @@ store_file.close()
     assert check_whole(store_file) == 3
 
 
-def test_an_idle_checkpoint_waits_for_no_process_that_was_stopped_in_one(
+def test_an_idle_checkpoint_does_not_wait_for_a_process_stopped_in_a_checkpoint(
     store_file, append, start_child, check_whole, monkeypatch
 ):
     monkeypatch.setattr(background_flusher, "IDLE_S", 60)
-    monkeypatch.setattr(store_file.checkpointer, "finish_if_begun", lambda: None)  # it would be the first
+    monkeypatch.setattr(store_file.checkpointer, "finish_if_begun", lambda: None)  # It would be the first.
     store_file.committer.submit(append)
     child = start_child(
         f"""{SMALL}
@@ -176,7 +176,7 @@ store_file.close()
     assert check_whole(store_file) == 5
 
 
-def test_pins_that_two_threads_let_go_at_once_end_once():
+def test_pins_released_by_two_threads_at_once_end_once():
     pins, ended = SnapshotPins(), []
 
     class Pin:
@@ -191,8 +191,8 @@ def test_pins_that_two_threads_let_go_at_once_end_once():
     assert not pins
 
 
-def test_an_interrupt_as_an_epoch_begins_leaves_no_wrong_place(store_file, append):
-    """Otherwise an append would put a group of one epoch into the half of another."""
+def test_an_interrupt_at_the_beginning_of_an_epoch_leaves_no_wrong_position(store_file, append):
+    """Otherwise, an append would write a group of one epoch into the half of another epoch."""
     store_file.committer.submit(append)
     shared = store_file.wal.shared_state
 
@@ -232,8 +232,8 @@ def test_an_interrupt_as_an_epoch_begins_leaves_no_wrong_place(store_file, appen
 
 
 @pytest.mark.slow
-def test_nobody_frees_dead_readers_while_another_process_writes(store_file, append, start_child):
-    """A checkpoint could begin and end, and the owner of the new pin die, before the slots are freed."""
+def test_no_process_frees_dead_readers_while_another_process_writes(store_file, append, start_child):
+    """A checkpoint could begin and end, and the owner of the new pin could die, before the slots are freed."""
     store_file.committer.submit(append)
     child = start_child(
         "store_file = StoreFile.open(sys.argv[1], max_size_bytes=2**26)\n"
