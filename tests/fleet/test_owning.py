@@ -86,7 +86,7 @@ def test_an_owner_can_close_while_the_storage_refuses_writes(machine, memory):
     say(store, 1, durable="remote")
     memory.fail = lambda request, _name: Outcome.UNKNOWN if request in ("create", "swap") else None
     say(store, 2)
-    with pytest.raises(RemoteError, match="unanswered"):
+    with pytest.raises(RemoteError, match="did not answer"):
         store.close()
     memory.fail = lambda *_: None
     with machine("a").open("t") as store:

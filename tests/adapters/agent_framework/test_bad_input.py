@@ -1,4 +1,7 @@
-"""The order of keys, empty names, and stores that refuse: what was there before stays, and nothing half is added."""
+"""The order of keys, empty names, and stores that refuse writes.
+
+Existing data is kept, and no part is added.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def test_checkpoints_histories_and_sessions_keep_the_order_of_keys(store, tmp_pa
     assert asyncio.run(of_checkpoint(StatelogCheckpointStorage(store))) == repr(whole)
 
 
-def test_a_workflow_without_a_name_has_checkpoints_of_its_own(store):
+def test_a_workflow_without_a_name_has_its_own_checkpoints(store):
     async def main():
         storage = StatelogCheckpointStorage(store)
         await storage.save(checkpoint("a", ""))
@@ -80,7 +83,7 @@ def test_a_name_that_is_not_a_text_is_refused_and_nothing_is_written(store, name
             await storage.save(checkpoint("c", name))
         with pytest.raises(WorkflowCheckpointException):
             await storage.save(checkpoint(name))
-        if name is not None:  # that is the session "default"
+        if name is not None:  # It is the session "default".
             with pytest.raises(UsageError, match="name"):
                 await histories.save_messages(name, [said("x")])
 
@@ -91,7 +94,7 @@ def test_a_name_that_is_not_a_text_is_refused_and_nothing_is_written(store, name
 @pytest.mark.parametrize(
     "value", [math.nan, b"x", {1}, holding_itself()], ids=["not a number", "bytes", "set", "cycle"]
 )
-def test_a_session_that_is_not_json_is_refused_and_the_former_one_stays(store, value):
+def test_a_session_that_is_not_json_is_refused_and_the_former_one_is_kept(store, value):
     async def main():
         sessions = StatelogSessionStore(store)
         await sessions.set("s", session_with(n=1))
@@ -104,7 +107,7 @@ def test_a_session_that_is_not_json_is_refused_and_the_former_one_stays(store, v
     assert asyncio.run(main()) == {"n": 1}
 
 
-def test_a_message_that_holds_itself_is_refused_with_its_call(store):
+def test_a_message_that_contains_itself_is_refused_with_its_call(store):
     async def main():
         histories = StatelogHistoryProvider(store)
         with pytest.raises((ValueError, ValueTypeError), match="Circular"):
@@ -137,7 +140,7 @@ async def held(store):
     return [[each.state for each in found] for found in listed], [each.text for each in messages], session.to_dict()
 
 
-def test_closed_read_only_and_full_stores_say_so_and_are_as_before(path):
+def test_closed_read_only_and_full_stores_raise_and_are_unchanged(path):
     async def main():
         with statelog.open(path, max_size_bytes=1 << 20) as store:
             for write in writes(store):

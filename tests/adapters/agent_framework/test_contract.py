@@ -1,4 +1,4 @@
-"""What the framework's own storages do, the adapter does: a contract of ours, which all of them have to keep."""
+"""A contract of checkpoint storages, which the framework's own storages and the adapter fulfil."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def test_a_list_has_the_checkpoints_of_one_workflow(storage):
     assert set(asyncio.run(storage.list_checkpoint_ids(workflow_name="w"))) == {"c1", "c2"}
 
 
-def test_the_latest_is_that_of_the_latest_timestamp(storage):
+def test_get_latest_returns_the_checkpoint_with_the_latest_timestamp(storage):
     saved(storage, checkpoint(2), checkpoint(1))
     assert asyncio.run(storage.get_latest(workflow_name="w")) == checkpoint(2)
     assert asyncio.run(storage.get_latest(workflow_name="no")) is None
 
 
-def test_the_latest_is_one_that_is_there(tmp_path, store):
+def test_get_latest_ignores_deleted_checkpoints(tmp_path, store):
     storage = storage_of("statelog", tmp_path, store)
     saved(storage, *map(checkpoint, range(1, 5)))
     store.prune(keep_last=1)
@@ -133,7 +133,7 @@ CALLS = st.lists(
 
 
 async def answers(storage, calls):
-    """Everything that a storage answers to a history of calls, in one form."""
+    """Return the answers of a storage to a history of calls in one form."""
     given: list[object] = []
     for number, (name, argument, state) in enumerate(calls):
         if name == "save":
@@ -154,7 +154,7 @@ async def answers(storage, calls):
 
 
 @given(calls=CALLS)
-def test_histories_give_the_answers_of_the_frameworks_files(tmp_path_factory, calls):
+def test_random_calls_get_the_same_answers_as_from_the_frameworks_files(tmp_path_factory, calls):
     folder = tmp_path_factory.mktemp("s")
     with statelog.open(folder / "s", durability="interval") as store:
         ours = asyncio.run(answers(StatelogCheckpointStorage(store), calls))
@@ -193,7 +193,7 @@ def built(storage):
 
 
 @pytest.mark.parametrize("kind", ["file", "statelog"])
-def test_a_workflow_is_resumed_by_another_object(kind, tmp_path, store):
+def test_a_workflow_can_be_resumed_by_another_object(kind, tmp_path, store):
     async def resumed():
         result = await built(storage_of(kind, tmp_path, store, allowed_checkpoint_types=ALLOWED)).run(0)
         request = result.get_request_info_events()[0]
@@ -224,12 +224,12 @@ def test_a_history_has_the_messages_in_order(history):
     assert asyncio.run(told()) == (["hi", "ho", "again"], [])
 
 
-def test_a_history_without_a_session_is_that_of_default(history):
+def test_a_history_without_a_session_belongs_to_default(history):
     asyncio.run(history.save_messages(None, [Message("user", ["hi"])]))
     assert len(asyncio.run(history.get_messages("default"))) == 1
 
 
-def test_a_session_comes_back_with_its_state(sessions):
+def test_a_session_is_loaded_with_its_state(sessions):
     session = AgentSession(session_id="x", service_session_id="y")
     session.state["k"] = {"v": [1, 2], "m": [Message("user", ["hi"])]}
     asyncio.run(sessions.set("one", session))
@@ -237,7 +237,7 @@ def test_a_session_comes_back_with_its_state(sessions):
     assert asyncio.run(sessions.get("two")) is None
 
 
-def test_a_deleted_session_is_none_and_begins_anew(sessions):
+def test_a_deleted_session_is_none_and_can_be_created_again(sessions):
     asyncio.run(sessions.set("one", AgentSession(session_id="x")))
     asyncio.run(sessions.delete("one"))
     asyncio.run(sessions.delete("one"))
@@ -247,7 +247,7 @@ def test_a_deleted_session_is_none_and_begins_anew(sessions):
 
 
 @pytest.mark.parametrize("id", ["", None, 7])
-def test_a_session_id_is_a_text(sessions, id):
+def test_a_session_id_must_be_a_str(sessions, id):
     for call in (sessions.get(id), sessions.set(id, AgentSession()), sessions.delete(id)):
         with pytest.raises(ValueError, match="session_id"):
             asyncio.run(call)

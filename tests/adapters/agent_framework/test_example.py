@@ -31,7 +31,7 @@ def test_another_process_answers_the_question(path):
 
 
 @pytest.mark.parametrize("times", range(1, 5))
-def test_killed_at_a_commit_it_goes_on(path, times):
+def test_the_example_continues_after_a_kill_at_a_commit(path, times):
     told(path, STATELOG_FAULT=f"commit.before_delivery:{times}:kill")
     assert told(path) == "publish draft 3?"
     assert told(path, "no") == "read [1, 2, 3], publish: no"

@@ -1,4 +1,4 @@
-"""Calls of the storages whose process is killed at any fault point: all of what they do is there, or nothing."""
+"""Calls of the storages whose process is killed at any fault point have their full effect or none."""
 
 from __future__ import annotations
 
@@ -99,6 +99,6 @@ def nursery():
 
 
 @pytest.mark.parametrize("name", [work.__name__ for work in WORK])
-def test_a_killed_call_has_done_all_or_nothing(nursery, tmp_path, name):
+def test_a_killed_call_has_its_full_effect_or_none(nursery, tmp_path, name):
     counts = nursery.check_whole("killed", tmp_path, look, before="made", arguments=[name])
     assert all(count > 2 for count in counts), "killed before the commit, and after it"

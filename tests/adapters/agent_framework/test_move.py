@@ -1,4 +1,4 @@
-"""`statelog import-sessions agent-framework:...`: every checkpoint, with types of the application, none unpickled."""
+"""`statelog import-sessions agent-framework:...`: checkpoints are copied without unpickling."""
 
 from __future__ import annotations
 
@@ -90,20 +90,20 @@ def test_checkpoints_are_copied_and_a_second_move_copies_none(folder, store):
     assert asyncio.run(read()) == CHECKPOINTS[-1]
 
 
-def test_each_checkpoint_is_a_version_of_its_workflow_in_their_order(folder, store):
+def test_checkpoints_are_versions_of_their_workflow_in_order(folder, store):
     moved(folder, store)
     thread = store.thread("agent-framework:workflow/w")
     assert [made.state["/state/z"].value for made in thread.history()] == [3, 2, 1, 0]
 
 
-def test_types_are_checked_where_a_checkpoint_is_loaded(folder, store):
+def test_types_are_checked_when_a_checkpoint_is_loaded(folder, store):
     moved(folder, store)
     with pytest.raises(WorkflowCheckpointException, match="Order"):
         asyncio.run(StatelogCheckpointStorage(store).load(CHECKPOINTS[0].checkpoint_id))
 
 
 class Trap:
-    """Unpickled, it raises."""
+    """Raises when it is unpickled."""
 
     def __reduce__(self):
         return _spring, ()
@@ -124,7 +124,7 @@ def test_nothing_is_unpickled(folder, store):
     assert moved(folder, store).copied == 8
 
 
-def test_another_checkpoint_of_that_id_is_left_alone_and_all_others_are_copied(folder, store):
+def test_a_different_checkpoint_with_the_same_id_is_kept_and_all_others_are_copied(folder, store):
     mine = WorkflowCheckpoint("mine", "h", checkpoint_id=CHECKPOINTS[0].checkpoint_id)
     asyncio.run(StatelogCheckpointStorage(store).save(mine))
     report = moved(folder, store)
@@ -133,7 +133,7 @@ def test_another_checkpoint_of_that_id_is_left_alone_and_all_others_are_copied(f
     assert asyncio.run(StatelogCheckpointStorage(store).load(mine.checkpoint_id)) == mine
 
 
-def test_a_move_that_was_cut_off_goes_on(folder, store):
+def test_an_interrupted_move_continues(folder, store):
     with opened(folder) as source:
         for name in source.names()[:3]:
             assert source.copy(name, store)
@@ -153,13 +153,13 @@ def test_a_damaged_checkpoint_is_left_out_and_named(folder, store, damage):
     assert "damaged.json" in left.error.message
 
 
-def test_a_file_of_another_name_than_its_checkpoint_is_left_out(folder, store):
+def test_a_file_whose_name_is_not_its_checkpoints_is_left_out(folder, store):
     (folder / "other.json").write_text(json.dumps(WorkflowCheckpoint("w", "h", checkpoint_id="mine").to_dict()))
     assert [left.name for left in moved(folder, store).left_out] == ["other"]
 
 
 @pytest.mark.parametrize("content", [None, b"{}"])
-def test_a_foreign_folder_is_told(tmp_path, content):
+def test_a_foreign_folder_is_refused(tmp_path, content):
     folder = tmp_path / "foreign"
     folder.mkdir()
     if content is not None:
@@ -169,7 +169,7 @@ def test_a_foreign_folder_is_told(tmp_path, content):
             pass
 
 
-def test_the_command_reports_what_it_copied(tmp_path, folder, capsys):
+def test_the_command_reports_the_number_of_copies(tmp_path, folder, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"agent-framework:{folder}", str(tmp_path / "s")])
     assert ended.value.code == 0

@@ -1,4 +1,4 @@
-"""Security labels survive a restart beside the messages: a text from outside stays untrusted."""
+"""Security labels survive a restart with their messages, so a text from outside stays untrusted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNTRUSTED = security.IntegrityLabel.UNTRUSTED
 
 
 class Scripted(FunctionInvocationLayer, BaseChatClient):
-    """A client that answers with texts and calls of tools, in their turn."""
+    """A client that answers with given texts and tool calls in order."""
 
     def __init__(self, *answers):
         super().__init__()
@@ -54,7 +54,7 @@ class Scripted(FunctionInvocationLayer, BaseChatClient):
 
 
 class Process:
-    """An agent as a process makes it that has just started: it has the store, and nothing else of before."""
+    """An agent in a process that has just started. It has only the store."""
 
     def __init__(self, store, *answers, is_first=True, hides=False):
         self.paid = []
@@ -85,7 +85,7 @@ class Process:
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_text_that_was_untrusted_is_so_after_a_restart(store, is_first):
+def test_an_untrusted_text_stays_untrusted_after_a_restart(store, is_first):
     Process(store, FETCH, "read", is_first=is_first).ask()
     restarted = Process(store, PAY, "end", is_first=is_first)
     restarted.ask()
@@ -96,14 +96,14 @@ def test_a_text_that_was_untrusted_is_so_after_a_restart(store, is_first):
     assert last.text == "go"
 
 
-def test_without_an_untrusted_text_a_restart_restricts_nothing(store):
+def test_without_an_untrusted_text_a_restart_adds_no_restriction(store):
     Process(store, "hello").ask()
     restarted = Process(store, PAY, "end")
     restarted.ask()
     assert restarted.paid == [7]
 
 
-def test_a_process_that_went_on_meanwhile_is_seen_by_the_older_session(store):
+def test_an_older_session_sees_the_labels_of_a_process_that_continued(store):
     older = Process(store, "hello", PAY, "end")
     older.ask()
     Process(store, FETCH, "read").ask()
@@ -117,7 +117,7 @@ def test_a_trusted_process_does_not_lift_restrictions_of_another_one(store):
     scope = trusted.security._scope_for_session(trusted.session)
     scope.context_label = security.ContentLabel()
     Process(store, FETCH, "read").ask()
-    provider = StatelogHistoryProvider(store, load_messages=False)  # it saves without having seen the messages
+    provider = StatelogHistoryProvider(store, load_messages=False)  # It saves without having read the messages.
     agent = Agent(Scripted("bye"), "x", context_providers=[provider])
     asyncio.run(agent.run("go", session=trusted.session))
     restarted = Process(store, PAY, "end")
@@ -125,7 +125,7 @@ def test_a_trusted_process_does_not_lift_restrictions_of_another_one(store):
     assert restarted.paid == []
 
 
-def test_a_content_that_is_hidden_from_the_model_comes_back_with_its_label(store):
+def test_content_hidden_from_the_model_is_restored_with_its_label(store):
     first = Process(store, FETCH, "read", hides=True)
     first.ask()
     [name] = first.security.list_variables(first.session)
@@ -144,7 +144,7 @@ def test_labels_are_in_the_commit_of_their_messages(store):
 
 
 @pytest.mark.skipif(not hasattr(security, "PRINCIPAL_METADATA_KEY"), reason="1.19 has principals")
-def test_a_label_of_confidentiality_keeps_whose_it_is(store):
+def test_a_confidentiality_label_keeps_its_owner(store):
     people = [{"tenant_id": "t", "user_id": "ann"}]
     secret = security.ContentLabel(
         confidentiality=security.ConfidentialityLabel.USER_IDENTITY, metadata={security.PRINCIPAL_METADATA_KEY: people}
@@ -158,7 +158,7 @@ def test_a_label_of_confidentiality_keeps_whose_it_is(store):
     assert (found.confidentiality, found.metadata) == (secret.confidentiality, secret.metadata)
 
 
-def test_labels_of_messages_and_sessions_come_back_as_they_were(store):
+def test_labels_of_messages_and_sessions_are_restored_unchanged(store):
     labelled = {"security_label": security.ContentLabel(UNTRUSTED).to_dict()}
     message = Message("user", [Content.from_text("x", additional_properties=labelled)])
 
@@ -175,7 +175,7 @@ def test_labels_of_messages_and_sessions_come_back_as_they_were(store):
     assert session.state == state
 
 
-def test_without_labels_a_history_is_one_channel(path):
+def test_a_history_without_labels_has_one_channel(path):
     with statelog.open(path) as store:
         asyncio.run(Agent(Scripted("hello"), "x", context_providers=[StatelogHistoryProvider(store)]).run("go"))
         [name] = [each.id for each in store.threads()]

@@ -1,4 +1,4 @@
-"""Many tasks, several stores, kills and bad input: nothing is lost, and nothing half."""
+"""Many tasks, several stores, kills and bad input: no data is lost, and none is partial."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ asyncio.run(main())
 
 
 class Own:
-    """A type that nobody allowed."""
+    """A type that is not allowed."""
 
 
 def checkpoint(number, state=None, **fields):
@@ -50,19 +50,19 @@ async def all_saved(storages, count):
     return {each.checkpoint_id: each.state["l"] for each in await storages[0].list_checkpoints(workflow_name="w")}
 
 
-def test_fifty_tasks_on_one_object_lose_nothing(store):
+def test_fifty_tasks_with_one_object_lose_no_checkpoint(store):
     assert asyncio.run(all_saved([StatelogCheckpointStorage(store)], 50)) == {
         f"c{n}": list(range(n)) for n in range(50)
     }
 
 
-def test_two_opened_stores_lose_nothing_of_each_other(path):
+def test_two_opened_stores_lose_no_checkpoint_of_each_other(path):
     with statelog.open(path) as one, statelog.open(path) as two:
         storages = [StatelogCheckpointStorage(one), StatelogCheckpointStorage(two)]
         assert asyncio.run(all_saved(storages, 30)) == {f"c{n}": list(range(n)) for n in range(30)}
 
 
-def test_messages_of_two_opened_stores_all_stay(path):
+def test_all_messages_of_two_opened_stores_are_kept(path):
     async def told(providers):
         for n in range(10):
             await asyncio.gather(*(each.save_messages("s", [Message("user", [str(n)])]) for each in providers))
@@ -73,12 +73,12 @@ def test_messages_of_two_opened_stores_all_stay(path):
     assert sorted(found) == sorted([str(n) for n in range(10)] * 2)
 
 
-def test_providers_of_two_names_have_histories_of_their_own(store):
+def test_providers_with_different_names_have_separate_histories(store):
     asyncio.run(StatelogHistoryProvider(store, "audit").save_messages("s", [Message("user", ["hi"])]))
     assert asyncio.run(StatelogHistoryProvider(store).get_messages("s")) == []
 
 
-def test_keys_come_back_in_their_order(store):
+def test_the_order_of_keys_is_kept(store):
     storage = StatelogCheckpointStorage(store)
     asyncio.run(storage.save(checkpoint(1, {"z": 1, "a": {"y": 1, "b": [{"x": 1, "c": 2}]}})))
     assert repr(asyncio.run(storage.load("c1")).state) == "{'z': 1, 'a': {'y': 1, 'b': [{'x': 1, 'c': 2}]}}"
@@ -140,14 +140,14 @@ def test_a_message_that_is_not_json_is_refused(store):
     assert store.last_lsn == 0
 
 
-def test_a_closed_store_says_so(path):
+def test_a_closed_store_raises(path):
     with statelog.open(path) as store:
         storage = StatelogCheckpointStorage(store)
     with pytest.raises(ClosedError):
         asyncio.run(storage.save(checkpoint(1)))
 
 
-def test_a_store_for_reading_is_read(path):
+def test_a_read_only_store_can_be_read(path):
     with statelog.open(path) as store:
         asyncio.run(StatelogCheckpointStorage(store).save(checkpoint(1)))
     with statelog.open(path, read_only=True) as store:
@@ -157,6 +157,6 @@ def test_a_store_for_reading_is_read(path):
             asyncio.run(storage.save(checkpoint(2)))
 
 
-def test_a_long_session_id_is_one(store):
+def test_a_long_session_id_is_accepted(store):
     sessions = StatelogSessionStore(store)
     assert asyncio.run(sessions.get("é" * 1000)) is None

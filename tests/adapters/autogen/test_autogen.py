@@ -1,4 +1,4 @@
-"""A cache that every process shares, and teams that go on from any version."""
+"""A cache that every process shares, and teams that continue from any version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUES = st.recursive(
 
 
 class Held:
-    """A team of which the test says what its state is."""
+    """A team whose state the test sets."""
 
     def __init__(self, state=None):
         self.state = state
@@ -54,7 +54,7 @@ def loaded(store, id, at=None):
 
 
 @given(calls=st.lists(st.tuples(st.sampled_from("ab"), VALUES), max_size=8))
-def test_a_cache_answers_as_the_one_in_memory(tmp_path_factory, calls):
+def test_a_cache_gives_the_same_answers_as_the_in_memory_cache(tmp_path_factory, calls):
     with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
         ours, theirs = StatelogCacheStore(store), InMemoryStore()
         for key, value in calls:
@@ -63,7 +63,7 @@ def test_a_cache_answers_as_the_one_in_memory(tmp_path_factory, calls):
             assert [repr(ours.get(each, 7)) for each in "abc"] == [repr(theirs.get(each, 7)) for each in "abc"]
 
 
-def test_models_come_back_as_their_json(store):
+def test_models_are_returned_as_their_json(store):
     cache = StatelogCacheStore(store)
     cache.set("one", Point(x=1))
     cache.set("many", ["text", Point(x=2)])
@@ -86,7 +86,7 @@ def test_values_that_are_not_json_are_refused(store, value):
     assert store.last_lsn == 0
 
 
-def test_a_closed_store_and_one_for_reading_say_so(path):
+def test_closed_and_read_only_stores_raise(path):
     with statelog.open(path) as store:
         StatelogCacheStore(store).set("k", 1)
     with pytest.raises(ClosedError):
@@ -96,13 +96,13 @@ def test_a_closed_store_and_one_for_reading_say_so(path):
 
 
 @given(states=st.lists(st.dictionaries(st.sampled_from(["z", "a"]), VALUES, min_size=1), min_size=1, max_size=5))
-def test_every_version_of_a_team_comes_back(tmp_path_factory, states):
+def test_every_version_of_a_team_can_be_loaded(tmp_path_factory, states):
     with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
         versions = [asyncio.run(save_team(store, "t", Held(state))) for state in states]
         assert [repr(loaded(store, "t", version)) for version in versions] == [repr(state) for state in states]
 
 
-def test_fifty_tasks_save_whole_states(store):
+def test_fifty_concurrent_tasks_save_complete_states(store):
     async def saved():
         await asyncio.gather(*(save_team(store, "t", Held({"n": n, "l": [n] * n})) for n in range(50)))
 
@@ -126,7 +126,7 @@ def team_of(*names, answers=1):
 
 
 async def states_around_a_load(store, team):
-    """Load what is saved as "t" into a team that has talked; return its states before and after, and the error."""
+    """Load the state saved as "t" into a team that has talked. Return its states before and after, and the error."""
     await team.run(task="dinner?")
     before = deepcopy(await team.save_state())
     try:
@@ -136,7 +136,7 @@ async def states_around_a_load(store, team):
     return before, await team.save_state(), None
 
 
-def test_a_team_with_a_member_that_was_not_saved_stays_as_it_was(store):
+def test_a_team_with_an_unsaved_member_is_unchanged(store):
     async def main():
         saved = team_of("ann", answers=3)
         await saved.run(task="lunch?")
@@ -149,7 +149,7 @@ def test_a_team_with_a_member_that_was_not_saved_stays_as_it_was(store):
     assert not getattr(error, "__notes__", [])
 
 
-def test_a_team_whose_manager_refuses_the_state_stays_as_it_was(store):
+def test_a_team_whose_manager_refuses_the_state_is_unchanged(store):
     async def main():
         saved = team_of("ann", answers=3)
         await saved.run(task="lunch?")
@@ -164,7 +164,7 @@ def test_a_team_whose_manager_refuses_the_state_stays_as_it_was(store):
 
 
 class Half(Held):
-    """A team that keeps half of a state, and then raises an error or waits."""
+    """A team that loads half of a state, and then raises an error or waits."""
 
     def __init__(self, state, failure, *, refuses_all=False):
         super().__init__(state)
@@ -180,7 +180,7 @@ class Half(Held):
 
 
 @pytest.mark.parametrize("failure", [KeyError("member"), asyncio.CancelledError()])
-def test_a_state_that_was_half_loaded_is_taken_back(store, failure):
+def test_a_partially_loaded_state_is_undone(store, failure):
     asyncio.run(save_team(store, "t", Held({"other": 2})))
     team = Half({"whole": 1}, failure)
     with pytest.raises(type(failure)):
@@ -188,19 +188,19 @@ def test_a_state_that_was_half_loaded_is_taken_back(store, failure):
     assert team.state == {"whole": 1}
 
 
-def test_a_team_that_takes_no_state_back_says_so(store):
+def test_a_team_that_refuses_its_former_state_raises(store):
     asyncio.run(save_team(store, "t", Held({"other": 2})))
     with pytest.raises(KeyError) as caught:
         asyncio.run(load_team(store, "t", Half({"whole": 1}, KeyError("member"), refuses_all=True)))
     assert caught.value.__notes__ == ["the team's former state could not be restored: never"]
 
 
-def test_an_empty_team_state_comes_back(store):
+def test_an_empty_team_state_is_restored(store):
     asyncio.run(save_team(store, "t", Held({})))
     assert loaded(store, "t") == {}
 
 
-def test_a_deleted_team_begins_anew(store):
+def test_a_deleted_team_can_be_saved_again(store):
     asyncio.run(save_team(store, "t", Held({"n": 1})))
     store.delete_thread("autogen:team/t")
     with pytest.raises(NotFoundError):
@@ -230,7 +230,7 @@ def test_entries_set_by_a_killed_process_exist(path):
         assert store.verify().ok
 
 
-def test_a_team_of_autogens_own_agents_goes_on_from_a_version(store):
+def test_a_team_of_autogens_own_agents_continues_from_a_version(store):
     pytest.importorskip("autogen_ext")
     from autogen_agentchat.agents import AssistantAgent
     from autogen_agentchat.conditions import MaxMessageTermination

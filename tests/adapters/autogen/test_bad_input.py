@@ -1,4 +1,4 @@
-"""Empty ids, and stores that refuse: caches and teams say so, and are as they were."""
+"""Empty ids, and stores that refuse writes: caches and teams raise, and are unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NESTED = {"z": 1, "a": {"y": [{"q": 1, "b": 2}], "b": 3}, "m": None}
 
 
 class Held:
-    """A team of which the test says what its state is."""
+    """A team whose state the test sets."""
 
     def __init__(self, state=None):
         self.state = state
@@ -65,7 +65,7 @@ def test_an_id_that_is_not_a_text_is_refused_and_nothing_is_written(store, id):
 @pytest.mark.parametrize(
     "value", [math.nan, b"x", holding_itself(), [holding_itself()]], ids=["not a number", "bytes", "cycle", "list"]
 )
-def test_a_state_that_is_not_json_is_refused_and_the_former_one_stays(store, value):
+def test_a_state_that_is_not_json_is_refused_and_the_former_one_is_kept(store, value):
     asyncio.run(save_team(store, "t", Held({"n": 1})))
     cache = StatelogCacheStore(store)
     cache.set("k", 1)
@@ -78,7 +78,7 @@ def test_a_state_that_is_not_json_is_refused_and_the_former_one_stays(store, val
     assert (loaded(store), cache.get("k")) == ({"n": 1}, 1)
 
 
-def test_closed_read_only_and_full_stores_say_so_and_are_as_before(path):
+def test_closed_read_only_and_full_stores_raise_and_are_unchanged(path):
     def writes(store):
         cache = StatelogCacheStore(store)
         return (

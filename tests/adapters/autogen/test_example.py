@@ -1,4 +1,4 @@
-"""The example goes on from the last turn that was saved."""
+"""The example continues from the last saved turn."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def told(path, task, **environment):
     return child.stdout.strip()
 
 
-def test_another_process_goes_on(path):
+def test_another_process_continues(path):
     assert told(path, "a") == "heard ['a']"
     assert told(path, "b") == "heard ['a', 'b']"
 
 
-def test_killed_before_its_commit_a_turn_begins_again(path):
+def test_a_turn_killed_before_its_commit_begins_again(path):
     assert told(path, "a") == "heard ['a']"
     assert told(path, "b", STATELOG_FAULT="commit.before_lmdb_commit:1:kill") in {"", "heard ['a', 'b']"}
     assert told(path, "c") in {"heard ['a', 'c']", "heard ['a', 'b', 'c']"}

@@ -1,4 +1,4 @@
-"""Empty names, entries that are none, and stores that refuse a batch: nothing of it is there, also in no list."""
+"""Empty names, invalid entries, and stores that refuse a batch: no part of the batch is stored or listed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_entries_and_summaries_keep_the_order_of_keys(store):
     assert asyncio.run(main(StatelogSessionStore(store))) == asyncio.run(main(InMemorySessionStore()))
 
 
-def test_a_session_without_a_name_is_one_as_in_memory(store):
+def test_a_session_without_a_name_is_accepted_as_in_memory(store):
     async def main(sessions):
         unnamed = {**KEY, "session_id": ""}
         for key in (KEY, unnamed):
@@ -78,7 +78,7 @@ def test_a_key_that_is_not_a_text_is_refused_and_nothing_is_written(store, field
     assert store.last_lsn == 0
 
 
-def test_an_entry_that_holds_itself_is_refused_with_its_batch(store):
+def test_an_entry_that_contains_itself_is_refused_with_its_batch(store):
     async def main():
         sessions = StatelogSessionStore(store)
         await sessions.append(KEY, [entry(0)])
@@ -90,7 +90,7 @@ def test_an_entry_that_holds_itself_is_refused_with_its_batch(store):
     asyncio.run(main())
 
 
-def test_a_batch_and_a_deletion_that_a_store_refuses_change_nothing(path):
+def test_a_refused_batch_or_deletion_changes_nothing(path):
     async def main():
         with statelog.open(path, max_size_bytes=1 << 20) as store:
             sessions = StatelogSessionStore(store)

@@ -1,4 +1,4 @@
-"""Calls of the session store whose process is killed at any fault point: all of what they do is there, or nothing."""
+"""Calls of the session store whose process is killed at any fault point have their full effect or none."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def delete_a_subpath(sessions):
 
 
 async def append_in_two_commits(sessions):
-    """Be what an append must not be: the entries one by one."""
+    """Append the entries one by one, which a correct append must not do."""
     for each in entries(1, 2, 3):
         await sessions.append(KEY, [each])
 
@@ -95,11 +95,11 @@ def nursery():
 
 
 @pytest.mark.parametrize("name", [work.__name__ for work in WORK])
-def test_a_killed_call_has_done_all_or_nothing(nursery, tmp_path, name):
+def test_a_killed_call_has_its_full_effect_or_none(nursery, tmp_path, name):
     counts = nursery.check_whole("killed", tmp_path, look, before="made", arguments=[name])
     assert all(count > 2 for count in counts), "killed before the commit, and after it"
 
 
-def test_an_append_in_several_commits_is_caught(nursery, tmp_path):
+def test_an_append_in_several_commits_is_detected(nursery, tmp_path):
     with pytest.raises(AssertionError, match="Death"):
         nursery.check_whole("killed", tmp_path, look, before="made", arguments=["append_in_two_commits"])

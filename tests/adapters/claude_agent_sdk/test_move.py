@@ -1,4 +1,4 @@
-"""`statelog import-sessions claude:...`: transcripts that Claude Code has written, with those of subagents."""
+"""`statelog import-sessions claude:...`: transcripts of Claude Code, with those of subagents."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_sessions_are_copied_and_a_second_move_copies_none(projects, store):
     assert (load(store, SAME), load(store, SAME, "other")) == (transcript(SAME)[:6], transcript(SAME)[:5])
 
 
-def test_subagents_come_with_their_session_as_the_sdk_imports_them(projects, store, monkeypatch):
+def test_subagents_are_copied_with_their_session_as_the_sdk_imports_them(projects, store, monkeypatch):
     moved(projects, store)
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(projects.parent))
     theirs, key = InMemorySessionStore(), {"project_key": PROJECT, "session_id": A}
@@ -120,12 +120,12 @@ def test_the_sdk_reads_the_same_from_the_store_and_from_files(projects, store, m
     assert {each.session_id for each in listed} == {A, B, SAME}
 
 
-def test_one_project_may_be_named(projects, store):
+def test_a_single_project_can_be_copied(projects, store):
     assert moved(projects / PROJECT, store).copied == 3
     assert load(store, B) == transcript(B)
 
 
-def test_the_variable_of_the_environment_is_as_it_was(projects, store, monkeypatch):
+def test_the_environment_variable_is_unchanged(projects, store, monkeypatch):
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "mine")
     moved(projects, store)
     assert os.environ["CLAUDE_CONFIG_DIR"] == "mine"
@@ -134,7 +134,7 @@ def test_the_variable_of_the_environment_is_as_it_was(projects, store, monkeypat
     assert "CLAUDE_CONFIG_DIR" not in os.environ
 
 
-def test_another_session_of_that_id_is_left_alone_and_all_others_are_copied(projects, store):
+def test_a_different_session_with_the_same_id_is_kept_and_all_others_are_copied(projects, store):
     key = {"project_key": PROJECT, "session_id": A}
     asyncio.run(StatelogSessionStore(store).append(key, [entry(A, 0)]))
     report = moved(projects, store)
@@ -144,14 +144,14 @@ def test_another_session_of_that_id_is_left_alone_and_all_others_are_copied(proj
     assert load(store, A, subpath=SUBPATH) is None
 
 
-def test_a_uuid_that_comes_twice_is_kept_once(projects, store):
+def test_a_repeated_uuid_is_stored_once(projects, store):
     write(projects / PROJECT / f"{B}.jsonl", [*transcript(B), entry(B, 0, again=True)])
     for copied in (4, 0):
         assert moved(projects, store).copied == copied
     assert load(store, B) == transcript(B)
 
 
-def test_a_move_that_was_cut_off_goes_on(projects, store):
+def test_an_interrupted_move_continues(projects, store):
     with opened(projects) as source:
         for name in source.names()[:2]:
             assert source.copy(name, store)
@@ -172,7 +172,7 @@ def test_a_damaged_session_is_left_out_and_named(projects, store, damage, file):
 
 
 @pytest.mark.parametrize("file", [f"{A}.jsonl", f"{A}/{SUBPATH}.jsonl"])
-def test_a_last_line_that_was_cut_off_is_left_out_and_told(projects, store, file):
+def test_a_truncated_last_line_is_left_out_and_reported(projects, store, file):
     path = projects / PROJECT / file
     whole = path.read_text()
     half = json.dumps(entry(A, 9), ensure_ascii=False).encode()
@@ -195,7 +195,7 @@ def test_a_damaged_line_is_named(projects, store, line, said):
     assert left.error.facts["line"] == 2
 
 
-def test_a_session_of_which_only_a_line_that_was_cut_is_there_is_named(projects, store):
+def test_a_session_with_only_a_truncated_line_is_named(projects, store):
     path = projects / PROJECT / f"{A}.jsonl"
     path.write_text(json.dumps(entry(A, 0))[:40])
     (left,) = moved(projects, store).left_out
@@ -203,7 +203,7 @@ def test_a_session_of_which_only_a_line_that_was_cut_is_there_is_named(projects,
 
 
 @pytest.mark.parametrize("text", ["[1, 2]\n", "no JSON\n"])
-def test_files_of_tools_are_passed_over(projects, store, text):
+def test_files_of_tools_are_ignored(projects, store, text):
     folder = projects / PROJECT / A / "tool-results"
     folder.mkdir()
     (folder / "rows.jsonl").write_text(text)
@@ -211,7 +211,7 @@ def test_files_of_tools_are_passed_over(projects, store, text):
     assert (report.copied, report.left_out, report.remarks) == (4, (), ())
 
 
-def test_a_session_that_has_gone_on_gets_its_new_entries(projects, store):
+def test_a_session_that_has_grown_gets_its_new_entries(projects, store):
     write(projects / PROJECT / f"{A}.jsonl", transcript(A)[:4])
     moved(projects, store)
     write(projects / PROJECT / f"{A}.jsonl", transcript(A))
@@ -226,7 +226,7 @@ def test_a_session_that_has_gone_on_gets_its_new_entries(projects, store):
     assert moved(projects, store).copied == 0
 
 
-def test_a_session_that_went_on_after_a_cut_import_is_whole(projects, store):
+def test_a_session_that_grew_after_an_interrupted_import_is_complete(projects, store):
     path = projects / PROJECT / f"{A}.jsonl"
     write(path, transcript(A))
     whole = path.read_text()
@@ -237,7 +237,7 @@ def test_a_session_that_went_on_after_a_cut_import_is_whole(projects, store):
     assert load(store, A) == transcript(A)
 
 
-def test_other_metadata_of_a_subagent_is_added_once(projects, store):
+def test_changed_metadata_of_a_subagent_is_added_once(projects, store):
     moved(projects, store)
     (projects / PROJECT / A / f"{SUBPATH}.meta.json").write_text('{"agentType": "writer"}')
     for copied in (1, 0):
@@ -245,7 +245,7 @@ def test_other_metadata_of_a_subagent_is_added_once(projects, store):
     assert [each.get("agentType") for each in load(store, A, subpath=SUBPATH)][1:] == ["reader", "writer"]
 
 
-def test_a_session_that_lost_entries_is_left_as_it_is(projects, store):
+def test_a_session_that_lost_entries_is_unchanged_in_the_store(projects, store):
     moved(projects, store)
     write(projects / PROJECT / f"{B}.jsonl", transcript(B)[:3])
     assert [type(left.error) for left in moved(projects, store).left_out] == [ConflictError]
@@ -260,7 +260,7 @@ def test_a_session_without_an_entry_is_left_out(projects, store):
     assert load(store, A, subpath=SUBPATH) is None
 
 
-def test_a_foreign_folder_is_told(tmp_path):
+def test_a_foreign_folder_is_refused(tmp_path):
     folder = tmp_path / "foreign"
     write(folder / "project" / "x.jsonl", [{}])
     for path in (folder, folder / "project" / "x.jsonl"):
@@ -268,7 +268,7 @@ def test_a_foreign_folder_is_told(tmp_path):
             pass
 
 
-def test_the_command_reports_what_it_copied(tmp_path, projects, capsys):
+def test_the_command_reports_the_number_of_copies(tmp_path, projects, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"claude:{projects}", str(tmp_path / "s")])
     assert ended.value.code == 0

@@ -70,11 +70,11 @@ async def answers(store, steps):
     for step, session, subpath, batch in steps:
         key = {"project_key": "p", "session_id": session, **({"subpath": subpath} if subpath else {})}
         if step == "append":
-            # the SDK's store in memory keeps what comes twice; that it be left out is the contract
+            # The SDK's in-memory store keeps repeated entries. The contract requires that they are left out.
             fresh = [each for each in batch if (session, subpath, each.get("uuid")) not in seen or "uuid" not in each]
             unique = {each.get("uuid", number): each for number, each in enumerate(fresh)}
             seen |= {(session, subpath, each["uuid"]) for each in fresh if "uuid" in each}
-            if unique:  # of a batch of none the SDK's makes a session that is empty
+            if unique:  # For an empty batch, the SDK's store creates an empty session.
                 await store.append(key, [*unique.values()])
         else:
             await store.delete(key)
@@ -90,13 +90,13 @@ async def answers(store, steps):
 
 @settings(max_examples=20)
 @given(steps=STEPS)
-def test_it_answers_as_the_sdk_s_store_in_memory(tmp_path_factory, steps):
+def test_random_calls_get_the_same_answers_as_from_the_sdks_in_memory_store(tmp_path_factory, steps):
     with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
         ours = asyncio.run(answers(StatelogSessionStore(store), steps))
     assert ours == asyncio.run(answers(InMemorySessionStore(), steps))
 
 
-def test_a_batch_that_comes_again_adds_nothing(store):
+def test_a_repeated_batch_adds_nothing(store):
     async def main():
         sessions = StatelogSessionStore(store)
         await sessions.append(KEY, [entry(0), entry(1), {"type": "title", "title": "a"}])
@@ -109,7 +109,7 @@ def test_a_batch_that_comes_again_adds_nothing(store):
     assert [each.get("uuid") for each in asyncio.run(main())] == ["u0", "u1", None, "u2"]
 
 
-def test_fifty_tasks_and_two_objects_lose_nothing_and_fold_every_entry(store):
+def test_fifty_tasks_with_two_objects_lose_no_entry_and_summarize_every_entry(store):
     async def main():
         sessions = [StatelogSessionStore(store), StatelogSessionStore(store)]
         await asyncio.gather(*(sessions[n % 2].append(KEY, [entry(2 * n), entry(2 * n + 1)]) for n in range(50)))
@@ -123,7 +123,7 @@ def test_fifty_tasks_and_two_objects_lose_nothing_and_fold_every_entry(store):
     assert all(int(second[1:]) == int(first[1:]) + 1 for first, second in zip(uuids[::2], uuids[1::2], strict=True))
 
 
-def test_a_deleted_session_may_be_begun_again(store):
+def test_a_deleted_session_can_be_created_again(store):
     async def main():
         sessions = StatelogSessionStore(store)
         await sessions.append(KEY, [entry(0)])
@@ -138,7 +138,7 @@ def test_a_deleted_session_may_be_begun_again(store):
     assert asyncio.run(main()) == [entry(0)]
 
 
-def test_threads_deleted_through_the_store_begin_again(store):
+def test_threads_deleted_through_the_store_can_be_created_again(store):
     async def main():
         sessions = StatelogSessionStore(store)
         await sessions.append(KEY, [entry(0), {**entry(1), "uuid": 7}])
@@ -151,7 +151,7 @@ def test_threads_deleted_through_the_store_begin_again(store):
     assert asyncio.run(main()) == [entry(2)]
 
 
-def test_ids_of_any_length_and_script(store):
+def test_ids_can_have_any_length_and_script(store):
     async def main():
         sessions = StatelogSessionStore(store)
         keys = [
@@ -182,7 +182,7 @@ def test_values_that_are_not_json_are_refused_with_their_whole_batch(store, mess
     asyncio.run(main())
 
 
-def test_closed_read_only_and_full_stores_say_so(path):
+def test_closed_read_only_and_full_stores_raise(path):
     async def main():
         sessions = StatelogSessionStore.open(path, max_size_bytes=1 << 20)
         batches = [[entry(n, text=f"{n} " * 40_000)] for n in range(40)]
@@ -216,7 +216,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("point", ["commit.between_works", "commit.before_lmdb_commit", "commit.after_lmdb_commit"])
-def test_a_batch_before_a_kill_is_there_whole_with_what_a_list_shows(path, point):
+def test_a_batch_before_a_kill_is_stored_completely_and_listed(path, point):
     environment = {**os.environ, "STATELOG_FAULT": f"{point}:4:kill"}
     command = [sys.executable, "-c", KILLED, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -236,7 +236,7 @@ def test_a_batch_before_a_kill_is_there_whole_with_what_a_list_shows(path, point
     assert summary["mtime"] == listed["mtime"]
 
 
-def test_deletions_and_appends_that_race_leave_no_session_in_part(store):
+def test_concurrent_deletions_and_appends_leave_no_partial_session(store):
     async def main():
         sessions = [StatelogSessionStore(store), StatelogSessionStore(store)]
         keys = [KEY, {**KEY, "subpath": "a"}, {**KEY, "subpath": "b"}]

@@ -1,4 +1,4 @@
-"""Two processes on one transcript: every entry is there once, whoever has brought it."""
+"""Two processes that write one transcript: every entry is stored once, whichever process appended it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def entry(uuid, text):
 
 
 def appending(path, me, other, shared):
-    """Append batches when the other does: an entry of its own between two that both have."""
+    """Append batches at the same time as the other process: an own entry between two common ones."""
 
     async def main():
         with statelog.open(path) as store:
@@ -37,7 +37,7 @@ def appending(path, me, other, shared):
                 meet(path, f"{me}{number}", [f"{other}{number}"])
                 await sessions.append(KEY, batch)
                 await sessions.append({**KEY, "subpath": f"agents/{me}{number}"}, batch)
-                await sessions.append(KEY, batch)  # as after an answer that was lost
+                await sessions.append(KEY, batch)  # As after a lost answer.
 
     asyncio.run(main())
 
@@ -49,7 +49,7 @@ def nursery():
 
 
 def both(nursery, path, shared):
-    """Run both processes; return the entries, and what is shown of the session."""
+    """Run both processes. Return the entries, and the listed facts of the session."""
 
     async def look(store):
         sessions = StatelogSessionStore(store)
@@ -68,13 +68,13 @@ def both(nursery, path, shared):
 
 
 def lost_and_doubled(entries):
-    """Count the entries that are missing, and those of which there are two with one text of one round."""
+    """Count the missing entries, and the entries that exist twice with the same text and round."""
     places = Counter((each["uuid"].lstrip("abx").partition("-")[0], each["message"]["content"]) for each in entries)
     written = {(str(number), text) for number in range(ROUNDS) for text in ("first", "last", "a", "b")}
     return len(written - places.keys()), places.total() - len(places)
 
 
-def test_appends_of_both_are_there_once(nursery, path):
+def test_appends_of_both_processes_are_stored_once(nursery, path):
     entries, others = both(nursery, str(path), "x")
     assert lost_and_doubled(entries) == (0, 0)
     for me in "ab":
@@ -85,6 +85,6 @@ def test_appends_of_both_are_there_once(nursery, path):
     assert all(len(each) == 3 for each in others.values())
 
 
-def test_entries_with_uuids_of_their_own_are_counted_twice(nursery, path):
+def test_entries_with_different_uuids_are_counted_twice(nursery, path):
     entries, _others = both(nursery, str(path), "")
     assert lost_and_doubled(entries) == (0, 2 * ROUNDS)

@@ -1,4 +1,4 @@
-"""The order of keys, empty names, and stores that refuse: checkpoints and memory say so, and are as they were."""
+"""The order of keys, empty names, and stores that refuse writes: checkpoints and memory raise, and are unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statelog.adapters.crewai.stores import store_at
 from statelog.errors import ClosedError, LimitError, ReadOnlyError, StoreFullError, UsageError, ValueTypeError
 
 NESTED = {"z": 1, "a": {"y": [{"q": 1, "b": 2}], "b": 3}, "m": None}
-MADE = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)  # CrewAI's have no zone
+MADE = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)  # CrewAI's times have no zone.
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_memory_and_questions_keep_the_order_of_keys(store):
 
 
 @pytest.mark.parametrize("id", ["", "~", "x" * 4000, "漢" * 900, "a/b"])
-def test_a_memory_may_have_any_id(store, id):
+def test_a_memory_can_have_any_id(store, id):
     memory = StatelogMemoryStorage(store)
     memory.save([record(id), record("other")])
     assert memory.get_record(id).id == id
@@ -62,7 +62,7 @@ def test_a_memory_may_have_any_id(store, id):
     assert [each.id for each in memory.list_records()] == ["other"]
 
 
-def test_an_id_that_is_too_long_is_refused_and_nothing_of_its_call_kept(store):
+def test_an_id_that_is_too_long_is_refused_with_its_whole_call(store):
     memory = StatelogMemoryStorage(store)
     with pytest.raises(LimitError):
         memory.save([record("a"), record("x" * 5000)])
@@ -86,7 +86,7 @@ def test_an_empty_name_is_refused(store, path):
     assert list(store_at(path.with_name("c")).threads()) == []
 
 
-def test_a_state_that_holds_itself_is_refused_and_the_question_not_kept(store):
+def test_a_state_that_contains_itself_is_refused_and_its_question_is_not_stored(store):
     value = holding_itself()
     persistence = StatelogFlowPersistence(store)
     persistence.save_state("f", "m", {"n": 1})
@@ -97,13 +97,13 @@ def test_a_state_that_holds_itself_is_refused_and_the_question_not_kept(store):
     ):
         with pytest.raises(ValueTypeError, match="JSON"):
             call()
-    with pytest.raises((ValueTypeError, RecursionError)):  # in a question CrewAI's own code finds the cycle
+    with pytest.raises((ValueTypeError, RecursionError)):  # In a question, CrewAI's own code finds the cycle.
         persistence.save_pending_feedback("f", question(metadata={"k": value}), {"n": 2})
     assert store.last_lsn == before
     assert persistence.load_state("f") == {"n": 1}
 
 
-def test_memory_and_questions_on_closed_read_only_and_full_stores(path):
+def test_memory_and_questions_raise_on_closed_read_only_and_full_stores(path):
     large = "x" * (1 << 21)
 
     def writes(store):
@@ -140,7 +140,7 @@ def test_memory_and_questions_on_closed_read_only_and_full_stores(path):
             StatelogFlowPersistence(store).clear_pending_feedback("f")
 
 
-def test_a_checkpoint_for_which_there_is_no_room_is_refused_and_those_before_it_stay(path, monkeypatch):
+def test_a_checkpoint_that_does_not_fit_is_refused_and_earlier_ones_are_kept(path, monkeypatch):
     with statelog.open(path, max_size_bytes=1 << 20) as store:
         monkeypatch.setattr("statelog.adapters.crewai.checkpoints.store_at", lambda _path: store)
         provider = StatelogCheckpointProvider()

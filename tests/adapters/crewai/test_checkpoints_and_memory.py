@@ -61,7 +61,7 @@ def test_checkpoints_are_unchanged_and_share_equal_values(path, separators):
     assert records_size_bytes < sum(len(data) for data, _location in kept) / 4
 
 
-def test_crewai_s_configuration_takes_the_provider(path):
+def test_crewais_configuration_accepts_the_provider(path):
     config = CheckpointConfig(location=str(path), provider=StatelogCheckpointProvider())
     assert type(config.provider) is StatelogCheckpointProvider
 
@@ -82,7 +82,7 @@ class Counted(Flow):
         self.state["n"] += 1
 
 
-def test_a_flow_goes_on_from_a_checkpoint(path):
+def test_a_flow_continues_from_a_checkpoint(path):
     config = CheckpointConfig(location=str(path), provider=StatelogCheckpointProvider(), on_events=["flow_finished"])
     Counted(checkpoint=config).kickoff()
     store = store_at(path)
@@ -93,14 +93,14 @@ def test_a_flow_goes_on_from_a_checkpoint(path):
     assert StatelogCheckpointProvider().prune(str(path), 0) == len(made)
 
 
-def test_vectors_of_two_lengths_are_refused_at_once(store):
+def test_vectors_of_different_lengths_are_refused_at_once(store):
     memory = StatelogMemoryStorage(store)
     with pytest.raises(EmbeddingDimensionMismatchError):
         memory.save([MemoryRecord(content="a", embedding=[1.0]), MemoryRecord(content="b", embedding=[1.0, 2.0])])
     assert memory.count() == 0
 
 
-def test_memory_is_found_by_vector_scope_category_and_metadata(store):
+def test_memories_are_found_by_vector_scope_category_and_metadata(store):
     memory = StatelogMemoryStorage(store)
     assert isinstance(memory, StorageBackend)
     assert memory.search([1.0, 0.0]) == []
@@ -138,7 +138,7 @@ def test_memory_is_found_by_vector_scope_category_and_metadata(store):
     assert (memory.count(), memory.count("/team")) == (4, 2)
 
 
-def test_memory_changes_are_seen_by_others_and_deleted_is_gone(store):
+def test_changes_and_deletions_of_memories_are_seen_by_others(store):
     memory, other = StatelogMemoryStorage(store), StatelogMemoryStorage(store)
     memory.save([record(str(n), f"/{n % 2}", at=n) for n in range(6)])
     assert other.count() == 6
@@ -159,7 +159,7 @@ def test_memory_changes_are_seen_by_others_and_deleted_is_gone(store):
     assert StatelogMemoryStorage(store, name="another").count() == 0
 
 
-def test_a_store_is_crewai_s_default(store):
+def test_a_store_can_be_crewais_default(store):
     try:
         install(store)
         persistence = default_flow_persistence()

@@ -1,4 +1,4 @@
-"""The example goes through, its first process killed."""
+"""The example completes although its first process is killed."""
 
 from __future__ import annotations
 

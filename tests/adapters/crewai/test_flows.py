@@ -1,4 +1,4 @@
-"""States of CrewAI's flows: as its own persistence keeps them, and what only a store can do."""
+"""States of CrewAI's flows: the same as in its own persistence, and features that only a store has."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ STEPS = st.lists(
 
 
 def answers(persistence, steps):
-    """What is told, as text that has the order of keys."""
+    """Return answers as text that has the order of keys."""
     found = []
     for step, flow, state in steps:
         if step == "save":
@@ -90,14 +90,14 @@ def answers(persistence, steps):
 
 @settings(max_examples=20)
 @given(steps=STEPS)
-def test_it_answers_as_crewai_s_own(tmp_path_factory, steps):
+def test_random_calls_get_the_same_answers_as_from_crewais_persistence(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("s")
     with statelog.open(folder / "s", durability="interval") as store:
         ours = answers(StatelogFlowPersistence(store), steps)
     assert ours == answers(SQLiteFlowPersistence(str(folder / "theirs.db")), steps)
 
 
-def test_models_and_values_outside_json_are_kept_as_by_crewai(path, store):
+def test_models_and_values_outside_json_are_stored_like_by_crewai(path, store):
     ours, theirs = StatelogFlowPersistence(store), SQLiteFlowPersistence(str(path.with_suffix(".db")))
     for state in (
         State(messages=[{"z": "1", "a": "2"}]),
@@ -113,7 +113,7 @@ def test_models_and_values_outside_json_are_kept_as_by_crewai(path, store):
 UNEQUAL = {"id": "f", "scores": [0.5, math.nan, -math.inf], "best": math.inf}
 
 
-def test_numbers_that_json_has_not_come_back_as_from_crewai_s_own(path, store):
+def test_numbers_outside_json_are_returned_as_by_crewai(path, store):
     ours, theirs = StatelogFlowPersistence(store), SQLiteFlowPersistence(str(path.with_suffix(".db")))
     asked = question(method_output={"n": math.nan})
     for persistence in (ours, theirs):
@@ -123,7 +123,7 @@ def test_numbers_that_json_has_not_come_back_as_from_crewai_s_own(path, store):
     assert repr(ours.load_pending_feedback("f")) == repr(theirs.load_pending_feedback("f"))
 
 
-def test_a_list_with_a_nan_that_grows_stores_its_new_items(store):
+def test_a_growing_list_with_a_nan_stores_only_its_new_items(store):
     persistence = StatelogFlowPersistence(store)
     scores = [math.nan] * 5000
     persistence.save_state("f", "first", {"scores": scores})
@@ -132,7 +132,7 @@ def test_a_list_with_a_nan_that_grows_stores_its_new_items(store):
     assert sum(record.size_bytes for record in store.log(before)) < 10_000
 
 
-def test_a_state_is_a_version_and_costs_only_new_values(store):
+def test_a_state_is_a_version_and_stores_only_new_values(store):
     persistence = StatelogFlowPersistence(store)
     messages = [{"role": "user", "text": f"{number} " * 300} for number in range(300)]
     persistence.save_state("f", "first", {"messages": messages})
@@ -154,7 +154,7 @@ def test_a_question_is_one_commit_with_its_state(store):
     assert list(context.method_output) == ["z", "a"]
 
 
-def test_a_state_that_waits_outlives_retention_until_it_is_answered(store):
+def test_a_waiting_state_survives_retention_until_it_is_answered(store):
     persistence = StatelogFlowPersistence(store)
     persistence.save_pending_feedback("f", question(), {"n": 1})
     persistence.save_state("f", "later", {"n": 2})
@@ -174,7 +174,7 @@ def test_an_empty_id_is_refused(store, flow):
         StatelogFlowPersistence(store).save_state(flow, "m", {})
 
 
-def test_closed_read_only_and_full_stores_say_so(path):
+def test_closed_read_only_and_full_stores_raise(path):
     with statelog.open(path, max_size_bytes=1 << 20) as store:
         persistence = StatelogFlowPersistence(store)
         with pytest.raises(StoreFullError):
@@ -201,7 +201,7 @@ for number in range(9):
 
 
 @pytest.mark.parametrize("point", ["commit.before_lmdb_commit", "commit.after_lmdb_commit", "commit.after_delivery"])
-def test_a_state_that_was_saved_before_a_kill_is_there_whole(path, point):
+def test_a_state_saved_before_a_kill_is_complete(path, point):
     assert point in POINTS
     environment = {**os.environ, "STATELOG_FAULT": f"{point}:5:kill"}
     command = [sys.executable, "-W", "ignore", "-c", WRITER, str(path), "a"]
@@ -214,7 +214,7 @@ def test_a_state_that_was_saved_before_a_kill_is_there_whole(path, point):
     assert state["messages"] == [{"n": n} for n in range(state["n"])]
 
 
-def test_of_two_processes_the_last_state_is_whole(path):
+def test_the_last_state_of_two_processes_is_complete(path):
     command = [sys.executable, "-W", "ignore", "-c", WRITER, str(path)]
     running = [subprocess.Popen([*command, name], stdout=subprocess.DEVNULL) for name in "ab"]
     assert [each.wait() for each in running] == [0, 0]

@@ -1,4 +1,4 @@
-"""`statelog import-sessions crewai:...`: every flow with all its states, and the database as it was."""
+"""`statelog import-sessions crewai:...`: every flow is copied with all its states, and the database is unchanged."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_each_state_is_a_version_with_its_method(database, store):
     assert StatelogFlowPersistence(store).load_state("a") == state("a", 1)
 
 
-def test_another_flow_of_that_id_is_left_alone_and_all_others_are_copied(database, store):
+def test_a_different_flow_with_the_same_id_is_kept_and_all_others_are_copied(database, store):
     StatelogFlowPersistence(store).save_state("a", "mine", {"id": "a"})
     report = moved(database, store)
     assert report.copied == 3
@@ -89,13 +89,13 @@ def test_another_flow_of_that_id_is_left_alone_and_all_others_are_copied(databas
     assert StatelogFlowPersistence(store).load_state("a") == {"id": "a"}
 
 
-def test_a_question_that_was_answered_in_the_store_is_another_flow(database, store):
+def test_a_flow_whose_question_was_answered_in_the_store_counts_as_different(database, store):
     moved(database, store)
     StatelogFlowPersistence(store).clear_pending_feedback("waits")
     assert [left.name for left in moved(database, store).left_out] == ["waits"]
 
 
-def test_a_move_that_was_cut_off_goes_on(database, store):
+def test_an_interrupted_move_continues(database, store):
     with opened(database) as source:
         assert source.copy("a", store)
     report = moved(database, store)
@@ -121,7 +121,7 @@ def test_a_question_with_a_state_that_the_flow_never_had_is_left_out(database, s
 
 
 @pytest.mark.parametrize("content", [b"", b"no database at all, of whatever kind" * 50])
-def test_a_foreign_file_is_told(tmp_path, content):
+def test_a_foreign_file_is_refused(tmp_path, content):
     path = tmp_path / "foreign"
     path.write_bytes(content)
     with pytest.raises(FormatError, match="foreign is not a database of CrewAI's flows"), opened(path):
@@ -129,7 +129,7 @@ def test_a_foreign_file_is_told(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_the_command_reports_what_it_copied(tmp_path, database, capsys):
+def test_the_command_reports_the_number_of_copies(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"crewai:{database}", str(tmp_path / "s")])
     assert ended.value.code == 0

@@ -1,4 +1,4 @@
-"""Artifacts and memory of ADK: as its own services have them, in a file."""
+"""Artifacts and memory of ADK in a file, with the behaviour of ADK's own services."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store(path):
 
 
 async def artifacts(service):
-    """What a service answers."""
+    """Return the answers of a service."""
     found = []
     part = types.Part.from_bytes(data=BYTES, mime_type="image/png")
     found.append(await service.load_artifact(**HERE, filename="f"))
@@ -62,13 +62,13 @@ async def artifacts(service):
     return found
 
 
-def test_artifacts_are_as_adk_s_service_in_memory_has_them(store):
+def test_artifacts_equal_those_of_adks_in_memory_service(store):
     ours = asyncio.run(artifacts(StatelogArtifactService(store)))
     theirs = asyncio.run(artifacts(InMemoryArtifactService()))
     assert [each for each, other in zip(ours, theirs, strict=True) if each != other] == []
 
 
-def test_of_fifty_versions_at_once_each_has_a_number_of_its_own(store):
+def test_fifty_concurrent_versions_have_distinct_numbers(store):
     async def main():
         service = StatelogArtifactService(store)
         calls = (service.save_artifact(**HERE, filename="f", artifact={"text": str(n)}) for n in range(50))
@@ -119,14 +119,14 @@ async def memories(service):
     return found
 
 
-def test_memory_is_searched_as_adk_s_service_in_memory_does(store):
+def test_memory_search_equals_adks_in_memory_service(store):
     ours = asyncio.run(memories(StatelogMemoryService(store)))
     assert ours == asyncio.run(memories(InMemoryMemoryService()))
     again = asyncio.run(StatelogMemoryService(store).search_memory(app_name="app", user_id="user", query="green"))
     assert [each.id for each in again.memories] == ["4"]
 
 
-def test_adk_s_command_line_takes_a_store_s_uri(tmp_path, monkeypatch):
+def test_adks_command_line_accepts_the_uri_of_a_store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     register()
     registry = get_service_registry()

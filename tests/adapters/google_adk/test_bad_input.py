@@ -1,4 +1,4 @@
-"""The order of keys, empty names, and what ADK's services on a store refuse: nothing of it is kept."""
+"""The order of keys, empty names, and refused calls of ADK's services on a store, which store nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def scoped(*names):
 
 
 async def talk(service):
-    """What a service answers of states whose keys come in no order of theirs."""
+    """Return the answers of a service for states with unsorted keys."""
     session = await service.create_session(**HERE, state=scoped("z", "k", "a"))
     other = await service.create_session(**USER, session_id="t", state={"b": 1, "a": 2})
     await service.append_event(session, said("e1", **scoped("m", "a", "b")))
@@ -59,7 +59,7 @@ async def talk(service):
     return [json.dumps(each.state) for each in found], json.dumps(await service.get_user_state(**USER))
 
 
-def test_states_have_the_order_of_adk_s_service_in_memory(store):
+def test_states_have_the_key_order_of_adks_in_memory_service(store):
     ours = asyncio.run(talk(StatelogSessionService(store)))
     assert ours == asyncio.run(talk(InMemorySessionService()))
 
@@ -106,7 +106,7 @@ def test_artifacts_and_memories_keep_the_order_of_keys(store):
 
 
 @pytest.mark.parametrize("id", ["", " ", None])
-def test_a_session_without_an_id_is_given_one_as_in_memory(store, id):
+def test_a_session_without_an_id_gets_one_as_in_memory(store, id):
     async def main(service):
         made = await service.create_session(**USER, session_id=id)
         assert await service.get_session(**USER, session_id="") is None
@@ -118,7 +118,7 @@ def test_a_session_without_an_id_is_given_one_as_in_memory(store, id):
     assert asyncio.run(main(StatelogSessionService(store))) == asyncio.run(main(InMemorySessionService()))
 
 
-def test_an_app_without_a_name_is_refused_and_a_user_without_one_is_a_user(store):
+def test_an_app_without_a_name_is_refused_and_a_user_without_a_name_is_accepted(store):
     async def main():
         service = StatelogSessionService(store)
         with pytest.raises(UsageError, match="name"):
@@ -133,7 +133,7 @@ def test_an_app_without_a_name_is_refused_and_a_user_without_one_is_a_user(store
 
 
 @pytest.mark.parametrize("name", ["", "~", "k" * 4000, "漢" * 900, "a/b", "a\0b"])
-def test_a_state_may_have_long_keys_of_any_script(store, name):
+def test_a_state_can_have_long_keys_of_any_script(store, name):
     async def main(service):
         session = await service.create_session(**HERE, state={name: 1, f"user:{name}": 2, f"app:{name}": 3})
         await service.append_event(session, said(**{name: 4, f"user:{name}": 5}))
@@ -143,7 +143,7 @@ def test_a_state_may_have_long_keys_of_any_script(store, name):
     assert asyncio.run(main(StatelogSessionService(store))) == asyncio.run(main(InMemorySessionService()))
 
 
-def test_a_key_that_is_too_long_is_refused_and_nothing_kept(store):
+def test_a_key_that_is_too_long_is_refused_and_nothing_is_stored(store):
     async def main():
         service = StatelogSessionService(store)
         session = await service.create_session(**HERE)
@@ -157,7 +157,7 @@ def test_a_key_that_is_too_long_is_refused_and_nothing_kept(store):
     assert asyncio.run(main()).events == []
 
 
-# --- what is no JSON, and stores that refuse ----------------------------------------------
+# --- values that are not JSON, and stores that refuse ----------------------------------------------
 
 
 def holding_itself():
@@ -183,7 +183,7 @@ def test_a_delta_that_is_not_json_is_refused_with_its_whole_event(store, scope, 
     assert asyncio.run(main()).state == {"first": 2}
 
 
-def test_metadata_that_is_not_json_is_refused_and_no_version_is_made(store):
+def test_metadata_that_is_not_json_is_refused_and_no_version_is_created(store):
     async def main():
         artifacts = StatelogArtifactService(store)
         with pytest.raises(ValueTypeError, match="JSON"):
@@ -201,7 +201,7 @@ async def answers(store):
 
 
 def writes(store):
-    """Return calls that write to a store: each by a service, much or little."""
+    """Return calls that write to a store: each by a service, with much or little data."""
     artifacts, memory = StatelogArtifactService(store), StatelogMemoryService(store)
     sessions = StatelogSessionService(store)
 
@@ -217,7 +217,7 @@ def writes(store):
     return save, remember, fork
 
 
-def test_artifacts_and_memory_on_closed_read_only_and_full_stores(path):
+def test_artifacts_and_memory_raise_on_closed_read_only_and_full_stores(path):
     async def main():
         with statelog.open(path, max_size_bytes=1 << 20) as store:
             await StatelogSessionService(store).create_session(**HERE)

@@ -1,4 +1,4 @@
-"""Calls of ADK's services whose process is killed at any fault point: what they do is there whole, or not at all."""
+"""Calls of ADK's services whose process is killed at any fault point have their full effect or none."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def forget_memory(services):
 
 
 async def save_in_two_commits(services):
-    """Be what a save must not be: a version, and then its name."""
+    """Save a version and then its name in a second commit, which a correct save must not do."""
     artifacts = services.artifacts
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("statelog.adapters.kit.directory.Directory.put", lambda *_: None)
@@ -160,11 +160,11 @@ def nursery():
 
 
 @pytest.mark.parametrize("name", [work.__name__ for work in WORK])
-def test_a_killed_call_has_done_all_or_nothing(nursery, tmp_path, name):
+def test_a_killed_call_has_its_full_effect_or_none(nursery, tmp_path, name):
     counts = nursery.check_whole("killed", tmp_path, look, before="made", arguments=[name])
     assert all(count > 2 for count in counts), "killed before the commit, and after it"
 
 
-def test_a_save_in_two_commits_is_caught(nursery, tmp_path):
+def test_a_save_in_two_commits_is_detected(nursery, tmp_path):
     with pytest.raises(AssertionError, match="Death"):
         nursery.check_whole("killed", tmp_path, look, before="made", arguments=["save_in_two_commits"])

@@ -1,4 +1,4 @@
-"""`statelog import-sessions adk:...`: every session as ADK's own service reads it, and the database as it was."""
+"""`statelog import-sessions adk:...`: sessions are copied as ADK reads them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ from statelog.errors import ConflictError, FormatError
 
 
 def make_with_first_schema(path):
-    """What DatabaseSessionService had before it kept events as JSON; it still reads and writes it."""
+    """Create a database with the schema from before events were JSON.
+
+    DatabaseSessionService still reads and writes it.
+    """
     if not path.exists():
         engine = create_engine(f"sqlite:///{path}")
         Base.metadata.create_all(engine)
@@ -112,7 +115,7 @@ def test_sessions_are_copied_and_a_second_move_copies_none(database, make, store
     assert ours == theirs
 
 
-def test_the_state_of_a_user_without_a_session_comes_too(database, store):
+def test_the_state_of_a_user_without_a_session_is_copied(database, store):
     moved(database, store)
 
     async def begin():
@@ -121,7 +124,7 @@ def test_the_state_of_a_user_without_a_session_comes_too(database, store):
     assert asyncio.run(begin()).state == {"user:k": 1, "app:k": 2}
 
 
-def test_an_event_is_a_version_that_a_fork_begins_at(database, store):
+def test_a_fork_can_begin_at_the_version_of_an_event(database, store):
     moved(database, store)
     service = StatelogSessionService(store)
     forked = asyncio.run(service.fork_session(**HERE, at="e1", new_session_id="fork"))
@@ -129,7 +132,7 @@ def test_an_event_is_a_version_that_a_fork_begins_at(database, store):
     assert forked.state["first"] == "a"
 
 
-def test_an_event_is_appended_to_copied_events(database, store):
+def test_an_event_can_be_appended_to_copied_events(database, store):
     moved(database, store)
     service = StatelogSessionService(store)
 
@@ -140,7 +143,7 @@ def test_an_event_is_appended_to_copied_events(database, store):
     assert [each.id for each in asyncio.run(go_on()).events] == ["e0", "e1", "e2", "e9"]
 
 
-def test_another_session_of_that_name_is_left_alone_and_all_others_are_copied(database, store):
+def test_a_different_session_with_the_same_name_is_kept_and_all_others_are_copied(database, store):
     service = StatelogSessionService(store)
     asyncio.run(service.create_session(**HERE, state={"mine": 1}))
     report = moved(database, store)
@@ -150,7 +153,7 @@ def test_another_session_of_that_name_is_left_alone_and_all_others_are_copied(da
     assert asyncio.run(service.get_session(**HERE)).events == []
 
 
-def test_another_state_of_the_app_is_not_overwritten(database, store):
+def test_a_different_state_of_the_app_is_not_overwritten(database, store):
     service = StatelogSessionService(store)
     asyncio.run(service.create_session(app_name="shop", user_id="me", session_id="s", state={"app:last": "mine"}))
     report = moved(database, store)
@@ -159,7 +162,7 @@ def test_another_state_of_the_app_is_not_overwritten(database, store):
     assert asyncio.run(service.get_session(**HERE)) is None
 
 
-def test_a_move_that_was_cut_off_goes_on(database, store):
+def test_an_interrupted_move_continues(database, store):
     with opened(database) as source:
         for name in source.names()[:2]:
             assert source.copy(name, store)
@@ -177,7 +180,7 @@ def test_a_damaged_session_is_left_out_and_named(database, store, damage):
 
 
 def test_a_copy_that_differs_is_not_written(database, store):
-    """JSON has no NaN, ADK's databases may."""
+    """JSON has no NaN, but ADK's databases can have it."""
     with sqlite3.connect(database) as connection:
         connection.execute("""UPDATE sessions SET state = '{"a": NaN}' WHERE app_name = 'desk'""")
     report = moved(database, store)
@@ -186,7 +189,7 @@ def test_a_copy_that_differs_is_not_written(database, store):
 
 
 @pytest.mark.parametrize("content", [b"", b"no database at all, of whatever kind" * 50])
-def test_a_foreign_file_is_told(tmp_path, content):
+def test_a_foreign_file_is_refused(tmp_path, content):
     path = tmp_path / "foreign"
     path.write_bytes(content)
     with pytest.raises(FormatError, match="foreign is not a database of ADK's sessions"), opened(path):
@@ -194,7 +197,7 @@ def test_a_foreign_file_is_told(tmp_path, content):
     assert path.read_bytes() == content
 
 
-def test_the_command_reports_what_it_copied(tmp_path, database, capsys):
+def test_the_command_reports_the_number_of_copies(tmp_path, database, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["import-sessions", f"adk:{database}", str(tmp_path / "s")])
     assert ended.value.code == 0

@@ -1,4 +1,4 @@
-"""Sessions of ADK: the contract that ADK's own services hold, too, and what only a store can do."""
+"""Sessions of ADK: the contract that ADK's own services also fulfil, and features that only a store has."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def event(text="x", *, at=None, delta=None, **fields):
 
 
 def held_by(*names):
-    """Run a test, which is a coroutine of a service, with each of these services."""
+    """Run a test, a coroutine function of a service, with each of these services."""
 
     def decorate(test):
         @pytest.mark.parametrize("name", names or list(MAKE))
@@ -87,7 +87,7 @@ def texts(session):
 
 
 @held_by()
-async def test_a_session_is_made_deleted_and_made_again(service):
+async def test_a_session_can_be_created_deleted_and_created_again(service):
     assert await service.get_session(**HERE, session_id="s") is None
     session = await service.create_session(**HERE, session_id="s", state={"k": 1})
     assert await reread(service, session) == session
@@ -103,7 +103,7 @@ async def test_a_session_is_made_deleted_and_made_again(service):
 
 
 @held_by()
-async def test_state_has_three_scopes_and_one_that_is_not_kept(service):
+async def test_state_has_three_stored_scopes_and_a_temporary_one(service):
     session = await service.create_session(**HERE, session_id="s", state={"app:x": 1, "user:y": 2, "z": 3, "temp:t": 4})
     other = await service.create_session(app_name="app", user_id="other", session_id="s")
     assert other.state == {"app:x": 1}
@@ -118,7 +118,7 @@ async def test_state_has_three_scopes_and_one_that_is_not_kept(service):
 
 
 @held_by()
-async def test_events_are_read_as_is_asked(service):
+async def test_events_are_read_as_configured(service):
     session = await service.create_session(**HERE)
     for number in range(6):
         await service.append_event(session, event(str(number), at=1000.0 + number))
@@ -141,7 +141,7 @@ async def test_events_are_read_as_is_asked(service):
 
 
 @held_by()
-async def test_a_list_is_in_the_order_of_the_last_events_and_has_none(service):
+async def test_a_list_is_ordered_by_the_last_events_and_contains_no_events(service):
     for name, at in (("b", 3000.0), ("a", 1000.0), ("c", 2000.0)):
         session = await service.create_session(**HERE, session_id=name, state={"n": name, "app:all": 1})
         await service.append_event(session, event(at=at, delta={"at": at}))
@@ -161,7 +161,7 @@ async def test_a_list_is_in_the_order_of_the_last_events_and_has_none(service):
 
 
 @held_by("sqlite", "database", "statelog")
-async def test_a_session_that_was_changed_since_is_stale(service):
+async def test_a_session_that_was_changed_in_the_meantime_is_stale(service):
     session = await service.create_session(**HERE)
     first, second = await reread(service, session), await reread(service, session)
     await service.append_event(first, event("1"))
@@ -170,8 +170,8 @@ async def test_a_session_that_was_changed_since_is_stale(service):
     assert texts(await reread(service, session)) == ["1"]
 
 
-@held_by("database", "statelog")  # ADK's SqliteSessionService takes all ten
-async def test_of_ten_stale_writers_at_once_one_wins(service):
+@held_by("database", "statelog")  # ADK's SqliteSessionService accepts all ten.
+async def test_one_of_ten_concurrent_stale_writers_wins(service):
     session = await service.create_session(**HERE)
     copies = [await reread(service, session) for _ in range(10)]
     calls = (service.append_event(copy, event(str(number))) for number, copy in enumerate(copies))
@@ -181,7 +181,7 @@ async def test_of_ten_stale_writers_at_once_one_wins(service):
 
 
 @held_by("statelog")
-async def test_of_ten_that_create_a_session_at_once_one_does(service):
+async def test_one_of_ten_concurrent_creations_of_a_session_succeeds(service):
     calls = [service.create_session(**HERE, session_id="s", state={"n": n}) for n in range(10)]
     calls += [service.create_session(**HERE, session_id="t")]
     done = await asyncio.gather(*calls, return_exceptions=True)
@@ -198,7 +198,7 @@ async def test_of_ten_that_create_a_session_at_once_one_does(service):
 
 
 @held_by("statelog")
-async def test_deletions_and_appends_that_race_leave_no_session_in_part(service):
+async def test_concurrent_deletions_and_appends_leave_no_partial_session(service):
     async def talk(number):
         try:
             session = await service.create_session(**HERE, session_id="s", state={"n": number})
@@ -248,7 +248,7 @@ async def answer(service, step, user, id, delta, at):
 
 @settings(max_examples=20)
 @given(steps=st.lists(STEPS, max_size=14))
-def test_it_answers_as_adk_s_own_services(tmp_path_factory, steps):
+def test_random_calls_get_the_same_answers_as_from_adks_services(tmp_path_factory, steps):
     folder = tmp_path_factory.mktemp("s")
 
     async def main():
@@ -257,17 +257,17 @@ def test_it_answers_as_adk_s_own_services(tmp_path_factory, steps):
             answers = [await answer(each, step, user, id, delta, 1000.0 + number) for each in services]
             assert answers[2] == answers[0]
             assert repr(answers[2]) == repr(answers[0]), "the order of keys, too"
-            assert answers[2] == answers[1]  # it has another order where a session was deleted
+            assert answers[2] == answers[1]  # Its order differs after a session was deleted.
         await services[2].close()
 
     asyncio.run(main())
 
 
-# --- what only a store can do ---------------------------------------------------------
+# --- features of a store only ---------------------------------------------------------
 
 
 @held_by("statelog")
-async def test_a_fork_goes_on_from_an_event(service):
+async def test_a_fork_continues_from_an_event(service):
     session = await service.create_session(**HERE, session_id="s", state={"k": 0, "user:u": 1})
     made = [await service.append_event(session, event(str(number), delta={"k": number})) for number in range(5)]
     forked = await service.fork_session(**HERE, session_id="s", at=made[2].id, new_session_id="f")
@@ -309,7 +309,7 @@ async def test_a_rewind_keeps_the_initial_state_of_a_session(service):
 
 
 async def rewound(service, session, before):
-    """Rewind a session as ADK's runner does; return it as it is read then."""
+    """Rewind a session as ADK's runner does. Return the session as it is read afterwards."""
     await rewind_session(
         session_service=service, session=await reread(service, session), rewind_before_invocation_id=before
     )
@@ -329,7 +329,7 @@ def live(session):
 
 
 @held_by("statelog")
-async def test_a_rewind_to_a_turn_that_was_dropped_is_refused_and_brings_nothing_back(service):
+async def test_a_rewind_to_a_dropped_turn_is_refused_and_restores_nothing(service):
     session = await turns(service, 1, 2, 3)
     before = await rewound(service, session, "i2")
     assert live(before) == ["1"]
@@ -341,7 +341,7 @@ async def test_a_rewind_to_a_turn_that_was_dropped_is_refused_and_brings_nothing
 
 
 @held_by("statelog")
-async def test_a_second_rewind_to_a_live_turn_goes_on_from_the_first(service):
+async def test_a_second_rewind_to_a_live_turn_continues_from_the_first(service):
     session = await rewound(service, await turns(service, 1, 2, 3), "i3")
     assert live(session) == ["1", "2"]
     await service.append_event(session, event("4", delta={"turn": 4}, invocation_id="i4"))
@@ -352,7 +352,7 @@ async def test_a_second_rewind_to_a_live_turn_goes_on_from_the_first(service):
 
 
 @held_by("statelog")
-async def test_a_window_shows_no_turn_that_a_rewind_to_before_the_window_has_dropped(service):
+async def test_a_window_shows_no_turn_dropped_by_a_rewind_to_before_the_window(service):
     session = await rewound(service, await turns(service, 1, 2, 3), "i2")
     await service.append_event(session, event("4", invocation_id="i4"))
     windows = [await reread(service, session, num_recent_events=count) for count in range(1, 6)]
@@ -361,7 +361,7 @@ async def test_a_window_shows_no_turn_that_a_rewind_to_before_the_window_has_dro
 
 
 @held_by("statelog")
-async def test_a_fork_has_the_events_of_its_own_past_alone(service):
+async def test_a_fork_has_only_the_events_of_its_own_past(service):
     session = await service.create_session(**HERE, session_id="s", state={"k": 0})
     made = [
         await service.append_event(session, event(str(number), delta={"k": number + 1}, invocation_id=f"i{number}"))
@@ -383,7 +383,7 @@ async def test_a_fork_has_the_events_of_its_own_past_alone(service):
 
 
 @held_by("statelog")
-async def test_after_a_rollback_of_its_thread_a_session_goes_on_as_it_was(service):
+async def test_after_a_rollback_of_its_thread_a_session_continues_from_that_state(service):
     session = await service.create_session(**HERE, session_id="s")
     made = [await service.append_event(session, event(str(n), delta={"k": n, f"k{n}": n})) for n in range(3)]
     service.store.thread("adk:app/user/s").rollback(1)
@@ -413,14 +413,14 @@ async def test_a_session_read_before_its_id_was_used_again_is_stale(service):
     await service.delete_session(**HERE, session_id="s")
     await asyncio.sleep(0.01)
     new = await service.create_session(**HERE, session_id="s", state={"who": "new"})
-    if not isinstance(service, InMemorySessionService):  # which does not look
+    if not isinstance(service, InMemorySessionService):  # It does not check.
         with pytest.raises((StaleSessionError, ValueError)):
             await service.append_event(old, event("late", delta={"secret": 1}))
         assert (await reread(service, new)).state == {"who": "new"}
 
 
 @held_by("statelog")
-async def test_fifty_tasks_with_a_session_each_lose_nothing(service):
+async def test_fifty_tasks_with_one_session_each_lose_no_event(service):
     async def talk(number):
         session = await service.create_session(**HERE, session_id=str(number))
         for turn in range(3):
@@ -434,7 +434,7 @@ async def test_fifty_tasks_with_a_session_each_lose_nothing(service):
     assert service.store.verify().ok
 
 
-def test_ids_of_any_length_and_script(tmp_path):
+def test_ids_can_have_any_length_and_script(tmp_path):
     async def main():
         service = MAKE["statelog"](tmp_path)
         names = [
@@ -452,7 +452,7 @@ def test_ids_of_any_length_and_script(tmp_path):
 
 
 @pytest.mark.parametrize("value", [math.nan, object(), cycle := []])
-def test_values_that_are_not_json_are_refused_and_nothing_is_kept(tmp_path, value):
+def test_values_that_are_not_json_are_refused_and_nothing_is_stored(tmp_path, value):
     if value == []:
         cycle.append(cycle)
 
@@ -466,7 +466,7 @@ def test_values_that_are_not_json_are_refused_and_nothing_is_kept(tmp_path, valu
     asyncio.run(main())
 
 
-def test_closed_read_only_and_full_stores_say_so(tmp_path):
+def test_closed_read_only_and_full_stores_raise(tmp_path):
     async def main():
         service = StatelogSessionService.open(tmp_path / "s", max_size_bytes=1 << 20)
         session = await service.create_session(**HERE, session_id="s")
@@ -508,7 +508,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point.startswith("commit.")])
-def test_an_event_before_a_kill_is_there_with_all_that_it_changed(tmp_path, point):
+def test_an_event_before_a_kill_is_stored_with_all_of_its_changes(tmp_path, point):
     environment = {**os.environ, "STATELOG_FAULT": f"{point}:{20 if '_put_' in point else 4}:kill"}
     command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

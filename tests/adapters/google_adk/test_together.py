@@ -1,4 +1,4 @@
-"""Two processes on one session, and on two sessions of one user: no event is lost, none is there twice."""
+"""Two processes on one session, and on two sessions of one user: no event is lost or stored twice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def texts(session):
 
 
 def racing(path, me, other, tries):
-    """Append events to one session, each time when the other has read it, too. Return how often it was stale."""
+    """Append events to one session, each time after the other process has also read it.
+
+    Return how often it was stale.
+    """
 
     async def main():
         service, stale = StatelogSessionService.open(path), 0
@@ -57,7 +60,7 @@ def racing(path, me, other, tries):
 
 
 def beside(path, me, other):
-    """Make a session of its own, and append to it, in step with the other."""
+    """Create an own session, and append to it in step with the other process."""
 
     async def main():
         service = StatelogSessionService.open(path)
@@ -81,7 +84,7 @@ def begun(path):
     asyncio.run(main())
 
 
-# --- what is there then -----------------------------------------------------------------
+# --- the result -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +94,7 @@ def nursery():
 
 
 def both(nursery, path, name, *options):
-    """Run both processes; return what they told, and what is there."""
+    """Run both processes. Return their reports, and the stored events."""
 
     async def look():
         service = StatelogSessionService.open(path)
@@ -112,7 +115,7 @@ def lost_and_doubled(session):
     return len(written - counts.keys()), counts.total() - len(counts)
 
 
-def test_of_two_processes_on_one_session_the_stale_one_is_told_and_nothing_is_lost(nursery, path):
+def test_the_stale_one_of_two_processes_on_a_session_is_refused_and_no_event_is_lost(nursery, path):
     nursery.call("begun", str(path))
     stale, shown, found = both(nursery, str(path), "racing", 10)
     session = found["s"]
@@ -132,7 +135,7 @@ def test_a_process_that_drops_stale_events_is_detected(nursery, path):
     assert lost == ROUNDS
 
 
-def test_two_processes_with_a_session_each_lose_nothing_that_they_share(nursery, path):
+def test_two_processes_with_separate_sessions_lose_no_shared_state(nursery, path):
     _told, shown, found = both(nursery, str(path), "beside")
     last = ROUNDS - 1
     shared = {f"{scope}:{me}": last for scope in ("user", "app") for me in "ab"}

@@ -1,4 +1,4 @@
-"""Threads as trees of checkpoints by parent, values as encoded items, versions that expire one by one."""
+"""Threads as trees of checkpoints by parent, values as encoded items, and versions that expire one by one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def commit(lineage, id, parent=None, line="main", **values):
     return lineage.commit(writes, id=id, parent=parent, line=line, fork=f"fork-{id}")
 
 
-def test_lines_and_forks(store):
+def test_checkpoints_form_lines_and_forks(store):
     lineage = Lineage(store, "t")
     a = commit(lineage, "a", x=1)
     b = commit(lineage, "b", a, x=2)
@@ -53,7 +53,7 @@ def test_lines_and_forks(store):
     assert (raised.value.expected_version, raised.value.actual_version) == (1, 2)
 
 
-def test_a_checkpoint_of_the_same_id_supersedes(store):
+def test_a_checkpoint_with_the_same_id_replaces_the_earlier_one(store):
     lineage = Lineage(store, "t")
     a = commit(lineage, "a", x=1)
     b = commit(lineage, "b", a, x=2)
@@ -77,7 +77,7 @@ def test_a_deleted_thread_stays_deleted(store):
     assert lineage.find("a") is None
 
 
-def test_the_first_value_stays(store):
+def test_the_first_value_of_a_write_is_kept(store):
     lineage = Lineage(store, "t")
     for value in (b"\x01", b"\x02"):
         made = lineage.commit_aside("aside", [items.put_once("x", value), items.put("y", value)])
@@ -85,7 +85,7 @@ def test_the_first_value_stays(store):
     assert lineage.commit_aside("aside", [items.remove("x")]).state == {"y": 2}
 
 
-def test_the_first_value_and_a_later_one_may_be_joined(store):
+def test_the_first_value_and_a_later_one_can_be_joined(store):
     lineage = Lineage(store, "t")
 
     def join(held, new):
@@ -100,7 +100,7 @@ def test_the_first_value_and_a_later_one_may_be_joined(store):
     assert store.verify().ok
 
 
-def test_twins_are_referred_to(store):
+def test_equal_values_are_stored_as_references(store):
     lineage = Lineage(store, "t")
     text = cbor.encode("x" * 3000)
     lineage.commit_aside("aside", [items.append("list", [text])])
@@ -134,7 +134,7 @@ lists = st.lists(st.integers() | st.text(min_size=40, max_size=90), max_size=90)
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(lists, lists, st.data())
-def test_an_edited_list_is_the_list_made_anew(tmp_path_factory, held, new, data):
+def test_an_edited_list_equals_a_newly_built_list(tmp_path_factory, held, new, data):
     start = data.draw(st.integers(0, len(held)))
     stop = data.draw(st.integers(start, len(held)))
     with statelog.open(tmp_path_factory.mktemp("edit") / "s", durability="interval") as store:
@@ -201,7 +201,7 @@ def test_items_are_checked(store):
             lineage.commit_aside("b", [items.edit("x", start, stop, [])])
 
 
-def test_keys_of_a_range(store):
+def test_keys_of_a_range_are_listed(store):
     names = [f"{number:03}" for number in range(200)]
     made = Lineage(store, "t").commit_aside("b", [items.put(name, b"\x01") for name in (*names, "1", "0100")])
     assert list(items.keys_between(made.state, "010", "020")) == names[10:20]
