@@ -216,10 +216,10 @@ class Index:
                     self._follow(configuration)
                     return work()
                 except _StaleError as error:
-                    self._discard(f"the text index was made anew: {error}", to_private=is_last)
+                    self._discard(f"the text index was rebuilt: {error}", to_private=is_last)
                 except (sqlite3.Error, UnicodeDecodeError) as error:  # The latter for a message with damaged names.
                     self._check_resources(error)
-                    self._discard(f"the text index was damaged, and was made anew: {error}", to_private=is_last)
+                    self._discard(f"the text index was damaged, and was rebuilt: {error}", to_private=is_last)
             self._open(configuration)
             self._follow(configuration)
             return work()
@@ -235,7 +235,7 @@ class Index:
             message = f"{path}: another process has locked the text index for {_TIMEOUT_S:.0f} s"
             raise StoreLockedError(message, path=path) from error
         if code == sqlite3.SQLITE_FULL:
-            message = f"{path}: there is no room for the text index"
+            message = f"{path}: the disk has no room for the text index"
             raise StoreFullError(message, path=path) from error
 
     def _discard(self, note: str, *, to_private: bool = False) -> None:
@@ -314,7 +314,7 @@ class Index:
         self._file = wanted["file"]
         with self._engine.read() as view:
             if _chain_at(view, meta["cursor"]) != meta["chain"]:
-                raise _StaleError("it was made of another history of this store")
+                raise _StaleError("it belongs to another history of this store")
 
     def _identity(self, configuration: Configuration) -> dict[str, Any]:
         file = self._engine.store_file.lmdb_file
@@ -547,8 +547,8 @@ def _source(kind: int, thread: int, branch: int, path: str) -> Source:
 
 
 _REASONS = {
-    "format": "another release of statelog made it",
-    "store": "it was made of another store",
+    "format": "another release of statelog created it",
+    "store": "it belongs to another store",
     "file": "the file of the store was replaced",
     "configuration": "configure_search was called",
 }
