@@ -266,7 +266,9 @@ class Index:
                 except AccessError:
                     self._is_private = True
             if self._is_private:
-                self.notes.append("the index cannot be stored beside the store: it is built for this program alone")
+                self.notes.append(
+                    "the index cannot be stored beside the store: this program builds its own temporary index"
+                )
                 self._connection = sqlite3.connect("", isolation_level=None, check_same_thread=False)
                 self._connection.execute("PRAGMA temp_store=FILE")
         self._check_identity(configuration)
