@@ -118,7 +118,7 @@ BEGINS = {"start", "start_with", "branch", "continue_as_new"}
 CALLS_SYNC = {"transact"}
 """Methods of `durable.Run` whose function must not be async."""
 
-CALLED = {("statelog.portable.frames", "Target"): "ExportTarget"}
+CALLED: dict[tuple[str, str], str] = {}
 """Other names for what the synchronous modules import, where two of them give one name to two things."""
 
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from statelog.memory.memory import Memory
     from statelog.memory.sessions import Message, Session
     from statelog.memory.timeline import Fact
-    from statelog.portable.frames import Source
-    from statelog.portable.frames import Target as ExportTarget
+    from statelog.portable.frames import ExportSource, ExportTarget
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
     from statelog.reducers import Reducer
     from statelog.schema.versions import Versioned
@@ -314,7 +313,7 @@ class StoreCalls:
         return await self._runner.run(self._store.export, target, threads=threads, since=since, progress=progress)
 
     async def import_(
-        self, source: Source, *, upto: int | None = None, progress: Callable[[int, int], None] | None = None
+        self, source: ExportSource, *, upto: int | None = None, progress: Callable[[int, int], None] | None = None
     ) -> ImportReport:
         """Import an export. Every digest is checked first, and existing data is skipped.
 

@@ -90,7 +90,7 @@ def import_(*, store: Path, source: Path, as_json: bool) -> None:
         _opened_for(stream, store) as opened,
         output.progress("importing") as progress,
     ):
-        report = opened.import_(_Whole(MAGIC, stream), progress=progress)
+        report = opened.import_(_RejoinedStream(MAGIC, stream), progress=progress)
     if as_json:
         output.emit({"path": str(store), **asdict(report)})
         return
@@ -155,7 +155,7 @@ def _opened_for(stream: IO[bytes], store: Path) -> Iterator[statelog.Store]:
             raise
 
 
-class _Whole:
+class _RejoinedStream:
     """A stream whose first bytes have already been read."""
 
     def __init__(self, start: bytes, rest: IO[bytes]) -> None:

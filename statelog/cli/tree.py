@@ -40,14 +40,14 @@ class _Version:
 
 
 @dataclass(slots=True)
-class _Line:
+class _DrawnBranch:
     """A branch in the drawing."""
 
     info: BranchInfo
     versions: dict[int, _Version] = field(default_factory=dict)
     """The versions to draw, in ascending order."""
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
-    children: dict[int, list[_Line]] = field(default_factory=dict)
+    children: dict[int, list[_DrawnBranch]] = field(default_factory=dict)
     """Branches off this branch, by the version at which they begin."""
     label: str = ""
     """The name to draw instead of the branch's name."""
@@ -106,9 +106,9 @@ def _threads(store: Store, output: Output, thread_id: str | None) -> Iterator[Th
         output.line("no threads")
 
 
-def _lines_of(thread: Thread, limit: int | None) -> list[_Line]:
+def _lines_of(thread: Thread, limit: int | None) -> list[_DrawnBranch]:
     """Return a thread's branches in order of creation, with the versions to draw."""
-    lines = [_Line(info) for info in thread.branches()]
+    lines = [_DrawnBranch(info) for info in thread.branches()]
     by_name = {line.info.name: line for line in lines}
     bases: dict[str, set[int]] = {name: set() for name in by_name}
     for line in lines[1:]:
@@ -125,7 +125,7 @@ def _lines_of(thread: Thread, limit: int | None) -> list[_Line]:
     return lines
 
 
-def _name_lines(thread: Thread, lines: list[_Line], *, inner: bool) -> None:
+def _name_lines(thread: Thread, lines: list[_DrawnBranch], *, inner: bool) -> None:
     """Name the branches of a LangGraph thread by their last checkpoints, and remove its pending writes."""
     shown = thread.head
     if shown is None or not is_graph(shown.state):
@@ -142,7 +142,7 @@ def _name_lines(thread: Thread, lines: list[_Line], *, inner: bool) -> None:
 
 
 def _mark(
-    thread: Thread, line: _Line, tags: dict[tuple[str, int], list[str]], bases: set[int], limit: int | None
+    thread: Thread, line: _DrawnBranch, tags: dict[tuple[str, int], list[str]], bases: set[int], limit: int | None
 ) -> None:
     """Find the versions of a branch that are drawn."""
     info = line.info
@@ -174,7 +174,7 @@ def _mark(
     line.versions = dict(sorted(marked.items()))
 
 
-def _draw(output: Output, line: _Line, prefix: str, depth: int) -> None:
+def _draw(output: Output, line: _DrawnBranch, prefix: str, depth: int) -> None:
     tee, end, down, blank = _DRAWN if output.can_draw else _ASCII
     info = line.info
     output.line(shorten(escape(f"{prefix}{line.label or info.name}"), output.width), style="cyan")
@@ -204,7 +204,7 @@ def _span(first: int, last: int, dots: str) -> str:
     return f"{first}  {dots.removeprefix(', ')}".rstrip() if first == last else f"{first}-{last}{dots}"
 
 
-def _count(lines: Iterable[_Line]) -> int:
+def _count(lines: Iterable[_DrawnBranch]) -> int:
     """Return the number of branches in `lines`, including nested branches."""
     number = 0
     pending = list(lines)
@@ -214,7 +214,7 @@ def _count(lines: Iterable[_Line]) -> int:
     return number
 
 
-def _document(thread: Thread, lines: list[_Line]) -> dict[str, Any]:
+def _document(thread: Thread, lines: list[_DrawnBranch]) -> dict[str, Any]:
     return {
         "thread": thread.id,
         "branches": [

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from statelog.fleet.archive import Archive
     from statelog.fleet.protocol import Owned
     from statelog.format.mac import StoreKey
-    from statelog.portable.frames import Target
+    from statelog.portable.frames import ExportTarget
 
 _OPEN: WeakValueDictionary[tuple[int, Path], Store] = WeakValueDictionary()
 """The open stores of this process's fleets, by process and path. A file lock does not exclude its own process."""
@@ -389,7 +389,7 @@ class Fleet:
         found = [path for path in sorted(self._cache.glob(f"*{marked}*")) if path.name.rpartition("-")[2].isdigit()]
         return [Stranded(names.store_of(path.name.partition(marked)[0]), path) for path in found]
 
-    def export_stranded(self, stranded: Stranded, target: Target) -> dict[str, str]:
+    def export_stranded(self, stranded: Stranded, target: ExportTarget) -> dict[str, str]:
         """Export the threads that a stranded file has continued after the store was taken over.
 
         Import the result into the store with `store.import_`. If the store has also continued a

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.format.mac import StoreKey
-    from statelog.portable.frames import Target
+    from statelog.portable.frames import ExportTarget
 
 
 def export_lost(
-    stranded: Path, live: Path | None, target: Target, *, suffix: str, key: StoreKey | None
+    stranded: Path, live: Path | None, target: ExportTarget, *, suffix: str, key: StoreKey | None
 ) -> dict[str, str]:
     """Export the threads that a stranded file has continued after the store was taken over.
 

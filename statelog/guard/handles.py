@@ -23,7 +23,7 @@ from statelog import redaction
 from statelog.errors import GuardError, UsageError
 from statelog.guard.annotations import HANDLE
 from statelog.guard.pattern import Pattern, literal
-from statelog.guard.secrets import Found, apart, replaced
+from statelog.guard.secrets import SecretSpan, apart, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -174,12 +174,12 @@ class Forms:
         """Return False if `data` certainly has no value, in any form."""
         return self._scan is not None and self._scan.is_in(data)
 
-    def find(self, text: bytes) -> list[Found]:
+    def find(self, text: bytes) -> list[SecretSpan]:
         """Return the places of values in a text, with the replacement as the `rule`. Overlapping places are joined."""
         if not self.are_in(text):
             return []
         found = [
-            Found(*match.span(), replacement.decode())
+            SecretSpan(*match.span(), replacement.decode())
             for held, pattern, replacement in self._forms
             if held in text
             for match in _compiled(pattern).finditer(text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from statelog.guard.checks import Checks
     from statelog.guard.detector import Detector
-    from statelog.guard.secrets import Found
+    from statelog.guard.secrets import SecretSpan
 
 _MSGPACK = "msgpack"
 _BYTES = frozenset(("bytes", "bytearray"))
@@ -225,7 +225,7 @@ class Redactor:
         if not self._secrets.may_be_in(data):
             return data
 
-        def made(found: Found, secret: bytes) -> bytes:
+        def made(found: SecretSpan, secret: bytes) -> bytes:
             return found.quote + self._replacement(secret, found.rule, path) + found.quote
 
         return replaced(data, self._secrets.find(data), made)

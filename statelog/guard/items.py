@@ -38,7 +38,7 @@ _WIDE = re.compile(rb"(?:[ -~]\x00{1,3}){8,}|(?:\x00{1,3}[ -~]){8,}")
 """A run of ASCII in UTF-16 or UTF-32, of either byte order."""
 
 
-class Redactor(Protocol):
+class PartRedactor(Protocol):
     """What a walk asks about the parts of a value. `path` is the names on the way to a part."""
 
     def may_hold(self, data: bytes) -> bool:
@@ -94,13 +94,13 @@ class NotMsgpackError(Exception):
     """Bytes are not one value in msgpack."""
 
 
-def redact_item(item: bytes, path: Path, redactor: Redactor) -> bytes:
+def redact_item(item: bytes, path: Path, redactor: PartRedactor) -> bytes:
     """Return an item of CBOR with redacted texts."""
     made, _end = _Cbor(item, redactor).value(0, path, is_secret=redactor.names_field(path))
     return made
 
 
-def redact_packed(data: bytes, path: Path, redactor: Redactor) -> bytes:
+def redact_packed(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
     """Return a value in msgpack with redacted texts. Raises NotMsgpackError."""
     try:
         made, end = Msgpack(data, redactor).value(0, path, is_secret=redactor.names_field(path))
@@ -111,7 +111,7 @@ def redact_packed(data: bytes, path: Path, redactor: Redactor) -> bytes:
     return made
 
 
-def redact_bytes(data: bytes, path: Path, redactor: Redactor) -> bytes:
+def redact_bytes(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
     """Return bytes with redacted texts, if they are a text or msgpack.
 
     Raises:
@@ -138,7 +138,7 @@ def redact_bytes(data: bytes, path: Path, redactor: Redactor) -> bytes:
 class _Walker(ABC):
     """Walks one encoded value, and replaces the secrets in it."""
 
-    def __init__(self, data: bytes, redactor: Redactor) -> None:
+    def __init__(self, data: bytes, redactor: PartRedactor) -> None:
         self._data = data
         self._redactor = redactor
 
@@ -323,13 +323,13 @@ def packed_item(body: bytes) -> bytes:
     return _PACKED_HEAD + cbor.head(_BYTES, len(body)) + body
 
 
-def redact_secret(body: bytes, path: Path, redactor: Redactor) -> bytes:
+def redact_secret(body: bytes, path: Path, redactor: PartRedactor) -> bytes:
     """Return a value in msgpack that is a secret as a whole."""
     made, _end = Msgpack(body, redactor).value(0, path, is_secret=True)
     return made
 
 
-def _sorted_pairs(item: bytes, redactor: Redactor) -> bytes:
+def _sorted_pairs(item: bytes, redactor: PartRedactor) -> bytes:
     """Return the pairs of a dict whose keys are not texts, by the bytes of their keys."""
     reader = _Cbor(item, redactor)
     _major, count, at = reader.head(0)

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import GuardError
-from statelog.guard.secrets import RULE_SIZE_MAX, Found, Secrets, apart
+from statelog.guard.secrets import RULE_SIZE_MAX, Secrets, SecretSpan, apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,20 +47,20 @@ class KingfisherSecrets(Secrets):
         """Return True, as `may_be_in` does."""
         return True
 
-    def find(self, text: bytes, *, is_text: bool = True) -> list[Found]:
+    def find(self, text: bytes, *, is_text: bool = True) -> list[SecretSpan]:
         """Return the secrets in a text in UTF-8, in order. No two overlap."""
         found = super().find(text, is_text=is_text)
         known = [range(each.start, each.end) for each in found]
         return apart([*found, *(each for each in self._find_of_kingfisher(text) if not _overlaps(each, known))])
 
-    def _find_of_kingfisher(self, text: bytes) -> Iterator[Found]:
+    def _find_of_kingfisher(self, text: bytes) -> Iterator[SecretSpan]:
         for each in self._scanner.scan(text):
             place, secret = each.location, each.secret.encode("utf-8", "surrogatepass")
             start = place["start_offset"]
             if text[start : start + len(secret)] != secret:  # The offset is that of the whole match, or of other bytes.
                 start = text.find(secret, start)
             if each.visible and secret and start >= 0:
-                yield Found(start, start + len(secret), _rule_of(each.rule_id))
+                yield SecretSpan(start, start + len(secret), _rule_of(each.rule_id))
 
 
 def _rule_of(rule_id: str) -> str:
@@ -69,5 +69,5 @@ def _rule_of(rule_id: str) -> str:
     return _NO_LETTERS.sub("-", name)[:RULE_SIZE_MAX].strip("-") or "kingfisher"
 
 
-def _overlaps(found: Found, spans: list[range]) -> bool:
+def _overlaps(found: SecretSpan, spans: list[range]) -> bool:
     return any(found.start < span.stop and span.start < found.end for span in spans)

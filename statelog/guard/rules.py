@@ -113,7 +113,7 @@ def _is_token_of_host(text: bytes) -> bool:
     return is_random(text)
 
 
-class Rule(NamedTuple):
+class SecretRule(NamedTuple):
     """What a kind of secret looks like."""
 
     name: str
@@ -146,70 +146,70 @@ _PEM_CUT = rb"(?:[A-Za-z0-9+/=\s:,>|]|\xe2\x86\x92|\\+[nr/]|%0[ADad]|%2[BFbf]|%3
 _WORDS = rb"[A-Za-z0-9_-]"
 
 RULES: Final = (
-    Rule("aws-access-key", rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}", _is_aws, is_bounded=True),
-    Rule("github-token", rb"gh[pousr]_[A-Za-z0-9]{36}", has_checksum),
-    Rule("github-fine-grained", rb"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}"),
-    Rule("gitlab-token", rb"gl(?:pat|ptt|dt|rt|cbt|ft|soat)-[A-Za-z0-9_-]{20,64}", more=_WORDS),
-    Rule("slack-token", rb"xox[abeoprs]-(?:[0-9]{1,20}-){1,4}[A-Za-z0-9-]{16,120}", more=rb"[A-Za-z0-9-]"),
-    Rule("slack-app-token", rb"xapp-[0-9]-[A-Z0-9]{8,16}-[0-9]{8,16}-[a-f0-9]{32,80}", more=rb"[a-f0-9]"),
-    Rule(
+    SecretRule("aws-access-key", rb"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}", _is_aws, is_bounded=True),
+    SecretRule("github-token", rb"gh[pousr]_[A-Za-z0-9]{36}", has_checksum),
+    SecretRule("github-fine-grained", rb"github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}"),
+    SecretRule("gitlab-token", rb"gl(?:pat|ptt|dt|rt|cbt|ft|soat)-[A-Za-z0-9_-]{20,64}", more=_WORDS),
+    SecretRule("slack-token", rb"xox[abeoprs]-(?:[0-9]{1,20}-){1,4}[A-Za-z0-9-]{16,120}", more=rb"[A-Za-z0-9-]"),
+    SecretRule("slack-app-token", rb"xapp-[0-9]-[A-Z0-9]{8,16}-[0-9]{8,16}-[a-f0-9]{32,80}", more=rb"[a-f0-9]"),
+    SecretRule(
         "slack-webhook",
         rb"hooks\.slack\.com/(?:services|workflows)/(?P<secret>T[A-Z0-9]{7,12}/[A-Z][A-Z0-9]{7,12}/[A-Za-z0-9/]{16,60})",
         more=rb"[A-Za-z0-9/]",
     ),
-    Rule("stripe-key", rb"[sr]k_(?:live|test)_[0-9A-Za-z]{16,200}", more=rb"[0-9A-Za-z]"),
-    Rule("webhook-secret", rb"whsec_[A-Za-z0-9+/]{24,100}={0,2}", more=rb"[A-Za-z0-9+/=]"),
-    Rule(
+    SecretRule("stripe-key", rb"[sr]k_(?:live|test)_[0-9A-Za-z]{16,200}", more=rb"[0-9A-Za-z]"),
+    SecretRule("webhook-secret", rb"whsec_[A-Za-z0-9+/]{24,100}={0,2}", more=rb"[A-Za-z0-9+/=]"),
+    SecretRule(
         "openai-key",
         rb"sk-(?:(?:proj|svcacct|admin)-[A-Za-z0-9_-]{40,200}|[A-Za-z0-9_-]{16,80}T3BlbkFJ[A-Za-z0-9_-]{16,80})",
         more=_WORDS,
     ),
-    Rule("openai-key", rb"sk-[A-Za-z0-9]{48}", is_bounded=True),
-    Rule("anthropic-key", rb"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_-]{32,200}", more=_WORDS),
-    Rule("openrouter-key", rb"sk-or-v1-[0-9a-f]{64}"),
-    Rule("google-api-key", rb"AIza[0-9A-Za-z_-]{35}", is_bounded=True),
-    Rule("google-oauth-secret", rb"GOCSPX-[A-Za-z0-9_-]{28}"),
-    Rule("google-oauth-token", rb"ya29\.[0-9A-Za-z_-]{30,400}", more=_WORDS),
-    Rule(
+    SecretRule("openai-key", rb"sk-[A-Za-z0-9]{48}", is_bounded=True),
+    SecretRule("anthropic-key", rb"sk-ant-[a-z]{3,8}[0-9]{2}-[A-Za-z0-9_-]{32,200}", more=_WORDS),
+    SecretRule("openrouter-key", rb"sk-or-v1-[0-9a-f]{64}"),
+    SecretRule("google-api-key", rb"AIza[0-9A-Za-z_-]{35}", is_bounded=True),
+    SecretRule("google-oauth-secret", rb"GOCSPX-[A-Za-z0-9_-]{28}"),
+    SecretRule("google-oauth-token", rb"ya29\.[0-9A-Za-z_-]{30,400}", more=_WORDS),
+    SecretRule(
         "private-key",
         _PEM_BEGIN + rb"(?:(?:[^-]|-{1,4}[^-])*-?" + _PEM_END + rb"|" + _PEM_CUT + rb"+)",
         _has_key,
     ),
-    Rule("jwt", rb"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{20,}", _is_jwt, resumes_at=b"."),
-    Rule("npm-token", rb"npm_[A-Za-z0-9]{36}", is_bounded=True),
-    Rule("pypi-token", rb"pypi-AgE(?:IcHlwaS5vcmc|NdGVzdC5weXBpLm9yZ)[A-Za-z0-9_-]{50,400}", more=_WORDS),
-    Rule("huggingface-token", rb"hf_[A-Za-z]{34}", is_bounded=True),
-    Rule("sendgrid-key", rb"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
-    Rule("digitalocean-token", rb"do[opr]_v1_[a-f0-9]{64}"),
-    Rule("databricks-token", rb"dapi[a-f0-9]{32}", is_bounded=True),
-    Rule("telegram-token", rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}", is_bounded=True),
-    Rule(
+    SecretRule("jwt", rb"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{20,}", _is_jwt, resumes_at=b"."),
+    SecretRule("npm-token", rb"npm_[A-Za-z0-9]{36}", is_bounded=True),
+    SecretRule("pypi-token", rb"pypi-AgE(?:IcHlwaS5vcmc|NdGVzdC5weXBpLm9yZ)[A-Za-z0-9_-]{50,400}", more=_WORDS),
+    SecretRule("huggingface-token", rb"hf_[A-Za-z]{34}", is_bounded=True),
+    SecretRule("sendgrid-key", rb"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    SecretRule("digitalocean-token", rb"do[opr]_v1_[a-f0-9]{64}"),
+    SecretRule("databricks-token", rb"dapi[a-f0-9]{32}", is_bounded=True),
+    SecretRule("telegram-token", rb"[0-9]{8,10}:AA[A-Za-z0-9_-]{33}", is_bounded=True),
+    SecretRule(
         "discord-webhook",
         rb"discord(?:app)?\.com/api/webhooks/[0-9]{17,20}/(?P<secret>[A-Za-z0-9_-]{60,80})",
         more=_WORDS,
     ),
-    Rule("azure-storage-key", rb"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)", _is_storage_key),
-    Rule("groq-key", rb"gsk_[A-Za-z0-9]{52}", is_bounded=True),
-    Rule("xai-key", rb"xai-[A-Za-z0-9]{80}"),
-    Rule("perplexity-key", rb"pplx-[A-Za-z0-9]{48}", is_bounded=True),
-    Rule("replicate-token", rb"r8_[A-Za-z0-9]{37}", is_bounded=True),
-    Rule("langsmith-key", rb"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
-    Rule("tavily-key", rb"tvly-(?:dev-|prod-)?[A-Za-z0-9]{32}", is_bounded=True),
-    Rule("supabase-token", rb"sbp_[a-f0-9]{40}", is_bounded=True),
-    Rule("linear-key", rb"lin_(?:api|oauth)_[A-Za-z0-9]{40,64}", more=rb"[A-Za-z0-9]"),
-    Rule("notion-token", rb"ntn_[A-Za-z0-9]{40,50}", is_bounded=True),
-    Rule("vault-token", rb"hv[sb]\.[A-Za-z0-9_-]{90,300}", more=_WORDS),
-    Rule("docker-token", rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{27,32}", more=_WORDS),
-    Rule("shopify-token", rb"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}", is_bounded=True),
-    Rule("grafana-token", rb"glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}"),
-    Rule("pulumi-token", rb"pul-[a-f0-9]{40}", is_bounded=True),
-    Rule("age-key", rb"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}"),
-    Rule(
+    SecretRule("azure-storage-key", rb"AccountKey=(?P<secret>[A-Za-z0-9+/]{86}==)", _is_storage_key),
+    SecretRule("groq-key", rb"gsk_[A-Za-z0-9]{52}", is_bounded=True),
+    SecretRule("xai-key", rb"xai-[A-Za-z0-9]{80}"),
+    SecretRule("perplexity-key", rb"pplx-[A-Za-z0-9]{48}", is_bounded=True),
+    SecretRule("replicate-token", rb"r8_[A-Za-z0-9]{37}", is_bounded=True),
+    SecretRule("langsmith-key", rb"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
+    SecretRule("tavily-key", rb"tvly-(?:dev-|prod-)?[A-Za-z0-9]{32}", is_bounded=True),
+    SecretRule("supabase-token", rb"sbp_[a-f0-9]{40}", is_bounded=True),
+    SecretRule("linear-key", rb"lin_(?:api|oauth)_[A-Za-z0-9]{40,64}", more=rb"[A-Za-z0-9]"),
+    SecretRule("notion-token", rb"ntn_[A-Za-z0-9]{40,50}", is_bounded=True),
+    SecretRule("vault-token", rb"hv[sb]\.[A-Za-z0-9_-]{90,300}", more=_WORDS),
+    SecretRule("docker-token", rb"dckr_(?:pat|oat)_[A-Za-z0-9_-]{27,32}", more=_WORDS),
+    SecretRule("shopify-token", rb"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}", is_bounded=True),
+    SecretRule("grafana-token", rb"glsa_[A-Za-z0-9]{32}_[a-f0-9]{8}"),
+    SecretRule("pulumi-token", rb"pul-[a-f0-9]{40}", is_bounded=True),
+    SecretRule("age-key", rb"AGE-SECRET-KEY-1[02-9AC-HJ-NP-Z]{58}"),
+    SecretRule(
         "url-password",
         rb"(?i:" + _SCHEMES + rb")" + _SLASHES + rb"[^\s/@:\"'<>\\]{0,80}:(?P<secret>[^\s/@\"'<>\\]{3,})@[A-Za-z0-9\[]",
         _is_password,
     ),
-    Rule(
+    SecretRule(
         "url-password",
         rb"(?i:https?)" + _SLASHES + rb"(?P<secret>[A-Za-z0-9_-]{20,})@"
         rb"(?i:(?:www\.)?(?:github|gitlab|bitbucket|huggingface|codeberg|gitea)\.)",

@@ -1,4 +1,4 @@
-"""Finds the secrets in the values of a store (`Finder`), and replaces them in a purge (`Purger`)."""
+"""Finds the secrets in the values of a store (`SecretFinder`), and replaces them in a purge (`Purger`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from statelog.guard.detector import Detector
     from statelog.guard.items import Path
-    from statelog.guard.secrets import Found
+    from statelog.guard.secrets import SecretSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Sighting(NamedTuple):
     """The hash of the text or number that has the secret. It is valid in this process."""
 
 
-class Finder:
+class SecretFinder:
     """Collects in `found` the secrets that the guard of a store would redact."""
 
     def __init__(self, detector: Detector) -> None:
@@ -112,7 +112,7 @@ class Finder:
         if not self._secrets.may_be_in(data):
             return data
 
-        def made(found: Found, secret: bytes) -> bytes:
+        def made(found: SecretSpan, secret: bytes) -> bytes:
             return self._replacement(secret, found.rule, path, data, is_literal=not found.quote)
 
         return replaced(data, self._secrets.find(data), made)
@@ -246,14 +246,14 @@ class Purger:
             self.changed.add(path)
         return data
 
-    def _short_in(self, data: bytes) -> list[Found]:
+    def _short_in(self, data: bytes) -> list[SecretSpan]:
         """Return the secrets in a text that are purged where a rule or a field finds them."""
         mark = self._detector.fingerprint
         return [
             each for each in self._secrets.find(data) if (each.rule, mark(data[each.start : each.end])) in self._short
         ]
 
-    def _written_short(self, found: Found, secret: bytes) -> bytes:
+    def _written_short(self, found: SecretSpan, secret: bytes) -> bytes:
         return found.quote + _written(found.rule, self._detector.fingerprint(secret)) + found.quote
 
     def check_key(self, key: bytes, path: Path) -> None:

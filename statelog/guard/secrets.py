@@ -55,7 +55,7 @@ def check_rules(names: Iterable[str]) -> None:
         raise GuardError(message, rule=unknown[0])
 
 
-class Found(NamedTuple):
+class SecretSpan(NamedTuple):
     """A secret in a text."""
 
     start: int
@@ -105,7 +105,7 @@ def _hints() -> Pattern:
     return Pattern(HINTS, captures=False)
 
 
-class _Members:
+class _NamedMembers:
     """Finds values of members with some names in JSON within a text. JSON within JSON has quotes with backslashes.
 
     Args:
@@ -119,9 +119,9 @@ class _Members:
             rb"(?:(?P<open>\\{0,31}[\"'])|(?P<number>-?[0-9][0-9.eE+-]{0,40}))"
         )
 
-    def find(self, text: bytes) -> list[Found]:
+    def find(self, text: bytes) -> list[SecretSpan]:
         """Return the values that are texts and not empty, or numbers."""
-        found: list[Found] = []
+        found: list[SecretSpan] = []
         unclosed: set[bytes] = set()
         """Quotes without a closing one in the rest of the text, which is not searched again."""
         at = 0
@@ -140,7 +140,7 @@ class _Members:
                     closed = line_end if line_end >= 0 else len(text)
                 at = end = closed
             if start < end and _STANDS_FOR_SECRET.fullmatch(text, start, end) is None:
-                found.append(Found(start, end, FIELD, b"" if match["open"] else match["close"]))
+                found.append(SecretSpan(start, end, FIELD, b"" if match["open"] else match["close"]))
         return found
 
 
@@ -229,7 +229,7 @@ class Secrets:
         last = tuple(sorted({path[-1] for path in self.fields}))
         self._scans_all = any(set(name) & set("*?") for name in last)
         names = [path[-1] for path in self.fields if path[0] == "**" and set(path[-1]) - set("*?")]
-        self._in_json = _Members(names) if names else None
+        self._in_json = _NamedMembers(names) if names else None
         self._last = () if self._scans_all else tuple(sorted({hint for name in last for hint in _hints_of(name)}))
         self._scan = _scan_of(self._last)
         _patterns()
@@ -255,12 +255,12 @@ class Secrets:
             return True
         return any_name and _name_hints().is_in(record)
 
-    def find(self, text: bytes, *, is_text: bool = True) -> list[Found]:
+    def find(self, text: bytes, *, is_text: bool = True) -> list[SecretSpan]:
         """Return the secrets in a text in UTF-8, in order. No two overlap.
 
         In other bytes, a letter before a secret may be a length or a type, and means nothing.
         """
-        found: list[Found] = []
+        found: list[SecretSpan] = []
         for rule, pattern in zip(RULES, _patterns(), strict=True) if _hints().is_in(text) else ():
             if rule.name in self._off:
                 continue
@@ -276,7 +276,7 @@ class Secrets:
                     last = _end_of_run(rule.more, text, last)
                     secret = text[first:last]
                 if secret not in self._allowed:
-                    found.append(Found(first, last, rule.name))
+                    found.append(SecretSpan(first, last, rule.name))
                 at = max(last, start + 1)
         if ASSIGNED not in self._off:
             found += self._find_assigned(text)
@@ -284,8 +284,8 @@ class Secrets:
             found += self._in_json.find(text)
         return apart(found)
 
-    def _find_assigned(self, text: bytes) -> list[Found]:
-        found: list[Found] = []
+    def _find_assigned(self, text: bytes) -> list[SecretSpan]:
+        found: list[SecretSpan] = []
         at = 0 if _assignment_hints().is_in(text) else len(text)
         while (match := _assignment().find(text, at)) is not None:
             (start, _end), (first, last), name = match
@@ -295,17 +295,17 @@ class Secrets:
             if is_set and text[last : last + 1] != b"(" and is_random(text[first:last]):
                 at = end_of_value(text, last, is_whole=True)
                 if text[first:at] not in self._allowed:
-                    found.append(Found(first, at, ASSIGNED))
+                    found.append(SecretSpan(first, at, ASSIGNED))
             else:
                 at = max(first, start + 1)  # A value may itself begin with a name.
         return found
 
-    def find_named(self, name: str, value: bytes) -> Found | None:
+    def find_named(self, name: str, value: bytes) -> SecretSpan | None:
         """Return the secret in the value of a field with this name, or None."""
         if not self.is_sensitive_name(name):
             return None
         span = random_part(value)
-        return None if span is None or value[span[0] :] in self._allowed else Found(*span, ASSIGNED)
+        return None if span is None or value[span[0] :] in self._allowed else SecretSpan(*span, ASSIGNED)
 
     def names_field(self, path: Sequence[str]) -> bool:
         """Return True if `fields` names a path. The parts of a key of the board also count as names.
@@ -395,7 +395,7 @@ def _is_free_before(text: bytes, at: int) -> bool:
     return len(rest) == size and all(byte in b"0123456789abcdefABCDEF" for byte in rest)
 
 
-def replaced(data: bytes, found: Iterable[Found], replacement: Callable[[Found, bytes], bytes]) -> bytes:
+def replaced(data: bytes, found: Iterable[SecretSpan], replacement: Callable[[SecretSpan, bytes], bytes]) -> bytes:
     """Return a text in which each secret is replaced. It is the same object if there is none.
 
     Args:
@@ -414,9 +414,9 @@ def replaced(data: bytes, found: Iterable[Found], replacement: Callable[[Found, 
     return b"".join(parts)
 
 
-def apart(found: list[Found]) -> list[Found]:
+def apart(found: list[SecretSpan]) -> list[SecretSpan]:
     """Return the secrets in order, without those that begin inside another. Overlapping ones become one."""
-    apart: list[Found] = []
+    apart: list[SecretSpan] = []
     for each in sorted(found, key=lambda one: (one.start, -one.end)):
         if apart and each.start < apart[-1].end:
             if each.end > apart[-1].end:

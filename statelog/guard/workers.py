@@ -32,7 +32,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Worker] = []
+        self._idle: list[_WorkerThread] = []
         self._hanging_count = 0
         """The number of abandoned calls that have not returned."""
 
@@ -50,7 +50,7 @@ class Workers:
             worker = self._idle.pop() if self._idle else None
         call = _Call(copy_context().run, (function, *given))
         if worker is None:
-            worker = _Worker(self)
+            worker = _WorkerThread(self)
         worker.begin(call)
         if not call.done.acquire(timeout=timeout_s):
             with self._lock:
@@ -64,14 +64,14 @@ class Workers:
             raise FailedError from call.error
         return call.made
 
-    def end(self, worker: _Worker, call: _Call) -> None:
+    def end(self, worker: _WorkerThread, call: _Call) -> None:
         """Note that a call has returned, and that its worker is idle."""
         with self._lock:
             call.has_returned = True
             self._hanging_count -= call.is_abandoned
             self._idle.append(worker)
 
-    def retire(self, worker: _Worker) -> bool:
+    def retire(self, worker: _WorkerThread) -> bool:
         """Return True if a worker may end. An idle worker may, and it gets no further call."""
         with self._lock:
             is_idle = worker in self._idle
@@ -95,7 +95,7 @@ class _Call:
         self.is_abandoned = False
 
 
-class _Worker:
+class _WorkerThread:
     """One worker thread."""
 
     def __init__(self, workers: Workers) -> None:

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from statelog.documents import claim_document, entry_document, iso, lease_document
 from statelog.errors import CheckError, CorruptionError
 from statelog.inspector.answers import cursor, error_document, needed, page_limit, reading, whole_number
-from statelog.inspector.values import Room, display, path_of, rest
+from statelog.inspector.values import AnswerLimits, display, path_of, rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,10 @@ def routes(inspected: Inspected) -> list[Route]:
         version = whole_number(request, "version", 0)
         found = store.board().get(key, at=version) if version else store.board().get(key)
         return rest(
-            None if found is None else found.value, path_of(request), start, Room(nodes=2000, characters=200_000)
+            None if found is None else found.value,
+            path_of(request),
+            start,
+            AnswerLimits(nodes=2000, characters=200_000),
         )
 
     def claims(request: Request) -> Any:
@@ -143,7 +146,7 @@ def _row(entry: Entry) -> dict[str, Any]:
         "attempts": entry.attempts,
         "error": entry.error,
         **({} if entry.schema_version == 1 else {"schema_version": entry.schema_version}),
-        "value": display(entry.value, Room(nodes=12, items=5, characters=120, depth=1)),
+        "value": display(entry.value, AnswerLimits(nodes=12, items=5, characters=120, depth=1)),
         "claim": claim_document(entry),
     }
 

@@ -26,7 +26,7 @@ from statelog.inspector.thread import (
     read_versions,
     readable,
 )
-from statelog.inspector.values import Room
+from statelog.inspector.values import AnswerLimits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ _PART_CHARACTERS_MIN = 60
 """Shorter parts are not replaced by references, which would be longer."""
 _REFERENCE_CHARACTERS = 16
 _ENTRY = "exported.js"
-_EXPORTED = Room(nodes=1500, items=200, characters=20_000, depth=12)
+_EXPORTED = AnswerLimits(nodes=1500, items=200, characters=20_000, depth=12)
 """The room of each answer. It is large, because no server can return the rest."""
 
 _Asked = tuple[str, dict[str, Any]]
@@ -59,7 +59,7 @@ def export_html(store: Store, thread: Thread, *, versions: int = VERSIONS_DEFAUL
 
 
 def _export(store: Store, thread: Thread, *, versions: int) -> str:
-    parts = _Parts()
+    parts = _AnswerParts()
     answers = [
         [page.asked(path, [(name, str(value)) for name, value in query.items()]), parts.reduce(answer)]
         for (path, query), answer in _answers(store, thread, versions, parts)
@@ -77,7 +77,7 @@ def _export(store: Store, thread: Thread, *, versions: int) -> str:
 # --- answers -------------------------------------------------------------------------
 
 
-def _answers(store: Store, thread: Thread, versions: int, parts: _Parts) -> Iterator[tuple[_Asked, Any]]:
+def _answers(store: Store, thread: Thread, versions: int, parts: _AnswerParts) -> Iterator[tuple[_Asked, Any]]:
     """Yield the requests of the page, each with its answer."""
     thread = readable(thread)
     described, id = describe(thread), thread.id
@@ -92,14 +92,14 @@ def _answers(store: Store, thread: Thread, versions: int, parts: _Parts) -> Iter
         top = described["version"] if branch["name"] == described["branch"] else branch["head"]
         yield from _pages(on_branch, {"id": id, "branch": branch["name"]}, top, versions)
         own = versions if branch["name"] == described["branch"] else min(versions, top - branch["base"])
-        known = _Known(store, parts)
+        known = _ParentParts(store, parts)
         for checkpoint in read_versions(on_branch, own, top + 1):
             query = {"id": id, "branch": branch["name"], "version": checkpoint.version}
             for part, answer in _parts_of(checkpoint, known).items():
                 yield ("thread/version", {**query, "part": part}), answer
 
 
-def _parts_of(checkpoint: Checkpoint | Unreadable, known: _Known) -> dict[str, dict[str, Any]]:
+def _parts_of(checkpoint: Checkpoint | Unreadable, known: _ParentParts) -> dict[str, dict[str, Any]]:
     """Return the answers with each part of a version. Of a damaged version, each answer has the error."""
     if isinstance(checkpoint, Unreadable):
         damaged = describe_version(checkpoint)
@@ -113,10 +113,10 @@ def _parts_of(checkpoint: Checkpoint | Unreadable, known: _Known) -> dict[str, d
         return dict.fromkeys(PARTS, damaged)
 
 
-class _Known:
+class _ParentParts:
     """The parts of a version, which are reused for its parent, because a step changes few channels."""
 
-    def __init__(self, store: Store, parts: _Parts) -> None:
+    def __init__(self, store: Store, parts: _AnswerParts) -> None:
         self._store, self._parts = store, parts
         self._of: str | None = None
         """The id of the version of `_channels` and `_messages`."""
@@ -160,7 +160,7 @@ def _pages(thread: Thread, query: dict[str, Any], top: int, versions: int) -> It
         yield ("thread/versions", {**query, "before": before, "limit": _PAGE}), {"versions": rows}
 
 
-class _Parts:
+class _AnswerParts:
     """Stores equal parts of answers once. A state shares most of its values with the previous one."""
 
     def __init__(self) -> None:

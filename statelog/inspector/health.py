@@ -43,7 +43,7 @@ class _StoppedError(Exception):
 
 
 @dataclass(slots=True)
-class Job:
+class StoreJob:
     """A job on the whole store in its own OS thread. One job runs at a time."""
 
     inspected: Inspected
@@ -89,9 +89,9 @@ class Job:
 def routes(inspected: Inspected) -> list[Route]:
     """Return the routes of the screen. Its jobs only read, so a GET with start=1 may start one."""
     store = inspected.store
-    verification, counting = Job(inspected, _verify), Job(inspected, _count)
+    verification, counting = StoreJob(inspected, _verify), StoreJob(inspected, _count)
 
-    def run(job: Job) -> Callable[[Request], Any]:
+    def run(job: StoreJob) -> Callable[[Request], Any]:
         def answer(request: Request) -> Any:
             if is_set(request, "start"):
                 job.start()

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from statelog.errors import StatelogError, UsageError
 from statelog.inspector.answers import error_document, page_limit, reading, whole_number
 from statelog.inspector.records import read_records
-from statelog.inspector.values import Room, display, path_of, rest
+from statelog.inspector.values import AnswerLimits, display, path_of, rest
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -43,7 +43,7 @@ def routes(inspected: Inspected) -> list[Route]:
         if not 0 < lsn <= store.last_lsn:
             message = f"lsn must be the number of a record of this store, 1 to {store.last_lsn}, not {lsn}"
             raise UsageError(message, argument="lsn", value=lsn)
-        room = Room(nodes=2000, characters=200_000)
+        room = AnswerLimits(nodes=2000, characters=200_000)
         return rest(_body(next(store.log(lsn - 1))), path_of(request), whole_number(request, "start", 0), room)
 
     return [Route("/api/log", reading(log)), Route("/api/log/body", reading(body))]
@@ -98,7 +98,7 @@ def _row(lsn: int, record: LogRecord | StatelogError) -> dict[str, Any]:
         "size_bytes": record.size_bytes,
         "digest": record.digest,
         "continues": record.continues,
-        "body": display(_body(record), Room(nodes=24, items=8, characters=120, depth=1)),
+        "body": display(_body(record), AnswerLimits(nodes=24, items=8, characters=120, depth=1)),
     }
 
 

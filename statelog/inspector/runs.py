@@ -33,7 +33,7 @@ from statelog.inspector.answers import (
 )
 from statelog.inspector.board import now
 from statelog.inspector.records import read_records
-from statelog.inspector.values import Room, display, path_of, rest
+from statelog.inspector.values import AnswerLimits, display, path_of, rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,7 +55,7 @@ _NAME_CHARACTERS_MAX = 200
 _SMALL = {"nodes": 12, "items": 5, "characters": 200, "depth": 1}
 
 
-class Wanted(NamedTuple):
+class RunFilter(NamedTuple):
     """The filters of the list. An empty filter matches all runs."""
 
     status: str = ""
@@ -78,11 +78,11 @@ class Wanted(NamedTuple):
 def routes(inspected: Inspected) -> list[Route]:
     """Return the routes of the screens."""
     store = inspected.store
-    places = Places(store)
+    places = RunIndex(store)
 
     def listed(request: Request) -> Any:
         given = request.query_params.get
-        wanted = Wanted(
+        wanted = RunFilter(
             status=given("status", ""),
             workflow=given("workflow", ""),
             queue=given("queue", ""),
@@ -98,7 +98,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
     def value(request: Request) -> Any:
         found = part_of(store, needed(request, "id"), needed(request, "part"))
-        room = Room(nodes=2000, characters=200_000)
+        room = AnswerLimits(nodes=2000, characters=200_000)
         return rest(found, path_of(request), whole_number(request, "start", 0), room)
 
     def listed_part(request: Request) -> Any:
@@ -154,7 +154,7 @@ def _write_routes(store: Store) -> list[Route]:
 # --- the list ------------------------------------------------------------------------
 
 
-def list_runs(store: Store, places_of: Places, wanted: Wanted, *, after: str, limit: int) -> dict[str, Any]:
+def list_runs(store: Store, places_of: RunIndex, wanted: RunFilter, *, after: str, limit: int) -> dict[str, Any]:
     """Return a page of runs, the newest first.
 
     A run that cannot be read is in the page, too, with its error.
@@ -194,7 +194,7 @@ def list_runs(store: Store, places_of: Places, wanted: Wanted, *, after: str, li
     }
 
 
-class Places:
+class RunIndex:
     """The times and keys of all runs. They are read once, and then kept up to date from the log."""
 
     def __init__(self, store: Store) -> None:
@@ -203,7 +203,7 @@ class Places:
         self._lsn = 0
         self._created_us: dict[str, int] = {}
 
-    def newest_first(self, wanted: Wanted) -> list[tuple[int, str]]:
+    def newest_first(self, wanted: RunFilter) -> list[tuple[int, str]]:
         """Return the creation time in microseconds and the key of each run whose age matches."""
         with self._lock:
             last = self._store.last_lsn
@@ -252,7 +252,7 @@ def _parse_cursor(after: str) -> tuple[int, str]:
     return int(time_us), key
 
 
-def _row_of_key(store: Store, key: str, wanted: Wanted) -> dict[str, Any] | None:
+def _row_of_key(store: Store, key: str, wanted: RunFilter) -> dict[str, Any] | None:
     """Return the row of a run, or None if it does not match or no longer exists."""
     try:
         entry = store.board().get(key)
@@ -267,7 +267,7 @@ def _row_of_key(store: Store, key: str, wanted: Wanted) -> dict[str, Any] | None
 
 
 def _row(info: RunInfo) -> dict[str, Any]:
-    shown = display(info.value, Room(**_SMALL)) if info.status == "completed" else None
+    shown = display(info.value, AnswerLimits(**_SMALL)) if info.status == "completed" else None
     return {**documents.run_document(info), "value": shown}
 
 
@@ -289,7 +289,7 @@ def show_run(store: Store, id: str, *, offset: int, limit: int) -> dict[str, Any
         "args": display(list(info.args)),
         "kwargs": display(info.kwargs),
         "traceback": info.traceback,
-        "replaced": [[place, display(result, Room(**_SMALL))] for place, result in info.replaced.items()],
+        "replaced": [[place, display(result, AnswerLimits(**_SMALL))] for place, result in info.replaced.items()],
         "problems": [],
         "now": now(),
     }
@@ -320,7 +320,7 @@ def _step(store: Store, step: StepInfo) -> dict[str, Any]:
     return {
         **documents.step_document(step),
         "name": step.name[:_NAME_CHARACTERS_MAX],
-        "result": None if step.status != "done" else display(step.result, Room(nodes=60, items=10, depth=3)),
+        "result": None if step.status != "done" else display(step.result, AnswerLimits(nodes=60, items=10, depth=3)),
         "child": None if step.child is None else _child(store, step.child),
     }
 
@@ -339,7 +339,7 @@ def _gates(store: Store, id: str, places: set[str]) -> list[dict[str, Any]]:
         {
             **documents.gate_document(gate),
             "place": place,
-            "payload": display(gate.payload, Room(nodes=60, items=10, depth=3)),
+            "payload": display(gate.payload, AnswerLimits(nodes=60, items=10, depth=3)),
         }
         for place, gate in found
         if place in places
@@ -376,7 +376,7 @@ def _entries(directory: str, name: str, store: Store, id: str, after: str) -> di
         {
             "name": each.value.get("topic") or each.key.rpartition("/")[2],
             "time": each.time.isoformat(),
-            "value": display(each.value[name], Room(**_SMALL)),
+            "value": display(each.value[name], AnswerLimits(**_SMALL)),
         }
         for each in sorted(found[:_LISTED_MAX], key=lambda each: each.time)  # The keys of mail have no order.
         if isinstance(each.value, Mapping)
@@ -390,7 +390,7 @@ def _chunks(store: Store, id: str, after: str) -> dict[str, Any]:
         raise UsageError(message, argument="after", value=after[:40])
     found = list(islice(durable.stream(store, id, after=int(after or 0), follow=False), _LISTED_MAX + 1))
     rows = [
-        {"step": each.step, "attempt": each.attempt, "value": display(each.value, Room(**_SMALL))}
+        {"step": each.step, "attempt": each.attempt, "value": display(each.value, AnswerLimits(**_SMALL))}
         for each in found[:_LISTED_MAX]
     ]
     return {"rows": rows, "next": str(found[_LISTED_MAX - 1].cursor) if len(found) > _LISTED_MAX else None}

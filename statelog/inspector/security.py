@@ -28,7 +28,7 @@ _UNLOCKED = ("same-origin", "none")
 _NO_TOKEN = "Open the address that `statelog ui` has printed. It has the token that this page needs.\n"  # noqa: S105 - no token
 
 
-class Gate:
+class AccessMiddleware:
     """An ASGI middleware that accepts only requests of the person who started the server."""
 
     def __init__(self, app: ASGIApp, *, token: str, host: str, allow_writes: bool) -> None:

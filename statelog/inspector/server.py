@@ -17,7 +17,7 @@ from statelog.errors import StatelogError, StorageError
 from statelog.inspector import board, health, live, log, page, runs, search, thread, threads
 from statelog.inspector.answers import reading
 from statelog.inspector.opened import Inspected
-from statelog.inspector.security import Gate
+from statelog.inspector.security import AccessMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ def make_app(
         return answers
 
     app = Starlette(routes=[*routes, *_page_routes(first)])
-    return Gate(app, token=token, host=host, allow_writes=inspected.allow_writes)
+    return AccessMiddleware(app, token=token, host=host, allow_writes=inspected.allow_writes)
 
 
 def _page_routes(first: Callable[[], page.Answers]) -> list[Route]:

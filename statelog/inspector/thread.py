@@ -24,7 +24,7 @@ from statelog.errors import (
 )
 from statelog.inspector.answers import error_document, page_limit, reading, whole_number, writing
 from statelog.inspector.conversation import conversation
-from statelog.inspector.values import Room, display, keys_to, path_of, rest
+from statelog.inspector.values import AnswerLimits, display, keys_to, path_of, rest
 from statelog.store.frameworks import is_line
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _open(store: Store, request: Request) -> Any:
     query = request.query_params
     found = _thread_of(store, query)
     checkpoint = read_version(found, query.get("version"))
-    return describe_opened(store, found, checkpoint, query.get("part", ""), Room())
+    return describe_opened(store, found, checkpoint, query.get("part", ""), AnswerLimits())
 
 
 def _versions(store: Store, request: Request) -> Any:
@@ -88,7 +88,7 @@ def _version(store: Store, request: Request) -> Any:
     if isinstance(checkpoint, Unreadable):
         return describe_version(checkpoint)
     old = _against(store, query) if part == "changes" and "against_version" in query else None
-    return describe_part(store, checkpoint, part, Room(), against=old)
+    return describe_part(store, checkpoint, part, AnswerLimits(), against=old)
 
 
 class Unreadable(NamedTuple):
@@ -148,7 +148,7 @@ def _against(store: Store, query: Mapping[str, Any]) -> Checkpoint:
 
 def _value(store: Store, request: Request) -> Any:
     value = _channel(store, _checkpoint_of(store, request.query_params), request.query_params.get("channel", ""))
-    room = Room(nodes=3000, items=200, characters=200_000)
+    room = AnswerLimits(nodes=3000, items=200, characters=200_000)
     return rest(value, path_of(request), whole_number(request, "start", 0), room)
 
 
@@ -275,12 +275,12 @@ def describe_version(checkpoint: Checkpoint | Unreadable) -> dict[str, Any]:
         row["channels"] = [name for name in row["channels"] if not is_inner(name)]
         row["graph"] = [cell[:300] for cell in graph_cells(checkpoint, parent)]
     else:
-        row["metadata"] = display(checkpoint.metadata, Room(nodes=12, items=8, characters=80, depth=1))
+        row["metadata"] = display(checkpoint.metadata, AnswerLimits(nodes=12, items=8, characters=80, depth=1))
     return row
 
 
 def describe_opened(
-    store: Store, thread: Thread, checkpoint: Checkpoint | Unreadable, part: str, room: Room
+    store: Store, thread: Thread, checkpoint: Checkpoint | Unreadable, part: str, room: AnswerLimits
 ) -> dict[str, Any]:
     """Return a thread, the versions around one of them, and that version with a part; by default, its messages.
 
@@ -302,7 +302,7 @@ def describe_opened(
 
 
 def describe_part(
-    store: Store, checkpoint: Checkpoint, part: str, room: Room, *, against: Checkpoint | None = None
+    store: Store, checkpoint: Checkpoint, part: str, room: AnswerLimits, *, against: Checkpoint | None = None
 ) -> dict[str, Any]:
     """Return a version with one of `PARTS`, or with `problem` if damage makes the part unreadable.
 
@@ -332,7 +332,7 @@ def describe_head(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def describe_state(
-    store: Store, checkpoint: Checkpoint, room: Room, known: dict[str, Any] | None = None
+    store: Store, checkpoint: Checkpoint, room: AnswerLimits, known: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the channels of a version, each in a part of `room`.
 
@@ -369,7 +369,7 @@ def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Ch
     changes = [each for each in found if not (hides and is_inner(str(each.path[0])))]
 
     def side(value: Any) -> dict[str, Any]:
-        return display(value, Room(nodes=_CHANGE_NODES, items=20, characters=4000))
+        return display(value, AnswerLimits(nodes=_CHANGE_NODES, items=20, characters=4000))
 
     return {
         "old": None if old is None else {"branch": old.branch, "version": old.version},

@@ -42,7 +42,7 @@ _PATH_STEPS_MAX = 100
 
 
 @dataclass(slots=True)
-class Room:
+class AnswerLimits:
     """The maximum sizes of one answer. A part that is cut keeps its whole `size`.
 
     Attributes:
@@ -58,12 +58,12 @@ class Room:
     depth: int = 4
 
 
-def display(value: Any, room: Room | None = None) -> Node:
+def display(value: Any, room: AnswerLimits | None = None) -> Node:
     """Return a value as a node, cut to `room` (by default, room for a page)."""
-    return _node(value, Room() if room is None else room, 0)
+    return _node(value, AnswerLimits() if room is None else room, 0)
 
 
-def _node(value: Any, room: Room, depth: int) -> Node:
+def _node(value: Any, room: AnswerLimits, depth: int) -> Node:
     room.nodes -= 1
     value = _opened(value)
     if value is None:
@@ -88,7 +88,7 @@ def _node(value: Any, room: Room, depth: int) -> Node:
     return node
 
 
-def _outer(value: Any, kind: str, start: int, room: Room) -> Node:
+def _outer(value: Any, kind: str, start: int, room: AnswerLimits) -> Node:
     """Return the node of a value that has members, without the members."""
     node: Node = {"t": kind, "size": _size(value)}
     if isinstance(value, Constructed):
@@ -98,7 +98,7 @@ def _outer(value: Any, kind: str, start: int, room: Room) -> Node:
     return node
 
 
-def _items(value: Any, kind: str, start: int, room: Room, depth: int) -> list[Any]:
+def _items(value: Any, kind: str, start: int, room: AnswerLimits, depth: int) -> list[Any]:
     """Return items from `start` as nodes, with their names if they have names."""
     items: list[Any] = []
     for name, item in _take(value, start, room.items):
@@ -196,7 +196,7 @@ def keys_to(value: Any, path: Sequence[int]) -> list[Any]:
     return keys
 
 
-def rest(value: Any, path: Sequence[int], start: int, room: Room) -> Node:
+def rest(value: Any, path: Sequence[int], start: int, room: AnswerLimits) -> Node:
     """Return a part of a value, with its items or text from `start` on. This is the answer to "show all".
 
     Raises:

@@ -52,7 +52,7 @@ class ForgetReport:
         return sum(map(len, (self.facts, self.sessions, self.threads, self.entries, self.runs, self.items)))
 
 
-class _Items(Protocol):
+class _ItemErasure(Protocol):
     def forget_items(self, store: Store, scope: str) -> list[str]:
         """Remove the items of a scope from LangGraph's store. Return their names."""
 
@@ -147,7 +147,7 @@ def _erase_entries(store: Store, scope: str) -> list[str]:
 def _forget_items(store: Store, scope: str) -> list[str]:
     if _ITEMS_THREAD not in store.thread_ids(containing=_ITEMS_THREAD):
         return []
-    return cast("_Items", import_module(_ITEMS_MODULE)).forget_items(store, scope)
+    return cast("_ItemErasure", import_module(_ITEMS_MODULE)).forget_items(store, scope)
 
 
 def _delete(store: Store, thread: str) -> bool:

@@ -10,7 +10,7 @@ from statelog.errors import UsageError
 from statelog.log.times import now_us
 from statelog.memory.embedder import Embedder
 from statelog.memory.erasure import forget_scope, sweep_sessions
-from statelog.memory.recall import DEPTH_MIN, FactCache, Moment, Question, joined
+from statelog.memory.recall import DEPTH_MIN, FactCache, FactsAtTime, RecallQuestion, joined
 from statelog.memory.scopes import FACTS, ROOT, check_scope, fact_key
 from statelog.memory.sessions import Session
 from statelog.memory.timeline import FAR_US, Fact, check_filter, check_moment, fact_of, read_facts, spans
@@ -153,7 +153,7 @@ class Memory:
         """
         facts = self._read(key)
         at_us, known_us = _moments(at, known_at)
-        found = Moment({key: facts}, at_us, known_us).true(key)
+        found = FactsAtTime({key: facts}, at_us, known_us).true(key)
         return None if found is None else fact_of(key, *found)
 
     def history(self, key: str) -> list[Fact]:
@@ -216,19 +216,19 @@ class Memory:
         metadata: dict[str, Any] | None,
         at: date | None,
         known_at: date | None,
-    ) -> Question:
+    ) -> RecallQuestion:
         """Check the arguments of `recall`. Return them as they are used."""
         _check_text("query", query)
         if type(limit) is not int or limit < 1:
             message = f"limit must be a positive int, not {limit!r}"
             raise UsageError(message, argument="limit", value=limit)
-        return Question(query, limit, check_filter(source, metadata), *_moments(at, known_at))
+        return RecallQuestion(query, limit, check_filter(source, metadata), *_moments(at, known_at))
 
-    def _recall_question(self, question: Question, vector: Any) -> list[Fact]:
+    def _recall_question(self, question: RecallQuestion, vector: Any) -> list[Fact]:
         """Answer a question with its vector, which is None without `embed`."""
         unit = None if vector is None or self._embedder is None else self._embedder.unit(vector)
         answer = self._cache.ask(unit)
-        moment = Moment(answer.facts, question.at_us, question.known_us)
+        moment = FactsAtTime(answer.facts, question.at_us, question.known_us)
         limit, fits, depth = question.limit, question.fits, max(DEPTH_MIN, 4 * question.limit)
         session, prefix = session_of(self._store), self._cache.prefix
 
@@ -311,7 +311,7 @@ class Memory:
 
     def _list(self, fits: Any, at_us: int, known_us: int | None) -> list[Fact]:
         facts = self._cache.read()
-        true = Moment(facts, at_us, known_us).all(facts)
+        true = FactsAtTime(facts, at_us, known_us).all(facts)
         return [fact_of(key, stored, end_us) for key, stored, end_us in true if fits(stored)]
 
 

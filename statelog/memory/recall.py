@@ -35,7 +35,7 @@ Place = tuple[str, str]
 """The key and the id of a fact."""
 
 
-class Question(NamedTuple):
+class RecallQuestion(NamedTuple):
     """The arguments of a recall, checked."""
 
     query: str
@@ -45,7 +45,7 @@ class Question(NamedTuple):
     known_us: int | None
 
 
-class Moment:
+class FactsAtTime:
     """The facts that are true at a time, of those that were known at another time."""
 
     def __init__(self, facts: Mapping[str, list[Stored]], at_us: int, known_us: int | None) -> None:
@@ -81,7 +81,7 @@ class Moment:
         return list(keys)
 
 
-class Answer(NamedTuple):
+class RecallResult(NamedTuple):
     """What is in memory for a question."""
 
     facts: Mapping[str, list[Stored]]
@@ -129,7 +129,7 @@ class FactCache:
             self._update()
             return dict(self._facts)
 
-    def ask(self, query: Any) -> Answer:
+    def ask(self, query: Any) -> RecallResult:
         """Return the facts for a question.
 
         Args:
@@ -140,7 +140,7 @@ class FactCache:
             scored = None if query is None or self._matrix is None else self._matrix.score(query)
             # Other threads only add to the facts, replace them or drop them, so that reading one needs no lock.
             nearest = iter(()) if scored is None else self._ranked(*scored)
-            return Answer(self._facts, tuple(self._pinned), nearest, self._hashes, self.prefix)
+            return RecallResult(self._facts, tuple(self._pinned), nearest, self._hashes, self.prefix)
 
     def _ranked(self, scores: Any, numbers: Any, owners: list[Place]) -> Iterator[Place]:
         for row in best_first(self._np, scores, numbers):

@@ -33,7 +33,7 @@ _REFRESH_PART = 100
 """A read puts the end of a session off if this part of its time has passed since the last use."""
 
 
-class Part(NamedTuple):
+class OlderMessages(NamedTuple):
     """The older messages of a session, which a summary is to replace."""
 
     messages: list[Message]
@@ -207,7 +207,7 @@ class Session:
         part = self._to_summarize(keep_last)
         return None if part is None else self._store_summary(part, model(part.messages))
 
-    def _to_summarize(self, keep_last: int) -> Part | None:
+    def _to_summarize(self, keep_last: int) -> OlderMessages | None:
         """Return the part of the session that a summary would replace, or None if there is none."""
         if type(keep_last) is not int or keep_last < 0:
             message = f"keep_last must be a non-negative int, not {keep_last!r}"
@@ -220,9 +220,9 @@ class Session:
         if end <= upto:
             return None
         former = [] if seen is None else [_summary_message(seen["text"])]
-        return Part(former + [each for each in held[upto:end] if not is_system(each)], seen, held[:end])
+        return OlderMessages(former + [each for each in held[upto:end] if not is_system(each)], seen, held[:end])
 
-    def _store_summary(self, part: Part, text: object) -> str:
+    def _store_summary(self, part: OlderMessages, text: object) -> str:
         """Store the summary of a part. Raises UsageError, ConflictError."""
         if not isinstance(text, str) or not text.strip():
             message = f"model must return a str, not {text!r}"

@@ -65,7 +65,7 @@ class _Remembers(Protocol):
     def forget(self, key: str) -> Any: ...
 
 
-class _Call(NamedTuple):
+class _ToolCall(NamedTuple):
     """What a model asks of a memory."""
 
     run: Callable[[], Any]
@@ -91,23 +91,23 @@ class _Tool:
         about = {"name": self.name, "description": self.description, "parameters": self.parameters, "strict": True}
         return {"type": "function", "function": about}
 
-    def _call(self, arguments: str | dict[str, Any]) -> _Call:
+    def _call(self, arguments: str | dict[str, Any]) -> _ToolCall:
         given = _object(json.loads(arguments) if isinstance(arguments, str) else arguments)
         return self._search(given) if self._action == "search" else self._manage(given)
 
-    def _search(self, given: dict[str, Any]) -> _Call:
+    def _search(self, given: dict[str, Any]) -> _ToolCall:
         limit = given.get("limit") or 5
         if type(limit) is not int or limit < 1:
             message = f"limit must be an int from 1 to {_LIMIT_MAX}, not {limit!r}"
             raise UsageError(message, argument="limit", value=limit)
         recall = partial(self._memory.recall, given.get("query") or "", limit=min(limit, _LIMIT_MAX))
-        return _Call(recall, lambda found: {"facts": [_shown(fact) for fact in found]})
+        return _ToolCall(recall, lambda found: {"facts": [_shown(fact) for fact in found]})
 
-    def _manage(self, given: dict[str, Any]) -> _Call:
+    def _manage(self, given: dict[str, Any]) -> _ToolCall:
         action, key = given.get("action"), given.get("key")
         if action == "remember":
             remember = partial(self._memory.remember, given.get("text") or "", key=key)
-            return _Call(remember, lambda fact: {"remembered": _shown(fact)})
+            return _ToolCall(remember, lambda fact: {"remembered": _shown(fact)})
         if action != "forget":
             message = f"action must be 'remember' or 'forget', not {action!r}"
             raise UsageError(message, argument="action", value=action)
@@ -118,7 +118,7 @@ class _Tool:
                 raise NotFoundError(message, key=key)
             return {"forgotten": key}
 
-        return _Call(partial(self._memory.forget, key or ""), shown)
+        return _ToolCall(partial(self._memory.forget, key or ""), shown)
 
 
 class MemoryTool(_Tool):

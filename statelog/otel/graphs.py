@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.base import CheckpointTuple
 
-    from statelog.otel.watches import Watch
+    from statelog.otel.watches import InstrumentedStore
 
 _INTERRUPT: Final = "__interrupt__"
 _RESUME: Final = "__resume__"
@@ -60,7 +60,9 @@ def traced_writes(put_writes: Callable[..., Any]) -> Callable[..., Any]:
     return put_writes_with_events
 
 
-def _note(watch: Watch, config: Any, before: CheckpointTuple | None, written: Sequence[Any], task_id: str) -> None:
+def _note(
+    watch: InstrumentedStore, config: Any, before: CheckpointTuple | None, written: Sequence[Any], task_id: str
+) -> None:
     """Emit events for interrupts that were not stored before, and for the first resume of an invocation.
 
     A graph that is invoked again without an answer calls the interrupted node again, and stores the interrupt again. A
@@ -114,7 +116,7 @@ def _is_first(seen: deque[Any], key: Any) -> bool:
         return True
 
 
-def _resumed(watch: Watch, config: Any, before: CheckpointTuple | None, pending: Sequence[Any]) -> None:
+def _resumed(watch: InstrumentedStore, config: Any, before: CheckpointTuple | None, pending: Sequence[Any]) -> None:
     """Emit the event of a resume, and link the current span to the one in which the graph was interrupted."""
     pauses = [each.id for each in _interrupts(pending)]
     kind, id = ("pause", pauses[0]) if pauses else ("checkpoint", config["configurable"].get("checkpoint_id"))
@@ -125,7 +127,7 @@ def _resumed(watch: Watch, config: Any, before: CheckpointTuple | None, pending:
         span.add_link(link)
 
 
-def _tell(watch: Watch, event: str, config: Any, **more: Any) -> None:
+def _tell(watch: InstrumentedStore, event: str, config: Any, **more: Any) -> None:
     place = config["configurable"]
     about = {
         names.EXECUTION: str(place["thread_id"]),

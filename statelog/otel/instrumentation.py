@@ -15,7 +15,7 @@ from statelog.memory.memory import Memory
 from statelog.otel import facts, names
 from statelog.otel.runs import RunObserver
 from statelog.otel.telemetry import Telemetry
-from statelog.otel.watches import Watch, create_gauges, watch_of, watch_of_engine, watches
+from statelog.otel.watches import InstrumentedStore, create_gauges, watch_of, watch_of_engine, watches
 from statelog.store.claims import LeaseAttempt
 from statelog.store.store import Store
 
@@ -66,7 +66,7 @@ def instrument(
         create_gauges(telemetry)
         _hook()
         if held is not None:
-            Watch(held, telemetry)
+            InstrumentedStore(held, telemetry)
         else:
             _every = telemetry
             _replace(Store, "__init__", _watching)
@@ -138,7 +138,7 @@ def _watching(init: Callable[..., None]) -> Callable[..., None]:
     def init_watched(self: Store, *args: Any, **how: Any) -> None:
         init(self, *args, **how)
         if _every is not None:
-            Watch(self, _every)
+            InstrumentedStore(self, _every)
 
     return init_watched
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.trace import Span
 
-    from statelog.otel.watches import Watch
+    from statelog.otel.watches import InstrumentedStore
 
 
 def conversation_here() -> str | None:
@@ -30,7 +30,7 @@ def conversation_here() -> str | None:
 
 
 @contextmanager
-def _spans(watch: Watch, operations: Sequence[Any]) -> Iterator[list[Span | None]]:
+def _spans(watch: InstrumentedStore, operations: Sequence[Any]) -> Iterator[list[Span | None]]:
     """Make a span for each operation. They begin and end together, as a batch is one commit."""
     with ExitStack() as stack:
         spans: list[Span | None] = []
@@ -41,7 +41,7 @@ def _spans(watch: Watch, operations: Sequence[Any]) -> Iterator[list[Span | None
         yield spans
 
 
-def _about(watch: Watch, operation: Any) -> tuple[str, dict[str, Any]] | None:
+def _about(watch: InstrumentedStore, operation: Any) -> tuple[str, dict[str, Any]] | None:
     """Return the name and attributes of the span of an operation, or None if the conventions have no span for it."""
     has_content, engine = watch.telemetry.has_content, watch.engine
     more: dict[str, Any]
@@ -64,7 +64,7 @@ def _about(watch: Watch, operation: Any) -> tuple[str, dict[str, Any]] | None:
 
 
 def _note_results(
-    watch: Watch, operations: Sequence[Any], spans: Sequence[Span | None], results: Sequence[Any]
+    watch: InstrumentedStore, operations: Sequence[Any], spans: Sequence[Span | None], results: Sequence[Any]
 ) -> None:
     """Set the number of records that were read, and the records if content is captured."""
     for operation, span, result in zip(operations, spans, results, strict=True):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from statelog.durable.execution import Execution, Wait
     from statelog.durable.record import Item
-    from statelog.otel.watches import Watch
+    from statelog.otel.watches import InstrumentedStore
 
 _ENTRY: Final = "trace"
 """The field of a run's entry with the trace context in which the run began."""
@@ -40,7 +40,7 @@ class _Segment:
         has_progress: whether anything was recorded in the segment.
     """
 
-    def __init__(self, watch: Watch, execution: Execution, span: Span, checkpoint: str | None) -> None:
+    def __init__(self, watch: InstrumentedStore, execution: Execution, span: Span, checkpoint: str | None) -> None:
         self._watch, self._span, self._execution = watch, span, execution
         self.waited = set(execution.claim.value["waiting_for"]) if execution.claim is not None else set()
         self.checkpoint = checkpoint

@@ -35,7 +35,7 @@ _KEPT = "statelog.otel"
 """The name under which an engine keeps its watch."""
 
 
-class Watch:
+class InstrumentedStore:
     """An instrumented store.
 
     Attributes:
@@ -130,13 +130,13 @@ class Watch:
             return
 
 
-_watches: WeakSet[Watch] = WeakSet()
+_watches: WeakSet[InstrumentedStore] = WeakSet()
 
 
 class TracedThread(Thread[Any, Any]):
     """A thread whose checkpoints have the trace context of the commit in their metadata."""
 
-    watch: Watch
+    watch: InstrumentedStore
 
     def checkout(self, branch: str) -> TracedThread:
         """See `Thread.checkout`. The other branch is traced, too."""
@@ -164,7 +164,7 @@ class TracedThread(Thread[Any, Any]):
         return metadata
 
 
-def watch_of(held: Any) -> Watch | None:
+def watch_of(held: Any) -> InstrumentedStore | None:
     """Return the watch of a store or a transaction, or None if the store is not instrumented."""
     found = watch_of_engine(session_of(held).owner)
     if found is not None:
@@ -172,13 +172,13 @@ def watch_of(held: Any) -> Watch | None:
     return found
 
 
-def watch_of_engine(engine: Any) -> Watch | None:
+def watch_of_engine(engine: Any) -> InstrumentedStore | None:
     """Return the watch of the store of an engine, or None if the store is not instrumented."""
-    found: Watch | None = vars(engine).get(_KEPT)
+    found: InstrumentedStore | None = vars(engine).get(_KEPT)
     return found
 
 
-def watches() -> list[Watch]:
+def watches() -> list[InstrumentedStore]:
     """Return the watches of all instrumented stores."""
     return list(_watches)
 

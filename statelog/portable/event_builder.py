@@ -20,7 +20,7 @@ from statelog.log.kinds.checkpoints import read_version
 from statelog.log.kinds.table import KINDS, kind_of_event, version_in
 from statelog.log.times import to_datetime
 from statelog.portable.thread_events import TYPE_CARRIER, Exported, ExportedCheckpoint, take_in
-from statelog.portable.thread_rows import EventRow, Group, Place
+from statelog.portable.thread_rows import EventGroup, EventRow, NodePlace
 from statelog.tree.node import ROOT as ROOT_TYPE
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ TIME_KEY = "statelog:time"
 _REDACTED_BODY = part_digest(b"")
 
 
-def make_event(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: int) -> Event | Redacted:
+def make_event(lookups: Lookups, group: EventGroup, lsn: int, time_us: int, thread: int) -> Event | Redacted:
     """Return an event of the stream as an event of the store, without borrowed digests.
 
     Raises:
@@ -47,14 +47,14 @@ def make_event(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: i
     return take_in(kind, exported, thread, partial(_refer, lookups, group))
 
 
-def _refer(lookups: Lookups, group: Group, field: Field, number: int) -> tuple[Any, ...]:
+def _refer(lookups: Lookups, group: EventGroup, field: Field, number: int) -> tuple[Any, ...]:
     if field is ROOT[0]:
         place = _root_at(lookups, number)
         return place.digest, place.lsn, place.number
     return (_referred(lookups, group, number, is_checkpoint=field is CHECKPOINT_LSN).lsn,)
 
 
-def _root_at(lookups: Lookups, number: int) -> Place:
+def _root_at(lookups: Lookups, number: int) -> NodePlace:
     place = lookups.place(number)
     if place.type != ROOT_TYPE:
         message = "the state of a checkpoint is not a root"
@@ -62,7 +62,7 @@ def _root_at(lookups: Lookups, number: int) -> Place:
     return place
 
 
-def _make_checkpoint(lookups: Lookups, group: Group, lsn: int, time_us: int, thread: int) -> CheckpointEvent:
+def _make_checkpoint(lookups: Lookups, group: EventGroup, lsn: int, time_us: int, thread: int) -> CheckpointEvent:
     exported = group.event
     fields = ExportedCheckpoint(*exported.fields)
     root = _root_at(lookups, fields.root)
@@ -104,7 +104,7 @@ def source_digest(exported: Exported, root_digest: bytes) -> bytes:
     return checkpoint_digest(fields.parent_digest, root_digest, exported.time_us, fields.id, fields.metadata)
 
 
-def _parent_digest(lookups: Lookups, group: Group, fields: ExportedCheckpoint, thread: int) -> bytes | None:
+def _parent_digest(lookups: Lookups, group: EventGroup, fields: ExportedCheckpoint, thread: int) -> bytes | None:
     if fields.parent is None:
         if fields.parent_branch is None or fields.parent_version is None:
             return fields.parent_digest
@@ -121,7 +121,7 @@ def _parent_digest(lookups: Lookups, group: Group, fields: ExportedCheckpoint, t
     return parent.digest
 
 
-def _referred(lookups: Lookups, group: Group, number: int, *, is_checkpoint: bool = True) -> EventRow:
+def _referred(lookups: Lookups, group: EventGroup, number: int, *, is_checkpoint: bool = True) -> EventRow:
     """Return an earlier event of the same thread that an event refers to, by default a checkpoint."""
     if number < group.number:
         row = lookups.event(number)

@@ -57,14 +57,14 @@ _HEAD = struct.Struct(">BI")
 _CHECK_SIZE_BYTES = 8
 
 
-class Target(Protocol):
+class ExportTarget(Protocol):
     """A destination of an export: a binary file, a pipe or a socket's file."""
 
     def write(self, data: bytes, /) -> object:
         """Write bytes, and return how many were written."""
 
 
-class Source(Protocol):
+class ExportSource(Protocol):
     """A source of an export."""
 
     def read(self, size: int, /) -> bytes:
@@ -115,7 +115,7 @@ def check_target(target: object) -> None:
         raise _target_error(target)
 
 
-def write_to(target: Target, data: bytes) -> None:
+def write_to(target: ExportTarget, data: bytes) -> None:
     """Write all of the bytes."""
     written = target.write(data)
     while isinstance(written, int) and written < len(data):  # A raw file may write only a part.
@@ -131,7 +131,7 @@ def _source_error(source: object) -> UsageError:
 class FrameWriter:
     """Writes an export to a target, without seeking."""
 
-    def __init__(self, target: Target, header: Header) -> None:
+    def __init__(self, target: ExportTarget, header: Header) -> None:
         """Write the magic and the header.
 
         Raises:
@@ -193,7 +193,7 @@ class FrameReader:
         trailer: the trailer, once it has been read.
     """
 
-    def __init__(self, source: Source, *, offset: int = 0, behind: bytes = b"") -> None:
+    def __init__(self, source: ExportSource, *, offset: int = 0, behind: bytes = b"") -> None:
         """Read the magic and the header.
 
         Args:

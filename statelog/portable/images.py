@@ -16,10 +16,10 @@ from statelog.storage.store_image import write_image
 
 if TYPE_CHECKING:
     from statelog.log.engine import Engine
-    from statelog.portable.frames import Target
+    from statelog.portable.frames import ExportTarget
 
 
-def write_image_of(engine: Engine, target: str | os.PathLike[str] | Target) -> ImageReport:
+def write_image_of(engine: Engine, target: str | os.PathLike[str] | ExportTarget) -> ImageReport:
     """Write an image; see `Store.image`."""
     if not isinstance(target, str | os.PathLike):
         check_target(target)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from statelog.log.engine import Engine
-    from statelog.portable.frames import Target
+    from statelog.portable.frames import ExportTarget
 
 _PAGE_SIZE_BYTES = 1024 * 1024
 _PAGE_RECORDS = 1024
@@ -25,7 +25,7 @@ _ROUNDS_MAX = 8
 
 
 def export_log(
-    engine: Engine, target: Target, *, since: int = 0, progress: Callable[[int, int], None] | None = None
+    engine: Engine, target: ExportTarget, *, since: int = 0, progress: Callable[[int, int], None] | None = None
 ) -> ExportReport:
     """Write all records above an LSN; see `Store.export`.
 
@@ -63,7 +63,9 @@ def export_log(
     return ExportReport(LOG, at - since, None, since, at, writer.size_bytes)
 
 
-def export_records(target: Target, *, store_id: bytes, since: int, chain: bytes, records: Sequence[bytes]) -> bytes:
+def export_records(
+    target: ExportTarget, *, store_id: bytes, since: int, chain: bytes, records: Sequence[bytes]
+) -> bytes:
     """Write records that follow an LSN with this chain digest. Return the chain digest of the last record."""
     last = since + len(records)
     writer = FrameWriter(target, Header(LOG, store_id, since, chain, last))

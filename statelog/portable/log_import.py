@@ -30,7 +30,7 @@ from statelog.portable.bodies import read_event
 from statelog.portable.events import TIME_US_MAX, check_event
 from statelog.portable.frames import LOG, RECORD
 from statelog.portable.node_checks import Checked, RecordChecker, damage_at
-from statelog.portable.nodes import Row, read_rows
+from statelog.portable.nodes import NodeHeader, read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.reports import ImportReport
 from statelog.storage.mapped_pages import MappedPages
@@ -64,7 +64,7 @@ class _Taken(NamedTuple):
     data: bytes
     record: Record
     event: Event | Redacted
-    rows: dict[int, Row]
+    rows: dict[int, NodeHeader]
     chain: bytes
     offset: int
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.log.events import CheckpointEvent, Event
-    from statelog.portable.nodes import Row
+    from statelog.portable.nodes import NodeHeader
 
     GetLog = Callable[[int], memoryview | bytes | None]
 
@@ -83,7 +83,7 @@ class RecordChecker:
         self._here = {}
         self._checked.trim()
 
-    def check(self, number: int, row: Row) -> None:
+    def check(self, number: int, row: NodeHeader) -> None:
         """Check one node of the current record: its digest, its content and its refs (T3, T4, T5).
 
         Raises:

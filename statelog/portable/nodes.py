@@ -34,7 +34,7 @@ _OVERHEAD_BYTES = 300
 _TYPES = range(1, 5)
 
 
-class Row(NamedTuple):
+class NodeHeader(NamedTuple):
     """A node of a record, and its offset in the record."""
 
     type: int
@@ -61,14 +61,14 @@ class Seam(NamedTuple):
     entry: bytes
 
 
-def read_rows(data: bytes | memoryview, record: Record) -> dict[int, Row]:
+def read_rows(data: bytes | memoryview, record: Record) -> dict[int, NodeHeader]:
     """Return the nodes of a record with a valid checksum, by number, without vacuumed nodes.
 
     Raises:
         CorruptionError: the node table and the nodes do not fill the record exactly.
     """
     try:
-        return {number: Row(*row) for number, row in kernels.record_rows(data).items()}
+        return {number: NodeHeader(*row) for number, row in kernels.record_rows(data).items()}
     except CorruptionError:
         message = f"record {record.lsn}: damaged node table"
         raise CorruptionError(message, lsn=record.lsn) from None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from statelog.guard.hook import Redactor
     from statelog.log.events import Event
     from statelog.log.transaction import IndexedLog
-    from statelog.portable.nodes import Row
+    from statelog.portable.nodes import NodeHeader
     from statelog.storage.write_transaction import WriteTransaction
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class Overlay:
         if key[:1] == _PAGES:
             self._last_pages.pop(key[:_PAGE_PREFIX_SIZE_BYTES], None)
 
-    def stage(self, data: bytes, record: Record, event: Event | Redacted, rows: dict[int, Row]) -> None:
+    def stage(self, data: bytes, record: Record, event: Event | Redacted, rows: dict[int, NodeHeader]) -> None:
         """Stage a record and its changes to the index."""
         lsn = record.lsn
         assert lsn == self.last_lsn() + 1

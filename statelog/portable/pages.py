@@ -39,7 +39,7 @@ PAGE_HEAD_SIZE_BYTES = _PAGE.size
 _META_SIZE_BYTES = _PAGE.size + _META.size + 2 * _DATABASE.size + _TAIL.size
 
 
-class Entry(NamedTuple):
+class LeafEntry(NamedTuple):
     """An entry on a leaf page: its key, and the location where its value should be."""
 
     key: bytes
@@ -109,7 +109,7 @@ class PageFile:
                         *_rest, entries, root = _DATABASE.unpack(data)
                         yield index == 0 and self._has_both_metas, Database(entries, root)
 
-    def entries(self, root: int) -> Iterator[Entry]:
+    def entries(self, root: int) -> Iterator[LeafEntry]:
         """Yield the entries of a tree, as far as its pages are valid."""
         visited = bytearray(self.page_count // 8 + 1)
         pending = [root]
@@ -125,7 +125,7 @@ class PageFile:
             elif kind & LEAF:
                 yield from self.leaf_entries(number, page)
 
-    def leaf_entries(self, number: int, page: bytes) -> Iterator[Entry]:
+    def leaf_entries(self, number: int, page: bytes) -> Iterator[LeafEntry]:
         """Yield the entries of a leaf page that are within the page."""
         start = number * self.page_size_bytes
         for low, high, flags, key_size, at in _nodes(page):
@@ -137,10 +137,10 @@ class PageFile:
                 first = _NUMBER.unpack(place)[0] if len(place) == _NUMBER.size else 0
                 if 1 < first < self.page_count:
                     offset = first * self.page_size_bytes + PAGE_HEAD_SIZE_BYTES
-                    yield Entry(key, offset, size, is_database=False, overflow_page=first)
+                    yield LeafEntry(key, offset, size, is_database=False, overflow_page=first)
             elif data_at + size <= len(page):
                 is_database = bool(flags & _SUB_DATABASE)
-                yield Entry(key, start + data_at, size, is_database=is_database, overflow_page=0)
+                yield LeafEntry(key, start + data_at, size, is_database=is_database, overflow_page=0)
 
     def _children(self, page: bytes) -> Iterator[int]:
         for low, high, flags, _key_size, _at in _nodes(page):

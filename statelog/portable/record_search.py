@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from statelog.format.mac import StoreKey, StoreMac
-    from statelog.portable.pages import Entry
+    from statelog.portable.pages import LeafEntry
 
     Progress = Callable[[int, int], None]
 
@@ -72,7 +72,7 @@ A higher LSN is forged, and would fill the new store with stand-in records.
 """
 
 
-class Found(NamedTuple):
+class FoundRecord(NamedTuple):
     """A record with a valid checksum: where it was found, and its location in the file.
 
     The smallest one is preferred.
@@ -85,7 +85,7 @@ class Found(NamedTuple):
     offset: int
 
 
-class Finder:
+class RecordFinder:
     """Finds the records of a file.
 
     Attributes:
@@ -99,7 +99,7 @@ class Finder:
         self._pages = pages
         self._has_header = False
         self._mac_size_bytes = 0 if mac is None else RECORD_MAC_SIZE_BYTES
-        self._found: dict[int, tuple[Found, ...]] = {}
+        self._found: dict[int, tuple[FoundRecord, ...]] = {}
         self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // RECORD_SIZE_BYTES_MIN
         self._covered = bytearray(pages.page_count // 8 + 1)
         """Overflow pages of found records: apparent records on these pages are contents."""
@@ -141,14 +141,14 @@ class Finder:
                 return True
         return not pages.is_whole and self._is_complete()
 
-    def choose(self) -> tuple[dict[int, Found], int]:
+    def choose(self) -> tuple[dict[int, FoundRecord], int]:
         """Return the chosen record of each LSN, and the last LSN of the log. LSNs without a record are lost."""
         in_trees = [lsn for lsn, found in self._found.items() if any(each.trust == IN_TREE for each in found)]
         if self.committed_last is None:
             last = max(self._found, default=0)
         else:
             last = max(self.committed_last, max(in_trees, default=0))
-        chosen: dict[int, Found] = {}
+        chosen: dict[int, FoundRecord] = {}
         for lsn in sorted(self._found):
             candidates = sorted(self._found[lsn]) if lsn <= last else []
             fitting = next((each for each in candidates if self._fits(each, lsn, chosen)), None)
@@ -156,13 +156,13 @@ class Finder:
                 chosen[lsn] = fitting
         return chosen, last
 
-    def read(self, found: Found) -> bytes:
+    def read(self, found: FoundRecord) -> bytes:
         """Return the bytes of a record."""
         return self._pages.read(found.offset, found.size)
 
     # --- one record -----------------------------------------------------------------
 
-    def _take_entries(self, entries: Iterator[Entry], trust: int) -> None:
+    def _take_entries(self, entries: Iterator[LeafEntry], trust: int) -> None:
         for entry in entries:
             key, offset, size, is_database, overflow_page = entry
             if not self._has_header:
@@ -191,7 +191,7 @@ class Finder:
             read_rows(data, record)
         except StatelogError:
             return False
-        found = Found(trust, _weight(record), size, offset)
+        found = FoundRecord(trust, _weight(record), size, offset)
         held = self._found.get(lsn, ())
         if not any(each[1:3] == found[1:3] and self.read(each) == data for each in held):
             self._found[lsn] = (*held, found)
@@ -240,7 +240,7 @@ class Finder:
             if not self._covered[number >> 3] & 1 << (number & 7):
                 yield number, self._pages.read(number * size, size)
 
-    def _fits(self, found: Found, lsn: int, chosen: dict[int, Found]) -> bool:
+    def _fits(self, found: FoundRecord, lsn: int, chosen: dict[int, FoundRecord]) -> bool:
         """Return True if a record fits its LSN, given the records chosen for earlier LSNs."""
         if found.trust == IN_TREE:
             return True
@@ -251,7 +251,7 @@ class Finder:
         previous = record.previous_chain or before
         return not previous or self._leads_on(found, lsn, previous)
 
-    def _chain_before(self, lsn: int, chosen: dict[int, Found]) -> bytes:
+    def _chain_before(self, lsn: int, chosen: dict[int, FoundRecord]) -> bytes:
         """Return the chain digest before an LSN, or empty bytes if the chosen records do not determine it."""
 
         def get_log(at: int) -> bytes | None:
@@ -261,7 +261,7 @@ class Finder:
         chained = read_chained(get_log, lsn - 1) if lsn > 1 else None
         return b"" if chained is None else chained[1]
 
-    def _leads_on(self, found: Found, lsn: int, previous: bytes) -> bool:
+    def _leads_on(self, found: FoundRecord, lsn: int, previous: bytes) -> bool:
         """Return False if the chain from here contradicts the next record in the tree that states its chain."""
         behind = [found]
         while behind:
@@ -284,7 +284,7 @@ def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> Sto
     Raises:
         StoreKeyError: the key is missing, or is not that of the store.
         HeaderLostError: a key is given, but there is no header and no anchor.
-        NewerFormatError: as for `Finder.find`.
+        NewerFormatError: as for `RecordFinder.find`.
     """
     for header in _headers(pages):
         try:
@@ -311,7 +311,7 @@ def _headers(pages: PageFile) -> Iterator[dict[str, Any]]:
             yield from filter(None, (_read_header(pages, entry) for entry in pages.leaf_entries(number, page)))
 
 
-def _read_header(pages: PageFile, entry: Entry) -> dict[str, Any] | None:
+def _read_header(pages: PageFile, entry: LeafEntry) -> dict[str, Any] | None:
     """Return the header in an entry, or None. Raises NewerFormatError."""
     if entry.key != HEADER_KEY or entry.is_database or entry.overflow_page:
         return None

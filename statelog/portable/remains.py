@@ -11,7 +11,7 @@ from statelog.errors import StatelogError
 from statelog.format import keys
 from statelog.format.seal import unseal
 from statelog.log.view import BranchRow, ThreadRow, decode_branch, decode_thread
-from statelog.portable.pages import LEAF, Entry, PageFile, page_kind
+from statelog.portable.pages import LEAF, LeafEntry, PageFile, page_kind
 from statelog.storage.file.creation import INDEX_TABLE
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def read_remains(
     return remains
 
 
-def _entries(pages: PageFile, progress: Callable[[int, int], None] | None) -> Iterator[Entry]:
+def _entries(pages: PageFile, progress: Callable[[int, int], None] | None) -> Iterator[LeafEntry]:
     for _is_newest, table in pages.tables(INDEX_TABLE):
         yield from pages.entries(table.root)
     for number in range(pages.page_count):

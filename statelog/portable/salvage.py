@@ -54,8 +54,8 @@ from statelog.portable.node_checks import Checked, RecordChecker
 from statelog.portable.nodes import read_rows
 from statelog.portable.overlay import Overlay
 from statelog.portable.pages import PageFile
-from statelog.portable.record_search import Finder, Found, find_mac
-from statelog.portable.salvage_plan import Plan, make_plan
+from statelog.portable.record_search import FoundRecord, RecordFinder, find_mac
+from statelog.portable.salvage_plan import SalvagePlan, make_plan
 from statelog.portable.salvage_report import Loss, SalvageReport
 from statelog.portable.unflushed import read_unflushed
 from statelog.storage.file.creation import sync_directory
@@ -130,7 +130,7 @@ def salvage(
         with _opened(damaged) as descriptor:
             pages = PageFile(descriptor, read_unflushed(damaged, descriptor))
             mac = find_mac(pages, None if key is None else as_store_key(key), anchor)
-            finder = Finder(pages, mac)
+            finder = RecordFinder(pages, mac)
             finder.find(progress)
             chosen, last = finder.choose()
             if not chosen and finder.committed_last is None:
@@ -167,9 +167,9 @@ def _opened(damaged: Path) -> Iterator[int]:
 def _write(
     damaged: Path,
     new: Path,
-    finder: Finder,
-    chosen: dict[int, Found],
-    plan: Plan,
+    finder: RecordFinder,
+    chosen: dict[int, FoundRecord],
+    plan: SalvagePlan,
     options: dict[str, Any],
     progress: Progress | None,
 ) -> SalvageReport:
@@ -205,7 +205,12 @@ class _Writer:
     """Writes the records of the new store in order of LSN."""
 
     def __init__(
-        self, engine: Engine, finder: Finder, chosen: dict[int, Found], plan: Plan, report: SalvageReport
+        self,
+        engine: Engine,
+        finder: RecordFinder,
+        chosen: dict[int, FoundRecord],
+        plan: SalvagePlan,
+        report: SalvageReport,
     ) -> None:
         self._engine = engine
         self._finder = finder

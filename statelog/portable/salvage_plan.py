@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.portable.pages import PageFile
-    from statelog.portable.record_search import Finder, Found
+    from statelog.portable.record_search import FoundRecord, RecordFinder
 
 
 @dataclass(slots=True)
-class Plan:
+class SalvagePlan:
     """The lost records, and their stand-ins.
 
     Attributes:
@@ -69,13 +69,13 @@ class _Needs:
 
 def make_plan(
     pages: PageFile,
-    finder: Finder,
-    chosen: dict[int, Found],
+    finder: RecordFinder,
+    chosen: dict[int, FoundRecord],
     last: int,
     progress: Callable[[int, int], None] | None,
-) -> Plan:
+) -> SalvagePlan:
     """Return the lost records and their stand-ins."""
-    plan = Plan(last, {lsn for lsn in range(1, last + 1) if lsn not in chosen})
+    plan = SalvagePlan(last, {lsn for lsn in range(1, last + 1) if lsn not in chosen})
     needs = _read_needs(finder, chosen, plan)
     if plan.lost:
         plan.remains = read_remains(pages, finder.mac, plan.lost, progress)
@@ -85,7 +85,7 @@ def make_plan(
     return plan
 
 
-def _read_needs(finder: Finder, chosen: dict[int, Found], plan: Plan) -> _Needs:
+def _read_needs(finder: RecordFinder, chosen: dict[int, FoundRecord], plan: SalvagePlan) -> _Needs:
     needs = _Needs()
     if not plan.lost:
         return needs
@@ -128,7 +128,7 @@ _NOTES: dict[type, Callable[[_Needs, Any], None]] = {
 """Branches and loans are repaired from these events. Any event may need its thread."""
 
 
-def _plan_threads(plan: Plan, needs: _Needs) -> None:
+def _plan_threads(plan: SalvagePlan, needs: _Needs) -> None:
     for lsn in sorted(needs.threads & plan.lost):
         row = plan.remains.threads.get(lsn)
         if row is None:
@@ -140,7 +140,7 @@ def _plan_threads(plan: Plan, needs: _Needs) -> None:
             plan.stand_ins[lsn] = ThreadEvent(row.id, row.specs, is_anew=True)
 
 
-def _plan_branches(plan: Plan, needs: _Needs) -> None:
+def _plan_branches(plan: SalvagePlan, needs: _Needs) -> None:
     """Plan a beginning for every branch that is in the index or has a found checkpoint."""
     wanted = {place: event.lsn for place, event in needs.first_on_branch.items()}
     for (thread, number), row in plan.remains.branches.items():
@@ -164,7 +164,7 @@ def _plan_branches(plan: Plan, needs: _Needs) -> None:
         plan.stand_ins[free[place - 1]] = _made_up(thread, number, name, event)
 
 
-def _plan_loans(plan: Plan, needs: _Needs, finder: Finder, chosen: dict[int, Found]) -> None:
+def _plan_loans(plan: SalvagePlan, needs: _Needs, finder: RecordFinder, chosen: dict[int, FoundRecord]) -> None:
     """Plan a loan for every copy that is in the index or whose versions show that it needs one."""
     for lsn, (thread, lender) in plan.remains.loans.items():
         plan.stand_ins.setdefault(lsn, LoanEvent(thread, lender, []))

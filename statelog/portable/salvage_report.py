@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from statelog.format.record import Redacted
     from statelog.log.events import Event
-    from statelog.portable.record_search import Found
-    from statelog.portable.salvage_plan import Plan
+    from statelog.portable.record_search import FoundRecord
+    from statelog.portable.salvage_plan import SalvagePlan
 
 LOSSES_LISTED_MAX = 100_000
 """The most losses that are listed; further ones are only counted."""
@@ -103,7 +103,7 @@ class SalvageReport:
         self._losses += losses
         self._names.update(names)
 
-    def finish(self, chosen: Mapping[int, Found], plan: Plan) -> None:
+    def finish(self, chosen: Mapping[int, FoundRecord], plan: SalvagePlan) -> None:
         """Add the names to the recorded losses, after all names are known."""
         self.recovered = len(chosen)
         self.lost = list(_ranges(plan.lost))
@@ -119,7 +119,7 @@ class SalvageReport:
         self._losses.clear()
         self._names.clear()
 
-    def _named(self, loss: Loss, plan: Plan) -> LostVersion:
+    def _named(self, loss: Loss, plan: SalvagePlan) -> LostVersion:
         thread = None if loss.thread is None else self._names.get(loss.thread)
         row = None if loss.thread is None else plan.remains.threads.get(loss.thread)
         if thread is None and row is not None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from statelog.log.engine import Engine
-    from statelog.portable.frames import Source, Target
+    from statelog.portable.frames import ExportSource, ExportTarget
     from statelog.portable.reports import ExportReport, ImportReport
 
 
 def export_store(
     engine: Engine,
-    target: Target,
+    target: ExportTarget,
     *,
     threads: Iterable[str] | None = None,
     since: int = 0,
@@ -53,7 +53,7 @@ def export_store(
 
 def import_stream(
     engine: Engine,
-    source: Source,
+    source: ExportSource,
     *,
     upto: int | None = None,
     progress: Callable[[int, int], None] | None = None,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from statelog.log.engine import Engine
     from statelog.log.events import CheckpointEvent, Event
     from statelog.log.view import View
-    from statelog.portable.frames import Target
+    from statelog.portable.frames import ExportTarget
     from statelog.tree.node import Node
 
 CARRIED_SIZE_BYTES = 64 * 1024 * 1024
@@ -75,7 +75,7 @@ class _Ref(NamedTuple):
     number: int
 
 
-class _Found(NamedTuple):
+class _FoundRecord(NamedTuple):
     """A record of one of the threads, its event and its nodes."""
 
     record: Record
@@ -84,7 +84,7 @@ class _Found(NamedTuple):
 
 
 def export_threads(
-    engine: Engine, target: Target, thread_ids: list[str], *, progress: Callable[[int, int], None] | None = None
+    engine: Engine, target: ExportTarget, thread_ids: list[str], *, progress: Callable[[int, int], None] | None = None
 ) -> ExportReport:
     """Write some threads; see `Store.export`.
 
@@ -98,7 +98,7 @@ def export_threads(
     writer = FrameWriter(target, Header(THREADS, engine.store_file.lmdb_file.store_id, 0, NO_DIGEST, last))
     with ExitStack() as closing:
         exporter = _Exporter(engine, writer, last, closing)
-        previous: _Found | None = None
+        previous: _FoundRecord | None = None
         for found in _events(engine, threads, last, progress):
             if previous is not None:
                 exporter.put(previous, is_followed=found.record.lsn == previous.record.lsn + 1)
@@ -123,7 +123,7 @@ def _find_thread(view: View, thread_id: str) -> int:
 
 def _events(
     engine: Engine, threads: set[int], last: int, progress: Callable[[int, int], None] | None
-) -> Iterator[_Found]:
+) -> Iterator[_FoundRecord]:
     """Yield the remaining records of the threads in order. This reads the head of every record in the log."""
     after = min(threads, default=last + 1) - 1
     mapped = MappedPages(engine.store_file.lmdb_file)
@@ -146,7 +146,9 @@ def _events(
             event = read_event(record)
             if not isinstance(event, Redacted):
                 rows = read_rows(record_data, record)
-                yield _Found(record, event, [_Ref(row.type, row.digest, lsn, number) for number, row in rows.items()])
+                yield _FoundRecord(
+                    record, event, [_Ref(row.type, row.digest, lsn, number) for number, row in rows.items()]
+                )
         if progress is not None:
             progress(after, last)
 
@@ -191,7 +193,7 @@ class _Exporter:
         self._remembered: dict[tuple[int, int], int] = {}
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 
-    def put(self, found: _Found, *, is_followed: bool) -> None:
+    def put(self, found: _FoundRecord, *, is_followed: bool) -> None:
         """Write an event after the nodes that its state needs. The nodes of its record keep their order.
 
         Args:

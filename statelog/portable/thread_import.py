@@ -32,10 +32,10 @@ from statelog.portable.thread_records import Writing
 from statelog.portable.thread_rows import (
     EVENT_SIZE_BYTES,
     PLACE_SIZE_BYTES,
+    EventGroup,
     EventRow,
-    Group,
-    Place,
-    Remembered,
+    ImportLookups,
+    NodePlace,
     StagedNode,
 )
 from statelog.storage.mapped_pages import MappedPages
@@ -57,7 +57,7 @@ _TOUCHED_SIZE_BYTES = 16_384
 """An estimate of the bytes of the store that importing an event touches."""
 
 
-class _Thread:
+class _ImportedThread:
     """A thread of the stream, and its records in the store."""
 
     __slots__ = ("existing", "heads", "id", "lsn", "matched")
@@ -80,10 +80,10 @@ class ThreadImporter:
         self._engine = engine
         self._reader = reader
         self._progress = progress
-        self._threads: list[_Thread] = []
+        self._threads: list[_ImportedThread] = []
         self._nodes: list[StagedNode] = []
         self._nodes_size_bytes = 0
-        self._groups: list[Group] = []
+        self._groups: list[EventGroup] = []
         self._groups_size_bytes = 0
         self._staged: dict[int, StagedNode] = {}
         self._seams = Seams()
@@ -106,7 +106,7 @@ class ThreadImporter:
         with ExitStack() as closing:
             self._places = closing.enter_context(Table(PLACE_SIZE_BYTES))
             self._rows = closing.enter_context(Table(EVENT_SIZE_BYTES))
-            self._remembered = Remembered(self._place, self._event, self._thread_lsn)
+            self._remembered = ImportLookups(self._place, self._event, self._thread_lsn)
             while (frame := self._reader.read()) is not None:
                 with damage_at(frame.offset):
                     self._take(frame)
@@ -138,7 +138,7 @@ class ThreadImporter:
         refs = check_refs(type_, data, content_size, 0, identity=self._identity, seams=self._seams, read=self._read)
         if type_ in (CHUNK, PIECE):
             self._seams.learn(type_, digest, data, content_size)
-        number = self._places.append(Place(type_, digest, 0, 0, 0).encode())
+        number = self._places.append(NodePlace(type_, digest, 0, 0, 0).encode())
         node = StagedNode(number, type_, digest, data, content_size, [ref.number for ref in refs])
         self._nodes.append(node)
         self._staged[number] = node
@@ -159,11 +159,11 @@ class ThreadImporter:
         place = self._place(number)
         return self._engine.read_node(type_, digest, place.lsn, place.number)
 
-    def _place(self, number: int) -> Place:
+    def _place(self, number: int) -> NodePlace:
         if number >= len(self._places):
             message = f"node {number} is not in the stream yet"
             raise CorruptionError(message)
-        return Place.decode(self._places.get(number))
+        return NodePlace.decode(self._places.get(number))
 
     # --- events ---------------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class ThreadImporter:
             message = f"an event of thread {event.thread}, which has not begun yet"
             raise CorruptionError(message)
         nodes, self._nodes, size_bytes, self._nodes_size_bytes = self._nodes, [], self._nodes_size_bytes, 0
-        group = Group(self._events, event, nodes, frame.offset)
+        group = EventGroup(self._events, event, nodes, frame.offset)
         self._mapped.read(size_bytes + _TOUCHED_SIZE_BYTES)
         self._events += 1
         self._rows.append(bytes(EVENT_SIZE_BYTES))
@@ -209,7 +209,7 @@ class ThreadImporter:
                 raise ThreadDeletedError(message, thread=thread_id)
             lsn = view.thread_lsn(thread_id) or 0
             existing = sorted({*records_of(view, lsn), *redacted_records(view, lsn)}) if lsn else []
-        self._threads.append(_Thread(thread_id, lsn, existing))
+        self._threads.append(_ImportedThread(thread_id, lsn, existing))
 
     def _thread_lsn(self, number: int) -> int:
         return self._threads[number].lsn
@@ -219,7 +219,7 @@ class ThreadImporter:
 
     # --- what is there already ------------------------------------------------------
 
-    def _match(self, thread: _Thread, group: Group) -> None:
+    def _match(self, thread: _ImportedThread, group: EventGroup) -> None:
         """Check that the store's record is the import of this event, and note the locations of its nodes."""
         lsn = thread.existing[thread.matched]
         differs = f"the store has a thread of this id, whose record {lsn} differs"
@@ -271,7 +271,7 @@ class ThreadImporter:
                 self._threads[group.event.thread].heads[branch] = version
         self._added += len(groups)
 
-    def _check_heads(self, writing: Writing, groups: list[Group]) -> None:
+    def _check_heads(self, writing: Writing, groups: list[EventGroup]) -> None:
         """Raise ConflictError if another writer has begun or changed one of the threads."""
         for number in {group.event.thread for group in groups}:
             thread = self._threads[number]
@@ -283,7 +283,7 @@ class ThreadImporter:
                 if writing.view.head_version(thread.lsn, branch) != version:
                     raise _conflict(thread.id, "another writer has committed to it")
 
-    def _settle(self, places: dict[int, Place], events: dict[int, EventRow]) -> None:
+    def _settle(self, places: dict[int, NodePlace], events: dict[int, EventRow]) -> None:
         """Record the locations of nodes and events after their commit."""
         for number, place in places.items():
             self._places.put(number, place.encode())

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from statelog.guard.hook import Redactor
     from statelog.log.transaction import IndexedLog
     from statelog.log.view import View
-    from statelog.portable.thread_rows import EventRow, Place, Remembered
+    from statelog.portable.thread_rows import EventRow, ImportLookups, NodePlace
 
 
 class Lookups:
@@ -23,8 +23,8 @@ class Lookups:
         threads: LSNs of threads of this transaction, by number in the stream.
     """
 
-    def __init__(self, transaction: IndexedLog, remembered: Remembered, guard: Redactor | None = None) -> None:
-        self.places: dict[int, Place] = {}
+    def __init__(self, transaction: IndexedLog, remembered: ImportLookups, guard: Redactor | None = None) -> None:
+        self.places: dict[int, NodePlace] = {}
         self.events: dict[int, EventRow] = {}
         self.threads: dict[int, int] = {}
         self._remembered = remembered
@@ -39,7 +39,7 @@ class Lookups:
         """Return the LSN of a thread of the stream."""
         return self.threads.get(number) or self._remembered.thread(number)
 
-    def place(self, number: int) -> Place:
+    def place(self, number: int) -> NodePlace:
         """Return the location of a node of the stream."""
         found = self.places.get(number)
         if found is None:

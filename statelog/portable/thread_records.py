@@ -37,7 +37,7 @@ from statelog.portable.events import check_event
 from statelog.portable.nodes import read_rows
 from statelog.portable.thread_events import root_number
 from statelog.portable.thread_lookups import Lookups
-from statelog.portable.thread_rows import ELSEWHERE, Group, Place, Remembered, StagedNode
+from statelog.portable.thread_rows import ELSEWHERE, EventGroup, ImportLookups, NodePlace, StagedNode
 from statelog.tree.check import check_node
 from statelog.tree.node import CHUNK, ROOT, is_shared_widely
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 class Writing(Lookups):
     """One transaction of an import of threads. Its facts become valid when it has been flushed."""
 
-    def __init__(self, transaction: IndexedLog, remembered: Remembered, guard: Redactor | None = None) -> None:
+    def __init__(self, transaction: IndexedLog, remembered: ImportLookups, guard: Redactor | None = None) -> None:
         super().__init__(transaction, remembered, guard)
         self._end = read_log_end(transaction)
         self._now_us = now_us()
@@ -61,7 +61,7 @@ class Writing(Lookups):
         self._lenders: dict[int, int] = {}
         """Of the current event: the threads of the stream with nodes it uses, and the last LSN with such a node."""
 
-    def add(self, group: Group, *, is_last: bool) -> None:
+    def add(self, group: EventGroup, *, is_last: bool) -> None:
         """Stage the record of an event.
 
         Raises:
@@ -116,7 +116,7 @@ class Writing(Lookups):
         self._overlay.stage(data, record, event, read_rows(data, record))
         self._end = LogEnd(lsn, record_chain_digest(data, record), time_us)
 
-    def _note_lender(self, place: Place, number: int) -> None:
+    def _note_lender(self, place: NodePlace, number: int) -> None:
         """Note that a thread uses a node that came with another thread of the stream, as a copy does."""
         if place.thread not in (number, ELSEWHERE):
             self._lenders[place.thread] = max(place.lsn, self._lenders.get(place.thread, 0))
@@ -156,7 +156,7 @@ class Writing(Lookups):
             message = "the state of a checkpoint is not a dict"
             raise CorruptionError(message)
 
-    def _rows(self, group: Group, lsn: int, thread: int, borrowed: list[bytes]) -> list[NodeRow]:
+    def _rows(self, group: EventGroup, lsn: int, thread: int, borrowed: list[bytes]) -> list[NodeRow]:
         """Return the nodes to store in the record of a group, and note the location of every node.
 
         Widely shared nodes that the store has, and the nodes below them, are not stored again.
@@ -166,9 +166,9 @@ class Writing(Lookups):
         for node in group.nodes:
             found = elsewhere.get(node.digest)
             if found is not None:
-                self.places[node.number] = Place(node.type, node.digest, *found, ELSEWHERE)
+                self.places[node.number] = NodePlace(node.type, node.digest, *found, ELSEWHERE)
                 continue
-            self.places[node.number] = Place(node.type, node.digest, lsn, len(rows), group.event.thread)
+            self.places[node.number] = NodePlace(node.type, node.digest, lsn, len(rows), group.event.thread)
             data = self._relocate(node, lsn, group.event.thread, thread, borrowed)
             rows.append(NodeRow(node.type, node.digest, data, node.content_size))
         return rows
@@ -194,7 +194,7 @@ class Writing(Lookups):
             borrowed.append(digest)
         return place
 
-    def _known_elsewhere(self, group: Group, thread: int, borrowed: list[bytes]) -> dict[bytes, tuple[int, int]]:
+    def _known_elsewhere(self, group: EventGroup, thread: int, borrowed: list[bytes]) -> dict[bytes, tuple[int, int]]:
         """Return the known locations of a group's widely shared nodes and of the nodes below them."""
         known: dict[bytes, tuple[int, int]] = {}
         for node in group.nodes:
@@ -217,7 +217,7 @@ class Writing(Lookups):
                 if child[0] == CHUNK:
                     pending.append(child)
 
-    def find_nodes(self, group: Group, lsn: int, thread: int, here: dict[bytes, int]) -> bool:
+    def find_nodes(self, group: EventGroup, lsn: int, thread: int, here: dict[bytes, int]) -> bool:
         """Note the locations of the nodes of an imported group. Return False if a node is missing.
 
         Args:
@@ -230,9 +230,9 @@ class Writing(Lookups):
         for node in group.nodes:
             number = here.get(node.digest)
             if number is not None:
-                self.places[node.number] = Place(node.type, node.digest, lsn, number, group.event.thread)
+                self.places[node.number] = NodePlace(node.type, node.digest, lsn, number, group.event.thread)
             elif node.digest in elsewhere:
-                self.places[node.number] = Place(node.type, node.digest, *elsewhere[node.digest], ELSEWHERE)
+                self.places[node.number] = NodePlace(node.type, node.digest, *elsewhere[node.digest], ELSEWHERE)
             else:
                 return False
         return True

@@ -17,7 +17,7 @@ ELSEWHERE = 0xFFFFFFFF
 """The thread of a place whose node is in a record of a thread outside the export."""
 
 
-class Place(NamedTuple):
+class NodePlace(NamedTuple):
     """A node of the stream: its identity, and its location in the store (LSN 0: not stored yet)."""
 
     type: int
@@ -31,7 +31,7 @@ class Place(NamedTuple):
         return _PLACE.pack(*self)
 
     @classmethod
-    def decode(cls, row: bytes) -> Place:
+    def decode(cls, row: bytes) -> NodePlace:
         """Inverse of `encode`."""
         return cls(*_PLACE.unpack(row))
 
@@ -71,7 +71,7 @@ class StagedNode(NamedTuple):
     children: list[int]
 
 
-class Group(NamedTuple):
+class EventGroup(NamedTuple):
     """An event with the nodes that precede it."""
 
     number: int
@@ -80,10 +80,10 @@ class Group(NamedTuple):
     offset: int
 
 
-class Remembered(NamedTuple):
+class ImportLookups(NamedTuple):
     """Lookups in the results of earlier transactions of the import."""
 
-    place: Callable[[int], Place]
+    place: Callable[[int], NodePlace]
     event: Callable[[int], EventRow]
     thread: Callable[[int], int]
     """Returns the LSN of a thread of the stream, or 0 if it has not begun yet."""

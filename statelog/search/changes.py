@@ -208,7 +208,7 @@ def _is_cut(tree: Tree) -> bool:
 # --- what a version has -----------------------------------------------------------------
 
 
-Taken = set[tuple["State", Path, int]]
+Taken = set[tuple["TextFinder", Path, int]]
 """Items of lists that a search has found: the state, the path of the list, and the position."""
 
 
@@ -244,7 +244,7 @@ class ViewNodes:
         return self._workspace
 
 
-class State:
+class TextFinder:
     """Finds texts in one version, or in one entry of the board.
 
     Args:

@@ -23,7 +23,7 @@ from statelog.errors import (
 )
 from statelog.log.chain import read_chained
 from statelog.search.configuration import read_configuration
-from statelog.search.log_texts import ENTRY, LogTexts, Source
+from statelog.search.log_texts import ENTRY, LogTexts, TextSource
 from statelog.search.versions import Versions
 from statelog.storage.file.index_file import (
     APPLICATION_ID,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
     from statelog.search.configuration import Configuration
     from statelog.search.graphs import GraphThreads
-    from statelog.search.log_texts import Rows
+    from statelog.search.log_texts import TextRows
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def hash_of(text: str) -> int:
 class Match(NamedTuple):
     """A row of the index that matches a query. The store may have another text at its place."""
 
-    source: Source
+    source: TextSource
     version: int
     item: int | None
     hash: int
@@ -124,7 +124,7 @@ class Match(NamedTuple):
 class Filter(NamedTuple):
     """Conditions on rows; None for any. Times are compared by the second."""
 
-    sources: Callable[[Source], bool] | None = None
+    sources: Callable[[TextSource], bool] | None = None
     role: str | None = None
     since_us: int | None = None
     until_us: int | None = None
@@ -162,8 +162,8 @@ class Index:
         """The paths of the store and the index, whose inodes each search compares."""
         self._inode = self._file = 0
         self._is_private = False
-        self._sources: dict[Source, int] = {}
-        self._source_rows: dict[int, Source] = {}
+        self._sources: dict[TextSource, int] = {}
+        self._source_rows: dict[int, TextSource] = {}
         self._last_source = 0
         """All sources up to this id are in `_source_rows`."""
         self._roles: dict[str, int] = {}
@@ -396,10 +396,10 @@ class Index:
         for name, value in (("cursor", cursor), ("chain", chain)):
             connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
 
-    def _read(self, view: View, configuration: Configuration, cursor: int, end: int) -> tuple[list[Rows], int]:
+    def _read(self, view: View, configuration: Configuration, cursor: int, end: int) -> tuple[list[TextRows], int]:
         """Return the texts of some records behind the cursor, and the LSN of the last one that was read."""
         texts = LogTexts(self._engine, view, self._graphs, configuration.keep)
-        found: list[Rows] = []
+        found: list[TextRows] = []
         size, stop = 0, min(end, cursor + _BATCH_RECORDS)
         while cursor < stop and size < _BATCH_CHARACTERS:
             cursor += 1
@@ -408,7 +408,7 @@ class Index:
                 size += sum([len(text) for _item, _role, text in rows.items])
         return found, cursor
 
-    def _insert(self, connection: sqlite3.Connection, found: list[Rows]) -> None:
+    def _insert(self, connection: sqlite3.Connection, found: list[TextRows]) -> None:
         if not found:
             return
         number = connection.execute("SELECT max(id) FROM docs").fetchone()[0] or 0
@@ -427,7 +427,7 @@ class Index:
         connection.executemany("INSERT INTO docs VALUES(?, ?, ?, ?, ?, ?, ?)", docs)
         connection.executemany("INSERT INTO texts(rowid, text) VALUES(?, ?)", texts)
 
-    def _source_id(self, connection: sqlite3.Connection, source: Source) -> int:
+    def _source_id(self, connection: sqlite3.Connection, source: TextSource) -> int:
         found = self._sources.get(source)
         if found is None:
             kind, thread, branch, path = source
@@ -526,7 +526,7 @@ class Index:
         for _score, _number, path, hash in self._best(_BEST_BELOW, values, first):
             yield _key_in(path), hash
 
-    def _all_sources(self, connection: sqlite3.Connection) -> Iterator[tuple[int, Source]]:
+    def _all_sources(self, connection: sqlite3.Connection) -> Iterator[tuple[int, TextSource]]:
         query = "SELECT id, kind, thread, branch, path FROM sources WHERE id > ? ORDER BY id"
         for number, *fields in connection.execute(query, (self._last_source,)):
             self._source_rows[number] = _source(*fields)
@@ -540,9 +540,9 @@ def _key_in(path: str) -> str:
     return key
 
 
-def _source(kind: int, thread: int, branch: int, path: str) -> Source:
+def _source(kind: int, thread: int, branch: int, path: str) -> TextSource:
     try:
-        return Source(kind, thread, branch, tuple(json.loads(path)))
+        return TextSource(kind, thread, branch, tuple(json.loads(path)))
     except (TypeError, ValueError) as error:
         message = "a path is damaged"
         raise _StaleError(message) from error

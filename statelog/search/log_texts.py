@@ -55,7 +55,7 @@ _UNREADABLE = (CorruptionError, ExpiredError, FormatError)
 """Errors for a damaged record or a removed node. Its texts are not found. `verify` reports damage."""
 
 
-class Source(NamedTuple):
+class TextSource(NamedTuple):
     """A source of texts: a list, a dict or a value of a branch, an entry, an item or a run."""
 
     kind: int
@@ -66,17 +66,17 @@ class Source(NamedTuple):
     """The path without the position in a list. It begins with the key of the entry, or the id of the run."""
 
 
-class Rows(NamedTuple):
+class TextRows(NamedTuple):
     """Texts of the log that one source has got in one version."""
 
-    source: Source
+    source: TextSource
     version: int
     """The version of the thread, or the LSN of the entry's record."""
     time_us: int
     items: list[Item]
 
 
-class _Line(NamedTuple):
+class _LastRead(NamedTuple):
     """The last version of a branch that was read."""
 
     version: int
@@ -111,9 +111,9 @@ class LogTexts:
             partial(read_node, transaction, cache), source_many=partial(read_nodes, transaction, cache)
         )
         self._keep = keep
-        self._lines: dict[tuple[int, int], _Line] = {}
+        self._lines: dict[tuple[int, int], _LastRead] = {}
 
-    def rows(self, lsn: int) -> list[Rows]:
+    def rows(self, lsn: int) -> list[TextRows]:
         """Return the texts that a record has brought."""
         data = self._view.transaction.get_log(lsn)
         if data is None or data[FLAGS_AT] & FLAG_REDACTED:
@@ -130,7 +130,7 @@ class LogTexts:
 
     # --- versions -----------------------------------------------------------------------
 
-    def _of_version(self, found: Digested) -> list[Rows]:
+    def _of_version(self, found: Digested) -> list[TextRows]:
         event = found[0]
         place = event.thread, event.branch
         line = self._lines.get(place)
@@ -149,7 +149,7 @@ class LogTexts:
         return self._made(line.kind, place, event.version, event.time_us, added)
 
     def _with_deltas(
-        self, line: _Line, found: Digested, tree: Tree, added: Iterable[Added], *, is_next: bool
+        self, line: _LastRead, found: Digested, tree: Tree, added: Iterable[Added], *, is_next: bool
     ) -> Iterator[Added]:
         """Yield the texts that a version of a graph adds, including those of its delta channels.
 
@@ -180,7 +180,7 @@ class LogTexts:
         thread_id = self._view.thread(found[0].thread).id
         return [*map(item_text, self._graphs.delta_items(self._view, thread_id, found, channel))]
 
-    def _line_before(self, made: Digested, tree: Tree) -> _Line | None:
+    def _line_before(self, made: Digested, tree: Tree) -> _LastRead | None:
         """Return the version before, or one with version -1. None if the branch has no texts for users."""
         event = made[0]
         view, thread, branch = self._view, event.thread, event.branch
@@ -198,9 +198,9 @@ class LogTexts:
         before = view.previous_version(thread, branch, event.version - 1)
         found = view.checkpoint_of(thread, branch, before) if before >= 0 else None
         if found is None:
-            return _Line(-1, made, tree, keep, kind)
+            return _LastRead(-1, made, tree, keep, kind)
         parent = found[0]
-        return _Line(before, found, self._tree(parent.root_digest, parent.root_lsn, parent.root_node), keep, kind)
+        return _LastRead(before, found, self._tree(parent.root_digest, parent.root_lsn, parent.root_node), keep, kind)
 
     def _is_graph(self, thread: int) -> bool:
         head = self._view.head_checkpoint(thread, 0)
@@ -214,7 +214,7 @@ class LogTexts:
 
     # --- entries ------------------------------------------------------------------------
 
-    def _of_entry(self, lsn: int) -> list[Rows]:
+    def _of_entry(self, lsn: int) -> list[TextRows]:
         record = self._view.record(lsn)
         event = cast("EntryEvent", decode_event(record))
         if event.root_digest is None or is_lease(event.key):
@@ -248,11 +248,11 @@ class LogTexts:
 
     def _made(
         self, kind: int, place: tuple[int, int], version: int, time_us: int, added: Iterable[Added]
-    ) -> list[Rows]:
+    ) -> list[TextRows]:
         keep = self._keep
         thread_id = "" if keep is None or kind != THREAD else self._view.thread(place[0]).id
         return [
-            Rows(Source(kind, *place, path), version, time_us, items)
+            TextRows(TextSource(kind, *place, path), version, time_us, items)
             for path, items in added
             if keep is None or keep(kind, thread_id, path)
         ]
@@ -271,7 +271,7 @@ def run_id_of(quoted: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), quoted) if "%" in quoted else quoted
 
 
-def names_of(source: Source) -> tuple[str | None, str | None, str | None, Path]:
+def names_of(source: TextSource) -> tuple[str | None, str | None, str | None, Path]:
     """Return the key of an entry or item, the namespace of an item, the id of a run, and the path in the value."""
     path: Any = source.path
     if source.kind == ENTRY:

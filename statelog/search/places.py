@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _KINDS = {"threads": THREAD, "board": ENTRY, "items": ITEM, "runs": RUN}
 
 
-class Place(NamedTuple):
+class PlacePattern(NamedTuple):
     """A pattern of places, ready to compare."""
 
     kind: int
@@ -48,7 +48,7 @@ class Place(NamedTuple):
         return self.fits_name(thread_id if kind == THREAD else str(path[1] if kind == ITEM else path[0]))
 
 
-def parse_place(argument: str, pattern: object) -> Place:
+def parse_place(argument: str, pattern: object) -> PlacePattern:
     """Return a pattern, ready to compare. Raises UsageError. Facts: argument, value."""
     if not isinstance(pattern, str) or not pattern:
         message = f"{argument} must be a pattern of places, such as 'messages' or 'board:notes/**', not {pattern!r}"
@@ -56,10 +56,10 @@ def parse_place(argument: str, pattern: object) -> Place:
     prefix, colon, name = pattern.partition(":")
     kind = _KINDS.get(prefix) if colon else None
     if kind is None:
-        return Place(THREAD, None, pattern)
+        return PlacePattern(THREAD, None, pattern)
     if not name:
         message = f"{argument}: {prefix}: must be followed by a pattern, such as {prefix}:*"
         raise UsageError(message, argument=argument, value=pattern)
     if kind == ENTRY:
-        return Place(kind, compile_pattern(name).fits, name)
-    return Place(kind, lambda text: fnmatchcase(text, name), name)
+        return PlacePattern(kind, compile_pattern(name).fits, name)
+    return PlacePattern(kind, lambda text: fnmatchcase(text, name), name)

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from statelog.log.engine import Engine
     from statelog.log.view import ThreadRow, View
-    from statelog.search.changes import State, Taken
+    from statelog.search.changes import Taken, TextFinder
     from statelog.search.index import Index, Match
-    from statelog.search.log_texts import Source
-    from statelog.search.places import Place
+    from statelog.search.log_texts import TextSource
+    from statelog.search.places import PlacePattern
     from statelog.search.texts import Path, Text
     from statelog.search.versions import Versions
     from statelog.tree.node import Workspace
@@ -54,7 +54,7 @@ class Conditions(NamedTuple):
     """The conditions for a hit. None means any."""
 
     threads: str | None
-    where: Place | None
+    where: PlacePattern | None
     role: str | None
     since_us: int | None
     until_us: int | None
@@ -140,7 +140,7 @@ def search(engine: Engine, index: Index, text: str, conditions: Conditions, *, m
         return Hits([])
 
     def find() -> list[Hit]:
-        finder = Finder(engine, conditions, index.versions)
+        finder = RowConfirmer(engine, conditions, index.versions)
         make_snippet = snippet_maker(query.words)
         hits: list[Hit] = []
         rows = index.matches(query.expression, finder.filter(), first=conditions.limit + _SPARE)
@@ -180,7 +180,7 @@ def _hit(found: Confirmed, make_snippet: Callable[[str], str]) -> Hit:
     )
 
 
-class Finder:
+class RowConfirmer:
     """Confirms rows of the index for one search."""
 
     def __init__(self, engine: Engine, conditions: Conditions, versions: Versions) -> None:
@@ -195,7 +195,7 @@ class Finder:
     def filter(self) -> Filter:
         """Return the conditions that rows of the index are chosen by."""
         asked = self._conditions
-        fits: Callable[[Source], bool] | None = None
+        fits: Callable[[TextSource], bool] | None = None
         if asked.threads is not None or asked.where is not None or asked.branch is not None:
             fits = partial(self._fits, ids=self._thread_ids())
         return Filter(fits, asked.role, asked.since_us, asked.until_us)
@@ -209,7 +209,7 @@ class Finder:
                 return {} if lsn is None else {lsn: pattern}
             return {row.lsn: row.id for row in view.threads() if pattern is None or fnmatchcase(row.id, pattern)}
 
-    def _fits(self, source: Source, *, ids: dict[int, str]) -> bool:
+    def _fits(self, source: TextSource, *, ids: dict[int, str]) -> bool:
         asked = self._conditions
         if source.kind in (THREAD, ITEM):
             if source.thread not in ids or (source.kind == ITEM and asked.threads is not None):
@@ -255,7 +255,7 @@ class Finder:
         except CheckError:
             return False
 
-    def _part(self, state: State, text: Text) -> bytes:
+    def _part(self, state: TextFinder, text: Text) -> bytes:
         """Return the encoded member or list item of a channel that has a text, or else the whole channel.
 
         For a delta channel it is only the text. It is empty if the guard has no checks of reads.
@@ -345,7 +345,7 @@ class Finder:
 
     def _versions(
         self, view: View, row: ThreadRow, match: Match, path: Path
-    ) -> Iterator[tuple[int, str, int, State | None]]:
+    ) -> Iterator[tuple[int, str, int, TextFinder | None]]:
         """Yield the versions that may have a text: branch, its name, version, state. The row's own branch is the first.
 
         The state is None if the version has expired, or LangGraph was told to remove it.
@@ -375,7 +375,7 @@ class Finder:
         return isinstance(expires_us, int) and expires_us <= self._now_us
 
 
-def _key_of(source: Source) -> str:
+def _key_of(source: TextSource) -> str:
     return str(source.path[0]) if source.kind == ENTRY else f"{RUNS}{source.path[0]}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from statelog import kernels
 from statelog.format.keys import VERSIONS_PER_PAGE
 from statelog.log.events import MAIN
-from statelog.search.changes import State, ViewNodes
+from statelog.search.changes import TextFinder, ViewNodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,10 +54,10 @@ class Versions:
         """Forget everything, because the file of the store may have been replaced."""
         self._graphs.forget()
         self._commit_id: int | None = None
-        self._states: dict[tuple[bytes, int], State] = {}
+        self._states: dict[tuple[bytes, int], TextFinder] = {}
         self._threads: dict[int, ThreadRow | None] = {}
         self._branches: dict[int, list[tuple[int, str]]] = {}
-        self._versions: dict[tuple[int, int, int | None], tuple[int, State | None, Digested | None]] = {}
+        self._versions: dict[tuple[int, int, int | None], tuple[int, TextFinder | None, Digested | None]] = {}
         self._pages: dict[tuple[int, int], bytes | None] = {}
         """Pages of the versions of main branches, by thread and number; None for a page that does not exist."""
         self._last_pages: dict[int, bytes] = {}
@@ -106,7 +106,7 @@ class Versions:
         entry = None if page is None else kernels.page_find(page, version)
         return entry if entry is not None and entry.lsn else None
 
-    def version(self, row: ThreadRow, branch: int, version: int | None, path: Path) -> tuple[int, State | None]:
+    def version(self, row: ThreadRow, branch: int, version: int | None, path: Path) -> tuple[int, TextFinder | None]:
         """Return a version of a branch, or its head if `version` is None, with its state.
 
         `path` is where the caller looks for a text. The version is -1 if there is none. The state is None if the
@@ -123,7 +123,7 @@ class Versions:
 
     def _read_version(
         self, row: ThreadRow, branch: int, version: int | None, path: Path
-    ) -> tuple[int, State | None, Digested | None]:
+    ) -> tuple[int, TextFinder | None, Digested | None]:
         view = self.view
         page = None if branch else self._last_pages.get(row.lsn)
         if version is None and page is not None:
@@ -148,9 +148,9 @@ class Versions:
             return None
         return graphs.delta_items(self.view, thread_id, found, channel)
 
-    def state(self, digest: bytes, lsn: int, number: int) -> State:
+    def state(self, digest: bytes, lsn: int, number: int) -> TextFinder:
         """Return the state under a root."""
         state = self._states.get((digest, lsn))
         if state is None:
-            state = self._states[digest, lsn] = State((digest, lsn, number), self._nodes, self._hash_of)
+            state = self._states[digest, lsn] = TextFinder((digest, lsn, number), self._nodes, self._hash_of)
         return state

@@ -22,7 +22,7 @@ from statelog.storage.file.descriptors import maps_of
 
 if TYPE_CHECKING:
     from statelog.storage.file.descriptors import FileMap
-    from statelog.storage.lmdb_file import Handles, LmdbFile
+    from statelog.storage.lmdb_file import LmdbFile, LmdbHandles
 
 RELEASE_SIZE_BYTES = 32 * 1024 * 1024
 """The number of bytes that are read before the pages are released."""
@@ -73,7 +73,7 @@ def release(file: LmdbFile) -> None:
         file.gate.release()
 
 
-def _map_address(handles: Handles) -> int:
+def _map_address(handles: LmdbHandles) -> int:
     """Return the address of LMDB's map, or 0 if it is unknown. The caller holds the gate."""
     if not handles.map_address and not handles.reader_lock[0]:
         with contextlib.suppress(lmdb.Error), handles.begin_read(buffers=True) as transaction:

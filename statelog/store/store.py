@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from statelog.log.care.verify import VerifyReport
     from statelog.log.engine import Engine
     from statelog.log.reader import LogRecord
-    from statelog.portable.frames import Source, Target
+    from statelog.portable.frames import ExportSource, ExportTarget
     from statelog.portable.reports import ExportReport, ImageReport, ImportReport
     from statelog.schema.versions import Versioned
     from statelog.search.hits import Hits
@@ -711,7 +711,7 @@ class Store(Threads, OldStoreNames):
 
     def export(
         self,
-        target: Target,
+        target: ExportTarget,
         *,
         threads: Iterable[str] | None = None,
         since: int = 0,
@@ -736,7 +736,7 @@ class Store(Threads, OldStoreNames):
         return streams.export_store(self._engine, target, threads=threads, since=since, progress=progress)
 
     def import_(
-        self, source: Source, *, upto: int | None = None, progress: Callable[[int, int], None] | None = None
+        self, source: ExportSource, *, upto: int | None = None, progress: Callable[[int, int], None] | None = None
     ) -> ImportReport:
         """Import an export. Every digest is checked first, and existing data is skipped.
 
@@ -761,7 +761,7 @@ class Store(Threads, OldStoreNames):
         refuse_beside(self._engine, AFTER_IT)
         return streams.import_stream(self._engine, source, upto=upto, progress=progress)
 
-    def image(self, target: str | os.PathLike[str] | Target) -> ImageReport:
+    def image(self, target: str | os.PathLike[str] | ExportTarget) -> ImageReport:
         """Write a copy of the file at one moment, page by page, with zeros for free pages. It opens as a closed store.
 
         Args:

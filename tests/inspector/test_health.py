@@ -11,7 +11,7 @@ from worked import make_damaged_store
 
 import statelog
 from statelog.cli import main
-from statelog.inspector.health import Job, list_due
+from statelog.inspector.health import StoreJob, list_due
 from statelog.inspector.opened import Inspected
 from statelog.store.retain import count_due
 from statelog.store.session import session_of
@@ -60,7 +60,7 @@ def test_pages_are_answered_while_a_job_runs(inspect, worked_path):
             time.sleep(0.01)
         return {}
 
-    job = Job(Inspected(client.store), wait)
+    job = StoreJob(Inspected(client.store), wait)
     job.start()
     job.start()
     assert job.status()["state"] == "running"
@@ -77,7 +77,7 @@ def test_a_job_ends_when_the_server_stops(inspect, worked_path):
             calls.append(tell(len(calls), 1000))
         return {}
 
-    job = Job(Inspected(client.store, lambda: len(calls) >= 3), work)
+    job = StoreJob(Inspected(client.store, lambda: len(calls) >= 3), work)
     job.start()
     deadline = time.monotonic() + 10
     while job.status()["state"] == "running" and time.monotonic() < deadline:

@@ -9,7 +9,7 @@ from worked import WORKFLOWS, approval, leaf, shopping
 import statelog
 from statelog import durable
 from statelog.inspector import runs
-from statelog.inspector.runs import Places, Wanted
+from statelog.inspector.runs import RunFilter, RunIndex
 
 
 def ask(client, address, **query):
@@ -54,7 +54,7 @@ def test_a_list_that_was_read_before_knows_new_and_purged_runs(inspect, worked_p
     durable.start(client.store, leaf, 1, id="shop-2")
     assert ids(ask(client, "runs"))[0] == "shop-2"
     followed = [row["id"] for row in ask(client, "runs")["runs"]]
-    read = [key.rpartition("/")[2] for _time, key in Places(client.store).newest_first(Wanted())]
+    read = [key.rpartition("/")[2] for _time, key in RunIndex(client.store).newest_first(RunFilter())]
     assert followed == read
 
 

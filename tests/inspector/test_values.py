@@ -10,7 +10,7 @@ import pytest
 
 import statelog
 from statelog import errors
-from statelog.inspector.values import Room, descend, display, rest
+from statelog.inspector.values import AnswerLimits, descend, display, rest
 
 
 def test_numbers_are_texts_and_keep_their_digits():
@@ -32,7 +32,7 @@ def test_every_value_becomes_strict_json(value):
 
 def test_an_answer_has_no_more_than_its_room():
     wide = {str(n): [list(range(100))] * 100 for n in range(100)}
-    node = display(wide, Room(nodes=200, items=20, characters=10, depth=9))
+    node = display(wide, AnswerLimits(nodes=200, items=20, characters=10, depth=9))
     assert len(json.dumps(node)) < 20_000
     assert node["size"] == 100
 
@@ -41,7 +41,7 @@ def test_a_deep_value_is_cut_at_its_depth():
     value = []
     for _ in range(90):
         value = [value]
-    node = display(value, Room(depth=2))
+    node = display(value, AnswerLimits(depth=2))
     assert node["items"][0]["items"][0] == {"t": "list", "size": 1}
 
 
@@ -51,11 +51,11 @@ def test_the_rest_of_a_stored_list_is_whole(path):
         state = store.thread("t").state
         at, seen = 0, []
         while at < 130:
-            node = rest(state, [0], at, Room(items=40))
+            node = rest(state, [0], at, AnswerLimits(items=40))
             seen += [item["items"][0][1]["v"] for item in node["items"]]
             at += len(node["items"])
         assert seen == [str(n) for n in range(130)]
-        text = rest(state, [0, 7, 1], 0, Room(characters=10_000))
+        text = rest(state, [0, 7, 1], 0, AnswerLimits(characters=10_000))
         assert (text["v"], text["size"]) == ("x" * 5000, 5000)
 
 

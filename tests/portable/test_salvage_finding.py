@@ -11,7 +11,7 @@ import statelog
 from statelog.format import cbor
 from statelog.format.record import ENVELOPE_SIZE_BYTES, encode_record
 from statelog.portable.pages import PageFile
-from statelog.portable.record_search import Finder
+from statelog.portable.record_search import RecordFinder
 from statelog.store.session import session_of
 
 # --- which of several ---------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_a_short_record_is_found_also_where_the_file_ends_behind_it(tmp_path):
     for lsn, at in last_on_page.items():
         path.write_bytes(data[: at - at % PAGE_SIZE_BYTES + PAGE_SIZE_BYTES])
         with path.open("rb") as file:
-            finder = Finder(PageFile(file.fileno()))
+            finder = RecordFinder(PageFile(file.fileno()))
             finder.find()
         assert lsn in finder.choose()[0]
 
@@ -143,7 +143,7 @@ def test_files_of_any_length_are_read(tmp_path, size):
     path = tmp_path / "short"
     path.write_bytes(os.urandom(size))
     with path.open("rb") as file:
-        finder = Finder(PageFile(file.fileno()))
+        finder = RecordFinder(PageFile(file.fileno()))
         finder.find()
         assert finder.choose() == ({}, 0)
 

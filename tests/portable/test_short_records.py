@@ -10,7 +10,7 @@ from statelog.errors import ConflictError, CorruptionError
 from statelog.format.record import FLAG_VACUUMED, FLAGS_AT, decode_record, encode_record
 from statelog.portable import log_export, log_import
 from statelog.portable.pages import PageFile
-from statelog.portable.record_search import ASTRAY, IN_TREE, Finder, Found
+from statelog.portable.record_search import ASTRAY, IN_TREE, FoundRecord, RecordFinder
 
 TURNS = 140
 
@@ -184,14 +184,14 @@ class Memory:
 
 @pytest.fixture
 def finder():
-    return Finder(Memory())
+    return RecordFinder(Memory())
 
 
 def found(finder, lsn, data, trust):
     """Have a finder find a record."""
     at = len(finder._pages.bytes)
     finder._pages.bytes += data
-    each = Found(trust, 0, len(data), at)
+    each = FoundRecord(trust, 0, len(data), at)
     finder._found[lsn] = (*finder._found.get(lsn, ()), each)
     finder.committed_last = max(finder._found)
     return each

@@ -186,7 +186,7 @@ class _Narrator:
             f" {returned.record_size_bytes} bytes for {format_size(returned.state_size_bytes)} of state",
         )
 
-    def fork(self, fork: story.Fork) -> None:
+    def fork(self, fork: story.ForkedBranch) -> None:
         self._tell(
             "fork",
             f"steps {fork.base_version + 1} to {STEPS} again, functions are long from"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from statelog import reducers
-from statelog.cli.demo.sources import Source, choose_packages, package_files, parse
+from statelog.cli.demo.sources import SourceFile, choose_packages, package_files, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def review_step(thread: Thread, step: int, *, halfway: Callable[[int, int], None
     package = state["plan"][step - 1]
     long_function_lines = state["long_function_lines"]
     paths = package_files(package)
-    sources: list[Source] = []
+    sources: list[SourceFile] = []
     for path in paths:
         sources.append(parse(path, long_function_lines=long_function_lines))
         if halfway is not None and len(sources) == (len(paths) + 1) // 2:

@@ -21,7 +21,7 @@ _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReviewFinding:
     """A remark of the review."""
 
     file: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """One parsed file."""
 
     file: str
@@ -41,7 +41,7 @@ class Source:
     classes: int
     longest_function_lines: int
     summary: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ReviewFinding, ...]
 
 
 def library() -> Path:
@@ -80,7 +80,7 @@ def package_files(name: str) -> list[Path]:
     return [path for path in sorted(folder.rglob("*.py")) if _SKIPPED.isdisjoint(path.relative_to(library()).parts)]
 
 
-def parse(path: Path, *, long_function_lines: int) -> Source:
+def parse(path: Path, *, long_function_lines: int) -> SourceFile:
     """Parse a file and return its findings.
 
     Args:
@@ -93,21 +93,21 @@ def parse(path: Path, *, long_function_lines: int) -> Source:
         with warnings.catch_warnings(action="ignore"):  # The compiler's warnings about the file are irrelevant here.
             tree = ast.parse(text)
     except SyntaxError as error:
-        broken = Finding(file, error.lineno or 0, "does not parse", error.msg, 0)
-        return Source(file, text.count("\n"), 0, 0, 0, f"{file}: does not parse", (broken,))
+        broken = ReviewFinding(file, error.lineno or 0, "does not parse", error.msg, 0)
+        return SourceFile(file, text.count("\n"), 0, 0, 0, f"{file}: does not parse", (broken,))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     lengths = [(node.end_lineno or node.lineno) - node.lineno + 1 for node in functions]
     findings = [
-        Finding(file, node.lineno, "long function", node.name, length)
+        ReviewFinding(file, node.lineno, "long function", node.name, length)
         for node, length in zip(functions, lengths, strict=True)
         if length >= long_function_lines
     ]
     findings += [
-        Finding(file, node.lineno, "bare except", "except:", 0)
+        ReviewFinding(file, node.lineno, "bare except", "except:", 0)
         for node in ast.walk(tree)
         if isinstance(node, ast.ExceptHandler) and node.type is None
     ]
-    return Source(
+    return SourceFile(
         file,
         text.count("\n"),
         len(functions),

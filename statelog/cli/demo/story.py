@@ -33,7 +33,7 @@ _WORKER = "statelog.cli.demo.worker"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AgentProcess:
     """One process of the agent: its events and its exit code."""
 
     process: int
@@ -45,7 +45,7 @@ class Run:
         return [each for each in self.events if each["event"] == event]
 
 
-def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> Run:
+def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> AgentProcess:
     """Run the agent in a child process until it is done, or until it is to be killed.
 
     Args:
@@ -77,7 +77,7 @@ def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> Run:
         if child.returncode != (-signal.SIGKILL if kill_in_step else 0):
             message = f"the agent's process ended with {child.returncode}: {last_line(errors)}"
             raise ChildError(message, INTERNAL)
-    return Run(child.pid, events, child.returncode)
+    return AgentProcess(child.pid, events, child.returncode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def roll_back(store: Store) -> Return:
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class ForkedBranch:
     """A second branch of the thread and its differences from the first."""
 
     thread: Thread
@@ -123,7 +123,7 @@ class Fork:
     diff_duration_s: float
 
 
-def fork_and_compare(store: Store) -> Fork:
+def fork_and_compare(store: Store) -> ForkedBranch:
     """Repeat the steps after an early step on a branch, with another parameter."""
     thread = store.thread(THREAD_ID, schema=Review)
     started = time.perf_counter()
@@ -143,7 +143,7 @@ def fork_and_compare(store: Store) -> Fork:
     changes = statelog.diff(old, new)
     len(changes)  # `len` computes the lazy diff inside the measured time.
     diff_duration_s = time.perf_counter() - started_diff
-    return Fork(
+    return ForkedBranch(
         thread=branch,
         base_version=ROLLBACK_TO_STEP,
         duration_s=forked - started,

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from statelog.errors import ThreadNotFoundError, UsageError
-from statelog.guard.search import Finder, SecretFound, Sighting
+from statelog.guard.search import SecretFinder, SecretFound, Sighting
 from statelog.log.care.secret_scan import Scanned, Scanner
 from statelog.log.events import CheckpointEvent
 from statelog.log.kinds.checkpoints import read_version
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def find_secrets(engine: Engine, detector: Detector, threads: Iterable[str] | None = None) -> list[SecretFound]:
     """Return the secrets in a store, in the order of the log. See `Store.find_secrets`."""
-    finder = Finder(detector)
+    finder = SecretFinder(detector)
     found: list[SecretFound] = []
     pages = MappedPages(engine.store_file.lmdb_file)
     with engine.store_file.read() as transaction:
@@ -47,7 +47,7 @@ def find_secrets(engine: Engine, detector: Detector, threads: Iterable[str] | No
 
 def sightings_in(transaction: IndexedLog, detector: Detector, lsns: Iterable[int]) -> list[tuple[int, Sighting]]:
     """Return the secrets in the records with some LSNs, each with its LSN. Skip LSNs without a record."""
-    finder = Finder(detector)
+    finder = SecretFinder(detector)
     scanner = Scanner(transaction, finder, is_thorough=False)
     found: list[tuple[int, Sighting]] = []
     for lsn in lsns:
@@ -79,7 +79,7 @@ def _owners(view: View, threads: Iterable[str]) -> set[int]:
 class _Report:
     """Turns sightings into `SecretFound` objects. Each secret is reported once for the version that wrote it."""
 
-    def __init__(self, view: View, finder: Finder, detector: Detector) -> None:
+    def __init__(self, view: View, finder: SecretFinder, detector: Detector) -> None:
         self._view = view
         self._finder = finder
         self._detector = detector
@@ -144,7 +144,7 @@ class _Report:
             return {}
         root = ValueSlot(REF_ROOT + parent.root_digest, parent.root_lsn, parent.root_node)
         _position, slot = open_root(self._workspace, root).find(text_item(channel.encode()))
-        finder = Finder(self._detector)
+        finder = SecretFinder(self._detector)
         if slot is not None:
             finder.look(read_item(self._workspace, slot), (channel,))
         wholes: dict[Known, set[int]] = {}
