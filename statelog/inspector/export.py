@@ -6,7 +6,6 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import statelog
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format import cbor
 from statelog.inspector import page
@@ -22,6 +21,7 @@ from statelog.inspector.thread import (
     describe_opened,
     describe_state,
     describe_version,
+    find_changes,
     read_version,
     read_versions,
     readable,
@@ -130,7 +130,7 @@ class _ParentParts:
         head = {**describe_head(checkpoint), "python": ""}
         try:
             parent = checkpoint.parent
-            changes = list(statelog.diff(parent, checkpoint))
+            changes = find_changes(self._store, parent, checkpoint)
             described = {**head, "changes": describe_changes(parent, checkpoint, changes)}
         except CorruptionError as error:  # The parent is damaged. This version may be readable.
             parent, changes = None, []

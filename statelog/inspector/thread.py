@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from starlette.routing import Route
 
 import statelog
-from statelog.adapters.langgraph.deltas import delta_channels_left_out, delta_items
+from statelog import Change
+from statelog.adapters.langgraph.deltas import channel_items, delta_channels_left_out, delta_items
 from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_graph, is_inner
 from statelog.errors import (
     CheckpointNotFoundError,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from statelog import Change, Checkpoint, Store, Thread
+    from statelog import Checkpoint, Store, Thread
     from statelog.inspector.opened import Inspected
 
 PARTS = ("state", "messages", "changes")
@@ -155,7 +156,8 @@ def _value(store: Store, request: Request) -> Any:
 def _diff(store: Store, request: Request) -> Any:
     query = request.query_params
     new = _checkpoint_of(store, query)
-    return describe_changes(_against(store, query) if "against_version" in query else new.parent, new)
+    old = _against(store, query) if "against_version" in query else new.parent
+    return describe_changes(old, new, find_changes(store, old, new))
 
 
 def _messages(store: Store, request: Request) -> Any:
@@ -320,7 +322,8 @@ def describe_part(
         elif part == "messages":
             answer["messages"] = conversation(store, checkpoint, before=2**40, limit=MESSAGES_SHOWN)
         else:
-            answer["changes"] = describe_changes(checkpoint.parent if against is None else against, checkpoint)
+            old = checkpoint.parent if against is None else against
+            answer["changes"] = describe_changes(old, checkpoint, find_changes(store, old, checkpoint))
     except CorruptionError as error:
         answer["problem"] = error_document(error)
     return answer
@@ -359,13 +362,40 @@ def describe_state(
     }
 
 
-def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Change] | None = None) -> dict[str, Any]:
-    """Return the first changes from one version to another, and their number.
+def find_changes(store: Store, old: Checkpoint | None, new: Checkpoint) -> list[Change]:
+    """Return the changes from one version to another. Those of LangGraph's delta channels follow from their items."""
+    found = list(statelog.diff(old, new))
+    if not is_graph(new.state):
+        return found
+    deltas = {name for each in (old, new) if each is not None for name in delta_channels_left_out(each)}
+    found = [each for each in found if each.path[0] not in deltas]
+    for name in sorted(deltas):
+        before = [] if old is None else channel_items(store, old, name)
+        known = {} if old is None else {old.lsn: before}
+        found += _changed_items(name, before, channel_items(store, new, name, known))
+    return found
 
-    `found` has the changes, if they are known already.
-    """
+
+def _changed_items(channel: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
+    """Yield the differences of two lists of messages, of which most are equal at the beginning and at the end."""
+    start, most = 0, min(len(before), len(after))
+    while start < most and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < most - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    for at in range(start, max(len(before), len(after)) - end):
+        if at >= len(after) - end:
+            yield Change((channel, at), "removed", before[at], None)
+        elif at >= len(before) - end:
+            yield Change((channel, at), "added", None, after[at])
+        else:
+            yield Change((channel, at), "changed", before[at], after[at])
+
+
+def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Change]) -> dict[str, Any]:
+    """Return the first of the changes that `find_changes` has found from one version to another, and their number."""
     hides = is_graph(new.state)
-    found = statelog.diff(old, new) if found is None else found
     changes = [each for each in found if not (hides and is_inner(str(each.path[0])))]
 
     def side(value: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import statelog
+from statelog.inspector.export import export_html
 from statelog.inspector.server import make_app
 
 pytest.importorskip("langgraph", reason="LangGraph is not installed")
@@ -113,3 +114,15 @@ def test_messages_of_delta_channels_are_those_of_the_graph(path):
             channels = client.get("/api/thread/messages", params={"id": "deep", "version": row["version"]}).json()
             found = channels["channels"][0]["messages"] if channels["channels"] else []
             assert len(found) == len(expected), row
+        added = [
+            change["new"]
+            for row in reversed(rows)
+            for change in client.get("/api/thread/diff", params={"id": "deep", "version": row["version"]}).json()[
+                "changes"
+            ]
+            if change["path"][0] == "messages"
+        ]
+        assert len(added) == len(whole)
+        assert "it is 3" in str(added[3])
+        text = export_html(store, store.thread("deep"))
+        assert text.count('"kind":"added"') > 0

@@ -79,6 +79,21 @@ def delta_items(
     return _merged([*snapshot, *(item for step in reversed(steps) for item in step)])
 
 
+def channel_items(
+    held: Holder[AnySession],
+    checkpoint: Checkpoint[Any],
+    channel: str,
+    known: Mapping[int, list[Any]] = MappingProxyType({}),
+) -> list[Any]:
+    """Return the items of a delta channel at a checkpoint, whether or not its state has the channel.
+
+    The arguments are as in `delta_items`.
+    """
+    if channel in checkpoint.state:
+        return _items_of(checkpoint.state[channel])
+    return delta_items(held, checkpoint, channel, known=known)
+
+
 def written_items(
     held: Holder[AnySession], checkpoint: Checkpoint[Any], channel: str, state_of: StateOf = _state
 ) -> list[Any]:
