@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-import statelog
+from statelog.adapters.langgraph.deltas import find_changes
 from statelog.cli.completion import complete_side
 from statelog.cli.documents import change_document, checkpoint_document
 from statelog.cli.opened_stores import open_for_reading
@@ -70,7 +70,7 @@ def diff(
         found = find_thread(opened, thread, branch)
         after = find_checkpoint(found, None) if new is None else find_side(found, new)
         before = after.parent if old is None else find_side(found, old)
-        changes = statelog.diff(before, after)
+        changes = find_changes(opened, before, after)
         if as_json:
             output.emit(
                 {

@@ -6,6 +6,7 @@ import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from statelog.adapters.langgraph.deltas import find_changes
 from statelog.errors import CorruptionError, ExpiredError
 from statelog.format import cbor
 from statelog.inspector import page
@@ -21,7 +22,6 @@ from statelog.inspector.thread import (
     describe_opened,
     describe_state,
     describe_version,
-    find_changes,
     read_version,
     read_versions,
     readable,

@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
     from statelog.store.thread_info import ThreadInfo
 
+_OWNER = "-owner"
+"""The suffix of the file that a fleet keeps beside its copy of a store."""
 _PROBLEMS_SHOWN_MAX = 200
 _CHANNELS_MAX = 200
 _DUE_MAX = 10_000
@@ -103,7 +106,7 @@ def routes(inspected: Inspected) -> list[Route]:
         return show_health(store)
 
     def fleet(_request: Request) -> Any:
-        return {"fleet": show_fleet(inspected)}
+        return {"fleet": show_fleet(inspected), "is_copy": Path(f"{store.path}{_OWNER}").exists()}
 
     def channels(request: Request) -> Any:
         return measure_channels(store, needed(request, "thread"), request.query_params.get("branch") or "main")

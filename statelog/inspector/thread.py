@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.routing import Route
 
-import statelog
-from statelog import Change
-from statelog.adapters.langgraph.deltas import channel_items, delta_channels_left_out, delta_items
+from statelog.adapters.langgraph.deltas import delta_channels_left_out, delta_items, find_changes
 from statelog.display.graphs import GRAPH_COLUMNS, graph_cells, is_graph, is_inner
 from statelog.errors import (
     CheckpointNotFoundError,
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from statelog import Checkpoint, Store, Thread
+    from statelog import Change, Checkpoint, Store, Thread
     from statelog.inspector.opened import Inspected
 
 PARTS = ("state", "messages", "changes")
@@ -360,37 +358,6 @@ def describe_state(
         "deltas": deltas,
         "written": list(checkpoint.channels_written),
     }
-
-
-def find_changes(store: Store, old: Checkpoint | None, new: Checkpoint) -> list[Change]:
-    """Return the changes from one version to another. Those of LangGraph's delta channels follow from their items."""
-    found = list(statelog.diff(old, new))
-    if not is_graph(new.state):
-        return found
-    deltas = {name for each in (old, new) if each is not None for name in delta_channels_left_out(each)}
-    found = [each for each in found if each.path[0] not in deltas]
-    for name in sorted(deltas):
-        before = [] if old is None else channel_items(store, old, name)
-        known = {} if old is None else {old.lsn: before}
-        found += _changed_items(name, before, channel_items(store, new, name, known))
-    return found
-
-
-def _changed_items(channel: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
-    """Yield the differences of two lists of messages, of which most are equal at the beginning and at the end."""
-    start, most = 0, min(len(before), len(after))
-    while start < most and before[start] == after[start]:
-        start += 1
-    end = 0
-    while end < most - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    for at in range(start, max(len(before), len(after)) - end):
-        if at >= len(after) - end:
-            yield Change((channel, at), "removed", before[at], None)
-        elif at >= len(before) - end:
-            yield Change((channel, at), "added", None, after[at])
-        else:
-            yield Change((channel, at), "changed", before[at], after[at])
 
 
 def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Change]) -> dict[str, Any]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 from starlette.testclient import TestClient
 
 import statelog
+from statelog.cli import main
 from statelog.inspector.export import export_html
 from statelog.inspector.server import make_app
 
@@ -126,3 +128,5 @@ def test_messages_of_delta_channels_are_those_of_the_graph(path):
         assert "it is 3" in str(added[3])
         text = export_html(store, store.thread("deep"))
         assert text.count('"kind":"added"') > 0
+    told = CliRunner().invoke(main, ["diff", str(path), "deep", "1"]).output
+    assert f"messages: {len(whole)} added" in told

@@ -133,7 +133,7 @@ def test_retention_is_paged_by_threads(inspect, path):
     assert seen == ["t1", "t3"]
 
 
-def test_a_store_of_a_fleet_shows_its_owner_and_lag(tmp_path):
+def test_a_store_of_a_fleet_shows_its_owner_and_lag(tmp_path, inspect):
     fleet = pytest.importorskip("statelog.fleet")
     from starlette.testclient import TestClient
 
@@ -149,6 +149,9 @@ def test_a_store_of_a_fleet_shows_its_owner_and_lag(tmp_path):
         client = TestClient(make_app(store, token="t", host="h:1"), base_url="http://h:1")
         client.cookies.set("statelog-1", "t")
         shown = ask(client, "health/fleet")["fleet"]
+        path = store.path
+    copy = ask(inspect(path), "health/fleet")
+    assert copy == {"fleet": None, "is_copy": True}
     assert (shown["role"], shown["epoch"], shown["parked"]) == ("owner", 1, False)
     assert shown["shipped_lsn"] == shown["last_lsn"]
 

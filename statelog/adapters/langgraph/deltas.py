@@ -15,7 +15,9 @@ from statelog.adapters.kit.items import keys_between
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph.values.msgpack_items import unpack_name
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, channel_name, checkpoint_prefix, writes_range
+from statelog.display.graphs import is_graph
 from statelog.display.packed import SNAPSHOT, Coded, Constructed, shown_msgpack, unpacked
+from statelog.store.diff import Change, diff
 from statelog.store.frameworks import COUNTERS
 
 if TYPE_CHECKING:
@@ -92,6 +94,43 @@ def channel_items(
     if channel in checkpoint.state:
         return _items_of(checkpoint.state[channel])
     return delta_items(held, checkpoint, channel, known=known)
+
+
+def find_changes(held: Holder[AnySession], old: Checkpoint[Any] | None, new: Checkpoint[Any]) -> list[Change]:
+    """Return the changes from one checkpoint to another, with those of the items of LangGraph's delta channels.
+
+    Args:
+        held: the store or snapshot of the checkpoints.
+        old: a checkpoint, or None for an empty state.
+        new: a checkpoint of the same thread.
+    """
+    found = list(diff(old, new))
+    if not is_graph(new.state):
+        return found
+    deltas = {name for each in (old, new) if each is not None for name in delta_channels_left_out(each)}
+    found = [each for each in found if each.path[0] not in deltas]
+    for name in sorted(deltas):
+        before = [] if old is None else channel_items(held, old, name)
+        known = {} if old is None else {old.lsn: before}
+        found += _changed_items(name, before, channel_items(held, new, name, known))
+    return found
+
+
+def _changed_items(channel: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
+    """Yield the differences of two lists of messages, of which most are equal at the beginning and at the end."""
+    start, most = 0, min(len(before), len(after))
+    while start < most and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < most - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    for at in range(start, max(len(before), len(after)) - end):
+        if at >= len(after) - end:
+            yield Change((channel, at), "removed", before[at], None)
+        elif at >= len(before) - end:
+            yield Change((channel, at), "added", None, after[at])
+        else:
+            yield Change((channel, at), "changed", before[at], after[at])
 
 
 def written_items(

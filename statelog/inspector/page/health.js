@@ -32,7 +32,7 @@ export async function show(root) {
     setClock(answer.now);
     put(file, card("File", fileFacts(answer)));
     await get("health/fleet").then(
-      (found) => put(fleet, card("Fleet", fleetFacts(found.fleet))),
+      (found) => put(fleet, card("Fleet", fleetFacts(found.fleet, found.is_copy))),
       (error) => put(fleet, card("Fleet", problem(error))),
     );
   }
@@ -59,8 +59,8 @@ function fileFacts(answer) {
   );
 }
 
-function fleetFacts(fleet) {
-  if (!fleet) return nothing("This page knows no fleet of this store.", "A fleet copies stores to a bucket, so that another machine can take them over. If the store belongs to a fleet, name its storage:", "statelog ui cache/agent.state --fleet s3://bucket/agents");
+function fleetFacts(fleet, isCopy) {
+  if (!fleet) return nothing(isCopy ? "This file is a fleet's copy of the store." : "This page knows no fleet of this store.", isCopy ? "To see who owns the store, and what the storage lacks, name the storage:" : "A fleet copies stores to a bucket, so that another machine can take them over. If the store belongs to a fleet, name its storage:", "statelog ui cache/agent.state --fleet s3://bucket/agents");
   const behind = fleet.last_lsn - fleet.shipped_lsn;
   return facts(
     ["this process", { owner: "owns the store, and ships it", reader: "reads a copy of the store", none: "reads the copy of this machine" }[fleet.role]],
