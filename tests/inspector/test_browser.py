@@ -140,13 +140,16 @@ def test_a_text_longer_than_an_answer_is_read_in_pieces(browser_page, store_path
     assert page.locator(".text.long").text_content() == text
 
 
-def test_a_dict_with_other_keys_than_text_is_not_edited_as_json(browser_page, store_path):
+def test_an_edit_offers_json_that_keeps_the_value(browser_page, store_path):
     with statelog.open(store_path) as store:
-        store.thread("keys").commit({"mixed": {1: "int", "1": "text"}})
+        store.thread("keys").commit({"mixed": {1: "int", "1": "text"}, "nan": float("nan")})
     page = browser_page(store_path, "#/thread/keys?tab=state", "--allow-writes")
     page.locator(".tree .row", has_text="mixed").hover()
     page.get_by_role("button", name="Edit mixed").click()
     expect(page.locator("#notice")).to_contain_text("keys that are not texts")
+    page.locator(".tree .row", has_text="nan").hover()
+    page.get_by_role("button", name="Edit nan").click()
+    expect(page.get_by_label("New value in nan")).to_have_value("NaN")
 
 
 def test_a_commit_appears_while_the_thread_is_open(own_address, visit, store_path):

@@ -454,6 +454,8 @@ function summary(row) {
   return told ? [told, channels] : [channels || "an empty state", ""];
 }
 
+const NOT_JSON = { nan: "NaN", inf: "Infinity", "-inf": "-Infinity" }; // The server reads these, as Python's json does.
+
 /** Return a node as JSON. Integers keep all their digits. */
 function toJson(node, indent = "") {
   const inner = `${indent}  `;
@@ -461,7 +463,7 @@ function toJson(node, indent = "") {
   if (node.t === "text" && isCut(node)) throw new Error("The value is too large to be edited here.");
   if (node.t === "null") return "null";
   if (node.t === "text") return JSON.stringify(node.v);
-  if (["int", "float", "bool"].includes(node.t)) return String(node.v);
+  if (["int", "float", "bool"].includes(node.t)) return NOT_JSON[node.v] ?? String(node.v);
   if (node.t === "list") return node.size ? `[\n${node.items.map((each) => inner + toJson(each, inner)).join(",\n")}\n${indent}]` : "[]";
   if (node.has_other_keys) throw new Error("JSON has no keys that are not texts. Write the new value in Python.");
   if (node.t === "dict") return node.size ? `{\n${node.items.map(([name, each]) => `${inner}${JSON.stringify(name)}: ${toJson(each, inner)}`).join(",\n")}\n${indent}}` : "{}";
