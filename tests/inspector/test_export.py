@@ -78,6 +78,17 @@ def test_versions_that_are_left_out_are_named_so(exported, visit):
     expect(page.locator(".problem")).to_contain_text("Not in this file")
 
 
+def test_rows_that_are_left_out_say_so_without_a_notice(exported, visit, store_path):
+    with statelog.open(store_path, durability="interval") as store:
+        for step in range(120):
+            store.thread("long").commit({"step": step})
+    page = visit(f"file://{exported('long', versions=2)}")
+    page.locator(".versions").focus()
+    page.keyboard.press("End")
+    expect(page.locator("#v0")).to_have_text("0 is not in this file")
+    assert page.locator("#notice p").count() == 0
+
+
 def test_a_part_is_stored_once(store_path, exported):
     with statelog.open(store_path) as store:
         thread = store.thread("large")

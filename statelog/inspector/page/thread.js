@@ -164,7 +164,7 @@ class Screen {
       style: { top: `${at * ROW}px`, "padding-left": `${this.lanes.width}px` },
       onclick: row ? () => this.select(version) : null,
     });
-    if (row === null) put(element, h("div", { class: "quiet" }, `${version} has expired`));
+    if (row === null) put(element, h("div", { class: "quiet" }, `${version} ${isExport ? "is not in this file" : "has expired"}`));
     else if (row === undefined) put(element, h("div", { class: "quiet" }, `${version}`));
     else if (row.problem) put(element, h("div", { class: "line" }, h("span", { class: "number" }, version), h("span", { class: "what damaged" }, `Not readable: ${row.problem.message}`)));
     else {
@@ -196,7 +196,9 @@ class Screen {
         for (let each = low; each <= high; each += 1) if (!this.rows.has(each)) this.rows.set(each, null);
         this.schedule();
       } catch (error) {
-        notify(error.message);
+        if (!isExport) notify(error.message);
+        for (let each = low; isExport && each <= high; each += 1) if (!this.rows.has(each)) this.rows.set(each, null);
+        if (isExport) this.schedule();
       } finally {
         this.pages.delete(page);
       }
