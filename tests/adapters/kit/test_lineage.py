@@ -211,7 +211,7 @@ def test_keys_of_a_range_are_listed(store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [0, 1, 3, 40, 2000])
-def test_ranges_read_one_after_another_are_those_read_alone(store, count):
+def test_ranges_read_in_sequence_equal_ranges_read_alone(store, count):
     names = [f"{number:04}" for number in range(0, 2 * count, 2)]
     made = Lineage(store, "t").commit_aside("b", [items.put(name, cbor.encode(name)) for name in names])
     ranges = items.Ranges(made.state)
@@ -223,7 +223,7 @@ def test_ranges_read_one_after_another_are_those_read_alone(store, count):
         assert list(expected) == [name for name in names if first <= name < last]
 
 
-def test_a_parent_is_found_by_id_as_by_looking_for_it(store):
+def test_a_parent_is_found_by_id_and_by_search_alike(store):
     lineage = Lineage(store, "t")
     a = commit(lineage, "a", x=1)
     b = commit(lineage, "b", a, x=2)
@@ -240,7 +240,7 @@ def test_a_parent_is_found_by_id_as_by_looking_for_it(store):
     assert lineage.find_parent(last, "b", lineage.superseded()) == again
 
 
-def test_a_codec_s_item():
+def test_an_item_of_a_codec_is_decoded():
     prefix = items.codec_prefix("name")
     for payload in (b"", b"x" * 23, b"x" * 24, b"x" * 300, b"x" * 70_000):
         item = items.wrap(prefix, payload)
@@ -281,7 +281,7 @@ def test_a_taken_id_is_known_even_if_another_process_committed_it(tmp_path_facto
             assert lineages[1].find(id).lsn == lsn
 
 
-def test_a_branch_aside_that_came_to_nothing_is_not_taken_for_the_one_that_has_its_number(store):
+def test_a_failed_side_branch_is_not_mistaken_for_a_later_one_with_its_number(store):
     lineage = Lineage(store, "t")
     a = lineage.commit([items.put("x", b"\x01")], id="a", parent=None, line="main", fork="f")
     work = lineage.aside("writes", [items.put("y", b"\x02")], followed=[a])
@@ -302,7 +302,7 @@ def test_a_branch_aside_that_came_to_nothing_is_not_taken_for_the_one_that_has_i
     assert lineage.find("c").state == {"x": 3}
 
 
-def test_a_write_of_an_earlier_life_is_refused_beside_one_of_this_life(store):
+def test_a_write_to_a_deleted_thread_is_refused_even_if_the_id_is_used_again(store):
     lineage = Lineage(store, "t")
     lineage.commit([], id="a", parent=None, line="main", fork="f")
     store.delete_thread("t")

@@ -1,4 +1,4 @@
-"""A name may be used again after what it stood for was deleted."""
+"""Names that are used again after the deletion of their threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add(within, item, **where):
     return write(within, "t", SCHEMA, lambda thread: thread.commit({"items": [item]}), **where)
 
 
-def test_a_deleted_id_begins_anew(store):
+def test_a_deleted_id_can_be_used_again(store):
     for number in range(3):
         add(store, number)
         assert store.thread("t").state["items"] == [number]
@@ -45,7 +45,7 @@ def test_the_memory_of_a_thread_is_dropped(store):
 
 
 @pytest.mark.parametrize("kind", ["parts", "pieces"])
-def test_a_version_is_not_made_of_one_of_an_earlier_life(store, kind, monkeypatch):
+def test_a_version_is_not_built_from_a_version_of_the_deleted_thread(store, kind, monkeypatch):
     def write(name):
         if kind == "parts":
             parts.put(store, "t", parts.cut({"by": name, "list": [f"{name}{n}" for n in range(4)]}))
@@ -79,7 +79,7 @@ def test_a_version_is_not_made_of_one_of_an_earlier_life(store, kind, monkeypatc
         assert b"other" not in b"".join(state[pieces.CHANNEL].to_python())
 
 
-def test_it_begins_anew_in_a_transaction(store):
+def test_a_deleted_id_can_be_used_again_in_a_transaction(store):
     add(store, 1)
     gone(store, "t")
     with store.transaction() as tx:
@@ -88,7 +88,7 @@ def test_it_begins_anew_in_a_transaction(store):
     assert store.thread("t").state["items"] == [2, 3]
 
 
-def test_a_branch_of_a_deleted_thread_is_not_there(store):
+def test_a_branch_of_a_deleted_thread_does_not_exist(store):
     add(store, 1)
     store.thread("t").fork("b")
     gone(store, "t")
@@ -96,7 +96,7 @@ def test_a_branch_of_a_deleted_thread_is_not_there(store):
         add(store, 2, branch="b")
 
 
-def test_writers_and_deletions_that_race_lose_no_later_write(path):
+def test_concurrent_writes_and_deletions_lose_no_later_write(path):
     with statelog.open(path, durability="interval") as store, ThreadPoolExecutor(4) as pool:
 
         def work(number):
@@ -126,7 +126,7 @@ def test_a_directory_has_the_listed_entries(store):
     assert directory.get(store, "a") is None
 
 
-def test_names_of_any_length_stand_in_a_directory(store):
+def test_a_directory_can_have_names_of_any_length(store):
     directory, names = Directory("x:directory"), ["~", "a~b", "x" * 5000, "x" * 5001, "é" * 300, "short"]
     directory.put(store, {name: number for number, name in enumerate(names)})
     assert directory.all(store) == {name: number for number, name in enumerate(names)}
@@ -135,6 +135,6 @@ def test_names_of_any_length_stand_in_a_directory(store):
     assert directory.all(store) == {"short": 5}
 
 
-def test_a_directory_of_no_name_may_be_removed_from(store):
+def test_removing_a_name_from_a_missing_directory_is_allowed(store):
     Directory("x:directory").remove(store, "a")
     assert Directory("x:directory").all(store) == {}

@@ -1,4 +1,4 @@
-"""What every import shares: nothing half copied, nothing overwritten, and databases that are read alone."""
+"""Common to all imports: no partial copies, nothing is overwritten, and databases are only read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def writing(value):
     return lambda tx: tx.thread("t").commit({"x": value}, expected_version=-1)
 
 
-def test_it_is_copied_once_and_no_more(store):
+def test_a_thread_is_copied_only_once(store):
     for is_new in (True, False):
         assert copy_once(store, "it", 1, held=held, write=writing(1)) is is_new
     assert store.thread("t").version == 0
@@ -61,7 +61,7 @@ def test_concurrent_writes_are_not_overwritten(store):
     assert store.thread("t").state["x"] == "mine"
 
 
-def test_a_thread_that_was_deleted_begins_anew(store):
+def test_a_deleted_thread_can_be_imported_again(store):
     store.thread("t").commit({"x": "old"})
     store.delete_thread("t")
 
@@ -71,7 +71,7 @@ def test_a_thread_that_was_deleted_begins_anew(store):
     assert copy_once(store, "it", 1, held=held, write=write)
 
 
-def test_one_that_fails_is_named_and_the_others_go_on(store):
+def test_a_failed_thread_is_named_and_the_others_are_copied(store):
     class Source:
         unit = "thing"
         remarks = ()
@@ -98,7 +98,7 @@ def database(tmp_path):
     return path
 
 
-def test_a_copy_may_be_written_to_and_the_database_stays(database):
+def test_writes_to_the_copy_do_not_change_the_database(database):
     before = database.read_bytes()
     with copied(database, "things", "t") as copy:
         with closing(sqlite3.connect(copy.path)) as connection, connection:
@@ -111,13 +111,13 @@ def test_a_copy_may_be_written_to_and_the_database_stays(database):
 def test_the_copy_has_commits_of_other_connections(database):
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("INSERT INTO t VALUES (2)")
-        connection.commit()  # in the write-ahead log still
+        connection.commit()  # Still in the write-ahead log.
         connection.execute("INSERT INTO t VALUES (3)")
         with copied(database, "things", "t") as copy:
             assert list(copy.rows("SELECT x FROM t")) == [(1,), (2,)]
 
 
-def test_a_database_without_the_tables_is_told(database):
+def test_a_database_without_the_tables_is_refused(database):
     with (
         pytest.raises(FormatError, match="is not a database of things: no table u"),
         copied(database, "things", "t", "u"),

@@ -1,4 +1,4 @@
-"""JSON as it was given: its order, and nothing that JSON has not."""
+"""JSON in its original order, and without values that JSON lacks."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def store(path):
 
 
 def text_of(value):
-    """A text that tells the order of keys, and 1 from 1.0 and True."""
+    """Return a text that shows the order of keys, and distinguishes 1 from 1.0 and True."""
     return json.dumps(value)
 
 
-def test_order_of_keys_stays(store):
+def test_the_order_of_keys_is_kept(store):
     value = {"z": 1, "a": {"y": [], "b": None}}
     store.thread("t", schema=SCHEMA).commit({"items": [Json.of(value)], "one": Json.of(value)})
     state = store.thread("t").state
@@ -49,13 +49,13 @@ def test_order_of_keys_stays(store):
 
 @pytest.mark.slow
 @given(values=st.lists(VALUES, max_size=6))
-def test_any_json_comes_back(tmp_path_factory, values):
+def test_any_json_is_restored(tmp_path_factory, values):
     with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
         store.thread("t", schema=SCHEMA).commit({"items": of_all(values)})
         assert text_of(read_list(store.thread("t").state, "items")) == text_of(values)
 
 
-def test_a_long_list_is_read_in_part(store):
+def test_a_part_of_a_long_list_can_be_read(store):
     values = [{"n": n, "text": "x" * (n % 300)} for n in range(2000)]
     store.thread("t", schema=SCHEMA).commit({"items": of_all(values)})
     state = store.thread("t").state
@@ -63,7 +63,7 @@ def test_a_long_list_is_read_in_part(store):
         assert read_list(state, "items", start, stop) == values[start:stop]
 
 
-def test_of_no_channel_there_is_nothing(store):
+def test_a_missing_channel_is_empty(store):
     assert read_list(store.thread("t").state, "items") == []
     assert read_value(store.thread("t").state, "one") is None
 
@@ -74,7 +74,7 @@ def cycle():
     return held
 
 
-def test_a_nan_is_written_where_it_is_allowed_and_the_command_line_shows_it():
+def test_a_nan_is_written_if_allowed_and_shown_by_the_command_line():
     kept = Json.of({"a": [math.nan, -math.inf]}, allow_nan=True)
     assert repr(kept.value) == repr({"a": [math.nan, -math.inf]})
     assert to_json(kept) == {"a": [{"$float": "nan"}, {"$float": "-inf"}]}
@@ -86,13 +86,13 @@ def test_values_that_json_lacks_are_refused(value):
         Json.of(value)
 
 
-def test_a_list_of_something_else_is_told(store):
+def test_a_list_of_other_values_is_refused(store):
     store.thread("t").commit({"items": [Json.of(1), 2]})
     with pytest.raises(ValueTypeError, match="'items' is not a list of JSON texts: item 1"):
         read_list(store.thread("t").state, "items")
 
 
-def test_the_command_line_shows_it_decoded():
+def test_the_command_line_shows_decoded_json():
     shown = to_json([Json.of({"z": 1, "a": 2})])
     assert text_of(shown) == '[{"z": 1, "a": 2}]'
 
@@ -132,7 +132,7 @@ def test_a_copy_is_equal_and_shares_no_container(value):
             pairs += zip(old, new, strict=True)
 
 
-def test_a_value_that_holds_itself_is_not_copied():
+def test_a_value_that_contains_itself_is_not_copied():
     with pytest.raises(RecursionError):
         copy_plain(cycle())
 

@@ -1,4 +1,4 @@
-"""Settled, a value is equal to the new one, and only what differs was written."""
+"""A minimal update makes a value equal to the new one and writes only the differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = st.recursive(
 
 
 def tell(value):
-    """The value with the types of its members, which == does not tell."""
+    """Return the value with the types of its members, which == does not compare."""
     if isinstance(value, dict):
         return {key: tell(item) for key, item in value.items()}
     return [tell(item) for item in value] if isinstance(value, list) else (type(value), value)
@@ -27,14 +27,14 @@ def tell(value):
 @pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 @given(values=st.lists(VALUES, min_size=1, max_size=4))
-def test_it_is_equal(tmp_path_factory, lazy, values):
+def test_an_updated_value_equals_the_new_one(tmp_path_factory, lazy, values):
     with statelog.open(tmp_path_factory.mktemp("s") / "s", durability="interval") as store:
         for value in values:
             store.thread("t").edit(lambda state, value=value: settle(state, "a", value), lazy=lazy)
             assert tell(store.thread("t").head.state.to_python()["a"]) == tell(value)
 
 
-def test_a_grown_list_in_a_dict_costs_only_its_new_items(path):
+def test_a_grown_list_in_a_dict_stores_only_its_new_items(path):
     with statelog.open(path, durability="interval") as store:
         messages = [f"message {n} " * 40 for n in range(1000)]
         store.thread("t").edit(lambda state: settle(state, "team", {"a": messages}))

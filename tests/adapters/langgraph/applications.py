@@ -22,7 +22,7 @@ RECURSION_MAX = 60
 
 
 class Model(BaseChatModel):
-    """Asks for the tools of its script, one after the other in each turn, and then answers."""
+    """A model that calls the tools of its script one after the other in each turn, and then answers."""
 
     name: str = "agent"
     script: tuple = ()

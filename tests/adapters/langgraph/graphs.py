@@ -19,7 +19,7 @@ class Chat(TypedDict):
 
 
 def chat():
-    """One node, one message a turn."""
+    """A graph with one node and one message a turn."""
 
     def answer(state):
         number = len(state["messages"])
@@ -38,7 +38,7 @@ class Work(TypedDict):
 
 
 def review():
-    """A node that asks, between two that work."""
+    """A graph with a node that asks a question between two nodes that work."""
     builder = StateGraph(Work)
     builder.add_node("draft", lambda _state: {"log": ["drafted"]})
 
@@ -55,7 +55,7 @@ def review():
 
 
 def nested():
-    """A graph in a graph, which is interrupted inside."""
+    """A graph with a subgraph that is interrupted."""
     inner = StateGraph(Work)
     inner.add_node("one", lambda _state: {"log": ["inner one"]})
     inner.add_node("two", lambda _state: {"log": [f"inner {interrupt('inside')}"]})
@@ -72,7 +72,7 @@ def nested():
 
 
 def fan_out(count):
-    """Many tasks in one superstep, and one that joins them."""
+    """A graph with many tasks in one superstep, and one task that joins them."""
     builder = StateGraph(Work)
     builder.add_node("start", lambda _state: {"log": ["start"]})
     builder.add_node("task", lambda state: {"log": [f"task {state['number']} {'x' * 50}"]})

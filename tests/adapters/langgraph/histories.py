@@ -52,7 +52,7 @@ FORMS = {
 
 
 class Handed(NamedTuple):
-    """The list that the thread's `messages` held last, with more behind it, handed on."""
+    """The last list of the thread's `messages` with further items, passed on by a node."""
 
     form: str
     more: list
@@ -190,7 +190,7 @@ def answer(found):
 
 
 def ask_everything(saver, wanted):
-    """All answers of a saver, by question."""
+    """Return all answers of a saver, by question."""
     answers = {}
     for thread in THREADS:
         for namespace in NAMESPACES:

@@ -23,7 +23,7 @@ class Steps(TypedDict):
 
 
 def note(path, text):
-    """Append a line, so that it is there if this process is killed at once."""
+    """Append a line in such a way that a kill right afterwards does not lose it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, f"{text}\n".encode())
     os.close(descriptor)
@@ -46,7 +46,7 @@ class NotingSaver(StatelogSaver):
 
 
 def steps(notes):
-    """Return a graph of twenty supersteps, of two tasks each."""
+    """Return a graph with twenty supersteps of two tasks each."""
     builder = StateGraph(Steps)
 
     def add(name, *before):
@@ -80,7 +80,7 @@ def run_steps(path, notes, durability):
 
 
 def talk(path, name, turns):
-    """Add `turns` messages to a thread that others write to, too."""
+    """Add `turns` messages to a thread that others also write to."""
     with StatelogSaver.open(path, conflict="raise") as saver:
         graph = chat().compile(checkpointer=saver)
         for turn in range(turns):

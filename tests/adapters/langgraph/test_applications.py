@@ -1,4 +1,4 @@
-"""Applications of five packages, in their newest releases, behave as with LangGraph's own savers."""
+"""Applications with five packages in their newest releases behave as with LangGraph's own savers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _history(graph):
     return [_seen(snapshot) for snapshot in graph.get_state_history(config("t"))]
 
 
-def test_its_history_is_that_of_an_in_memory_saver(name, saver):
+def test_the_history_of_an_application_equals_that_of_an_in_memory_saver(name, saver):
     histories = []
     for graph in (_in_memory(name), _kept(name, saver)):
         for number in range(3):
@@ -70,7 +70,7 @@ def test_its_history_is_that_of_an_in_memory_saver(name, saver):
     assert len(histories[0]) > 9
 
 
-def test_replays_and_forks_are_those_of_an_in_memory_saver(name, saver):
+def test_replays_and_forks_equal_those_of_an_in_memory_saver(name, saver):
     found = []
     for graph in (_in_memory(name), _kept(name, saver)):
         for number in range(2):
@@ -85,7 +85,7 @@ def test_replays_and_forks_are_those_of_an_in_memory_saver(name, saver):
 
 
 @pytest.mark.parametrize("call", [2, 4])
-def test_a_turn_that_was_killed_ends_as_if_it_had_not_been(name, tmp_path, call):
+def test_a_killed_turn_ends_as_if_it_had_not_been_killed(name, tmp_path, call):
     expected = _in_memory(name)
     path = tmp_path / "s.state"
     command = [sys.executable, "applications.py", name, str(path), str(call)]
@@ -105,7 +105,7 @@ def test_a_turn_that_was_killed_ends_as_if_it_had_not_been(name, tmp_path, call)
         assert saver.store.verify().ok
 
 
-def test_its_file_holds_each_text_a_few_times_at_most(name, saver):
+def test_the_file_has_each_text_at_most_a_few_times(name, saver):
     graph = _kept(name, saver)
     for number in range(8):
         result = turn(graph, f"question {number}")

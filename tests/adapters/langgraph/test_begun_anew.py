@@ -40,7 +40,7 @@ def _graph(saver):
     return builder.compile(checkpointer=saver)
 
 
-def test_the_time_of_an_id():
+def test_the_time_of_an_id_is_decoded():
     before = now_us()
     made = time_us_of(str(uuid6()))
     assert before - 1000 <= made <= now_us() + 1000
@@ -49,7 +49,7 @@ def test_the_time_of_an_id():
 
 
 @pytest.mark.parametrize("others", [False, True], ids=["this saver", "another one"])
-def test_a_chat_is_reset(saver, path, others):
+def test_deleting_a_thread_resets_a_chat(saver, path, others):
     states = []
     for each in (InMemorySaver(), saver):
         graph = _graph(each)
@@ -70,7 +70,7 @@ def test_a_chat_is_reset(saver, path, others):
 
 
 def _late_writes(saver):
-    """Make the next writes of a run whose thread was deleted."""
+    """Put the next writes of a run whose thread was deleted."""
     first = saver.put(CONFIG, empty_checkpoint(), {"step": -1}, {})
     second = saver.put(first, empty_checkpoint(), {"step": 0}, {})
     own, third, second_id = empty_checkpoint(), empty_checkpoint(), second["configurable"]["checkpoint_id"]
@@ -101,8 +101,8 @@ def test_nothing_of_a_deleted_thread_remains(saver, is_anew):
     assert len(list(saver.list(CONFIG))) == int(is_anew)
 
 
-def test_writes_may_come_before_the_checkpoint_that_begins_it_anew(saver):
-    """LangGraph hands both to OS threads and waits for neither."""
+def test_writes_can_come_before_the_checkpoint_that_re_creates_the_thread(saver):
+    """LangGraph submits both to OS threads and waits for neither."""
     saver.put(CONFIG, empty_checkpoint(), {}, {})
     saver.delete_thread("t")
     begun = empty_checkpoint()
@@ -113,7 +113,7 @@ def test_writes_may_come_before_the_checkpoint_that_begins_it_anew(saver):
     assert (found.checkpoint["id"], found.pending_writes) == (begun["id"], [("task", "x", 1)])
 
 
-def test_ids_of_ones_own_tell_no_time(saver):
+def test_custom_ids_have_no_time(saver):
     """Then the named checkpoint must exist."""
     saver.put(CONFIG, {**empty_checkpoint(), "id": "one"}, {}, {})
     saver.delete_thread("t")
@@ -129,8 +129,8 @@ def test_ids_of_ones_own_tell_no_time(saver):
     assert [found.checkpoint["id"] for found in saver.list(CONFIG)] == ["two", "one"]
 
 
-def test_late_writes_do_not_take_others_along(saver):
-    """Writes of both lives that wait for one commit: each has its own outcome."""
+def test_refused_late_writes_do_not_affect_other_writes(saver):
+    """Writes to the deleted and the re-created thread wait for one commit, and each has its own outcome."""
     late = _late_writes(saver)[0]
     saver.delete_thread("t")
     begun = saver.put(CONFIG, empty_checkpoint(), {}, {})
@@ -159,8 +159,8 @@ def test_late_writes_do_not_take_others_along(saver):
     assert "late" not in str([found.pending_writes for found in saver.list(CONFIG)])
 
 
-def test_runs_that_go_on_while_threads_are_deleted_never_mix(path):
-    """As with `langgraph dev`: every run of an id, before and after, sees its own writes, or gets an error."""
+def test_runs_that_continue_while_threads_are_deleted_never_mix(path):
+    """As with `langgraph dev`: each run, before and after the deletion, sees its own writes, or gets an error."""
     with StatelogSaver.open(path, durability="interval") as saver:
         told, mixed = [], []
 

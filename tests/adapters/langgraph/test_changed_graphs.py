@@ -1,6 +1,6 @@
-"""Threads of LangGraph meet newer code: a renamed channel, another type, a renamed node, a lost class.
+"""Threads of LangGraph with newer code: a renamed channel, a changed type, a renamed node, a lost class.
 
-Each symptom has a control: with the saver of LangGraph, and the same code, something is lost in silence.
+Each symptom has a negative control: with LangGraph's saver and the same code, data is lost silently.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def paused(saver):
 # --- renamed nodes ---------------------------------------------------------------------
 
 
-def test_an_answer_to_a_renamed_node_is_lost_with_another_saver():
+def test_negative_control_another_saver_loses_an_answer_to_a_renamed_node():
     saver = InMemorySaver()
     paused(saver)
     assert "answer" not in asking(saver, "ask_user").invoke(Command(resume="yes"), CONFIG)
@@ -86,7 +86,7 @@ def test_a_run_at_a_node_that_the_graph_lacks_raises_and_names_it(store, given):
     assert asking(StatelogSaver(store)).invoke(Command(resume="yes"), CONFIG)["answer"] == "yes"
 
 
-def test_looking_and_beginning_anew_are_allowed(store):
+def test_reading_the_thread_and_starting_a_new_run_are_allowed(store):
     paused(StatelogSaver(store))
     graph = asking(StatelogSaver(store), "ask_user")
     assert graph.get_state(CONFIG).values["notes"] == ["a"]
@@ -132,7 +132,7 @@ def test_a_renamed_entrypoint_raises_before_a_finished_task_runs_again(store):
     assert called == [1, 2]
 
 
-def test_asyncio_raises_too(store):
+def test_the_async_saver_also_raises(store):
     paused(StatelogSaver(store))
 
     async def main():
@@ -144,7 +144,7 @@ def test_asyncio_raises_too(store):
     assert asyncio.run(main())["answer"] == "yes"
 
 
-def test_a_saver_around_this_one_may_rename_the_node_itself(store):
+def test_a_wrapping_saver_can_rename_the_node_itself(store):
     class Healing(StatelogSaver):
         def get_tuple(self, config):
             found = super().get_tuple(config)
@@ -202,7 +202,7 @@ def test_a_finished_task_of_a_renamed_node_is_not_called_again(store):
     assert calls == ["load"]
 
 
-def test_messages_to_a_renamed_node_arrive(store):
+def test_a_renamed_node_gets_its_messages(store):
     def graph(saver, name):
         builder = StateGraph(Before)
         builder.add_node("plan", lambda _state: {"total": 1})
@@ -218,7 +218,7 @@ def test_messages_to_a_renamed_node_arrive(store):
     assert renamed.invoke(Command(resume="yes"), CONFIG)["notes"] == ["7 yes"]
 
 
-def test_a_join_that_waits_for_a_renamed_node_goes_on(store):
+def test_a_join_that_waits_for_a_renamed_node_continues(store):
     def graph(saver, ask):
         builder = StateGraph(Before)
         for name in ("a", ask):
@@ -253,7 +253,7 @@ def test_a_renamed_node_of_a_graph_that_a_node_calls_raises_or_is_mapped(store):
     assert renamed.invoke(Command(resume="yes"), CONFIG)["answer"] == "yes"
 
 
-def test_other_threads_are_unchanged_and_new_checkpoints_have_the_present_name(store):
+def test_other_threads_are_unchanged_and_new_checkpoints_have_the_present_node_name(store):
     saver = StatelogSaver(store, nodes={"ask": "ask_user"})
     graph = asking(saver, "ask_user")
     graph.invoke({"notes": ["x"]}, CONFIG)
@@ -315,7 +315,7 @@ def read(saver):
     return graph_of(Holds, lambda _state: {}, saver).get_state(CONFIG).values
 
 
-def test_a_lost_class_is_a_dict_in_silence_with_another_saver(old_module):
+def test_negative_control_another_saver_silently_reads_a_lost_class_as_a_dict(old_module):
     saver = InMemorySaver()
     put_plans(saver, old_module)
     del sys.modules["old_module"]
@@ -337,7 +337,7 @@ def test_a_lost_class_is_named_once(store, old_module):
             read(StatelogSaver(store))
 
 
-def test_a_class_that_is_there_is_not_named(store, old_module):
+def test_an_existing_class_is_not_named(store, old_module):
     saver = StatelogSaver(store)
     put_plans(saver, old_module)
     with warnings.catch_warnings():
@@ -345,7 +345,7 @@ def test_a_class_that_is_there_is_not_named(store, old_module):
         assert type(read(saver)["plan"]) is old_module.Plan
 
 
-def test_a_moved_class_is_upgraded_wherever_it_stands(store, old_module):
+def test_a_moved_class_is_upgraded_everywhere_in_a_value(store, old_module):
     put_plans(StatelogSaver(store), old_module)
     del sys.modules["old_module"]
     saver = StatelogSaver(store, types={"old_module:Plan": NewPlan, "old_module:Part": lambda n, plan: (n, plan)})
@@ -362,7 +362,7 @@ def test_upgraded_values_are_written_as_the_new_class(store, old_module):
     assert read(StatelogSaver(store))["plan"].owner == "me"
 
 
-def test_an_upgrade_that_raises_is_told_and_nothing_is_lost(store, old_module):
+def test_an_upgrade_that_raises_is_reported_and_no_data_is_lost(store, old_module):
     put_plans(StatelogSaver(store), old_module)
     del sys.modules["old_module"]
 
@@ -372,7 +372,7 @@ def test_an_upgrade_that_raises_is_told_and_nothing_is_lost(store, old_module):
     with pytest.raises(ZeroDivisionError) as raised:
         read(StatelogSaver(store, types={"old_module:Plan": fail}))
     assert any("old_module:Plan" in note for note in raised.value.__notes__)
-    with pytest.raises(ZeroDivisionError):  # within another one, where LangGraph catches every Exception
+    with pytest.raises(ZeroDivisionError):  # Within another value, where LangGraph catches every Exception.
         read(StatelogSaver(store, types={"old_module:Plan": fail, "old_module:Part": dict}))
     assert read(StatelogSaver(store, types={"old_module:Plan": NewPlan, "old_module:Part": dict}))["plan"].goal == "tea"
 
@@ -396,7 +396,7 @@ def test_types_need_the_serialiser_of_langgraph(store):
         StatelogSaver(store, Other(), types={"a:b": dict})
 
 
-# --- renamed channels, and other types ----------------------------------------------------------
+# --- renamed channels, and changed types ----------------------------------------------------------
 
 
 def research(version=2):
@@ -416,7 +416,7 @@ def with_total():
     return made
 
 
-def test_a_renamed_channel_reads_empty_in_silence_with_another_saver():
+def test_negative_control_another_saver_silently_reads_a_renamed_channel_as_empty():
     saver = InMemorySaver()
     graph_of(Before, lambda _state: {"notes": ["b"]}, saver).invoke({"notes": ["a"]}, CONFIG)
     renamed = graph_of(After, lambda _state: {"memories": ["c"]}, saver)
@@ -428,7 +428,7 @@ def old_thread(store):
     graph.invoke({"notes": ["a"]}, CONFIG)
 
 
-def test_a_renamed_channel_goes_on_under_its_name(store):
+def test_a_renamed_channel_continues_under_its_new_name(store):
     old_thread(store)
     saver = StatelogSaver(store, migrations=research())
     graph = graph_of(After, lambda _state: {"memories": ["c"]}, saver)
@@ -477,7 +477,7 @@ def test_a_renamed_channel_of_a_graph_that_a_node_calls_raises(store):
     assert ended["notes"] == ["a", "a", "yes"]
 
 
-def test_a_channel_of_another_type_passes_its_step(store):
+def test_a_channel_of_a_changed_type_passes_its_migration_step(store):
     old_thread(store)
     graph = graph_of(
         After, lambda state: {"total": [*state["total"], 6]}, StatelogSaver(store, migrations=with_total())
@@ -487,7 +487,7 @@ def test_a_channel_of_another_type_passes_its_step(store):
     assert graph.invoke({}, CONFIG)["total"] == [5, 6, 6]
 
 
-def test_a_write_that_waits_goes_to_the_renamed_channel(store):
+def test_a_pending_write_is_applied_to_the_renamed_channel(store):
     def graph(state, saver, channel):
         builder = StateGraph(state)
         builder.add_node("ask", lambda _state: {"answer": interrupt("?")})
@@ -524,7 +524,7 @@ def test_a_gap_and_a_step_that_raises_change_nothing(store):
     assert store.last_lsn == before
 
 
-def test_a_checkpoint_is_healed_in_place(store):
+def test_a_migrated_checkpoint_can_be_put_again_under_its_id(store):
     old_thread(store)
     saver = StatelogSaver(store, migrations=research())
     found = saver.get_tuple(CONFIG)
@@ -553,7 +553,7 @@ def test_invalid_migrations_are_refused(store, migrations):
     assert raised.value.argument == "migrations"
 
 
-def test_all_three_at_once_by_open(tmp_path):
+def test_open_accepts_nodes_types_and_migrations_together(tmp_path):
     with StatelogSaver.open(tmp_path / "a.state") as saver:
         paused(saver)
     options = {"migrations": research(), "nodes": {"ask": "ask_user"}, "types": {"a:B": dict}}

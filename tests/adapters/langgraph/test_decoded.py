@@ -1,4 +1,4 @@
-"""A value that is read again is copied, not decoded, which changes only the time."""
+"""A value that is read again is copied, not decoded, which only saves time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from statelog.adapters.langgraph.values.list_items import split_list
 
 
 class Counted(BaseModel):
-    """Does more when it is made than to be made: it is never copied."""
+    """A class whose construction has side effects, so it is never copied."""
 
     x: str = ""
     tags: list[str] = Field(default_factory=list)
@@ -71,7 +71,7 @@ def saver(tmp_path):
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """How many items of lists were decoded."""
+    """The number of decoded list items."""
     counts = []
     decode = Codec.decode_items
 
@@ -84,7 +84,7 @@ def decoded(monkeypatch):
 
 
 def spoil(values):
-    """Change all that can be changed."""
+    """Change every mutable part of a value."""
     for value in values:
         if isinstance(value, AIMessage):
             value.tool_calls[0]["args"]["x"].append("spoilt")
@@ -120,7 +120,7 @@ def test_pending_writes_are_copied_as_well(saver):
         spoil(writes[0][2])
 
 
-def test_a_list_that_grows_is_decoded_where_it_is_new(saver, decoded):
+def test_only_new_items_of_a_growing_list_are_decoded(saver, decoded):
     place = None
     for number in range(40):
         place = put(saver, MESSAGES[: number + 10], number=number, parent=place)
@@ -140,7 +140,7 @@ def test_values_that_cannot_be_copied_are_decoded_each_time(saver):
 
 
 class Linked(BaseModel):
-    """Refers to itself in a circle, once it is validated, and is kept by its class."""
+    """A model that refers to itself after validation, and is kept by its class."""
 
     name: str = ""
     parent: Any = Field(default=None, exclude=True, repr=False)
@@ -158,7 +158,7 @@ registry: dict[str, Linked] = {}
 
 
 def test_models_of_the_user_are_decoded_each_time(saver):
-    """Their validators may do anything: count, keep what they see, or pass it on."""
+    """Their validators may do anything: count, keep values, or pass them on."""
     put(
         saver,
         [HumanMessage("x" * 50, id="1"), *[Linked(name=f"{n}" * 40, children=[Linked(name="c")]) for n in range(5)]],
@@ -170,7 +170,7 @@ def test_models_of_the_user_are_decoded_each_time(saver):
         found[0].name = registry[found[1].name].name = "spoilt"
 
 
-def test_a_class_that_was_made_anew_is_the_one_that_counts(saver, monkeypatch):
+def test_a_redefined_class_is_used(saver, monkeypatch):
     put(saver, [HumanMessage("x" * 50, id="1"), *[Counted(x="y" * 50)] * 5])
     for _ in range(3):
         assert type(got(saver)[1]) is Counted
@@ -216,8 +216,8 @@ def test_pieces_count_towards_the_bound():
         assert kept * 4 * 10 * 512 < 200_000
 
 
-def test_a_serialiser_whose_methods_were_replaced_is_asked_each_time(saver):
-    saver.serde = JsonPlusSerializer()  # the one it has is every saver's
+def test_a_serialiser_with_replaced_methods_is_called_each_time(saver):
+    saver.serde = JsonPlusSerializer()  # Its serialiser is shared by all savers.
     put(saver, [HumanMessage("x" * 50, id="1")] * 8)
     loaded, loads = [], saver.serde.loads_typed
     for _ in range(3):
@@ -229,8 +229,8 @@ def test_a_serialiser_whose_methods_were_replaced_is_asked_each_time(saver):
         assert len(loaded) > 1
 
 
-def test_another_serialiser_decodes_for_itself(saver):
-    """A stricter saver does not get what another one may decode."""
+def test_a_different_serialiser_gets_no_decoded_values(saver):
+    """A stricter saver does not get values that another saver has decoded."""
     values = [HumanMessage("x" * 50, id="1"), Counted(x="y" * 50)]
     put(saver, [values[0]] * 8)
     for _ in range(4):
@@ -269,7 +269,7 @@ def test_a_stricter_clone_gets_no_decoded_values(tmp_path):
 
 
 @given(st.lists(st.integers(0, 30), max_size=60))
-def test_it_is_bounded(order):
+def test_the_cache_is_bounded(order):
     decoding = DecodedBy(Codec(JsonPlusSerializer()), size_bytes_max=20_000)
     parts = []
     for number in range(31):
@@ -294,14 +294,14 @@ def test_an_empty_part_and_one_that_cannot_be_decoded():
             decoding.items(wrong)
 
 
-def test_it_is_kept_as_long_as_the_serialiser():
+def test_the_cache_lives_as_long_as_the_serialiser():
     decoded, serde = Decoded(), JsonPlusSerializer()
     first = decoded.by(Codec(serde))
     assert decoded.by(Codec(serde)) is first
     assert decoded.by(Codec(JsonPlusSerializer())) is not first
 
 
-def test_several_threads_read_at_once(saver):
+def test_several_threads_can_read_concurrently(saver):
     place = put(saver, MESSAGES)
     wrong = []
 

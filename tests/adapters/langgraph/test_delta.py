@@ -1,4 +1,4 @@
-"""Channels that are stored as writes: rebuilt as by an InMemorySaver, and safe from pruning."""
+"""Channels stored as writes are rebuilt as by an InMemorySaver, and safe from pruning."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def saver(tmp_path):
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_a_long_talk_is_rebuilt_at_every_point(saver, durability):
+def test_a_long_conversation_is_rebuilt_at_every_checkpoint(saver, durability):
     expected, found = [(run(graph, 20, durability), history(graph)) for graph in (talk(InMemorySaver()), talk(saver))]
     assert found == expected
     assert len(found[0]["messages"]) == 40
@@ -69,8 +69,8 @@ def test_a_long_talk_is_rebuilt_at_every_point(saver, durability):
 
 @pytest.mark.parametrize("keep_last", [1, 10, 100])
 @pytest.mark.parametrize("state", [Talk, Long])
-def test_no_policy_makes_a_talk_unreadable(saver, keep_last, state):
-    """The kept part reads as from a saver that removes nothing."""
+def test_no_policy_makes_a_conversation_unreadable(saver, keep_last, state):
+    """The kept part is read as from a saver that removes nothing."""
     saver.store.set_retention(keep_last=keep_last)
     memory = InMemorySaver()
     for each in (memory, saver):
@@ -86,7 +86,7 @@ def test_no_policy_makes_a_talk_unreadable(saver, keep_last, state):
 
 
 @pytest.mark.parametrize(("durability", "keep_last"), [("sync", 1), ("async", 10)])
-def test_whatever_a_policy_has_left_so_far_is_readable(saver, durability, keep_last, monkeypatch):
+def test_checkpoints_are_readable_at_every_stage_of_a_policy(saver, durability, keep_last, monkeypatch):
     """Also if more must be removed at once than retention removes for one version."""
     monkeypatch.setattr(retention, "_POLICY_TRANSACTIONS_MAX", 1)
     saver.store.set_retention(keep_last=keep_last)
@@ -104,8 +104,8 @@ def test_whatever_a_policy_has_left_so_far_is_readable(saver, durability, keep_l
     assert cuts
 
 
-def test_ancestors_that_an_older_release_let_go_are_missed(saver):
-    """Then their content is not guessed."""
+def test_ancestors_removed_by_an_older_release_raise_an_error(saver):
+    """Their content is not guessed."""
     with patch.object(Changes, "needs", lambda *_: []):
         run(talk(saver, Long), 5)
     saver.store.prune(keep_last=2)
@@ -126,7 +126,7 @@ def test_forks_are_rebuilt_from_their_own_past(saver):
 
 
 @pytest.mark.parametrize("turns", range(3, 12))
-def test_pruning_takes_nothing_that_a_channel_is_made_of(saver, turns):
+def test_pruning_keeps_checkpoints_that_a_channel_needs(saver, turns):
     graph = talk(saver)
     expected = run(graph, turns)
     saver.prune(["t"])
@@ -148,7 +148,7 @@ def test_pruning_removes_checkpoints_that_are_not_needed(saver):
     assert left < 20 < before.head_version
 
 
-def test_deleting_runs_leaves_channels_whole(saver):
+def test_deleting_runs_keeps_channels_complete(saver):
     graph = talk(saver)
     for turn in range(6):
         graph.invoke(
@@ -162,7 +162,7 @@ def test_deleting_runs_leaves_channels_whole(saver):
     assert graph.get_state(config()).values == expected
 
 
-def test_a_copy_has_its_channels(saver):
+def test_a_copied_thread_has_its_channels(saver):
     graph = talk(saver)
     expected = run(graph, 9)
     saver.copy_thread("t", "copy")
@@ -201,7 +201,7 @@ def test_whole_values_refer_to_written_nodes(tmp_path):
         assert listed == [found.values for found in memory.get_state_history(config())]
 
 
-def test_a_snapshot_of_a_delta_channel_outlives_pruned_writes(saver):
+def test_a_snapshot_of_a_delta_channel_survives_pruned_writes(saver):
     graph = talk(saver, Big)
     say(graph, range(30))
     expected = graph.get_state(config()).values

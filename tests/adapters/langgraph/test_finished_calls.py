@@ -1,4 +1,4 @@
-"""Retention removes a finished call with its caller, and pending writes with their checkpoint."""
+"""Retention removes a finished subgraph call with its caller, and pending writes with their checkpoint."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Talk(TypedDict):
 
 
 def _graph(*steps):
-    """Nodes one after the other, by their names."""
+    """Return a graph with sequential nodes of the given names."""
     builder = StateGraph(Talk)
     builder.add_sequence(steps)
     builder.add_edge(START, steps[0][0])
@@ -42,7 +42,7 @@ def _graph(*steps):
 
 
 def _nested():
-    """A graph in a graph, which is interrupted inside."""
+    """Return a graph with a subgraph that is interrupted."""
     look = ("look", lambda state: {"told": f"looked at {state['asked']}"})
     ask = ("ask", lambda state: {"told": f"{state['told']}, {interrupt('inside')}"})
     after = ("after", lambda state: {"told": f"{state['told']}, after"})
@@ -61,7 +61,7 @@ def _config(thread="t"):
 
 
 def _turn(graph, thread="t"):
-    """A turn in which the innermost graph asks, and is answered."""
+    """Run a turn in which the innermost graph asks and is answered."""
     graph.invoke(ASKED, _config(thread), durability="sync")
     return graph.invoke(Command(resume="yes"), _config(thread), durability="sync")["told"]
 
@@ -75,19 +75,19 @@ def _told(state):
 
 
 def _read(graph, thread="t"):
-    """All that can be asked of a thread's checkpoints, and of the graphs they have called."""
+    """Return all facts about a thread's checkpoints and about the graphs they have called."""
     configs = [state.config for state in graph.get_state_history(_config(thread))]
     return {each["configurable"]["checkpoint_id"]: _told(graph.get_state(each, subgraphs=True)) for each in configs}
 
 
 @pytest.mark.parametrize("make", [_nested, _two_deep])
-def test_a_finished_call_goes_with_its_caller(saver, make):
+def test_a_finished_call_is_removed_with_its_caller(saver, make):
     graph = make().compile(checkpointer=saver)
     _turn(graph)
     called = _namespaces(saver)
     _turn(graph)
     before = _read(graph)
-    saver.store.prune(keep_last=3)  # of the second turn
+    saver.store.prune(keep_last=3)  # Of the second turn.
     assert called
     assert _namespaces(saver)
     assert _namespaces(saver).isdisjoint(called)
@@ -98,7 +98,7 @@ def test_a_finished_call_goes_with_its_caller(saver, make):
     assert _turn(graph).startswith("looked at this, yes")
 
 
-def test_an_interrupted_call_is_kept_and_goes_on(saver):
+def test_an_interrupted_call_is_kept_and_continues(saver):
     graph = _nested().compile(checkpointer=saver)
     for _number in range(3):
         _turn(graph)
@@ -109,7 +109,7 @@ def test_an_interrupted_call_is_kept_and_goes_on(saver):
     assert graph.invoke(Command(resume="no"), _config())["told"] == "looked at this, no, after"
 
 
-def test_a_kept_caller_can_be_gone_on_from(saver):
+def test_a_run_can_continue_from_a_kept_caller(saver):
     graph = _nested().compile(checkpointer=saver)
     for _number in range(3):
         _turn(graph)
@@ -128,7 +128,7 @@ def test_a_call_put_before_its_caller_is_kept(saver):
     assert graph.invoke(Command(resume="yes"), _config())["told"] == "looked at this, yes, after"
 
 
-def test_a_graph_with_a_history_of_its_own_keeps_its_latest(saver):
+def test_a_subgraph_with_its_own_history_keeps_its_latest_checkpoint(saver):
     inner = _graph(("one", lambda state: {"told": f"inner {state['asked']}"})).compile(checkpointer=True)
     graph = _graph(("inner", inner)).compile(checkpointer=saver)
     for _number in range(3):
@@ -138,7 +138,7 @@ def test_a_graph_with_a_history_of_its_own_keeps_its_latest(saver):
 
 
 def _kept_by(path, way):
-    """Forty turns, cared for in one way: the steps that are left, and the size of the compacted file."""
+    """Run forty turns with one kind of maintenance. Return the remaining steps, and the size of the compacted file."""
     with StatelogSaver.open(path, durability="interval") as saver:
         graph = _nested().compile(checkpointer=saver)
         for _number in range(40):
@@ -190,20 +190,20 @@ def _write_count(saver):
     return len(saver.store.thread("t").checkout(WRITES_BRANCH).state)
 
 
-def test_pending_writes_go_with_their_checkpoint(saver):
+def test_pending_writes_are_removed_with_their_checkpoint(saver):
     _put_with_writes(saver, 20)
     saver.store.prune(keep_last=3)
     left = [[(f"task-{number}", "x", number)] for number in (19, 18, 17)]
     assert (_write_count(saver), [each.pending_writes for each in saver.list(_config())]) == (3, left)
 
 
-def test_a_policy_at_work_takes_pending_writes_out(saver):
+def test_a_running_policy_removes_pending_writes(saver):
     saver.store.set_retention(keep_last=3)
     _put_with_writes(saver, 500)
     assert _write_count(saver) < 250
 
 
-def test_the_command_takes_pending_writes_out(tmp_path):
+def test_the_command_removes_pending_writes(tmp_path):
     path = tmp_path / "a.state"
     with StatelogSaver.open(path) as saver:
         _put_with_writes(saver, 20)
@@ -212,7 +212,7 @@ def test_the_command_takes_pending_writes_out(tmp_path):
         assert _write_count(saver) == 3
 
 
-def test_pending_writes_stay_that_came_before_their_checkpoint(saver):
+def test_pending_writes_put_before_their_checkpoint_are_kept(saver):
     _put(saver, 0)
     saver.put_writes(_at(1), [("x", "early")], "task")
     for _time in range(2):
@@ -238,7 +238,7 @@ class _LostError(AssertionError):
 
 
 class _Run:
-    """Graphs that are asked, answered and pruned at random, and the expected content of each thread."""
+    """Graphs that ask, are answered and are pruned at random, and the expected content of each thread."""
 
     def __init__(self, saver, seed):
         self.saver = saver
@@ -301,8 +301,8 @@ def test_randomly_kept_checkpoints_read_as_before_while_graphs_run(saver, seed):
     _run_at_random(saver, seed, steps=14)
 
 
-def test_a_namespace_let_go_while_its_caller_is_kept_is_found(saver, monkeypatch):
-    """Negative control: retention takes no caller for kept."""
+def test_a_namespace_removed_while_its_caller_is_kept_is_detected(saver, monkeypatch):
+    """Negative control: retention treats no caller as kept."""
     monkeypatch.setattr(kept_versions.Keeps, "_keeps", lambda _keeps, _event: False)
     with pytest.raises(_LostError):
         _run_at_random(saver, seed=0, steps=100)

@@ -27,14 +27,14 @@ def machine(tmp_path):
 
 
 def said(fleet, path):
-    """Return the messages that are outside."""
+    """Return the shipped messages."""
     fleet.restore("t", path)
     with StatelogSaver.open(path) as saver:
         values = chat().compile(checkpointer=saver).get_state(CONFIG).values
     return [message.content for message in values.get("messages", [])]
 
 
-def test_with_sync_all_is_outside_when_a_run_returns_and_with_async_it_is_not(machine, tmp_path):
+def test_only_with_sync_all_checkpoints_are_shipped_when_a_run_returns(machine, tmp_path):
     with machine("a").open("t", ship_ms=HOUR_MS) as store:
         graph = chat().compile(checkpointer=StatelogSaver(store))
         graph.invoke({"messages": [("user", "one")]}, CONFIG, durability="sync")
@@ -46,7 +46,7 @@ def test_with_sync_all_is_outside_when_a_run_returns_and_with_async_it_is_not(ma
         assert said(machine("b"), tmp_path / "3.state")[-2:] == ["four", "answer 7"]
 
 
-def test_each_superstep_is_outside_before_the_next_one_begins(machine, tmp_path):
+def test_each_superstep_is_shipped_before_the_next_one_begins(machine, tmp_path):
     with machine("a").open("t", ship_ms=HOUR_MS) as store:
         seen = []
         builder = chat()
@@ -62,7 +62,7 @@ def test_each_superstep_is_outside_before_the_next_one_begins(machine, tmp_path)
         assert seen == [["one", "answer 1"]]
 
 
-def test_a_question_that_waits_is_answered_on_another_machine(machine):
+def test_a_waiting_question_can_be_answered_on_another_machine(machine):
     """The last write of that run is the interrupt, and not a checkpoint."""
     late = machine("a").open("t", ship_ms=HOUR_MS)
     graph = review().compile(checkpointer=StatelogSaver(late))

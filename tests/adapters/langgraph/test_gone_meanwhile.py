@@ -1,4 +1,4 @@
-"""Runs that continue from a checkpoint that was pruned, deleted, expired or superseded meanwhile lose no channel."""
+"""Runs that continue from a checkpoint that has been pruned, deleted, expired or superseded lose no channel."""
 
 import operator
 import threading
@@ -34,7 +34,7 @@ REMOVALS = {
 
 @pytest.fixture(params=[True, False], ids=["one saver", "another saver"])
 def savers(tmp_path, request):
-    """Return one that runs, and one that removes."""
+    """Return a saver that runs graphs, and a saver that removes checkpoints."""
     with StatelogSaver.open(tmp_path / "agent.state") as saver:
         yield saver, saver if request.param else StatelogSaver(saver.store)
         assert saver.store.verify().ok
@@ -46,7 +46,7 @@ def put(saver, parent, id, values, versions, new):
 
 
 @pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
-def test_a_channel_that_a_step_has_not_written_stays(savers, remove):
+def test_a_channel_that_a_step_has_not_written_is_kept(savers, remove):
     saver, other = savers
     first = put(saver, THREAD, "1", {"m": LONG, "n": 1}, {"m": "1", "n": "1"}, "mn")
     put(other, first, "2", {"m": [*LONG, "z"], "n": 1}, {"m": "2", "n": "1"}, "m")
@@ -56,7 +56,7 @@ def test_a_channel_that_a_step_has_not_written_stays(savers, remove):
 
 
 @pytest.mark.parametrize("make", [InMemorySaver, None], ids=["in memory", "ours"])
-def test_a_channel_whose_version_was_superseded_stays(savers, make):
+def test_a_channel_whose_version_was_superseded_is_kept(savers, make):
     saver = savers[0] if make is None else make()
     put(saver, THREAD, "1", {"x": "v1", "y": "v1"}, {"x": "1", "y": "1"}, "xy")
     at = put(saver, THREAD, "1", {"x": "v2", "y": "v1"}, {"x": "2", "y": "1"}, "x")

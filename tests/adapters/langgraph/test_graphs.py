@@ -1,4 +1,4 @@
-"""Graphs run as they do on an InMemorySaver: interrupts, resuming, subgraphs, fan-out, time travel, each durability."""
+"""Graphs run as with an InMemorySaver: interrupts, resuming, subgraphs, fan-out, time travel, each durability."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def durability(request):
 
 
 def on_both(saver, builder, run):
-    """Run on both savers; return what each gave, and the histories."""
+    """Run on both savers. Return their results and histories."""
     made = []
     for each in (InMemorySaver(), saver):
         graph = builder.compile(checkpointer=each)
@@ -38,7 +38,7 @@ def on_both(saver, builder, run):
     return made
 
 
-def test_a_chat_of_many_turns(saver, durability):
+def test_a_chat_of_many_turns_runs_as_in_memory(saver, durability):
     def run(graph):
         for turn in range(30):
             said = {"messages": [HumanMessage(f"turn {turn}", id=f"h-{turn}")], "turns": 0}
@@ -50,7 +50,7 @@ def test_a_chat_of_many_turns(saver, durability):
     assert len(found[0]["messages"]) == 60
 
 
-def test_messages_that_are_replaced_and_removed(saver):
+def test_messages_can_be_replaced_and_removed(saver):
     def run(graph):
         for turn in range(12):
             graph.invoke({"messages": [HumanMessage(f"turn {turn}", id=f"h-{turn}")]}, config())
@@ -76,7 +76,7 @@ def test_interrupts_are_resumed(saver, durability):
     )
 
 
-def test_another_process_may_resume(tmp_path):
+def test_another_process_can_resume(tmp_path):
     for step in range(3):
         with StatelogSaver.open(tmp_path / "s") as saver:
             graph = review().compile(checkpointer=saver)
@@ -84,7 +84,7 @@ def test_another_process_may_resume(tmp_path):
     assert result["log"][-1] == "sent [1, 2]"
 
 
-def test_a_subgraph_is_interrupted_inside(saver, durability):
+def test_a_subgraph_can_be_interrupted(saver, durability):
     def run(graph):
         graph.invoke({"log": []}, config(), durability=durability)
         inside = graph.get_state(config(), subgraphs=True).tasks[0].state
@@ -105,7 +105,7 @@ def test_a_fan_out_joins(saver, durability, count):
     assert found[0]["approved"] == count + 1
 
 
-def test_time_travel(saver):
+def test_runs_can_continue_from_earlier_checkpoints(saver):
     def run(graph):
         for turn in range(5):
             graph.invoke({"messages": [HumanMessage(f"turn {turn}", id=f"h-{turn}")]}, config())
@@ -130,7 +130,7 @@ def test_parents_lead_to_the_beginning(saver):
     assert snapshot.metadata["step"] == -1
 
 
-def test_streams_are_those_of_an_in_memory_saver(saver):
+def test_streams_equal_those_of_an_in_memory_saver(saver):
     for mode in ("values", "updates", "checkpoints", "tasks", "debug"):
         kinds = []
         for each in (InMemorySaver(), saver):
@@ -141,7 +141,7 @@ def test_streams_are_those_of_an_in_memory_saver(saver):
         assert kinds[0]
 
 
-def test_fifty_tasks_at_once_on_one_saver(saver):
+def test_fifty_tasks_can_use_one_saver_concurrently(saver):
     async def run():
         graph = chat().compile(checkpointer=saver)
 
@@ -165,10 +165,10 @@ def test_fifty_tasks_at_once_on_one_saver(saver):
 
     made, ticks = asyncio.run(run())
     assert made == [(8, 12)] * 50
-    assert ticks > 10  # the loop was never held for long
+    assert ticks > 10  # The loop was never blocked for long.
 
 
-def test_a_subgraph_s_fan_out_async(saver):
+def test_a_subgraph_with_a_fan_out_runs_on_asyncio(saver):
     async def run(each):
         graph = fan_out(20).compile(checkpointer=each)
         return await graph.ainvoke({"log": []}, config("async"))
@@ -177,7 +177,7 @@ def test_a_subgraph_s_fan_out_async(saver):
 
 
 def two_questions():
-    """Two nodes in one superstep, one of which asks twice."""
+    """Return a graph with two nodes in one superstep, one of which asks twice."""
     builder = StateGraph(Work)
     builder.add_node("both", lambda _state: {"log": [f"{interrupt('first')} {interrupt('second')}"]})
     builder.add_node("one", lambda _state: {"log": [interrupt("other")]})
@@ -217,7 +217,7 @@ def answer_strictly(graph_of):
     return told
 
 
-def test_interrupts_have_ids_of_their_own_and_stale_answers_are_refused(saver):
+def test_interrupts_have_distinct_ids_and_stale_answers_are_refused(saver):
     memory = InMemorySaver()
     expected = answer_strictly(lambda: two_questions().compile(checkpointer=memory))
     assert answer_strictly(lambda: two_questions().compile(checkpointer=StatelogSaver(saver.store))) == expected

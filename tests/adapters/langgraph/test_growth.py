@@ -1,4 +1,4 @@
-"""A step writes only what is new, whatever its list and the rest of the thread contain."""
+"""A step writes only new data, whatever its list and the rest of the thread contain."""
 
 import operator
 import random
@@ -93,7 +93,7 @@ CHANGES = st.lists(
 
 
 @given(st.lists(CHANGES, min_size=1, max_size=8), st.booleans(), st.integers(0, 40))
-def test_whatever_becomes_of_a_list_it_is_read_as_it_was_put(tmp_path_factory, steps, provable, size):
+def test_a_changed_list_is_read_as_it_was_put(tmp_path_factory, steps, provable, size):
     made = iter(range(10**6))
 
     def item():
@@ -125,7 +125,7 @@ def test_whatever_becomes_of_a_list_it_is_read_as_it_was_put(tmp_path_factory, s
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_a_graph_node_that_returns_a_whole_list_costs_only_its_new_items(tmp_path, durability):
+def test_a_node_that_returns_a_whole_list_stores_only_its_new_items(tmp_path, durability):
     texts = Texts()
 
     class State(TypedDict):
@@ -143,10 +143,10 @@ def test_a_graph_node_that_returns_a_whole_list_costs_only_its_new_items(tmp_pat
         per_turn = (saver.store.statistics().records_size_bytes - before) / 20
         assert len(graph.get_state(CONFIG).values["items"]) == 60
         assert saver.store.verify().problems == []
-    assert per_turn < 8 * TEXT_SIZE_BYTES, per_turn  # the conversation has 60
+    assert per_turn < 8 * TEXT_SIZE_BYTES, per_turn  # The conversation has 60.
 
 
-def test_a_namespace_is_looked_for_among_its_own_lines(tmp_path, monkeypatch):
+def test_a_namespace_is_searched_only_among_its_own_lines(tmp_path, monkeypatch):
     class State(TypedDict):
         items: Annotated[list, operator.add]
 
@@ -178,7 +178,7 @@ def test_a_namespace_is_looked_for_among_its_own_lines(tmp_path, monkeypatch):
             assert len(heads) <= 4
 
 
-def test_a_namespace_s_forks_are_found_and_those_of_one_whose_name_begins_alike_are_not(tmp_path):
+def test_forks_of_a_namespace_are_found_and_not_those_of_a_namespace_with_the_same_prefix(tmp_path):
     with StatelogSaver.open(tmp_path / "s") as saver:
         ids = {}
         for namespace in ("a", "ab", "a@b", ""):
@@ -208,13 +208,13 @@ def test_a_rollback_of_an_older_release_is_not_a_successor(tmp_path, monkeypatch
         thread.rollback(4)
         earlier = graph.get_state(CONFIG).config
         assert len(graph.invoke({"messages": [("user", "q")]}, CONFIG)["messages"]) == 10
-        with pytest.raises(ConflictError):  # that one has a successor
+        with pytest.raises(ConflictError):  # That one has a successor.
             graph.invoke({"messages": [("user", "q")]}, earlier)
         assert len(graph.get_state(CONFIG).values["messages"]) == 10
 
 
 def test_a_write_refers_to_the_input_that_another_saver_has_put(tmp_path):
-    size = 700  # of more the lists at the heads of lines are looked through
+    size = 700  # With more, the lists at the heads of lines are searched.
     messages = [AIMessage(letter * size) for letter in "ab"]
     with StatelogSaver.open(tmp_path / "s") as saver, StatelogSaver.open(tmp_path / "s") as other:
         version = f"{1:032}.0"

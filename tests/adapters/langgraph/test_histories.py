@@ -1,4 +1,4 @@
-"""Whatever was put, a StatelogSaver answers as an InMemorySaver does."""
+"""A StatelogSaver gives the same answers as an InMemorySaver after any history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Patient(InMemorySaver):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(puts | puts | put_writes, max_size=14), filters, st.sampled_from([0, by_ids.FEW_LINES]))
-def test_answers_are_those_of_an_in_memory_saver(history, wanted, few_lines):
+def test_answers_equal_those_of_an_in_memory_saver(history, wanted, few_lines):
     with (
         patch.object(by_ids, "FEW_LINES", few_lines),
         tempfile.TemporaryDirectory() as folder,
@@ -47,6 +47,6 @@ def test_answers_are_those_of_an_in_memory_saver(history, wanted, few_lines):
             world.apply(step)
         expected, found = ask_everything(memory, wanted), ask_everything(saver, wanted)
         for question, answer in expected.items():
-            if answer != {}:  # a loop
+            if answer != {}:  # A cycle.
                 assert found[question] == answer, question
         assert saver.store.verify().ok

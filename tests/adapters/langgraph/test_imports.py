@@ -1,4 +1,4 @@
-"""What needs LangGraph, and what does not."""
+"""Which imports need LangGraph."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_without_langgraph_one_error_names_the_package_to_install(name):
 
 
 @pytest.mark.slow
-def test_other_names_are_not_there():
+def test_unknown_names_raise_attribute_error():
     done = run("from statelog.adapters.langgraph import Nothing")
     assert "ImportError: cannot import name 'Nothing'" in done.stderr

@@ -1,4 +1,4 @@
-"""Threads that cannot be moved, or not whole: they are named, and all others are moved."""
+"""Threads that cannot be moved, or not completely, are named. All others are moved."""
 
 import json
 import os
@@ -136,7 +136,7 @@ def test_a_thread_of_a_refused_name_is_named_and_the_others_are_copied(tmp_path,
     assert in_store(path, "a", "z") == in_database(database, "a", "z")
 
 
-def test_every_thread_left_out_is_told(tmp_path, path):
+def test_every_thread_left_out_is_reported(tmp_path, path):
     database = made(tmp_path / "checkpoints.db", "", "a", "langgraph:store")
     answer = import_into(path, database)
     assert (answer.returncode, answer.stderr) == (2, "statelog: 2 threads are left out: '', 'langgraph:store'\n")
@@ -154,7 +154,7 @@ def test_an_error_as_json_has_the_thread_and_the_facts(tmp_path, path):
     assert [each["facts"] for each in json.loads(answer.stdout)["left_out"]] == [{"argument": "thread id", "value": ""}]
 
 
-def test_errors_of_several_kinds_have_the_exit_code_of_any(tmp_path, path):
+def test_errors_of_several_kinds_have_the_exit_code_of_one_of_them(tmp_path, path):
     database = made(tmp_path / "checkpoints.db", *REFUSED, "a")
     answer = import_into(path, database, "--json")
     error, report = json.loads(answer.stderr), json.loads(answer.stdout)
@@ -165,7 +165,7 @@ def test_errors_of_several_kinds_have_the_exit_code_of_any(tmp_path, path):
     assert (report["threads"], report["checkpoints"], report["copied"]) == (1, 3, 3)
 
 
-def test_an_import_killed_among_refused_threads_goes_on_to_the_same_end(tmp_path, path):
+def test_an_import_killed_among_refused_threads_continues_with_the_same_result(tmp_path, path):
     database = made(tmp_path / "checkpoints.db", "", "a", "langgraph:store", "z")
     killed = import_into(path, database, STATELOG_FAULT="commit.after_delivery:6:kill")
     assert killed.returncode == -signal.SIGKILL
@@ -176,7 +176,7 @@ def test_an_import_killed_among_refused_threads_goes_on_to_the_same_end(tmp_path
     assert in_store(path, "a", "z") == in_database(database, "a", "z")
 
 
-def test_steps_are_told_also_of_threads_left_out(tmp_path, path):
+def test_progress_is_also_reported_for_threads_left_out(tmp_path, path):
     database = made(tmp_path / "checkpoints.db", "", "a", "langgraph:store")
     steps = []
     with opened(f"sqlite:{database}", writing=False) as source, opened(str(path), writing=True) as target:
@@ -184,7 +184,7 @@ def test_steps_are_told_also_of_threads_left_out(tmp_path, path):
     assert (steps[-1], steps) == ((18, 18), sorted(steps))
 
 
-def test_a_thread_deleted_in_the_store_keeps_no_other_from_being_copied(database, path):
+def test_a_thread_deleted_in_the_store_does_not_stop_the_copy_of_others(database, path):
     import_into(path, database)
     with StatelogSaver.open(path) as saver:
         saver.delete_thread("a")
@@ -231,7 +231,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("statement", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_row_is_named_and_whole_rows_are_copied(database, path, statement):
+def test_a_damaged_row_is_named_and_sound_rows_are_copied(database, path, statement):
     execute(database, statement)
     report = move(f"sqlite:{database}", path)
     (left,) = report.left_out
@@ -254,7 +254,7 @@ def test_damage_has_its_exit_code(database, path):
 
 @pytest.mark.parametrize("column", ["checkpoint_ns", "checkpoint_id", "parent_checkpoint_id"])
 @pytest.mark.parametrize("value", ["x'ff'", "CAST(x'ff' AS TEXT)"])
-def test_a_name_that_is_not_a_text_is_damage_of_its_thread(database, path, column, value):
+def test_a_name_that_is_not_a_str_counts_as_damage_of_its_thread(database, path, column, value):
     execute(database, f"UPDATE checkpoints SET {column} = {value} {OF_LATEST}")
     (left,) = move(f"sqlite:{database}", path).left_out
     assert (type(left.error), left.there) == (CorruptionError, 0)
@@ -263,14 +263,14 @@ def test_a_name_that_is_not_a_text_is_damage_of_its_thread(database, path, colum
 
 
 @pytest.mark.parametrize("value", ["x'ff'", "CAST(x'ff' AS TEXT)"])
-def test_a_thread_whose_id_is_no_text_is_named_by_its_bytes(database, path, value):
+def test_a_thread_whose_id_is_not_a_str_is_named_by_its_bytes(database, path, value):
     execute(database, f"UPDATE checkpoints SET thread_id = {value} WHERE thread_id = 'b'")
     answer = import_into(path, database, "--json")
     assert (answer.returncode, json.loads(answer.stderr)["facts"]["thread"]) == (7, {"$bytes": "/w=="})
     assert in_store(path, "a", "c") == in_database(database, "a", "c")
 
 
-def test_a_checkpoint_without_an_id_is_not_taken_for_the_latest(database, path):
+def test_a_checkpoint_without_an_id_is_not_returned_as_the_latest(database, path):
     execute(database, f"UPDATE checkpoints SET checkpoint_id = '' {OF_LATEST}")
     (left,) = move(f"sqlite:{database}", path).left_out
     assert (type(left.error), "it has no checkpoint_id" in left.error.message) == (CorruptionError, True)
@@ -285,7 +285,7 @@ def test_a_namespace_with_a_damaged_checkpoint_is_named(database, path):
     assert "of thread 'b', namespace 'inner' is damaged in" in left.error.message
 
 
-def test_an_import_of_mended_rows_goes_on(database, path, tmp_path):
+def test_an_import_of_repaired_rows_continues(database, path, tmp_path):
     whole = tmp_path / "whole.db"
     execute(database, f"VACUUM INTO '{whole}'")
     execute(database, "UPDATE writes SET value = x'c1' WHERE thread_id = 'b'")

@@ -49,7 +49,7 @@ def _checkpoint():
     return empty_checkpoint() | {"channel_values": {"x": {1, 2}}, "channel_versions": {"x": 1}}
 
 
-def test_a_serialisers_own_exception_as_it_serialises(saver):
+def test_an_exception_of_a_serialiser_while_writing_is_raised_unchanged(saver):
     stored = saver.put(CONFIG, empty_checkpoint(), {}, {})
     saver.serde.down = ("dumps",)
     for call, notes in (
@@ -68,7 +68,7 @@ def test_a_serialisers_own_exception_as_it_serialises(saver):
     assert saver.get_tuple(CONFIG).pending_writes == []
 
 
-def test_a_serialisers_own_exception_as_it_reads(saver):
+def test_an_exception_of_a_serialiser_while_reading_is_raised_unchanged(saver):
     stored = saver.put(CONFIG, _checkpoint(), {}, {"x": 1})
     saver.put_writes(stored, [("x", 1)], "a")
     listed = list(saver.list(CONFIG))
@@ -85,7 +85,7 @@ def test_a_serialisers_own_exception_as_it_reads(saver):
     assert "of thread 't'" in caught.value.__notes__[-1]
 
 
-def test_of_a_value_that_cannot_be_read_the_channel_is_named(saver):
+def test_the_channel_of_an_unreadable_value_is_named(saver):
     poisoned = _checkpoint() | {"channel_values": {"x": {"poison"}}}
     stored = saver.put(CONFIG, poisoned, {}, {"x": 1})
     saver.put_writes(stored, [("y", {"poison"})], "a")
@@ -103,7 +103,7 @@ def test_of_a_value_that_cannot_be_read_the_channel_is_named(saver):
         assert "thread 't'" in caught.value.__notes__[1]
 
 
-def test_a_graph_sees_it_and_tries_again(saver):
+def test_a_graph_gets_the_exception_and_can_retry(saver):
     builder = StateGraph(State)
     builder.add_node("n", lambda state: {"x": [state["x"]]})
     builder.add_edge(START, "n")
@@ -115,7 +115,7 @@ def test_a_graph_sees_it_and_tries_again(saver):
     assert graph.invoke({"x": 1}, CONFIG, durability="sync") == {"x": [1]}
 
 
-def test_a_value_that_is_refused_for_its_type_is_ours(saver):
+def test_a_value_refused_for_its_type_raises_value_type_error(saver):
     checkpoint = _checkpoint() | {"channel_values": {"x": object()}}
     with pytest.raises(ValueTypeError, match="the serialiser does not accept object"):
         saver.put(CONFIG, checkpoint, {}, {"x": 1})
@@ -128,7 +128,7 @@ def test_a_value_that_is_refused_for_its_type_is_ours(saver):
         ("embed_documents", lambda store: store.put(("a",), "k", {"text": "wine"})),
     ],
 )
-def test_an_embedders_own_exception(tmp_path, method, call):
+def test_an_exception_of_an_embedder_is_raised_unchanged(tmp_path, method, call):
     def embed(_texts):
         message = "quota"
         raise ConnectionError(message)
@@ -140,7 +140,7 @@ def test_an_embedders_own_exception(tmp_path, method, call):
         assert store.get(("a",), "k") is None
 
 
-def test_a_reducers_own_exception(tmp_path):
+def test_an_exception_of_a_reducer_is_raised_unchanged(tmp_path):
     def merged(current, write):
         return write / current
 

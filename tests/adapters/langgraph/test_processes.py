@@ -1,4 +1,4 @@
-"""Processes that run graphs: one is killed anywhere, two work on one thread."""
+"""Processes that run graphs: one that is killed anywhere, and two that work on one thread."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def start(*arguments, fault=""):
     # There are fewer commits, because writes share them, especially if no step waits for the one before.
     [*[(*fault, "sync") for fault in FAULTS], *[(point, -(-nth // 4), "async") for point, nth in FAULTS[1::4]]],
 )
-def test_a_killed_run_is_gone_on_with(tmp_path, point, occurrence, durability):
+def test_a_killed_run_is_continued(tmp_path, point, occurrence, durability):
     path = tmp_path / "s"
     child = start("crash", path, tmp_path, durability, fault=f"{point}:{occurrence}:kill")
     assert child.wait(300) == -signal.SIGKILL
@@ -54,14 +54,14 @@ def test_a_killed_run_is_gone_on_with(tmp_path, point, occurrence, durability):
     log = run_steps(path, tmp_path, durability)
     assert log == [f"{name}{number}" for number in range(STEPS) for name in "ab"]
     again = Counter(noted(tmp_path / "ran")) - ran
-    if durability == "sync":  # otherwise a checkpoint before acknowledged writes may be lost
-        assert not [name for name in acknowledged if again[name]]  # a completed task does not run again
+    if durability == "sync":  # Otherwise, a checkpoint before acknowledged writes may be lost.
+        assert not [name for name in acknowledged if again[name]]  # A completed task does not run again.
     assert max(again.values()) == 1
     with StatelogSaver.open(path) as saver:
         assert saver.store.verify().ok
 
 
-def test_two_processes_talk_in_one_thread(tmp_path):
+def test_two_processes_can_use_one_thread_in_turn(tmp_path):
     turns = 8
     children = [start("talk", tmp_path / "s", name, turns) for name in ("anna", "bert")]
     assert [child.wait(300) for child in children] == [0, 0]
@@ -72,7 +72,7 @@ def test_two_processes_talk_in_one_thread(tmp_path):
             assert [id for id in said if id.startswith(name)] == [f"{name}-{turn}" for turn in range(turns)]
         assert len(said) == 2 * turns
         branches = [branch.name for branch in saver.store.thread("t").branches()]
-        assert sorted(branches) == ["main", "writes"]  # no run forked another
+        assert sorted(branches) == ["main", "writes"]  # No run forked another one.
         assert saver.store.verify().ok
 
 

@@ -1,4 +1,4 @@
-"""`resume_or_start`: a crashed run is resumed, no input is dropped or used twice, and no interrupt is answered."""
+"""`resume_or_start`: crashed runs are resumed, no input is dropped or used twice, and no interrupt is answered."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_crashed_run_is_resumed_and_its_own_input_is_not_used_again(go, saver)
     assert go(made.graph, None, CONFIG)["log"] == ["first 1", "second 1"]
 
 
-def test_a_new_input_runs_after_the_work_that_a_crash_has_left(go, saver):
+def test_a_new_input_runs_after_the_rest_of_a_crashed_run(go, saver):
     made = Graph(saver)
     crash(go, made, {"n": 1})
     assert go(made.graph, {"n": 2}, CONFIG)["log"] == ["first 1", "second 1", "first 2", "second 2"]
@@ -107,7 +107,7 @@ def test_equal_inputs_of_two_events_are_both_used_and_a_repeated_event_is_not(go
     assert len(go(made.graph, {"n": 1}, CONFIG, event_id="evt-4")["log"]) == 8
 
 
-def test_an_input_that_another_run_has_overtaken_is_refused_and_used_when_it_comes_again(saver):
+def test_an_input_overtaken_by_another_run_is_refused_and_used_when_repeated(saver):
     made = Graph(saver)
 
     def overtaken(_state):
@@ -129,7 +129,7 @@ def test_an_input_that_another_run_has_overtaken_is_refused_and_used_when_it_com
     ]
 
 
-def test_an_event_of_another_line_is_not_done(go, saver):
+def test_an_event_of_another_line_counts_as_not_done(go, saver):
     made = Graph(saver)
     go(made.graph, {"n": 1}, CONFIG, event_id="e1")
     before = made.graph.get_state(CONFIG).config
@@ -139,7 +139,7 @@ def test_an_event_of_another_line_is_not_done(go, saver):
     assert go(made.graph, {"n": 2}, CONFIG, event_id="e2")["n"] == 2
 
 
-def test_an_interrupt_is_answered_by_a_command_alone(go, saver):
+def test_only_a_command_answers_an_interrupt(go, saver):
     made = Graph(saver)
     made.asks = True
     (asked,) = go(made.graph, {"n": 1}, CONFIG)["__interrupt__"]
@@ -154,7 +154,7 @@ def test_an_interrupt_is_answered_by_a_command_alone(go, saver):
     assert len(go(made.graph, {"n": 2}, CONFIG)["log"]) == 4
 
 
-def test_a_run_that_fails_behind_its_answer_is_resumed_with_it_and_asks_its_next_question(go, saver):
+def test_a_run_that_fails_after_its_answer_is_resumed_with_it_and_asks_its_next_question(go, saver):
     fails = [False]
 
     def ask(_state):
@@ -181,7 +181,7 @@ def test_a_run_that_fails_behind_its_answer_is_resumed_with_it_and_asks_its_next
         assert go(graph, Command(resume="right"), config)["log"] == ["yes", "right"]
 
 
-def test_an_interrupt_behind_a_crash_keeps_the_new_input_out(go, saver):
+def test_an_interrupt_after_a_crash_keeps_the_new_input_unused(go, saver):
     made = Graph(saver)
     crash(go, made, {"n": 1})
     made.asks = True

@@ -1,4 +1,4 @@
-"""A secret of pydantic is shown as asterisks anywhere in a graph's state, and is read back unchanged."""
+"""A pydantic secret anywhere in a graph's state is shown as asterisks, and is restored unchanged."""
 
 import dataclasses
 import subprocess
@@ -110,7 +110,7 @@ def test_no_command_prints_a_secret(folder, command):
     assert "c2stMTIzNDU" not in done.stdout  # base64
 
 
-def test_the_secret_comes_back_as_it_was(folder):
+def test_a_secret_is_restored_unchanged(folder):
     with StatelogSaver.open(str(folder / "a.state")) as saver:
         found = saver.get_tuple(CONFIG)
         assert found.checkpoint["channel_values"]["account"] == secrets()
@@ -153,7 +153,7 @@ def test_values_packed_by_another_serialiser_are_not_shown(tmp_path):
 
 
 class Odd:
-    """What msgpack does not know: it is pickled."""
+    """A class that msgpack does not know, so it is pickled."""
 
     def __init__(self, key):
         self.key = key
@@ -182,11 +182,11 @@ def test_a_secret_of_a_codec_is_not_shown_where_the_codec_is_not_registered(tmp_
     ):
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert SECRET not in done.stdout + done.stderr
-        assert done.returncode in (0, 2)  # 2: the board returns no value whose codec is not registered
+        assert done.returncode in (0, 2)  # 2: the board returns no value whose codec is not registered.
         assert "Traceback" not in done.stderr
 
 
-def test_an_item_with_a_secret_is_refused_without_telling_it(tmp_path):
+def test_an_item_with_a_secret_is_refused_without_showing_the_secret(tmp_path):
     with StatelogStore.open(str(tmp_path / "a.state")) as store, pytest.raises(ValueTypeError) as caught:
         store.put(("a",), "k", {"key": SecretStr(SECRET)})
     assert SECRET not in f"{caught.value} {caught.value.facts}"

@@ -33,7 +33,7 @@ class Reversed:
         return ast.literal_eval(data.decode()[::-1])
 
 
-def test_a_serialiser_of_ones_own(tmp_path):
+def test_a_custom_serialiser_is_used(tmp_path):
     with StatelogSaver.open(tmp_path / "s", serde=Reversed()) as saver:
         line = Line(saver)
         for value in ([1, 2, 3], ["x" * 100] * 5, {"a": [1, None]}, None):
@@ -66,7 +66,7 @@ def test_values_wrongly_marked_as_msgpack_are_kept_unchanged(tmp_path):
 
 
 class Masked(JsonPlusSerializer):
-    """Nobody else can read its bytes."""
+    """A serialiser whose bytes no other serialiser can read."""
 
     def dumps_typed(self, value):
         return "masked", repr(value)[::-1].encode()
@@ -90,7 +90,7 @@ def by_another_class(serde, _monkeypatch):
 
 
 @pytest.mark.parametrize("change", [on_the_instance, on_the_class, by_another_class])
-def test_a_serialiser_that_is_changed_late_is_asked_for_everything(tmp_path, monkeypatch, change):
+def test_a_serialiser_changed_later_is_called_for_every_value(tmp_path, monkeypatch, change):
     serde = JsonPlusSerializer()
     with StatelogSaver.open(tmp_path / "s", serde=serde) as saver:
         Line(saver).put(x=1)
@@ -134,7 +134,7 @@ assert Codec(JsonPlusSerializer()).proves
 """
 
 
-def test_a_serialiser_that_was_changed_before_the_adapter_came_is_asked_for_everything():
+def test_a_serialiser_changed_before_the_import_of_the_adapter_is_called_for_every_value():
     subprocess.run([sys.executable, "-c", PATCHED_EARLY], check=True)
 
 

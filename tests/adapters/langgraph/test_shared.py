@@ -1,4 +1,4 @@
-"""Equal pieces are stored once, also those that a graph passes to a subgraph, a tool or another agent."""
+"""Equal pieces are stored once, even if a graph passes them to a subgraph, a tool or another agent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def saver(tmp_path):
 @settings(max_examples=100, deadline=None)
 @given(plain, st.integers(0, 6), st.integers(0, 40))
 def test_an_image_is_joined_byte_for_byte(value, code, lost):
-    """Whatever the bytes are: a serialiser of somebody's may give any."""
+    """Custom serialisers may return any bytes."""
     objects = ormsgpack.Ext(code, ormsgpack.packb(["module", "Name", value, "method"]))
     for data in (
         ormsgpack.packb({"messages": ["m" * 200] * 9, "more": value}),
@@ -64,7 +64,7 @@ def test_an_image_is_joined_byte_for_byte(value, code, lost):
             assert pieces is None or put_together(b"".join(pieces)) == given_data
 
 
-def test_a_list_in_a_tool_call_is_cut_and_a_message_is_whole(saver):
+def test_a_list_in_a_tool_call_is_split_and_a_message_is_not(saver):
     dumps = saver.serde.dumps_typed
     messages = [HumanMessage(f"{number} " + "x" * 300) for number in range(5)]
     pieces = cut(dumps([Send("tools", {"state": {"messages": messages}}), Send("tools", 1)])[1])
@@ -85,14 +85,14 @@ def _subgraphs(saver, turns, size):
     return graph, sum(len(message.content) for message in found["messages"])
 
 
-def test_messages_that_a_subgraph_is_handed_are_stored_once(saver):
-    """The rest is what LangGraph keeps of each step, the question as it came, and as a message."""
+def test_messages_passed_to_a_subgraph_are_stored_once(saver):
+    """The rest is LangGraph's data of each step, and the question as input and as a message."""
     _graph, text = _subgraphs(saver, 40, 20)
     assert sum(_records(saver.store)) < 8 * text
     assert saver.store.verify().ok
 
 
-def test_a_new_process_finds_them_too(tmp_path):
+def test_a_new_process_also_shares_stored_pieces(tmp_path):
     text = 0
     for _ in range(20):
         with StatelogSaver.open(tmp_path / "s.state", durability="interval") as saver:
@@ -101,7 +101,7 @@ def test_a_new_process_finds_them_too(tmp_path):
     assert size < 8 * text
 
 
-def test_a_tool_call_that_holds_the_state_costs_little(saver):
+def test_a_tool_call_that_contains_the_state_stores_little(saver):
     line = Line(saver)
     messages = [HumanMessage(uuid4().hex * 30, id=str(number)) for number in range(60)]
     line.put(messages=messages)
@@ -113,7 +113,7 @@ def test_a_tool_call_that_holds_the_state_costs_little(saver):
     assert held == [Send("tools", {"state": {"messages": messages}})]
 
 
-def test_it_is_shown_in_one(saver):
+def test_split_values_are_shown_as_a_whole(saver):
     messages = [HumanMessage(f"question {number} " + "x" * 60) for number in range(30)]
     Line(saver).put(x={"messages": messages, "left": 3})
     (shown,) = [to_json(saver.store.thread("t").state["x"])]
@@ -153,7 +153,7 @@ def _remove(saver, path, kind):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(puts | put_writes, min_size=3, max_size=14), removals)
-def test_whatever_is_removed_kept_versions_read_as_before(history, kinds):
+def test_kept_versions_read_as_before_whatever_is_removed(history, kinds):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s"
         saver = StatelogSaver(statelog.open(path, durability="interval"))
@@ -167,13 +167,13 @@ def test_whatever_is_removed_kept_versions_read_as_before(history, kinds):
             for found in saver.list(None):
                 expected = before[repr(found.config)]
                 if found.parent_config is None and expected[PARENT] is not None:
-                    assert saver.get_tuple(expected[PARENT]) is None  # it was pruned
+                    assert saver.get_tuple(expected[PARENT]) is None  # It was pruned.
                     expected = (*expected[:PARENT], None, *expected[PARENT + 1 :])
                 assert answer(found) == expected
         saver.store.close()
 
 
-def test_text_of_a_deleted_thread_is_gone(tmp_path):
+def test_text_of_a_deleted_thread_is_removed(tmp_path):
     path = tmp_path / "s.state"
     with StatelogSaver.open(path) as saver:
         for thread in THREADS:
@@ -191,8 +191,8 @@ def test_text_of_a_deleted_thread_is_gone(tmp_path):
     assert b"of a 39 " not in data
 
 
-def test_nodes_of_removed_versions_must_not_be_referred_to(saver):
-    """Negative control: sharing nodes that nothing keeps makes a fault that `verify` finds."""
+def test_negative_control_references_to_nodes_of_removed_versions_are_detected(saver):
+    """`verify` reports references to nodes that no kept version has."""
     messages = [HumanMessage(uuid4().hex * 9, id=str(number)) for number in range(40)]
     lost = []
     line = Line(saver)
@@ -216,7 +216,7 @@ def _handing_on(messages):
     return empty_checkpoint() | {"channel_values": {"x": {"messages": messages}}, "channel_versions": {"x": "1"}}
 
 
-def test_without_a_crooked_memory_the_same_is_whole(saver):
+def test_without_the_faulty_cache_the_same_history_is_sound(saver):
     messages = [HumanMessage(uuid4().hex * 9, id=str(number)) for number in range(40)]
     line = Line(saver)
     line.put(messages=messages)
@@ -254,7 +254,7 @@ def _next(saver, last, changed, at, step, source="loop"):
 )
 @pytest.mark.parametrize("is_another_between", [False, True])
 def test_the_input_of_a_run_is_stored_once_in_any_order_of_calls(saver, order, is_another_between):
-    """LangGraph makes each of these calls on an OS thread. It waits for the checkpoint before, but not for writes."""
+    """LangGraph makes each of these calls on an OS thread. It waits for the previous checkpoint, but not for writes."""
     message = HumanMessage("a question " * 50, id="1")
     first = {**empty_checkpoint(), "id": str(uuid6())}
     at = saver.put(CONFIG, first, {"source": "loop", "step": -2, "parents": {}}, {})

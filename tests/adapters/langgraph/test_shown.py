@@ -1,4 +1,4 @@
-"""A LangGraph thread shows what `graph.get_state` shows, and a rollback of it moves what LangGraph sees."""
+"""A LangGraph thread shows the state of `graph.get_state`, and a rollback of it changes the state that LangGraph sees."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def id_of(state):
 
 
 def travelled(saver, turns=("one", "two", "three")):
-    """Return a graph that went on from the end of its first turn, and the ids of all its earlier heads."""
+    """Return a graph that continued from the end of its first turn, and the ids of all its earlier heads."""
     graph = chat().compile(checkpointer=saver)
     heads = []
     for text in turns:
@@ -69,10 +69,10 @@ def assert_shows(saver, graph, thread_id="t"):
     return thread
 
 
-# --- what is shown --------------------------------------------------------------------
+# --- the shown checkpoint --------------------------------------------------------------------
 
 
-def test_the_head_is_that_of_get_state_after_time_travel(saver):
+def test_the_head_equals_get_state_after_time_travel(saver):
     early = saver.store.thread("t")
     assert early.head is None
     graph = chat().compile(checkpointer=saver)
@@ -90,7 +90,7 @@ def test_update_state_of_an_earlier_checkpoint_moves_the_head(saver):
     assert_shows(saver, graph)
 
 
-def test_history_goes_down_the_line_of_the_head_and_not_over_the_abandoned_one(saver):
+def test_history_follows_the_line_of_the_head_and_not_the_abandoned_one(saver):
     graph, heads = travelled(saver)
     thread = saver.store.thread("t")
     shown, parent = [], graph.get_state(config())
@@ -103,7 +103,7 @@ def test_history_goes_down_the_line_of_the_head_and_not_over_the_abandoned_one(s
     assert [each.id for each in thread.history(1, before=thread.version)] == shown[1:2]
 
 
-def test_versions_and_times_are_those_of_the_shown_line(saver):
+def test_versions_and_times_refer_to_the_shown_line(saver):
     travelled(saver)
     thread = saver.store.thread("t")
     head = thread.head
@@ -137,7 +137,7 @@ def test_a_fork_and_a_tag_begin_at_the_shown_head(saver):
     assert_shows(saver, graph)
 
 
-def test_a_thread_of_which_everything_was_removed_shows_nothing(saver):
+def test_a_thread_without_checkpoints_shows_no_state(saver):
     graph = chat().compile(checkpointer=saver)
     ask(graph, "one")
     saver.prune(["t"], strategy="delete")
@@ -158,7 +158,7 @@ def test_removed_checkpoints_are_not_shown_even_if_their_line_continues(saver):
 
 
 @pytest.mark.parametrize("remove", [lambda saver: saver.prune(["t"]), lambda saver: saver.store.prune(keep_last=1)])
-def test_the_head_stays_when_others_go(saver, remove):
+def test_the_head_is_unchanged_when_other_checkpoints_are_removed(saver, remove):
     graph, _heads = travelled(saver)
     before = saver.store.thread("t").head.id
     remove(saver)
@@ -191,7 +191,7 @@ def test_ids_out_of_order_show_the_greatest(saver):
     assert saver.get_tuple(config()).checkpoint["id"] == "id-5" == saver.store.thread("t").head.id
 
 
-def test_a_subgraph_and_its_checkpoints_leave_the_head_of_the_graph(saver):
+def test_checkpoints_of_a_subgraph_do_not_change_the_head_of_the_graph(saver):
     graph = nested().compile(checkpointer=saver)
     graph.invoke({"log": ["begin"]}, config())
     assert_shows(saver, graph)
@@ -199,7 +199,7 @@ def test_a_subgraph_and_its_checkpoints_leave_the_head_of_the_graph(saver):
     assert_shows(saver, graph)
 
 
-def test_a_thread_of_ones_own_is_read_as_before(saver):
+def test_a_thread_outside_langgraph_is_read_as_before(saver):
     thread = saver.store.thread("own")
     thread.commit({"n": 1})
     thread.commit({"n": 2})
@@ -252,7 +252,7 @@ def test_a_commit_rolled_back_by_an_older_release_is_not_shown(saver, monkeypatc
 
 
 class Turned:
-    """A cipher that turns bytes around."""
+    """A cipher that reverses bytes."""
 
     def encrypt(self, plaintext):
         return "turned", plaintext[::-1]
@@ -279,7 +279,7 @@ def without_ids(state):
     return (state.values, state.next, tasks)
 
 
-def test_langgraph_sees_a_rollback_and_goes_on_from_it(saver):
+def test_langgraph_sees_a_rollback_and_continues_from_it(saver):
     graph, heads = travelled(saver)
     thread = saver.store.thread("t")
     made = thread.rollback(id_of(heads[1]), metadata={"why": "a test"})
@@ -320,7 +320,7 @@ def test_a_rollback_is_undone_by_a_rollback(saver):
     assert graph.get_state(config()).values == before.values
 
 
-def test_a_rollback_to_a_step_that_waits_lets_it_run_again(saver):
+def test_a_rollback_to_a_waiting_step_lets_it_run_again(saver):
     graph = review().compile(checkpointer=saver)
     graph.invoke({"log": []}, config())
     waiting = graph.get_state(config())
@@ -342,7 +342,7 @@ class Notes(TypedDict):
     count: Annotated[int, operator.add]
 
 
-def test_a_rollback_keeps_a_delta_channel_whole_through_retention(saver):
+def test_a_rolled_back_delta_channel_stays_complete_through_retention(saver):
     builder = StateGraph(Notes)
     builder.add_node("add", lambda state: {"notes": [f"n{len(state['notes'])}"], "count": 1})
     builder.add_edge(START, "add")
@@ -367,7 +367,7 @@ def test_a_rollback_keeps_a_delta_channel_whole_through_retention(saver):
     ]
 
 
-def test_a_rollback_of_a_thread_with_many_lines_and_within_a_transaction(saver):
+def test_a_rollback_works_with_many_lines_and_within_a_transaction(saver):
     graph = chat().compile(checkpointer=saver)
     ask(graph, "one")
     base = graph.get_state(config())
@@ -392,11 +392,11 @@ def test_a_rollback_writes_as_little_as_a_small_commit(saver):
     before = saver.store.last_lsn
     saver.store.thread("t").rollback(id_of(head))
     sizes = [len(record.body) for record in saver.store.log(before)]
-    assert len(sizes) <= 2  # a fork and a commit
+    assert len(sizes) <= 2  # A fork and a commit.
     assert saver.store.thread("t").head.state["messages"] == saver.store.thread("t").at(id_of(head)).state["messages"]
 
 
-def test_expected_versions_of_a_rollback(saver):
+def test_a_rollback_checks_its_expected_version(saver):
     graph, heads = travelled(saver)
     thread = saver.store.thread("t")
     head = thread.head
@@ -409,7 +409,7 @@ def test_expected_versions_of_a_rollback(saver):
     assert graph.get_state(config()).values == heads[1].values
 
 
-def test_a_checkpoint_that_is_put_between_look_and_commit_conflicts(saver, monkeypatch):
+def test_a_checkpoint_put_between_check_and_commit_conflicts(saver, monkeypatch):
     graph, heads = travelled(saver)
     thread = saver.store.thread("t")
     commit = Lineage.commit
@@ -471,7 +471,7 @@ def test_ids_of_another_kind_are_refused_with_the_way_to_go_back(saver):
         saver.store.thread("t").rollback("a")
 
 
-def test_metadata_that_langgraph_alone_can_read_is_refused(saver):
+def test_metadata_that_only_langgraph_can_read_is_refused(saver):
     graph = chat().compile(checkpointer=saver)
     ask(graph, "one", {**config(), "metadata": {"large": "x" * 100_000}})
     with pytest.raises(UsageError, match="metadata"):

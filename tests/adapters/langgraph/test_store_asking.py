@@ -1,4 +1,4 @@
-"""Arguments of the store and of the cache that cannot be: refused by name, before anything is done."""
+"""Invalid arguments of the store and the cache are refused with their names before anything is done."""
 
 import sys
 
@@ -51,7 +51,7 @@ def cache(store):
         ("key", lambda store: store.batch([PutOp(("b",), "x", {}), PutOp(("a",), None, {})])),
     ],
 )
-def test_a_store_refuses_by_name_and_changes_nothing(store, argument, call):
+def test_a_store_refuses_invalid_arguments_by_name_and_changes_nothing(store, argument, call):
     with pytest.raises(UsageError) as caught:
         call(store)
     assert caught.value.facts["argument"] == argument
@@ -70,14 +70,14 @@ def test_a_store_refuses_by_name_and_changes_nothing(store, argument, call):
         lambda store: store.batch([GetOp(b"ab", "k")]),
     ],
 )
-def test_a_text_is_not_a_namespace(store, call):
+def test_a_str_is_not_a_namespace(store, call):
     with pytest.raises(InvalidNamespaceError):
         call(store)
     assert store.list_namespaces() == [("a",)]
 
 
 @pytest.mark.parametrize("bound", [sys.maxsize, 1 << 64])
-def test_bounds_of_any_size_are_bounds(store, bound):
+def test_limits_of_any_size_are_accepted(store, bound):
     assert [item.key for item in store.search((), limit=bound)] == ["k"]
     assert store.search((), limit=bound, offset=1) == []
     assert store.search((), offset=bound) == []
@@ -91,7 +91,7 @@ def nested(depth):
     return value
 
 
-def test_a_filter_without_an_end_is_refused(store):
+def test_an_endless_filter_is_refused(store):
     with pytest.raises(LimitError, match=r"^filter: nested deeper"):
         store.search((), filter=nested(5000))
     assert store.search((), filter=nested(100)) == []
@@ -108,7 +108,7 @@ def test_a_filter_without_an_end_is_refused(store):
         (LimitError, "b.x: a key of 5003 bytes", ("b",), "x", {"k" * 5000: 1}),
     ],
 )
-def test_an_item_that_cannot_be_kept_is_named(store, kind, says, namespace, key, value):
+def test_an_item_that_cannot_be_stored_is_named(store, kind, says, namespace, key, value):
     with pytest.raises(kind, match=f"^{says}"):
         store.batch([PutOp(("b",), "good", {}), PutOp(namespace, key, value)])
     assert [item.key for item in store.search(())] == ["k"]
@@ -116,7 +116,7 @@ def test_an_item_that_cannot_be_kept_is_named(store, kind, says, namespace, key,
 
 
 @pytest.mark.parametrize("minutes", ["x", -1, float("nan"), float("inf"), True])
-def test_an_interval_that_is_none_starts_no_sweeper(store, minutes):
+def test_an_invalid_interval_starts_no_sweeper(store, minutes):
     with pytest.raises(ValueError, match=r"^sweep_interval_minutes must be a positive number of minutes"):
         store.start_ttl_sweeper(minutes)
     configured = StatelogStore(store.store, ttl={"sweep_interval_minutes": minutes})
@@ -125,13 +125,13 @@ def test_an_interval_that_is_none_starts_no_sweeper(store, minutes):
     assert store.stop_ttl_sweeper(0)
 
 
-def test_an_interval_of_zero_is_none_given_as_to_langgraph(store):
+def test_an_interval_of_zero_means_no_interval_as_for_langgraph(store):
     assert arguments.sweep_interval_s(0, None, 5) == arguments.sweep_interval_s(None, 0, 5) == 300.0
     store.start_ttl_sweeper(0)
     assert store.stop_ttl_sweeper()
 
 
-def test_the_longest_interval_is_waited_for(store):
+def test_the_longest_interval_is_accepted(store):
     store.start_ttl_sweeper(1e300)
     assert not store.stop_ttl_sweeper(0) or store.stop_ttl_sweeper()
 
@@ -151,7 +151,7 @@ def test_a_file_that_is_not_a_store_has_no_contents(kind, given):
 
 
 @pytest.mark.parametrize("ttl", [5, "x", [1]])
-def test_a_configuration_of_times_that_is_none_is_refused(store, ttl):
+def test_an_invalid_ttl_configuration_is_refused(store, ttl):
     with pytest.raises(ValueError, match=r"^ttl must be a dict"):
         StatelogStore(store.store, ttl=ttl)
 
@@ -173,7 +173,7 @@ def test_a_configuration_of_times_that_is_none_is_refused(store, ttl):
         ("namespace", lambda cache: cache.clear([("a",), 5])),
     ],
 )
-def test_a_cache_refuses_by_name_and_changes_nothing(cache, argument, call):
+def test_a_cache_refuses_invalid_arguments_by_name_and_changes_nothing(cache, argument, call):
     with pytest.raises(UsageError) as caught:
         call(cache)
     assert caught.value.facts["argument"] == argument
@@ -189,14 +189,14 @@ def test_a_cache_refuses_by_name_and_changes_nothing(cache, argument, call):
         (ValueTypeError, "namespace of entry 'x'", ("\ud800",), "x"),
     ],
 )
-def test_an_entry_that_cannot_be_kept_is_named(cache, kind, says, namespace, key):
+def test_an_entry_that_cannot_be_stored_is_named(cache, kind, says, namespace, key):
     with pytest.raises(kind, match=f"^{says}"):
         cache.set({(("b",), "k"): (1, None), (namespace, key): (2, None)})
     assert cache.get([(("a",), "k"), (("b",), "k"), (namespace, key)]) == {(("a",), "k"): 1}
 
 
 @pytest.mark.parametrize("seconds", ["x", -1, float("inf"), True])
-def test_a_cache_refuses_a_time_to_live_that_is_none(cache, seconds):
+def test_a_cache_refuses_an_invalid_time_to_live(cache, seconds):
     with pytest.raises(ValueError, match="seconds"):
         cache.set({(("b",), "k"): (1, None), (("a",), "k"): (2, seconds)})
     assert cache.get([(("a",), "k"), (("b",), "k")]) == {(("a",), "k"): 1}

@@ -1,4 +1,4 @@
-"""Items with a time to live: when they expire, and that nothing remains of them."""
+"""Items with a time to live: when they expire, and that they are removed completely."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_expired_entries_are_never_returned(memory, clock):
     assert memory.list_namespaces() == [SPACE]
     clock.now_s += 5 * MINUTE
     assert [item.key for item in memory.search(())] == ["b"]
-    assert "c" in state_of(memory)["items"]["t.u"]  # not swept yet
+    assert "c" in state_of(memory)["items"]["t.u"]  # Not swept yet.
     assert memory.sweep_ttl() == 2
     assert memory.sweep_ttl() == 0
     state = state_of(memory)
     assert (list(state["items"]), state["expiring"], list(state["namespaces"][""])) == (["s"], {}, ["s"])
 
 
-def test_reading_puts_the_end_off(memory, clock):
+def test_reading_extends_the_time_to_live(memory, clock):
     for key in ("got", "found", "seen", "left"):
         memory.put((key,), "k", {"n": 1})
     for is_alive in (True, False, False):
@@ -63,7 +63,7 @@ def test_reading_puts_the_end_off(memory, clock):
     assert memory.search(()) == []
 
 
-def test_refreshing_can_be_off(store, clock):
+def test_refreshing_can_be_disabled(store, clock):
     memory = StatelogStore(store, ttl={"default_ttl": 10, "refresh_on_read": False}, clock=clock)
     memory.put(SPACE, "a", {"n": 1})
     memory.put(SPACE, "b", {"n": 1})
@@ -73,7 +73,7 @@ def test_refreshing_can_be_off(store, clock):
     assert [item.key for item in memory.search(SPACE)] == ["b"]
 
 
-def test_reads_at_once_write_once(memory, clock):
+def test_concurrent_reads_refresh_with_one_write(memory, clock):
     memory.put(SPACE, "a", {"n": 1})
     clock.now_s += MINUTE
     memory.get(SPACE, "a")
@@ -84,7 +84,7 @@ def test_reads_at_once_write_once(memory, clock):
     assert memory.store.last_lsn == lsn
 
 
-def test_a_put_begins_the_time_anew_or_ends_it(memory, clock):
+def test_a_put_restarts_or_removes_the_time_to_live(memory, clock):
     memory.put(SPACE, "a", {"n": 1})
     memory.put(SPACE, "b", {"n": 1})
     clock.now_s += 9 * MINUTE
@@ -107,7 +107,7 @@ def test_an_item_in_place_of_an_expired_one_is_new(memory, clock):
     assert item.created_at == item.updated_at
 
 
-def test_puts_take_expired_items_with_them(memory, clock):
+def test_puts_also_remove_expired_items(memory, clock):
     memory.batch([PutOp(SPACE, f"{number}", {"n": number}, ttl=1) for number in range(50)])
     clock.now_s += 2 * MINUTE
     for _ in range(4):
@@ -115,7 +115,7 @@ def test_puts_take_expired_items_with_them(memory, clock):
     assert list(state_of(memory)["items"]) == ["t"]
 
 
-def test_a_sweep_takes_many_in_several_commits(memory, clock):
+def test_a_sweep_removes_many_items_in_several_commits(memory, clock):
     count = 2 * SWEPT_AT_ONCE_MAX + 5
     memory.batch([PutOp(SPACE, f"{number}", {"n": number}, ttl=1) for number in range(count)])
     clock.now_s += 2 * MINUTE
@@ -124,20 +124,20 @@ def test_a_sweep_takes_many_in_several_commits(memory, clock):
 
 
 @pytest.mark.parametrize("ttl", [-1, float("nan"), float("inf"), "5", True, 10**12])
-def test_times_to_live_that_are_none_are_refused(memory, ttl):
+def test_invalid_times_to_live_are_refused(memory, ttl):
     with pytest.raises(ValueError, match="time to live"):
         memory.put(SPACE, "a", {"n": 1}, ttl=ttl)
     with pytest.raises(ValueError, match="time to live"):
         StatelogStore(memory.store, ttl={"default_ttl": ttl})
 
 
-def test_a_time_to_live_of_nothing_is_over_at_once(memory):
+def test_a_time_to_live_of_zero_expires_at_once(memory):
     memory.put(SPACE, "a", {"n": 1}, ttl=0)
     assert memory.get(SPACE, "a") is None
 
 
 @pytest.mark.parametrize("ends_by", ["delete", "expiry", "put"])
-def test_the_bytes_leave_the_file(path, clock, ends_by):
+def test_the_bytes_of_expired_items_are_removed_from_the_file(path, clock, ends_by):
     secret = "a secret that nobody else has " * 3
     with StatelogStore.open(path, clock=clock) as memory:
         memory.put(("keep",), "k", {"text": "kept " * 30})
@@ -157,7 +157,7 @@ def test_the_bytes_leave_the_file(path, clock, ends_by):
     assert b"kept kept" in data
 
 
-def test_versions_do_not_pile_up(memory):
+def test_versions_do_not_accumulate(memory):
     for number in range(300):
         memory.put(SPACE, "a", {"n": number})
     thread = memory.store.thread(STORE_THREAD_ID)
@@ -166,7 +166,7 @@ def test_versions_do_not_pile_up(memory):
     assert info.policy["keep_last"] == 1
 
 
-def test_a_policy_that_was_chosen_is_left(store, clock):
+def test_a_policy_set_by_the_user_is_kept(store, clock):
     memory = StatelogStore(store, clock=clock)
     memory.put(SPACE, "a", {"n": 1})
     store.set_retention(keep_last=7, threads=STORE_THREAD_ID)

@@ -120,7 +120,7 @@ def compare(path, batches, *, is_async=False):
 
 
 @given(BATCHES, st.booleans())
-def test_every_answer_is_that_of_the_store_in_memory(tmp_path_factory, batches, is_async):
+def test_every_answer_equals_that_of_the_in_memory_store(tmp_path_factory, batches, is_async):
     compare(tmp_path_factory.mktemp("model") / "a.state", batches, is_async=is_async)
 
 
@@ -136,7 +136,7 @@ def test_every_answer_is_that_of_the_store_in_memory(tmp_path_factory, batches, 
     ],
     ids=lambda broken: broken[0],
 )
-def test_the_comparison_notices_a_store_that_is_broken(tmp_path, monkeypatch, broken):
+def test_the_comparison_detects_a_broken_store(tmp_path, monkeypatch, broken):
     """The negative control of the property above."""
     monkeypatch.setattr(f"statelog.adapters.langgraph.memory.items.{broken[0]}", broken[1])
     batches = [
@@ -152,7 +152,7 @@ def test_the_comparison_notices_a_store_that_is_broken(tmp_path, monkeypatch, br
 
 @settings(max_examples=10)
 @given(st.lists(st.builds(PutOp, NAMESPACES, KEYS, st.none() | VALUES, st.none(), st.none()), min_size=1, max_size=20))
-def test_nothing_is_left_after_deleting_everything(tmp_path_factory, puts):
+def test_deleting_every_item_leaves_nothing(tmp_path_factory, puts):
     with StatelogStore.open(tmp_path_factory.mktemp("model") / "a.state", durability="interval") as store:
         store.batch(puts)
         store.batch([PutOp(put.namespace, put.key, None) for put in puts])

@@ -52,12 +52,12 @@ def assert_is_whole(memory):
 def assert_nothing_is_lost(memory, told):
     found = {item.key: item.value["n"] for item in memory.search(SPACE, limit=100_000)}
     last = found.pop("common")
-    assert last in (told, told + 1)  # the last one may have been on its way
+    assert last in (told, told + 1)  # The last one may have been in progress.
     assert found == {f"child {number}": number for number in range(last + 1)}
     assert_is_whole(memory)
 
 
-def test_processes_put_into_one_namespace_and_clobber_nothing(path):
+def test_concurrent_processes_lose_no_put_in_one_namespace(path):
     with StatelogStore.open(path) as memory:
         memory.put(SPACE, "common", {"by": "first"})
         created = memory.get(SPACE, "common").created_at
@@ -73,7 +73,7 @@ def test_processes_put_into_one_namespace_and_clobber_nothing(path):
         assert_is_whole(memory)
 
 
-def test_os_threads_of_one_object_lose_nothing(path):
+def test_os_threads_with_one_object_lose_no_put(path):
     def work(name):
         for number in range(COUNT):
             memory.put(SPACE, f"{name} {number}", {"n": number})
@@ -89,7 +89,7 @@ def test_os_threads_of_one_object_lose_nothing(path):
         assert_is_whole(memory)
 
 
-def test_fifty_tasks_share_the_store_and_the_loop_goes_on(path):
+def test_fifty_tasks_share_the_store_without_blocking_the_loop(path):
     async def work(memory, name):
         for number in range(10):
             await memory.aput((f"{name % 5}",), f"{name} {number}", {"n": number})
@@ -114,13 +114,13 @@ def test_fifty_tasks_share_the_store_and_the_loop_goes_on(path):
             ticking.cancel()
             assert min(found) >= 1
             assert len(await memory.asearch((), limit=1000)) == 500
-            assert len(waits) > 20  # the loop had its turns meanwhile
+            assert len(waits) > 20  # The loop was not blocked.
             assert_is_whole(memory)
 
     asyncio.run(main())
 
 
-def test_a_task_that_is_cancelled_leaves_a_whole_store(path):
+def test_a_cancelled_task_leaves_a_sound_store(path):
     async def main():
         async with StatelogStore.open(path) as memory:
             tasks = [asyncio.create_task(memory.aput(SPACE, f"{number}", {"n": number})) for number in range(20)]
@@ -137,7 +137,7 @@ def test_a_task_that_is_cancelled_leaves_a_whole_store(path):
 
 
 @pytest.mark.parametrize("puts", [1, 7, 30])
-def test_a_killed_process_loses_no_batch_that_it_was_told_of(path, puts):
+def test_a_killed_process_loses_no_acknowledged_batch(path, puts):
     child = put_apart(path, "child", 100_000, "tell", stdout=subprocess.PIPE, text=True)
     with child:
         told = [int(child.stdout.readline()) for _ in range(puts)][-1]
@@ -145,7 +145,7 @@ def test_a_killed_process_loses_no_batch_that_it_was_told_of(path, puts):
         told = max([told, *map(int, child.stdout.read().split())])
     with StatelogStore.open(path) as memory:
         assert_nothing_is_lost(memory, told)
-        with pytest.raises(AssertionError):  # the negative control: one that was told of, and is not there
+        with pytest.raises(AssertionError):  # Negative control: a batch that was acknowledged and does not exist.
             assert_nothing_is_lost(memory, told + 2)
         memory.delete(SPACE, f"child {told}")
         with pytest.raises(AssertionError):

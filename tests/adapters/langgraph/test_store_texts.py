@@ -1,4 +1,4 @@
-"""A query of a store without vectors: items with its words come first, and nothing that was deleted is found."""
+"""A query of a store without vectors: items with its words come first, and deleted texts are not found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def keys(found):
     return [(*each.namespace, each.key) for each in found]
 
 
-def test_items_with_words_of_the_query_come_first_with_a_score(memory):
+def test_items_with_words_of_the_query_come_first_and_have_a_score(memory):
     found = memory.search(("users", "4"), query="vegan")
     assert keys(found) == [("users", "4", "food"), ("users", "4", "music")]
     assert found[0].score > 0
@@ -50,10 +50,10 @@ def test_deleted_or_replaced_texts_are_not_found(memory):
 
 
 @pytest.mark.parametrize("query", ['"', "a AND", "*", " "])
-def test_any_text_is_a_query(memory, query):
+def test_any_text_can_be_a_query(memory, query):
     assert len(memory.search(("users",), query=query)) == 3
 
 
-def test_a_query_on_the_loop_finds_the_same(memory):
+def test_an_async_query_finds_the_same_items(memory):
     found = asyncio.run(memory.asearch(("users",), query="jazz", limit=1))
     assert keys(found) == [("users", "4", "music")]

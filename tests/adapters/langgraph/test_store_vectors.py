@@ -1,4 +1,4 @@
-"""Semantic search: what is embedded, how it is ranked, and that the next process has it."""
+"""Semantic search: embedded texts, ranking, and vectors in the next process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPACE = ("docs",)
 
 
 def embed(texts):
-    """Count letters: texts of like letters are similar."""
+    """Embed a text by counting letters. Texts with the same letters are similar."""
     return [[float(text.count(letter)) for letter in "abcdefgh"] for text in texts]
 
 
@@ -50,7 +50,7 @@ def keys(found):
     return [item.key for item in found]
 
 
-def test_the_most_similar_come_first_and_those_without_a_vector_last(memory):
+def test_the_most_similar_items_come_first_and_items_without_a_vector_last(memory):
     memory.put(SPACE, "a", {"text": "aaaa"})
     memory.put(SPACE, "b", {"text": "aabb"})
     memory.put(SPACE, "none", {"text": "aaaa"}, index=False)
@@ -65,7 +65,7 @@ def test_the_most_similar_come_first_and_those_without_a_vector_last(memory):
     assert keys(memory.search(SPACE)) == ["c", "none", "b", "a"]
 
 
-def test_puts_and_deletions_count_at_once(memory):
+def test_puts_and_deletions_take_effect_at_once(memory):
     memory.batch([PutOp(SPACE, f"{number}", {"text": "b" * (number + 1)}) for number in range(200)])
     assert len(memory.search(SPACE, query="a", limit=1000)) == 200
     memory.put(SPACE, "7", {"text": "aaa"})
@@ -85,7 +85,7 @@ def test_puts_and_deletions_count_at_once(memory):
     assert keys(memory.search(SPACE, query="a")) == ["x"]
 
 
-def test_the_order_of_many_is_that_of_all(memory):
+def test_the_first_results_equal_the_beginning_of_the_full_ranking(memory):
     texts = ["".join("abcdefgh"[number * each % 8] for each in range(1, 4)) for number in range(1500)]
     memory.batch([PutOp(SPACE, f"{number}", {"text": text}) for number, text in enumerate(texts)])
     found = memory.search(SPACE, query="abc", limit=2000)
@@ -97,12 +97,12 @@ def test_the_order_of_many_is_that_of_all(memory):
 
 
 def scattered(dims):
-    """Embed texts as numbers of chance, the same for the same text."""
+    """Embed texts as random numbers. Equal texts have equal vectors."""
     return lambda texts: [[random.Random(f"{text} {at}").gauss() for at in range(dims)] for text in texts]
 
 
 @pytest.mark.parametrize("dims", [3, 4, 5, 8, 13, 16, 384])
-def test_of_equally_similar_items_the_last_put_comes_first(path, dims):
+def test_among_equally_similar_items_the_last_put_comes_first(path, dims):
     texts = ["same" if number % 3 else f"{number}" for number in range(111)]
     spaces = [("one",), ("two",)]
     with statelog.open(path) as opened:
@@ -122,7 +122,7 @@ def test_of_equally_similar_items_the_last_put_comes_first(path, dims):
         assert [item for page in pages for item in page] == found
 
 
-def test_vectors_in_memory_are_those_of_this_line_of_puts(store, memory):
+def test_vectors_in_memory_belong_to_the_present_sequence_of_puts(store, memory):
     memory.put(SPACE, "kept", {"text": "ab"})
     version = store.thread(STORE_THREAD_ID).head.version
     memory.put(SPACE, "gone", {"text": "a"})
@@ -139,12 +139,12 @@ def test_vectors_in_memory_are_those_of_this_line_of_puts(store, memory):
         item.key: item.score for item in StatelogStore(store, index=index(fields=["text"])).search(SPACE, query="a")
     }
     store.thread(STORE_THREAD_ID).rollback(version)
-    for key in ("x", "y", "z"):  # as many as there were, and nothing was searched in between
+    for key in ("x", "y", "z"):  # As many as before, and without a search in between.
         memory.put(SPACE, key, {"text": "a"})
     assert keys(memory.search(SPACE, query="a")) == ["z", "y", "x", "kept"]
 
 
-def test_fields_are_paths_and_the_best_of_several_vectors_counts(store):
+def test_fields_are_paths_and_the_most_similar_of_several_vectors_counts(store):
     memory = StatelogStore(store, index=index(fields=["parts[*].text", "title"]))
     memory.put(SPACE, "a", {"parts": [{"text": "bb"}, {"text": "a"}, {"other": 1}], "title": "cc"})
     memory.put(SPACE, "b", {"parts": [{"text": "ab"}], "title": None})
@@ -168,7 +168,7 @@ def test_without_fields_the_whole_item_is_embedded(store):
     assert keys(memory.search(SPACE, query="a")) == ["a", "b"]
 
 
-def test_vectors_are_there_for_the_next_process(path):
+def test_the_next_process_finds_the_vectors(path):
     with StatelogStore.open(path, index=index()) as memory:
         memory.put(SPACE, "a", {"x": "aaaa"})
         memory.put(SPACE, "b", {"x": "bbbb"})
@@ -184,7 +184,7 @@ def test_vectors_are_there_for_the_next_process(path):
         assert "c" in keys(memory.search(SPACE, query="a"))
 
 
-def test_an_asynchronous_embedding_serves_tasks(store):
+def test_tasks_can_use_an_async_embedding(store):
     async def main():
         memory = StatelogStore(store, index=index(embed=aembed))
         await asyncio.gather(*[memory.aput(SPACE, f"{n}", {"x": "a" * n + "b"}) for n in range(10)])
@@ -207,12 +207,12 @@ OPS = st.one_of(
 
 @settings(max_examples=30)
 @given(st.lists(OPS, max_size=25))
-def test_scores_are_those_of_the_store_in_memory(tmp_path_factory, ops):
+def test_scores_equal_those_of_the_in_memory_store(tmp_path_factory, ops):
     config = index(fields=["text"])
     theirs = InMemoryStore(index=config)
     with StatelogStore.open(tmp_path_factory.mktemp("v") / "a.state", index=config, durability="interval") as ours:
         for op in ops:
-            if isinstance(op, PutOp):  # their store keeps vectors of earlier puts
+            if isinstance(op, PutOp):  # LangGraph's store keeps vectors of earlier puts.
                 theirs.batch([PutOp(op.namespace, op.key, None)])
             (mine,), (other,) = ours.batch([op]), theirs.batch([op])
             if isinstance(op, SearchOp):
@@ -234,7 +234,7 @@ def test_scores_are_those_of_the_store_in_memory(tmp_path_factory, ops):
         ({"dims": DIMS, "embed": embed, "fields": "text"}, "fields"),
     ],
 )
-def test_configurations_that_mean_nothing_are_refused(store, config, message):
+def test_invalid_configurations_are_refused(store, config, message):
     with pytest.raises(ValueError, match=message):
         StatelogStore(store, index=config)
 
@@ -288,7 +288,7 @@ def test_values_without_a_text_are_named(store, value):
         ([1.0] * (DIMS - 1), "shape"),
     ],
 )
-def test_a_vector_that_is_none_is_neither_stored_nor_asked_with(store, given, says):
+def test_an_invalid_vector_is_neither_stored_nor_searched_with(store, given, says):
     vectors = {"good": [1.0] * DIMS, "soup": given}
     memory = StatelogStore(store, index=index(embed=lambda texts: [vectors[text] for text in texts], fields=["t"]))
     memory.put(SPACE, "good", {"t": "good"})
@@ -298,14 +298,14 @@ def test_a_vector_that_is_none_is_neither_stored_nor_asked_with(store, given, sa
     assert keys(memory.search(SPACE, query="good")) == ["good"]
 
 
-def test_no_list_of_vectors_is_none(store):
+def test_an_embedding_that_returns_none_is_refused(store):
     memory = StatelogStore(store, index=index(embed=lambda _texts: None))
     with pytest.raises(ValueError, match="embed returned None for 1 texts"):
         memory.put(SPACE, "k", {"t": "soup"})
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-20, 1.0, 1e20, 3e38])
-def test_vectors_of_any_length_are_as_similar(store, size):
+def test_similarity_does_not_depend_on_the_magnitude_of_vectors(store, size):
     memory = StatelogStore(store, index=index(embed=lambda texts: [[size, size] + [0.0] * (DIMS - 2) for _ in texts]))
     memory.put(SPACE, "k", {"t": "soup"})
     assert [item.score for item in memory.search(SPACE, query="q")] == [pytest.approx(1)]
@@ -322,6 +322,6 @@ def test_an_item_of_other_dims_is_named(store):
 
 
 @pytest.mark.parametrize("given", [5, "x", [], {"dims": 8, "embed": 5}, {"dims": 8, "embed": embed, "fields": 5}])
-def test_an_index_that_is_none_is_refused(store, given):
+def test_an_invalid_index_argument_is_refused(store, given):
     with pytest.raises(ValueError, match=r"^index"):
         StatelogStore(store, index=given)

@@ -139,7 +139,7 @@ def test_two_processes_that_resume_at_once_pay_once(tmp_path, start):
     assert lines(tmp_path, "bank") == ["t/call-0"]
 
 
-def test_calls_of_one_answer_pay_once_each(tmp_path, start):
+def test_each_tool_call_of_one_answer_pays_once(tmp_path, start):
     ended(start("after the payment", count=3))
     assert ended(start(count=3)) == (0, "")
     assert sorted(lines(tmp_path, "bank")) == ["t/call-0", "t/call-1", "t/call-2"]

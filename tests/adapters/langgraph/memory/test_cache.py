@@ -1,4 +1,4 @@
-"""The cache answers as LangGraph's own in memory, forgets in time, and is one file for all."""
+"""The cache gives the same answers as LangGraph's in-memory cache, expires entries, and is shared in one file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cache(store, clock):
 
 
 @pytest.mark.parametrize("value", [object(), {"a": [1, {2: object()}]}])
-def test_a_value_that_the_serialiser_refuses_is_named(cache, value):
+def test_a_value_refused_by_the_serialiser_is_named(cache, value):
     cache.set({(("a", "b"), "kept"): (1, None)})
     with pytest.raises(ValueTypeError, match=r"^a\.b\.k.*: the serialiser does not accept object"):
         cache.set({(("a", "b"), "kept"): (2, None), (("a", "b"), "k"): (value, None)})
@@ -53,7 +53,7 @@ CALLS = st.one_of(
 
 
 @given(st.lists(CALLS, max_size=20), st.booleans())
-def test_every_answer_is_that_of_the_cache_in_memory(tmp_path_factory, calls, is_async):
+def test_random_calls_get_the_same_answers_as_from_the_in_memory_cache(tmp_path_factory, calls, is_async):
     clock = Clock()
     theirs = InMemoryCache()
     with (
@@ -73,7 +73,7 @@ def test_every_answer_is_that_of_the_cache_in_memory(tmp_path_factory, calls, is
         assert ours.store.verify().problems == []
 
 
-def test_expired_entries_leave_with_later_ones(cache, clock):
+def test_expired_entries_are_removed_with_later_writes(cache, clock):
     cache.set({(("n",), f"{number}"): (number, 10) for number in range(50)})
     clock.now_s += 10
     assert cache.get([(("n",), "7")]) == {}
@@ -86,7 +86,7 @@ def test_expired_entries_leave_with_later_ones(cache, clock):
     assert cache.get([(("m",), "new")]) == {(("m",), "new"): 3}
 
 
-def test_large_values_and_types_of_langgraph_come_back(cache):
+def test_large_values_and_types_of_langgraph_are_restored(cache):
     from langchain_core.messages import HumanMessage
 
     value = {"messages": [HumanMessage("hello", id="1")], "data": b"x" * 100_000}
@@ -95,7 +95,7 @@ def test_large_values_and_types_of_langgraph_come_back(cache):
     assert cache.get([(("n",), "k")]) == {(("n",), "k"): value}
 
 
-def test_the_next_process_finds_it_and_versions_do_not_pile_up(path):
+def test_the_next_process_finds_the_entries_and_versions_do_not_accumulate(path):
     with StatelogCache.open(path) as cache:
         for number in range(200):
             cache.set({(("n",), "k"): (number, None)})
@@ -136,7 +136,7 @@ def test_a_graph_caches_its_nodes(cache):
     assert runs == [1, 1]
 
 
-def test_tasks_share_it(path):
+def test_tasks_share_the_cache(path):
     async def main():
         async with StatelogCache.open(path) as cache:
             return await use(cache), cache.store
@@ -150,8 +150,8 @@ def test_tasks_share_it(path):
     assert store.closed
 
 
-def test_an_entry_of_another_serialiser_is_named(store, cache):
-    """As of an EncryptedSerializer with another key."""
+def test_an_entry_of_a_different_serialiser_is_named(store, cache):
+    """For example, an entry of an EncryptedSerializer with another key."""
     cache.set({(("a",), "k"): (1, None)})
     other = StatelogCache(
         store, serde=SimpleNamespace(dumps_typed=lambda _: ("own", b"x"), loads_typed=lambda _: 1 / 0)

@@ -1,4 +1,4 @@
-"""`StatelogStore(migrations=)`: items of older versions meet newer code, and the other way round."""
+"""`StatelogStore(migrations=)`: newer code with items of older versions, and older code with newer items."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def profile(version=3, name="profile", step=lambda value: {**value, "count": len
 
 @pytest.fixture
 def opened(path):
-    """Code without a schema has put two items; returns stores of the same file with other migrations."""
+    """Put two items without a schema. Return a function that opens the same file with other migrations."""
     with statelog.open(path, durability="interval") as store:
         StatelogStore(store).put(*PLACE, OLD)
         StatelogStore(store).put(("teams", "1"), "profile", OLD)
@@ -64,10 +64,10 @@ def test_a_put_stores_the_declared_version(opened):
     store.put(*PLACE, {"likes": ["tea"], "count": 5}, ttl=None)
     assert store.get(*PLACE).created_at == created
     assert opened().get(*PLACE).value == store.get(*PLACE).value == {"likes": ["tea"], "count": 5}
-    assert [hit.text for hit in store.store.search("profile")] == []  # the name of a schema is not a text
+    assert [hit.text for hit in store.store.search("profile")] == []  # The name of a schema is not indexed as a text.
 
 
-def test_the_longest_namespace_counts(opened):
+def test_the_schema_of_the_longest_namespace_applies(opened):
     store = opened().store
     both = StatelogStore(store, migrations={(): profile(), ("users",): profile(2)})
     assert both.get(*PLACE).value == {"likes": ["soup"]}
@@ -101,7 +101,7 @@ def test_older_code_cannot_replace_a_newer_item(opened):
     assert opened(profile()).get(*PLACE).value == NEW
 
 
-def test_what_cannot_be_migrated_or_is_not_declared_is_refused(opened):
+def test_values_that_cannot_be_migrated_or_are_not_declared_are_refused(opened):
     def raising(_value):
         raise ZeroDivisionError
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_migrated_or_is_not_declared_is_refused(opened):
     refused(opened(profile()), ChannelError, lambda store: store.put(*PLACE, OLD))
 
 
-def test_a_read_that_puts_the_end_off_keeps_the_version(path):
+def test_a_read_that_extends_the_ttl_keeps_the_version(path):
     now = [0.0]
     with statelog.open(path, durability="interval") as store:
         ttl = {"default_ttl": 10, "refresh_on_read": True}
@@ -124,7 +124,7 @@ def test_a_read_that_puts_the_end_off_keeps_the_version(path):
         refused(StatelogStore(store, clock=lambda: now[0]), SchemaVersionError, lambda each: each.put(*PLACE, OLD))
 
 
-def test_migrate_changes_the_values_alone(opened):
+def test_migrate_changes_only_the_values(opened):
     store = opened(profile())
     for number in range(70):
         opened().put(("users", str(number), "more"), "profile", OLD)
@@ -141,7 +141,7 @@ def test_migrate_changes_the_values_alone(opened):
     assert opened().get(("teams", "1"), "profile").value == OLD
 
 
-def test_an_item_that_is_put_while_it_is_migrated_stays_as_it_was_put(opened):
+def test_an_item_put_during_its_migration_keeps_the_put_value(opened):
     def step(value):
         if "soup" in value["likes"]:
             opened().put(*PLACE, {"food": ["tea"]})

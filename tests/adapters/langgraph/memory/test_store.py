@@ -46,10 +46,10 @@ def keys(found):
 # --- order and batches ------------------------------------------------------------------
 
 
-def test_results_come_in_the_order_of_the_last_put(memory, clock):
+def test_results_are_in_the_order_of_the_last_put(memory, clock):
     for key in ("a", "b", "c"):
         memory.put(USERS, key, {"n": 1})
-    clock.now_s -= 3600  # clocks may go back; the order does not follow them
+    clock.now_s -= 3600  # Clocks may go back, but the order does not follow them.
     memory.put(("users", "2"), "d", {"n": 2})
     memory.put(USERS, "a", {"n": 3})
     assert keys(memory.search(("users",))) == ["a", "d", "c", "b"]
@@ -58,7 +58,7 @@ def test_results_come_in_the_order_of_the_last_put(memory, clock):
     assert keys(memory.search((), filter={"n": {"$gte": 2}})) == ["a", "d"]
 
 
-def test_a_search_that_seldom_matches_finds_all_in_order(memory):
+def test_a_search_with_rare_matches_finds_all_in_order(memory):
     memory.batch([PutOp(USERS, f"{number}", {"n": number % 200, "m": number}) for number in range(1000)])
     assert [item.value["m"] for item in memory.search(USERS, filter={"n": 7})] == [807, 607, 407, 207, 7]
     assert [item.value["m"] for item in memory.search(("users",), filter={"n": 7}, limit=2, offset=2)] == [407, 207]
@@ -66,7 +66,7 @@ def test_a_search_that_seldom_matches_finds_all_in_order(memory):
 
 
 @pytest.mark.parametrize(("spaces", "each"), [(300, 1), (100, 20), (70, 3)])
-def test_searches_over_many_namespaces_come_in_order(memory, spaces, each):
+def test_searches_over_many_namespaces_are_in_order(memory, spaces, each):
     puts = [PutOp(("users", f"{number % spaces}", "x"), f"{number}", {"n": number}) for number in range(spaces * each)]
     memory.batch(puts)
     memory.put(("other",), "o", {"n": -1})
@@ -97,7 +97,7 @@ def test_reads_of_a_batch_see_the_state_before_it(memory):
     assert memory.batch([]) == []
 
 
-def test_a_batch_is_one_commit_or_none(memory):
+def test_a_batch_is_committed_completely_or_not_at_all(memory):
     memory.put(USERS, "a", {"n": 1})
     version = memory.store.thread(STORE_THREAD_ID).version
     memory.batch([PutOp(USERS, f"{number}", {"n": number}) for number in range(100)])
@@ -111,7 +111,7 @@ def test_a_batch_is_one_commit_or_none(memory):
     assert memory.get(USERS, "good") is None
 
 
-def test_created_at_stays_and_updated_at_moves(memory, clock):
+def test_a_put_keeps_created_at_and_changes_updated_at(memory, clock):
     memory.put(USERS, "a", {"n": 1})
     clock.now_s += 60
     memory.put(USERS, "a", {"n": 2})
@@ -147,7 +147,7 @@ def test_namespaces_match_at_either_end_with_wildcards(memory):
         memory.batch([ListNamespacesOp((MatchCondition("infix", ("a",)),))])
 
 
-def test_a_prefix_is_of_whole_labels(memory):
+def test_a_prefix_matches_whole_labels(memory):
     memory.put(("user",), "a", {"n": 1})
     memory.put(("user", "x"), "b", {"n": 1})
     memory.put(("users",), "c", {"n": 1})
@@ -156,7 +156,7 @@ def test_a_prefix_is_of_whole_labels(memory):
 
 
 @pytest.mark.parametrize("namespace", [(), ("langgraph", "x"), ("a", ""), ("a.b",), ("a", 1), ("a\x00",)])
-def test_namespaces_that_langgraph_does_not_allow_are_refused_by_its_error(memory, namespace):
+def test_namespaces_that_langgraph_forbids_raise_its_error(memory, namespace):
     with pytest.raises(InvalidNamespaceError):
         memory.put(namespace, "k", {"n": 1})
     if namespace and namespace[0] != "langgraph":
@@ -198,7 +198,7 @@ def test_namespaces_that_langgraph_does_not_allow_are_refused_by_its_error(memor
         ({}, "abcdefg"),
     ],
 )
-def test_filters_compare_by_type_and_are_never_code(memory, condition, found):
+def test_filters_compare_by_type_and_never_execute_code(memory, condition, found):
     values = {"a": 1, "b": 1.0, "c": True, "d": "10", "e": {"m": 2}}
     memory.batch([PutOp(USERS, key, {"n": value}) for key, value in values.items()])
     memory.put(USERS, "f", {"x.y": 1})
@@ -209,7 +209,7 @@ def test_filters_compare_by_type_and_are_never_code(memory, condition, found):
 @pytest.mark.parametrize(
     "condition", [{"$regex": "x"}, {"$gt": 1, "plain": 2}, {"$gt": None}, {"$lt": True}, {"$gt": []}]
 )
-def test_filters_that_mean_nothing_are_refused_also_of_an_empty_store(memory, condition):
+def test_invalid_filters_are_refused_even_by_an_empty_store(memory, condition):
     with pytest.raises(ValueError, match=r"\$|Unsupported"):
         memory.search(USERS, filter={"n": condition})
 
@@ -232,7 +232,7 @@ class Colour(enum.StrEnum):
     RED = "red"
 
 
-def test_values_come_back_as_json_has_them_or_as_they_are(memory):
+def test_values_are_returned_as_json_or_unchanged(memory):
     put = OrderedDict(n=2**70, f=1.5, t=(1, 2), c=Colour.RED, o=OrderedDict(b=Colour.RED), l=[enum.IntEnum("E", "A").A])
     memory.put(USERS, "a", put)
     assert memory.get(USERS, "a").value == {**put, "l": [1]}
@@ -240,7 +240,7 @@ def test_values_come_back_as_json_has_them_or_as_they_are(memory):
     memory.put(USERS, "b", MappingProxyType({"x": 1}))
     assert memory.get(USERS, "b").value == {"x": 1}
     got = memory.get(USERS, "b").value
-    got["x"] = 2  # a copy
+    got["x"] = 2  # A copy.
     assert memory.get(USERS, "b").value == {"x": 1}
 
 
@@ -275,7 +275,7 @@ def test_large_values_are_written_once_and_read_lazily(memory):
     assert memory.get(USERS, "text 1").value == {"text": texts["text 1"], "n": 2, "rows": []}
 
 
-def test_a_put_among_many_writes_a_path(memory):
+def test_a_put_among_many_items_writes_one_path(memory):
     memory.batch([PutOp(("many", f"{number % 7}"), f"key {number}", {"n": number}) for number in range(20_000)])
     memory.put(("many", "3"), "key 10", {"n": -1})
     head = memory.store.thread(STORE_THREAD_ID).head
@@ -299,7 +299,7 @@ def test_a_search_reads_nothing_of_other_namespaces(path, monkeypatch):
         assert len(read) < 40
         read.clear()
         assert len(memory.search(("7",), limit=100)) == 40
-        assert 40 < len(read) < 120  # the control: items are nodes, and are counted
+        assert 40 < len(read) < 120  # Negative control: items are nodes, and are counted.
 
 
 def test_statelog_shows_the_items(memory, path):
@@ -314,7 +314,7 @@ def test_statelog_shows_the_items(memory, path):
 # --- opening and closing --------------------------------------------------------------------
 
 
-def test_one_file_has_everything_for_the_next_opening(path):
+def test_the_next_opening_finds_everything_in_one_file(path):
     async def read():
         async with StatelogStore.open(path) as memory:
             return await memory.aget(USERS, "a"), await memory.alist_namespaces()
@@ -332,7 +332,7 @@ def test_one_file_has_everything_for_the_next_opening(path):
             memory.put(USERS, "a", {"n": 2})
 
 
-def test_a_store_that_others_use_too_stays_open(store):
+def test_a_store_that_others_also_use_stays_open(store):
     store.thread("other").commit({"x": 1})
     with StatelogStore(store) as memory:
         memory.put(USERS, "a", {"n": 1})
@@ -356,7 +356,7 @@ def test_a_saver_refuses_the_threads_of_items_and_cache(store, thread_id):
     assert memory.get(USERS, "a").value == {"n": 1}
 
 
-def test_a_graph_uses_it(store):
+def test_a_graph_can_use_the_store(store):
     def remember(state, *, store):
         store.put(USERS, "last", {"text": state["text"]})
         return {"text": store.get(USERS, "last").value["text"] + "!"}
@@ -410,7 +410,7 @@ DOTTED = {
         ({"user": {"name": "ann"}}, {"deep", "both", "none"}),
     ],
 )
-def test_a_filter_takes_a_key_with_dots_or_a_path(memory, asked, expected):
+def test_a_filter_accepts_a_key_with_dots_or_a_path(memory, asked, expected):
     for key, value in DOTTED.items():
         memory.put(USERS, key, value)
     assert {*keys(memory.search(USERS, filter=asked))} == expected

@@ -39,7 +39,7 @@ def import_into(path, database, prefix=()):
 
 @pytest.fixture
 def database(tmp_path):
-    """One checkpoint, with writes of two tasks."""
+    """A database with one checkpoint and the writes of two tasks."""
     directory = tmp_path / "source"
     directory.mkdir()
     with SqliteSaver.from_conn_string(str(directory / "checkpoints.db")) as saver:
@@ -71,7 +71,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("statements", OTHERS.values(), ids=OTHERS)
-def test_tables_of_others_are_not_checkpoints(tmp_path, path, statements):
+def test_foreign_tables_are_not_read_as_checkpoints(tmp_path, path, statements):
     database = tmp_path / "others.db"
     execute(database, *statements)
     before = database.read_bytes()
@@ -82,7 +82,7 @@ def test_tables_of_others_are_not_checkpoints(tmp_path, path, statements):
     assert not path.exists()
 
 
-def test_nothing_is_put_beside_tables_of_others(database, path, tmp_path):
+def test_an_import_writes_nothing_beside_foreign_tables(database, path, tmp_path):
     assert import_into(path, database).returncode == 0
     others = tmp_path / "others.db"
     execute(others, "CREATE TABLE checkpoints (epoch, loss)")
@@ -93,7 +93,7 @@ def test_nothing_is_put_beside_tables_of_others(database, path, tmp_path):
     assert others.read_bytes() == before
 
 
-def test_an_export_adds_the_tables_to_a_database_of_others(database, path, tmp_path):
+def test_an_export_adds_its_tables_to_a_foreign_database(database, path, tmp_path):
     assert import_into(path, database).returncode == 0
     others = tmp_path / "others.db"
     execute(others, "CREATE TABLE users (name)")
@@ -110,14 +110,14 @@ def test_an_export_gives_a_new_database_the_mode_of_the_store(database, path, tm
     assert (tmp_path / "new.db").stat().st_mode & 0o777 == mode
 
 
-def test_a_database_without_the_log_of_sqlite_is_read(database, path):
+def test_a_database_without_a_write_ahead_log_can_be_read(database, path):
     execute(database, "PRAGMA journal_mode = DELETE")
     before = database.read_bytes()
     assert import_into(path, database).returncode == 0
     assert (database.read_bytes(), told(path)) == (before, WHOLE)
 
 
-def test_a_database_of_before_there_were_task_paths_is_read(database, path):
+def test_a_database_from_before_task_paths_can_be_read(database, path):
     execute(database, "ALTER TABLE writes DROP COLUMN task_path")
     before = database.read_bytes()
     assert import_into(path, database).returncode == 0
@@ -135,7 +135,7 @@ def unprivileged():
 
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE"])
-def test_a_database_where_nothing_can_be_written_is_read(database, path, unprivileged, mode):
+def test_a_read_only_database_can_be_read(database, path, unprivileged, mode):
     execute(database, f"PRAGMA journal_mode = {mode}")
     database.chmod(0o444)
     database.parent.chmod(0o555)

@@ -1,4 +1,4 @@
-"""Savers of other projects are imported whole: every checkpoint is compared, and losses of the source are named."""
+"""Imports from savers of other projects: every checkpoint is compared, and losses of the source are named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lmdb_source(folder, _monkeypatch):
     path = folder / "their.lmdb"
     environment = package.lmdb.open(str(path), max_dbs=4)
 
-    def closed():  # a process opens an environment once
+    def closed():  # A process opens an environment only once.
         environment.close()
         return f"lmdb:{path}"
 
@@ -64,7 +64,7 @@ def dynamodb_source(_folder, monkeypatch):
         settings = {"ENDPOINT_URL": f"http://{host}:{port}", "DEFAULT_REGION": "us-east-1", "ACCESS_KEY_ID": "x"}
         for name, value in (settings | {"SECRET_ACCESS_KEY": "x"}).items():
             monkeypatch.setenv(f"AWS_{name}", value)
-        table = f"chats-{uuid.uuid4()}"  # the tables of a server are the process's
+        table = f"chats-{uuid.uuid4()}"  # The tables of a server belong to the process.
         saver = aws.DynamoDBSaver(table)
         keys = [("PK", "HASH"), ("SK", "RANGE")]
         saver.client.create_table(
@@ -83,7 +83,7 @@ SOURCES = {"lmdb": lmdb_source, "redis": redis_source, "dynamodb": dynamodb_sour
 
 @pytest.fixture(params=list(SOURCES))
 def source(request, tmp_path, monkeypatch):
-    """Return a saver of others, and a function that names its database."""
+    """Return a foreign saver, and a function that names its database."""
     with SOURCES[request.param](tmp_path, monkeypatch) as made:
         yield made
 
@@ -111,7 +111,7 @@ def said(graph, config):
     return [message.content for message in graph.get_state(config).values["messages"]]
 
 
-def test_threads_come_whole_and_go_on(source, path):
+def test_threads_are_imported_completely_and_continue(source, path):
     saver, name = source
     graph = chat(saver)
     for thread in ("ann", "bob"):
@@ -140,7 +140,7 @@ def test_writes_of_one_task_keep_their_order_past_ten(source, path):
         assert [write[2] for write in ours.get_tuple(made).pending_writes] == list(range(12))
 
 
-def test_a_fork_that_overwrote_the_older_line_is_named_and_no_other_thread_suffers(source, path):
+def test_a_fork_that_overwrote_the_older_line_is_named_and_other_threads_are_imported(source, path):
     saver, name = source
     graph = chat(saver)
     for text in ("soup?", "bread?"):
@@ -157,7 +157,7 @@ def test_a_fork_that_overwrote_the_older_line_is_named_and_no_other_thread_suffe
         assert said(chat(ours), config_of("whole")) == ["tea?", "answer 1"]
 
 
-def test_metadata_that_the_application_has_replaced_is_named(tmp_path, monkeypatch, path):
+def test_metadata_replaced_by_the_application_is_named(tmp_path, monkeypatch, path):
     with dynamodb_source(tmp_path, monkeypatch) as (saver, name):
         chat(saver).invoke({"messages": [("user", "soup?")]}, config_of("t", step="checkout"))
         report = imported(name, path)
@@ -167,7 +167,7 @@ def test_metadata_that_the_application_has_replaced_is_named(tmp_path, monkeypat
     }
 
 
-def test_a_value_whose_time_was_over_is_named(tmp_path, monkeypatch, path):
+def test_an_expired_value_is_named(tmp_path, monkeypatch, path):
     with redis_source(tmp_path, monkeypatch) as (saver, name):
         chat(saver).invoke({"messages": [("user", "soup?")]}, config_of("t"))
         for key in saver.client.keys("lg:blob:*messages*"):
@@ -190,7 +190,7 @@ def test_missing_sources_are_reported(tmp_path, monkeypatch):
         pass
 
 
-def test_the_command_takes_them(source, path):
+def test_the_command_accepts_foreign_savers(source, path):
     from click.testing import CliRunner
 
     from statelog.cli import application

@@ -83,7 +83,7 @@ def delta_graph(saver):
 
 
 def fill(saver):
-    """Four threads: a chat with a fork, one that waits for an answer, one of deltas, and one of two words."""
+    """Four threads: a chat with a fork, a waiting thread, one with delta channels, and one whose id has two words."""
     chat = chat_graph(saver)
     for turn in range(4):
         chat.invoke({"messages": [HumanMessage(f"turn {turn} " + "x" * 300)]}, config("chat"))
@@ -96,7 +96,10 @@ def fill(saver):
 
 
 def tuples(saver):
-    """Return every tuple by its place, for comparison. Snapshots of a DeltaChannel count where they were made."""
+    """Return every tuple by its place, for comparison.
+
+    Snapshots of a DeltaChannel are compared at the checkpoints that made them.
+    """
     found = {}
     for each in saver.list(None):
         named = each.config["configurable"]
@@ -192,7 +195,7 @@ def test_graphs_continue_from_imported_checkpoints(database, path):
         assert [message.content for message in told][-3:] == ["another way", "more", f"reply {len(told) - 1}"]
 
 
-def test_an_import_leaves_little_of_the_file_free(database, path):
+def test_an_import_leaves_few_free_pages(database, path):
     assert import_into(path, database).returncode == 0
     size = path.stat().st_size
     with statelog.open(path) as store:
@@ -200,7 +203,7 @@ def test_an_import_leaves_little_of_the_file_free(database, path):
     assert size <= 1.3 * path.stat().st_size
 
 
-def test_an_import_done_twice_adds_nothing(database, expected, path):
+def test_a_repeated_import_adds_nothing(database, expected, path):
     import_into(path, database)
     answer = import_into(path, database)
     assert (
@@ -227,7 +230,7 @@ def test_an_import_keeps_later_changes_of_the_target(database, path):
 
 
 @pytest.mark.parametrize("commits", [2, 9, 24])
-def test_a_killed_import_goes_on_where_it_was(database, expected, path, commits):
+def test_a_killed_import_continues(database, expected, path, commits):
     killed = import_into(path, database, STATELOG_FAULT=f"commit.after_delivery:{commits}:kill")
     assert killed.returncode == -signal.SIGKILL
     report = json.loads(import_into(path, database, "--json").stdout)
@@ -247,7 +250,7 @@ def test_an_export_equals_the_imported_data(database, expected, path, tmp_path):
         assert sorted(map(str, done["results"])) == ["0", "1", "2", "that"]
 
 
-def test_a_pruned_thread_of_deltas_keeps_its_state_on_the_way_back(path, tmp_path):
+def test_a_pruned_thread_with_delta_channels_keeps_its_state_when_exported(path, tmp_path):
     """The store hides the ancestors that make up its channel. One ancestor in the database replaces them."""
     with saver_of(path) as saver:
         for _turn in range(8):
@@ -285,7 +288,7 @@ def test_pruned_checkpoints_that_are_still_needed_stay_hidden(path, tmp_path):
         assert delta_graph(saver).get_state(config("delta")).values == {"items": [0, 1, 2, 3]}
 
 
-def test_values_of_classes_that_are_not_installed_come_whole(tmp_path, path, monkeypatch):
+def test_values_of_classes_that_are_not_installed_are_copied_unchanged(tmp_path, path, monkeypatch):
     (tmp_path / "not_installed.py").write_text(
         "import dataclasses\n@dataclasses.dataclass\nclass Order:\n    number: int\n    lines: list\n"
     )
@@ -308,7 +311,7 @@ def test_values_of_classes_that_are_not_installed_come_whole(tmp_path, path, mon
 # --- refusals ---------------------------------------------------------------------
 
 
-def test_a_checkpoint_that_is_another_one_there_is_not_overwritten(database, path):
+def test_a_different_checkpoint_in_the_target_is_not_overwritten(database, path):
     import_into(path, database)
     with saver_of(path) as saver:
         before = tuples(saver)
@@ -322,13 +325,13 @@ def test_a_checkpoint_that_is_another_one_there_is_not_overwritten(database, pat
         assert tuples(saver) == before
 
 
-def test_writes_that_are_others_there_are_not_overwritten(tmp_path, path):
+def test_different_writes_in_the_target_are_not_overwritten(tmp_path, path):
     database = tmp_path / "asked.db"
     with SqliteSaver.from_conn_string(str(database)) as saver:
         at = saver.put({"configurable": {"thread_id": "t", "checkpoint_ns": ""}}, empty_checkpoint(), {"step": 1}, {})
         saver.put_writes(at, [("x", 1)], "one")
     import_into(path, database)
-    with saver_of(path) as saver:  # the thread continues there
+    with saver_of(path) as saver:  # The thread continues there.
         saver.put_writes(at, [("x", 2)], "two")
         saver.put_writes(at, [(RESUME, "yes")], "two")
         before = tuples(saver)
@@ -342,7 +345,7 @@ def test_writes_that_are_others_there_are_not_overwritten(tmp_path, path):
         assert tuples(saver) == before
 
 
-def test_a_thread_deleted_in_the_store_does_not_come_back(database, path):
+def test_a_thread_deleted_in_the_store_is_not_imported_again(database, path):
     import_into(path, database)
     with saver_of(path) as saver:
         saver.delete_thread("delta")
@@ -371,7 +374,7 @@ def test_a_file_that_is_not_a_database_of_checkpoints_is_named(tmp_path, path, c
     assert not path.exists()
 
 
-def test_a_name_of_no_database_is_refused(path):
+def test_an_invalid_database_name_is_refused(path):
     answer = run("import-langgraph", "mysql://me:secret@host/db", "--file", path)
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert "'mysql://me:***@host/db' is not a database" in answer.stderr
@@ -386,7 +389,7 @@ def test_a_name_of_no_database_is_refused(path):
 
 
 @pytest.mark.parametrize(("arguments", "made"), [([], "checkpoints.state"), (["x.state"], "x.state")])
-def test_a_store_that_is_not_named_has_the_database_s_name(database, expected, tmp_path, arguments, made):
+def test_without_a_name_the_store_gets_the_name_of_the_database(database, expected, tmp_path, arguments, made):
     directory = tmp_path / "elsewhere"
     directory.mkdir()
     named = database.rename(database.with_name("checkpoints.db"))
@@ -405,19 +408,19 @@ def test_a_store_that_is_not_named_has_the_database_s_name(database, expected, t
         (["postgresql://host"], "postgresql://host has no name: give the STORE for its threads"),
     ],
 )
-def test_a_store_that_is_named_twice_or_cannot_be_is_refused(arguments, says):
+def test_a_store_that_is_named_twice_or_invalidly_is_refused(arguments, says):
     answer = run("import-langgraph", *arguments)
     assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
     assert says in answer.stderr
 
 
-def test_an_export_of_no_store_makes_none(tmp_path, path):
+def test_an_export_of_a_missing_store_creates_none(tmp_path, path):
     answer = run("export-langgraph", path, f"sqlite:{tmp_path / 'x.db'}")
     assert (answer.returncode, answer.stderr) == (11, f"statelog: no store at {path}\n")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_that_is_encrypted_as_a_whole_is_named(database, path):
+def test_a_completely_encrypted_checkpoint_is_named(database, path):
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE checkpoints SET type = 'msgpack+aes' WHERE thread_id = 'chat'")
     connection.close()
@@ -430,7 +433,7 @@ def test_a_checkpoint_that_is_encrypted_as_a_whole_is_named(database, path):
 
 
 class Forgetful(InMemorySaver):
-    """A saver that loses something on the way."""
+    """A saver that loses data during a copy."""
 
     def __init__(self, loses: str) -> None:
         super().__init__()
@@ -450,7 +453,7 @@ class Forgetful(InMemorySaver):
 
 
 @pytest.mark.parametrize("field", ["metadata", "channel_values", "checkpoint", "pending_writes"])
-def test_losses_of_the_target_are_found(field):
+def test_losses_of_the_target_are_detected(field):
     source = InMemorySaver()
     fill(source)
     report = migrate(Endpoint("source", source), Endpoint("target", Forgetful(field)))
@@ -458,7 +461,7 @@ def test_losses_of_the_target_are_found(field):
     assert field in {name for each in report.left_out for name in each.error.fields}
 
 
-def test_any_two_savers_can_be_given():
+def test_threads_can_be_copied_between_any_two_savers():
     source, target = InMemorySaver(), InMemorySaver()
     fill(source)
     steps = []
@@ -473,7 +476,7 @@ POSTGRES_URL = os.environ.get("STATELOG_TEST_POSTGRES")
 
 
 @pytest.mark.skipif(not POSTGRES_URL, reason="STATELOG_TEST_POSTGRES names no empty database of a PostgreSQL server")
-def test_threads_come_from_postgres_and_go_there(path):
+def test_threads_can_be_imported_from_and_exported_to_postgres(path):
     from langgraph.checkpoint.postgres import PostgresSaver
 
     with PostgresSaver.from_conn_string(POSTGRES_URL) as saver:

@@ -1,4 +1,4 @@
-"""Writes of one task with several paths, threads that are continued and moved back, and values that no target keeps."""
+"""Writes of one task with several paths, threads that continue and are moved back, and values that no target keeps."""
 
 import datetime as dt
 import operator
@@ -66,7 +66,7 @@ def begin(graph):
 
 
 def edit(graph):
-    """Write for the task that waits or has failed, which LangGraph does with another path."""
+    """Write for the task that waits or has failed. LangGraph uses a different path for such writes."""
     graph.update_state(THREAD, {"log": ["edited"]}, as_node="ask")
 
 
@@ -80,7 +80,7 @@ def move(source, target):
 
 
 class Cut(BaseException):
-    """In place of a kill."""
+    """Replaces a kill."""
 
 
 def move_a_part(source, target, calls):
@@ -132,7 +132,7 @@ def second(tmp_path):
 
 
 @pytest.mark.parametrize("graph_of", [asking_graph, failing_graph])
-def test_a_task_s_writes_by_two_paths_come_and_go_as_they_are(path, first, second, graph_of):
+def test_writes_of_a_task_with_two_paths_are_copied_both_ways_unchanged(path, first, second, graph_of):
     with saver_of(first) as saver:
         begin(graph_of(saver))
         edit(graph_of(saver))
@@ -145,7 +145,7 @@ def test_a_task_s_writes_by_two_paths_come_and_go_as_they_are(path, first, secon
 
 @pytest.mark.parametrize("how", [edit, resume])
 @pytest.mark.parametrize("began_in_the_database", [True, False])
-def test_a_thread_that_went_on_after_it_was_moved_is_moved_back(path, first, second, how, began_in_the_database):
+def test_a_thread_that_continued_after_a_move_can_be_moved_back(path, first, second, how, began_in_the_database):
     source, target = (first, path) if began_in_the_database else (path, first)
     with saver_of(source) as saver:
         begin(asking_graph(saver))
@@ -176,7 +176,7 @@ CALLS = st.lists(
 
 
 @given(calls=CALLS, more=CALLS, cuts=st.tuples(st.integers(0, 9), st.integers(0, 9)))
-def test_any_writes_come_and_go_as_they_are_wherever_a_run_was_cut(tmp_path_factory, calls, more, cuts):
+def test_any_writes_are_copied_both_ways_unchanged_wherever_a_move_was_cut(tmp_path_factory, calls, more, cuts):
     directory = tmp_path_factory.mktemp("moved")
     first, path, second = f"sqlite:{directory / 'a.db'}", directory / "a.state", f"sqlite:{directory / 'b.db'}"
     with saver_of(first) as saver:
@@ -186,7 +186,7 @@ def test_any_writes_come_and_go_as_they_are_wherever_a_run_was_cut(tmp_path_fact
             saver.put_writes(at, writes, task_id, task_path)
     move_a_part(first, path, cuts[0])
     assert move(first, path).left_out == ()
-    with saver_of(first) as saver:  # the thread continues: writes are added, and none is replaced
+    with saver_of(first) as saver:  # The thread continues: writes are added, and none is replaced.
         for task_id, task_path, writes in more:
             if any(channel in CHANNELS for channel, _ in writes):
                 saver.put_writes(at, writes, task_id, task_path)
@@ -199,8 +199,11 @@ def test_any_writes_come_and_go_as_they_are_wherever_a_run_was_cut(tmp_path_fact
 
 
 @pytest.mark.parametrize("cut", range(6))
-def test_an_error_that_was_put_again_to_number_a_write_gets_its_path_back(path, first, second, cut):
-    """The other write of its task has number 1, and none has 0. So it is put before that one, with its path."""
+def test_an_error_repeated_to_number_a_write_keeps_its_path(path, first, second, cut):
+    """The other write of its task has number 1, and no write has 0.
+
+    So the error is put before that write, with its path.
+    """
     with saver_of(first) as saver:
         at = saver.put(THREAD, empty_checkpoint(), {}, {})
         saver.put_writes(at, [("__error__", 7)], "a", "~a")
@@ -213,7 +216,7 @@ def test_an_error_that_was_put_again_to_number_a_write_gets_its_path_back(path, 
     assert told(path) == told(first) == told(second)
 
 
-def test_writes_added_to_the_source_meanwhile_take_another_run(path, first):
+def test_writes_added_to_the_source_during_a_move_need_another_move(path, first):
     with saver_of(first) as saver:
         at = saver.put(THREAD, empty_checkpoint(), {}, {})
         saver.put_writes(at, [("x", 1)], "b", "~b")
@@ -221,7 +224,7 @@ def test_writes_added_to_the_source_meanwhile_take_another_run(path, first):
     with saver_of(first) as saver, opened(first, writing=False) as reading, opened(str(path), writing=True) as writing:
 
         def progress(done, whole):
-            if done == whole // 2:  # all is copied, nothing is compared
+            if done == whole // 2:  # Everything is copied, and nothing is compared yet.
                 for task_id in ("a", "c"):
                     saver.put_writes(at, [("x", 2)], task_id, f"~{task_id}")
                     added.append(task_id)
@@ -233,7 +236,7 @@ def test_writes_added_to_the_source_meanwhile_take_another_run(path, first):
     assert told(path) == told(first)
 
 
-def test_savers_that_tell_no_paths_keep_the_order_of_writes(path):
+def test_savers_without_paths_keep_the_order_of_writes(path):
     source = InMemorySaver()
     begin(asking_graph(source))
     edit(asking_graph(source))
@@ -242,11 +245,11 @@ def test_savers_that_tell_no_paths_keep_the_order_of_writes(path):
     assert told(path) == [(each.config, each.metadata, each.pending_writes) for each in source.list(THREAD)]
 
 
-# --- what no target can keep --------------------------------------------------------
+# --- values that no target can keep --------------------------------------------------------
 
 
 class Own:
-    """Nothing that msgpack has a form for."""
+    """A class that msgpack cannot encode."""
 
     def __init__(self, number):
         self.number = number
@@ -258,7 +261,7 @@ class Own:
 
 
 class Sealed(SerializerProtocol):
-    """Seems to encrypt."""
+    """A serialiser that appears to encrypt."""
 
     def dumps_typed(self, obj):
         kind, data = JsonPlusSerializer().dumps_typed(obj)
@@ -278,7 +281,7 @@ def put(saver, thread_id, value, metadata=None):
 
 
 def check_left_out(report, database, says):
-    """Check that the second checkpoint of a thread alone is not there."""
+    """Check that only the second checkpoint of a thread is missing."""
     (left,) = report.left_out
     assert (left.thread, left.checkpoints, left.there, report.threads) == ("bad", 2, 1, 1)
     assert (type(left.error), says in left.error.message) == (FormatError, True)
@@ -288,7 +291,7 @@ def check_left_out(report, database, says):
     assert found == [{"x": 0}]
 
 
-def test_a_pickled_value_is_not_put_where_all_are_one(path, first):
+def test_a_pickled_value_is_not_copied_to_a_target_that_stores_all_channels_in_one_value(path, first):
     with StatelogSaver.open(path, serde=JsonPlusSerializer(pickle_fallback=True)) as saver:
         put(saver, "bad", Own(1))
         put(saver, "good", "text")
@@ -296,7 +299,7 @@ def test_a_pickled_value_is_not_put_where_all_are_one(path, first):
         check_left_out(move(path, first), first, "channel 'x' of checkpoint")
 
 
-def test_a_pickled_value_is_copied_where_each_is_by_itself(path, tmp_path):
+def test_a_pickled_value_is_copied_to_a_target_that_stores_each_channel_separately(path, tmp_path):
     serde = JsonPlusSerializer(pickle_fallback=True)
     with StatelogSaver.open(path, serde=serde) as saver:
         at = put(saver, "t", Own(1))
@@ -308,7 +311,7 @@ def test_a_pickled_value_is_copied_where_each_is_by_itself(path, tmp_path):
     assert (found.checkpoint["channel_values"], found.pending_writes) == ({"x": Own(1)}, [("task", "x", Own(2))])
 
 
-def test_an_encrypted_store_is_not_called_damaged(path, first):
+def test_an_encrypted_store_is_not_reported_as_damaged(path, first):
     with StatelogSaver.open(path, serde=Sealed()) as saver:
         put(saver, "bad", "secret")
     report = move(path, first)
@@ -319,7 +322,7 @@ def test_an_encrypted_store_is_not_called_damaged(path, first):
         assert list(saver.list(None)) == []
 
 
-def test_metadata_that_the_target_refuses_keeps_no_other_thread(path, first):
+def test_metadata_refused_by_the_target_does_not_stop_other_threads(path, first):
     with saver_of(path) as saver:
         put(saver, "bad", 1, {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)})
         put(saver, "good", 1)
@@ -335,8 +338,8 @@ class Memo(TypedDict):
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
-def test_of_one_version_a_database_may_have_several_values(path, first, durability):
-    """A saver that stores whole checkpoints also stores what a node has changed in place."""
+def test_a_database_can_have_several_values_for_one_version(path, first, durability):
+    """A saver that stores whole checkpoints also stores changes that a node made in place."""
 
     def remember(state):
         state["memo"][f"{state['n']}"] = "x" * 100

@@ -1,4 +1,4 @@
-"""Arguments that cannot be: refused by name, before anything is done."""
+"""Invalid arguments are refused with their names before anything is done."""
 
 import uuid
 
@@ -86,14 +86,14 @@ def test_invalid_arguments_are_refused_by_name_without_effect(saver, argument, c
 
 
 @pytest.mark.parametrize("options", [{"conflict": 5}, {"serde": "x"}, {"cache_size_bytes": "64 MB"}])
-def test_a_saver_that_cannot_be_makes_no_file(tmp_path, options):
+def test_a_saver_with_invalid_arguments_creates_no_file(tmp_path, options):
     with pytest.raises(UsageError), StatelogSaver.open(tmp_path / "agent.state", **options):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("thread_id", [5, uuid.UUID(int=7)])
-def test_what_has_a_text_that_names_it_names_a_thread(saver, thread_id):
+def test_an_object_with_a_str_can_name_a_thread(saver, thread_id):
     saver.put({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}, empty_checkpoint(), {}, {})
     assert saver.get_tuple({"configurable": {"thread_id": str(thread_id)}}) is not None
     saver.prune((str(thread_id),), strategy="delete")
@@ -110,7 +110,7 @@ def test_what_has_a_text_that_names_it_names_a_thread(saver, thread_id):
         ("checkpoint['channel_versions']['a \\ud800 name']", {"channel_versions": {"a \ud800 name": 1}}),
     ],
 )
-def test_of_a_value_that_the_serialiser_refuses_it_is_said_which_part(saver, path, put):
+def test_the_part_of_a_value_that_the_serialiser_refuses_is_named(saver, path, put):
     checkpoint = empty_checkpoint() | {"channel_versions": {"x": 2}, **put}
     metadata = checkpoint.pop("metadata", {})
     before = len(list(saver.list(None)))
@@ -130,7 +130,7 @@ def test_of_a_value_that_the_serialiser_refuses_it_is_said_which_part(saver, pat
         lambda saver: saver.put_writes(FOLLOWED, [], "t"),
     ],
 )
-def test_a_closed_saver_refuses_also_to_do_nothing(saver, call):
+def test_a_closed_saver_refuses_even_calls_without_effect(saver, call):
     assert not call(saver)
     saver.store.close()
     with pytest.raises(ClosedError, match="closed"):
@@ -139,7 +139,7 @@ def test_a_closed_saver_refuses_also_to_do_nothing(saver, call):
 
 @pytest.mark.parametrize("bad", ["", "x" * 500, "\ud800", None])
 @pytest.mark.parametrize("strategy", ["keep_latest", "delete"])
-def test_threads_are_pruned_together_or_not_at_all(saver, bad, strategy):
+def test_all_given_threads_are_pruned_or_none(saver, bad, strategy):
     with pytest.raises((UsageError, LimitError)):
         saver.prune(["n", bad], strategy=strategy)
     assert len(list(saver.list(None))) == 3

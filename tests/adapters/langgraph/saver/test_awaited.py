@@ -1,4 +1,4 @@
-"""A read sees the writes that were begun before it on the same saver, whether or not anybody waits for them."""
+"""A read sees the writes begun before it on the same saver, even if their results are not awaited."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ READS = {
 
 
 class Slow(StatelogSaver):
-    """Writes tasks' writes when it is let."""
+    """A saver that stores writes of tasks only when the test allows it."""
 
     def put_writes(self, *args, **kwargs):
         assert self.gate.wait(10)
@@ -46,11 +46,11 @@ def test_a_read_sees_a_write_begun_before_it(saver, read, is_cancelled):
         at = await saver.aput(config_of("t"), empty_checkpoint(), {}, {})
         other = await saver.aput(config_of("other"), empty_checkpoint(), {}, {})
         writing = asyncio.create_task(saver.aput_writes(at, [("x", 1)], "task"))
-        await asyncio.sleep(0.05)  # it is at work, and waits for the gate
+        await asyncio.sleep(0.05)  # It is running, and waits for the gate.
         if is_cancelled:
             writing.cancel()
         reading = asyncio.create_task(read(saver, config_of("t")))
-        await asyncio.wait_for(read(saver, other), 5)  # of another thread, so it does not wait
+        await asyncio.wait_for(read(saver, other), 5)  # It concerns another thread, so it does not wait.
         await asyncio.sleep(0.05)
         assert not reading.done()
         saver.gate.set()
@@ -61,8 +61,8 @@ def test_a_read_sees_a_write_begun_before_it(saver, read, is_cancelled):
     assert asyncio.run(main()) == [("task", "x", 1)]
 
 
-def test_many_reads_and_writes_wait_for_each_other_in_no_circle(saver):
-    """More of both than the pool has threads."""
+def test_many_reads_and_writes_do_not_deadlock(saver):
+    """There are more reads and writes than threads in the pool."""
 
     async def main():
         at = await saver.aput(config_of("t"), empty_checkpoint(), {}, {})

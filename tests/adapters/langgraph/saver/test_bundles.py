@@ -1,4 +1,4 @@
-"""The writes of tasks in one value, and those that were stored task by task, and one by one."""
+"""Writes of tasks in one value, and writes that were stored task by task or one by one."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_values_stored_separately_are_restored(found, task, path):
 
 
 @given(st.lists(writes, min_size=1, max_size=4), st.booleans())
-def test_of_a_number_the_first_write_stays(calls, is_first_alone):
+def test_the_first_of_several_writes_with_a_number_is_kept(calls, is_first_alone):
     rows = [[*read_bundle(encode_bundles([encoded(*found)]))] for found in calls]
     if is_first_alone:
         rows[:1] = [read_bundle(encode_alone(encoded(*calls[0])))]
@@ -106,7 +106,7 @@ def test_of_a_number_the_first_write_stays(calls, is_first_alone):
 
 
 @given(st.lists(st.text(min_size=40, max_size=60), min_size=1, max_size=9))
-def test_a_header_before_the_items_is_read_as_one_behind_them(texts):
+def test_a_header_before_the_items_is_read_like_one_after_them(texts):
     item = encode_bundles([encoded((0, "messages", texts)), encoded((0, "x", 1), task="another")])
     *held, header = items.read_list(item)
     assert len(held) == len(texts)
@@ -121,7 +121,7 @@ def one_by_one(task, path, channel, number, *value, values=()):
     return items.pack_list([packed, *map(pack, values)]) if values else packed
 
 
-def test_writes_that_were_stored_one_by_one_are_read(tmp_path):
+def test_writes_stored_one_by_one_can_be_read(tmp_path):
     texts = [f"{number} " + "x" * 50 for number in range(3)]
     dumped = [CODEC.dump(text, "")[1] for text in texts]
     held = [
@@ -139,13 +139,13 @@ def test_writes_that_were_stored_one_by_one_are_read(tmp_path):
         Lineage(saver.store, "t").commit_aside(WRITES_BRANCH, named)
         expected = [("task", "int", 7), ("task", "list", texts), ("task", "bytes", b"\x00\xff")]
         assert saver.get_tuple(at).pending_writes == expected
-        # The task is run again, and writes more: of each number the first write stays.
+        # The task runs again, and writes more. The first write of each number is kept.
         saver.put_writes(at, [("int", 8), ("list", []), ("bytes", b""), ("new", 1)], "task", "path")
         found = saver.get_tuple(at).pending_writes
         assert found == [*expected, ("task", "new", 1)]
 
 
-def test_which_write_was_first_is_asked_before_which_channel():
+def test_the_first_write_is_selected_before_channels_are_filtered():
     rows = [
         [encode_alone(encoded((0, "a", 1), (1, "d", "second")))],
         [one_by_one("task", "path", "b", 1, CODEC.dump(2, "")[1])],
@@ -154,7 +154,7 @@ def test_which_write_was_first_is_asked_before_which_channel():
     assert decode_writes(CODEC, rows, {"d"}) == []
 
 
-def test_a_task_may_write_in_several_calls(tmp_path):
+def test_a_task_can_write_in_several_calls(tmp_path):
     message = HumanMessage("m" * 3000, id="1")
     found = []
     with StatelogSaver.open(tmp_path / "s") as ours:
@@ -170,7 +170,7 @@ def test_a_task_may_write_in_several_calls(tmp_path):
     assert ("task", "b", 3) not in found[0]
 
 
-def test_a_task_s_path_does_not_say_which_write_it_is(tmp_path):
+def test_the_path_of_a_task_does_not_identify_its_writes(tmp_path):
     found = []
     with StatelogSaver.open(tmp_path / "s") as ours:
         for saver in (ours, InMemorySaver()):

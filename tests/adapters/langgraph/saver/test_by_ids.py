@@ -1,4 +1,4 @@
-"""Namespaces of many lines: the index of ids answers as reading every line does, and looks at no more than it gives."""
+"""Namespaces of many lines: the index of ids answers like reading every line, and reads no more than it returns."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def fresh(saver):
     doomed=st.sets(st.sampled_from(["r1", "r2"])),
     passed=st.sampled_from([0, 2, 64]),
 )
-def test_answers_are_those_of_reading_every_line(history, again, odd, doomed, passed):
+def test_the_index_gives_the_same_answers_as_reading_every_line(history, again, odd, doomed, passed):
     with (
         tempfile.TemporaryDirectory() as folder,
         StatelogSaver.open(Path(folder) / "s", durability="interval") as saver,
@@ -85,7 +85,7 @@ def test_answers_are_those_of_reading_every_line(history, again, odd, doomed, pa
     ):
         for each in history:
             put(saver, *each)
-        put(saver, "", "1eg", None, "r3")  # so that there is a thread to copy
+        put(saver, "", "1eg", None, "r3")  # There must be a thread to copy.
         for act in (
             lambda: None,
             lambda: saver.delete_for_runs(sorted(doomed)),
@@ -115,7 +115,7 @@ def fork(saver, count, namespace=""):
 
 
 @pytest.mark.parametrize("namespace", ["", "child:1"])
-def test_no_more_is_read_of_many_lines_than_is_given_out(saver, namespace):
+def test_no_more_lines_are_read_than_are_returned(saver, namespace):
     fork(saver, 300, namespace)
     for number in range(20):
         put(saver, f"other:{number}", IDS[1], None, "r")
@@ -131,7 +131,7 @@ def test_no_more_is_read_of_many_lines_than_is_given_out(saver, namespace):
         assert (listed, at.call_count) == ([f"1eff{number:04}" for number in range(299, 289, -1)], 11)
 
 
-def test_an_id_that_begins_as_the_name_of_a_namespace_is_not_passed_over(saver):
+def test_an_id_with_the_prefix_of_a_namespace_is_not_skipped(saver):
     fork(saver, 20)
     put(saver, "1eff0019", IDS[0], None, "r")
     put(saver, "1eff0018-", IDS[0], None, "r")
@@ -142,7 +142,7 @@ def test_an_id_that_begins_as_the_name_of_a_namespace_is_not_passed_over(saver):
 
 
 @pytest.mark.parametrize("before", ["\ud800", "1eff0002" + "x" * 1000, "späte"])
-def test_any_text_may_be_a_cursor(saver, before):
+def test_any_text_can_be_a_cursor(saver, before):
     fork(saver, 20)
     listed = [each.checkpoint["id"] for each in saver.list(config("t", ""), before=config("t", "", before))]
     assert listed == sorted((each for each in listed if each < before), reverse=True)
@@ -153,8 +153,8 @@ def test_pages_continue_below_the_last_one_despite_concurrent_puts(saver):
     fork(saver, 100)
     listed = saver.list(config("t", ""))
     found = [next(listed) for _ in range(3)]
-    put(saver, "", "1eff9999-0000-6000-8000-000000000000", IDS[0], "r")  # above the bound, so it is not listed
-    put(saver, "", "1eff0050-5000-6000-8000-000000000000", IDS[0], "r")  # below: it is
+    put(saver, "", "1eff9999-0000-6000-8000-000000000000", IDS[0], "r")  # Above the bound, so it is not listed.
+    put(saver, "", "1eff0050-5000-6000-8000-000000000000", IDS[0], "r")  # Below the bound, so it is listed.
     saver.delete_for_runs(["none"])
     found += listed
     ids = [each.config["configurable"]["checkpoint_id"] for each in found]
@@ -162,12 +162,12 @@ def test_pages_continue_below_the_last_one_despite_concurrent_puts(saver):
     assert (len(ids), "1eff9999-0000-6000-8000-000000000000" in ids) == (102, False)
 
 
-def test_lines_are_read_where_a_name_comes_between_that_has_no_order(saver):
+def test_lines_are_read_if_an_unordered_name_comes_between(saver):
     fork(saver, 100)
     listed = saver.list(config("t", ""))
     found = [next(listed) for _ in range(3)]
     put(saver, "", "1eff0050-odd~id", IDS[0], "r")
-    put(saver, "", "1eff0040-0000-6000-8000-000000000000", IDS[1], "again")  # superseded
+    put(saver, "", "1eff0040-0000-6000-8000-000000000000", IDS[1], "again")  # Superseded.
     found += listed
     ids = [each.config["configurable"]["checkpoint_id"] for each in found]
     assert ids == sorted({*ids}, reverse=True)
@@ -177,12 +177,12 @@ def test_lines_are_read_where_a_name_comes_between_that_has_no_order(saver):
 
 @pytest.mark.parametrize("few_lines", [0, 1 << 30])
 @pytest.mark.parametrize("drawn", [0, 1, 9])
-def test_a_list_ends_where_its_thread_is_deleted_meanwhile(saver, few_lines, drawn):
+def test_a_list_ends_if_its_thread_is_deleted_during_it(saver, few_lines, drawn):
     fork(saver, 40)
     with patch.object(by_ids, "FEW_LINES", few_lines):
         listed = saver.list(config("t", ""))
         found = [next(listed) for _ in range(drawn)]
         saver.delete_thread("t")
         found += listed
-    assert len(found) <= 16  # only those of a page that was read before
+    assert len(found) <= 16  # Only those of a page that was read before.
     assert [each.checkpoint["id"] for each in found] == sorted((each.checkpoint["id"] for each in found), reverse=True)

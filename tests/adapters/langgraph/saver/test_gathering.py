@@ -1,4 +1,4 @@
-"""What several OS threads write together is committed together, each learning its own outcome."""
+"""Concurrent writes of several OS threads are committed together, and each thread gets its own outcome."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_waiting_writes_are_committed_together(bad):
     assert not gatherer._lines
 
 
-def test_nobody_is_left_waiting_by_many():
+def test_no_writer_is_left_waiting_among_many():
     gatherer, commits, failed = Gatherer(), Commits(is_slow=False), []
     threads = [start(gatherer, commits, [number], failed) for number in range(200)]
     for thread in threads:
@@ -76,7 +76,7 @@ def test_nobody_is_left_waiting_by_many():
     assert not gatherer._lines
 
 
-def test_an_interrupted_commit_lets_the_others_on():
+def test_after_an_interrupted_commit_the_others_continue():
     gatherer, commits, failed = Gatherer(), Commits(), []
 
     def interrupted(writes):
@@ -114,7 +114,7 @@ def interrupt_at(count, act):
         if frame.f_code.co_filename != write_groups.__file__:
             return None
         text = linecache.getline(write_groups.__file__, frame.f_lineno).strip()
-        is_exit = text.startswith("with ")  # a lock is released
+        is_exit = text.startswith("with ")  # A lock is released.
         # From 3.12 on, a comprehension reports its line again, outside of any `try` around it.
         is_inlined = (frame, text) == former and " for " in text and "[" in text
         former = frame, text
@@ -135,13 +135,13 @@ def interrupt_at(count, act):
 
 
 @pytest.mark.parametrize("waiting", [0, 2])
-def test_an_interrupt_at_any_line_stops_nobody_else(waiting):
+def test_an_interrupt_at_any_line_stops_no_other_writer(waiting):
     for count in range(1, 1000):
         gatherer, commits, failed = Gatherer(), Commits(is_slow=False), []
         others = []
 
         def make(parts, commits=commits, others=others, gatherer=gatherer, failed=failed):
-            if not others:  # while this is being committed
+            if not others:  # While this write is being committed.
                 others.extend(start(gatherer, commits, [number], failed) for number in range(1, waiting + 1))
                 while others and len(gatherer._lines["t"].waiting) < waiting:
                     pass
@@ -170,7 +170,7 @@ def start_followed(gatherer, commits, part):
     return thread
 
 
-def test_what_is_taken_is_committed_with_who_takes_it(monkeypatch):
+def test_a_leader_commits_the_requests_it_takes_with_its_own(monkeypatch):
     monkeypatch.setattr(write_groups, "_PATIENCE_S", 10)
     gatherer, commits = Gatherer(), Commits(is_slow=False)
     thread = start_followed(gatherer, commits, 1)
@@ -197,7 +197,7 @@ def test_a_write_that_waited_for_a_refused_commit_is_committed_alone(monkeypatch
     assert not gatherer._lines
 
 
-def test_after_a_wait_in_vain_the_next_commits_do_not_wait(monkeypatch):
+def test_after_a_useless_wait_the_next_commits_do_not_wait(monkeypatch):
     waits = []
     monkeypatch.setattr(write_groups, "_PATIENCE_S", 0)
     gatherer, commits = Gatherer(), Commits(is_slow=False)
@@ -210,9 +210,11 @@ def test_after_a_wait_in_vain_the_next_commits_do_not_wait(monkeypatch):
     assert commits.made == [[number] for number in range(40)]
 
 
-def test_an_interrupt_at_any_line_of_a_takeover_loses_nothing(monkeypatch):
+def test_an_interrupt_at_any_line_of_a_takeover_loses_no_write(monkeypatch):
     for count in range(1, 1000):
-        monkeypatch.setattr(write_groups, "_PATIENCE_S", 10)  # again: the thread is to be met while it waits
+        monkeypatch.setattr(
+            write_groups, "_PATIENCE_S", 10
+        )  # Again, because the thread must be interrupted while it waits.
         gatherer, commits, took = Gatherer(), Commits(is_slow=False), []
         thread = start_followed(gatherer, commits, 1)
 

@@ -1,4 +1,4 @@
-"""The latest checkpoint is that of the store now, whoever has changed the thread, and however old a saver is."""
+"""The latest checkpoint is the present one of the store, whichever process changed the thread."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_last_put_checkpoint_is_the_latest(saver, begun):
         assert found.checkpoint["channel_values"]["n"] == begun.number
 
 
-def test_pending_writes_behind_it_are_shown(saver, begun):
+def test_pending_writes_after_the_latest_checkpoint_are_returned(saver, begun):
     saver.put_writes(begun.at, [("n", 1), ("list", ["x" * 50] * 3)], "one")
     saver.put_writes(begun.at, [("n", 2)], "two")
     found = ask(saver)
@@ -92,7 +92,7 @@ def test_pending_writes_behind_it_are_shown(saver, begun):
     assert [write[0] for write in found.pending_writes] == ["one", "one", "two"]
 
 
-def test_pending_writes_that_came_before_it_are_shown(saver, begun):
+def test_pending_writes_put_before_their_checkpoint_are_returned(saver, begun):
     later = f"1ef{begun.number + 1:05x}-0000-6000-8000-000000000000"
     saver.put_writes(config("t", "", later), [("n", "early")], "early")
     begun.step(is_written=False)
@@ -101,7 +101,7 @@ def test_pending_writes_that_came_before_it_are_shown(saver, begun):
     assert found.pending_writes == [("early", "n", "early")]
 
 
-def test_writes_of_another_saver_before_the_checkpoint_are_shown(saver, begun):
+def test_early_writes_of_another_saver_are_returned(saver, begun):
     later = f"1ef{begun.number + 2:05x}-0000-6000-8000-000000000000"
     StatelogSaver(saver.store).put_writes(config("t", "", later), [("n", "early")], "early")
     assert ask(saver) == anew(saver)
@@ -124,7 +124,7 @@ def test_early_writes_are_not_lost_among_many_others(saver, begun):
 
 
 @pytest.mark.parametrize("ids", [(1, 2, 3), (1, 2, 5), (1, 3, 2)])
-def test_writes_to_a_removed_checkpoint_are_shown_when_it_is_put_again(saver, ids):
+def test_writes_to_a_removed_checkpoint_are_returned_when_it_is_put_again(saver, ids):
     first, second, third = ids
 
     def put(parent, number, run):
@@ -144,7 +144,7 @@ def test_writes_to_a_removed_checkpoint_are_shown_when_it_is_put_again(saver, id
     assert saver.get_tuple(removed).pending_writes == [("w", "a", 9)]
 
 
-def test_of_many_early_writes_the_latest_is_shown(saver, begun):
+def test_the_latest_of_many_early_writes_is_returned(saver, begun):
     numbers = [begun.number + 1 + each for each in (40, 7, 39, 3, *range(8, 38))]
     for number in numbers:
         later = f"1ef{number:05x}-0000-6000-8000-000000000000"
@@ -262,7 +262,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("is_asked", [False, True])
-def test_whatever_else_is_committed_is_seen(saver, begun, change, is_asked):
+def test_every_other_kind_of_commit_is_seen(saver, begun, change, is_asked):
     if is_asked:
         assert ask(saver) == anew(saver)
     change(saver, begun)
@@ -305,7 +305,7 @@ def test_commits_to_other_threads_do_not_change_it(saver, begun, change):
         assert [write[0] for write in found.pending_writes] == ["one", "two"]
 
 
-def test_other_namespaces_are_told_apart(saver, begun):
+def test_namespaces_are_distinguished(saver, begun):
     child = Run(saver, "t", "child:1")
     child.step()
     saver.get_tuple(config("t", "child:1"))
@@ -354,7 +354,7 @@ def apply(step, world, savers, number):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(puts | puts | put_writes | others, max_size=20), st.sampled_from(["commit", "interval"]))
-def test_a_saver_of_long_standing_answers_as_a_new_one(history, durability):
+def test_a_long_lived_saver_gives_the_same_answers_as_a_new_one(history, durability):
     with tempfile.TemporaryDirectory() as folder, statelog.open(Path(folder) / "s", durability=durability) as store:
         savers = (StatelogSaver(store), StatelogSaver(store))
         world = World()
@@ -368,7 +368,7 @@ def test_a_saver_of_long_standing_answers_as_a_new_one(history, durability):
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(("put", "put", "put_writes", "error", "ask", "early")), max_size=40))
-def test_a_run_is_answered_as_by_a_new_saver(history):
+def test_during_a_run_a_saver_gives_the_same_answers_as_a_new_one(history):
     with tempfile.TemporaryDirectory() as folder, StatelogSaver.open(Path(folder) / "s") as saver:
         run = Run(saver)
         run.step()
@@ -428,7 +428,7 @@ def test_a_put_by_an_interrupting_handler_succeeds_or_is_refused(tmp_path):
 
 
 class Interrupted(OrderedDict):
-    """Calls something in the middle of a change, as a signal's handler may be called."""
+    """Calls a function in the middle of a change, like a signal handler."""
 
     call = None
 
@@ -447,7 +447,7 @@ class Interrupted(OrderedDict):
             call()
 
 
-def test_the_cache_of_a_saver_may_change_during_a_change(saver, begun):
+def test_the_cache_of_a_saver_can_change_during_a_change(saver, begun):
     bases, frozen = saver._bases, saver._frozen
     (of, ((id, base), *_)), *_ = bases._lately.items()
     known = still(freeze(["a"]), ["a"])

@@ -76,14 +76,14 @@ USES = [
 
 
 @pytest.mark.parametrize("use", USES)
-def test_it_is_used_as_any_other(saver, use):
+def test_a_listed_tuple_behaves_like_any_other(saver, use):
     expected = fill(InMemorySaver())
     for mine, theirs in zip(saver.list(config("t")), expected.list(config("t")), strict=True):
         assert use(mine) == use(theirs)
         assert isinstance(mine, CheckpointTuple)
 
 
-def test_it_unpacks(saver):
+def test_a_listed_tuple_can_be_unpacked(saver):
     for found in saver.list(config("t")):
         place, checkpoint, metadata, _parent, writes = found
         assert (place, checkpoint, metadata, writes) == (
@@ -97,7 +97,7 @@ def test_it_unpacks(saver):
                 assert id == place["configurable"]["checkpoint_id"]
 
 
-def test_nothing_is_decoded_before_it_is_looked_at(saver):
+def test_a_listed_tuple_is_decoded_on_first_use(saver):
     class Counting(JsonPlusSerializer):
         def loads_typed(self, data):
             loaded.append(data[0])
@@ -113,7 +113,7 @@ def test_nothing_is_decoded_before_it_is_looked_at(saver):
     assert loaded
 
 
-def test_items_of_one_list_share_nothing_mutable(saver):
+def test_tuples_of_one_list_share_no_mutable_object(saver):
     found = list(saver.list(config("t")))
     for each in found:
         for value in each.checkpoint["channel_values"]["x"]:
@@ -169,7 +169,7 @@ def test_objects_with_side_effects_in_their_constructors_are_not_copied(value):
     assert Making(100).maker(value) is None
 
 
-def test_copies_are_equal():
+def test_copies_of_listed_tuples_are_equal():
     for value in MESSAGES:
         make = Making(100).maker(value)
         assert make() == value

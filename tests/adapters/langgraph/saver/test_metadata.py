@@ -1,4 +1,4 @@
-"""Metadata as LangGraph would have it, whether it is asked or not."""
+"""Metadata equal to that of LangGraph, whether or not LangGraph's function is called."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ metadatas = st.dictionaries(
 
 
 @given(metadatas, parts, parts)
-def test_it_equals_that_of_langgraph(metadata, configurable, given_metadata):
+def test_metadata_equals_that_of_langgraph(metadata, configurable, given_metadata):
     config = {"configurable": configurable, "metadata": given_metadata}
     expected = get_checkpoint_metadata(config, metadata)
     found = metadata_of(config, metadata)
@@ -62,7 +62,7 @@ def test_values_to_which_langgraph_adds_nothing_are_not_copied():
     assert metadata_of(config, metadata) == {**metadata, "tenant": "x"}
 
 
-def test_of_many_keys_not_all_are_remembered(monkeypatch):
+def test_the_number_of_remembered_keys_is_limited(monkeypatch):
     monkeypatch.setattr(of_configs, "_left_out", set())
     monkeypatch.setattr(of_configs, "_taken", set())
     for number in range(3 * of_configs._KEYS_MAX):

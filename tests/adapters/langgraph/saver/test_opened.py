@@ -1,4 +1,4 @@
-"""`open` returns a saver at once, which is a context manager, too, and closes the store that it opened."""
+"""`open` returns a saver that also is a context manager, and that closes the store it has opened."""
 
 import asyncio
 
@@ -23,7 +23,7 @@ def graph_on(saver):
     return builder.compile(checkpointer=saver)
 
 
-def test_a_saver_is_open_without_a_block(tmp_path):
+def test_a_saver_can_be_used_without_a_block(tmp_path):
     saver = StatelogSaver.open(tmp_path / "a.state")
     assert isinstance(saver, BaseCheckpointSaver)
     graph_on(saver).invoke({"n": 1}, CONFIG)
@@ -35,7 +35,7 @@ def test_a_saver_is_open_without_a_block(tmp_path):
         assert again.get_tuple(CONFIG).checkpoint["channel_values"]["__root__"] == {"n": 1, "done": True}
 
 
-def test_the_end_of_its_block_closes_the_store(tmp_path):
+def test_the_end_of_a_block_closes_the_store(tmp_path):
     with StatelogSaver.open(tmp_path / "a.state") as saver:
         assert not saver.store.closed
     assert saver.store.closed
@@ -44,7 +44,7 @@ def test_the_end_of_its_block_closes_the_store(tmp_path):
     assert saver.store.closed
 
 
-def test_so_does_that_of_an_async_with(tmp_path):
+def test_the_end_of_an_async_block_closes_the_store(tmp_path):
     async def main():
         async with StatelogSaver.open(tmp_path / "a.state") as saver:
             await graph_on(saver).ainvoke({"n": 1}, CONFIG)
@@ -54,7 +54,7 @@ def test_so_does_that_of_an_async_with(tmp_path):
     assert asyncio.run(main()).store.closed
 
 
-def test_a_store_that_is_the_callers_stays_open(tmp_path):
+def test_a_store_of_the_caller_stays_open(tmp_path):
     with statelog.open(tmp_path / "a.state") as store:
         with StatelogSaver(store) as saver:
             graph_on(saver).invoke({"n": 1}, CONFIG)
@@ -64,10 +64,10 @@ def test_a_store_that_is_the_callers_stays_open(tmp_path):
 @pytest.mark.parametrize(
     "options", [{"serde": 5}, {"conflict": "maybe"}, {"cache_size_bytes": -1}, {"durability": "x"}]
 )
-def test_a_saver_that_cannot_be_leaves_no_store_open(tmp_path, options):
+def test_a_saver_with_invalid_arguments_leaves_no_store_open(tmp_path, options):
     with pytest.raises(UsageError):
         StatelogSaver.open(tmp_path / "a.state", **options)
-    with statelog.open(tmp_path / "a.state", durability="interval"):  # it would differ from one that is open
+    with statelog.open(tmp_path / "a.state", durability="interval"):  # It would differ from an open one.
         pass
 
 
@@ -81,7 +81,7 @@ def test_names_of_other_databases_are_refused(tmp_path, monkeypatch, kind, name)
 
 
 @pytest.mark.parametrize("kind", [StatelogSaver, StatelogStore])
-def test_the_names_of_other_savers_open_a_file(tmp_path, kind):
+def test_connection_strings_of_other_savers_open_a_file(tmp_path, kind):
     with kind.from_conn_string(tmp_path / "s") as opened:
         opened.setup()
         assert opened.store.path.exists()

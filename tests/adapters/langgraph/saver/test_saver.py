@@ -66,7 +66,7 @@ def id_of(place):
 # --- mapping -------------------------------------------------------------------------
 
 
-def test_a_thread_is_a_thread_and_a_checkpoint_a_checkpoint(saver):
+def test_threads_and_checkpoints_map_to_those_of_the_store(saver):
     made = put_line(saver, 5, user="anna")
     thread = saver.store.thread("t")
     assert [checkpoint.id for checkpoint in thread.history()][:-1] == [id_of(place) for place in reversed(made)]
@@ -85,7 +85,7 @@ def test_namespaces_and_forks_are_branches(saver):
     assert names[2].startswith("main@")
 
 
-def test_a_message_of_a_pending_write_is_the_channel_s(saver):
+def test_a_message_of_a_pending_write_is_shared_with_the_channel(saver):
     messages = [HumanMessage("m" * 3000, id=str(number)) for number in range(3)]
     place = put(saver, config("t"), {"messages": messages[:1]})
     sizes = []
@@ -99,7 +99,7 @@ def test_a_message_of_a_pending_write_is_the_channel_s(saver):
     assert found.checkpoint["channel_values"]["messages"] == messages
 
 
-def test_a_message_of_a_write_that_comes_after_its_checkpoint_is_the_channel_s(saver):
+def test_a_message_of_a_write_after_its_checkpoint_is_shared_with_the_channel(saver):
     messages = [HumanMessage("m" * 3000, id=str(number)) for number in range(3)]
     before = put(saver, config("t"), {"messages": messages[:1]})
     for number in (1, 2):
@@ -130,7 +130,7 @@ def test_a_superstep_is_one_flush(tmp_path, monkeypatch):
         assert flushes(saver.put_writes, first, [("x", 1)], "task") == 0
         assert flushes(saver.put_writes, first, [("x", 2)], "another") == 0
         assert flushes(put, saver, first, {"x": 2}) == 1
-        for channel in (ERROR, INTERRUPT, RESUME):  # after which no checkpoint need come
+        for channel in (ERROR, INTERRUPT, RESUME):  # No checkpoint needs to follow.
             assert flushes(saver.put_writes, first, [("y", 1), (channel, "")], f"task {channel}") == 1
 
 
@@ -140,7 +140,7 @@ def _nodes(saver):
 
 def test_a_trimmed_conversation_shares_its_remaining_messages(saver):
     messages = [HumanMessage(f"{number} " + "m" * 3000, id=str(number)) for number in range(60)]
-    other = StatelogSaver(saver.store)  # remembers nothing
+    other = StatelogSaver(saver.store)  # It remembers nothing.
     place = put(saver, config("t"), {"messages": messages})
     for each in (saver, other):
         before = _nodes(saver)
@@ -149,7 +149,7 @@ def test_a_trimmed_conversation_shares_its_remaining_messages(saver):
         place = put(saver, place, {"messages": messages})
 
 
-def test_odd_names_are_kept_apart(saver):
+def test_unusual_names_are_distinguished(saver):
     names = ["t", "t ", "T", "a/b", "ü", "x" * 400, "main", "writes"]
     odd = ["", "a", "a/b", "a//b", "#", "a@b", "ns", "1~0123456789abcdef", "ü", "n" * 500]
     for thread in names:
@@ -168,7 +168,7 @@ def test_odd_names_are_kept_apart(saver):
         put(saver, config(thread), {"x": 1})
 
 
-def test_foreign_threads_are_none_of_its(saver):
+def test_foreign_threads_are_not_shown(saver):
     thread = saver.store.thread("mine")
     for number in range(3):
         thread.commit({"x": number})
@@ -179,7 +179,7 @@ def test_foreign_threads_are_none_of_its(saver):
     assert thread.version == 2
 
 
-def test_metadata_that_is_large_or_odd_comes_back(saver):
+def test_large_or_unusual_metadata_is_restored(saver):
     memory = InMemorySaver()
     odd = {"large": "x" * 100_000, "deep": {"a": [1, {"b": None}]}, "when": {1, 2}, "bytes": b"a", "int": 2**64 - 1}
     ours = {"statelog:needs": ["x"], "statelog:serves": "c"}
@@ -189,7 +189,7 @@ def test_metadata_that_is_large_or_odd_comes_back(saver):
         expected, found = memory.get_tuple(places[0]).metadata, saver.get_tuple(places[1]).metadata
         assert found == expected
         assert next(iter(saver.list(config(thread), filter=metadata))).metadata == found
-    assert "statelog:serves" not in saver.store.thread(thread).head.metadata  # retention would believe it
+    assert "statelog:serves" not in saver.store.thread(thread).head.metadata  # Retention would believe it.
 
 
 # --- filters ---------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_filters_are_typed_and_literal(saver):
     assert ids(saver, config("t"), filter={"n": {"a": [1], "b": 2}}) == []
 
 
-def test_a_paused_list_holds_nobody_up(saver):
+def test_a_paused_list_blocks_no_other_call(saver):
     put_line(saver, 100)
     paused = iter(saver.list(config("t")))
     first = [next(paused), next(paused)]
@@ -227,7 +227,7 @@ def test_a_paused_list_holds_nobody_up(saver):
     assert len([*first, *paused]) == 100
 
 
-def test_a_list_goes_on_as_far_as_it_can_when_the_thread_is_deleted(saver):
+def test_a_list_continues_as_far_as_possible_when_its_thread_is_deleted(saver):
     put_line(saver, 100)
     paused = iter(saver.list(config("t")))
     next(paused)
@@ -245,7 +245,7 @@ def test_two_runs_on_one_checkpoint_fork(saver):
     assert saver.get_tuple(right).parent_config == saver.get_tuple(left).parent_config == base
 
 
-def test_two_runs_on_one_checkpoint_conflict_if_asked_for(saver):
+def test_two_runs_on_one_checkpoint_conflict_if_configured(saver):
     strict = StatelogSaver(saver.store, conflict="raise")
     (base,) = put_line(strict, 1)
     left = put(strict, base, {"x": "left"})
@@ -256,12 +256,12 @@ def test_two_runs_on_one_checkpoint_conflict_if_asked_for(saver):
         put(strict, config("t"), {"x": "anew"})
     assert len(ids(strict, config("t"))) == 2
     put(strict, left, {"x": "on"})
-    put(strict, base, {"x": "again"}, id=id_of(left))  # putting the same checkpoint again is no conflict
+    put(strict, base, {"x": "again"}, id=id_of(left))  # Putting the same checkpoint again is not a conflict.
     with pytest.raises(UsageError, match="conflict"):
         StatelogSaver(saver.store, conflict="ignore")
 
 
-def test_a_deleted_thread_does_not_come_back(saver):
+def test_a_deleted_thread_is_not_re_created_by_late_writes(saver):
     (place,) = put_line(saver, 1)
     saver.delete_thread("t")
     other = StatelogSaver(saver.store)
@@ -276,7 +276,7 @@ def test_a_deleted_thread_does_not_come_back(saver):
         each.delete_thread("t")
 
 
-def test_writes_may_come_before_their_checkpoint(saver):
+def test_writes_can_be_put_before_their_checkpoint(saver):
     place = config("t", "", "1ef00000-0000-6000-8000-000000000001")
     saver.put_writes(place, [("x", 1)], "task")
     assert saver.get_tuple(place) is None
@@ -285,14 +285,14 @@ def test_writes_may_come_before_their_checkpoint(saver):
     assert saver.get_tuple(place).pending_writes == [("task", "x", 1)]
 
 
-def test_first_writes_stay_and_errors_are_replaced(saver):
+def test_first_writes_are_kept_and_errors_are_replaced(saver):
     (place,) = put_line(saver, 1)
     for number in range(3):
         saver.put_writes(place, [("x", number), (ERROR, f"error {number}")], "task")
     assert saver.get_tuple(place).pending_writes == [("task", ERROR, "error 2"), ("task", "x", 0)]
 
 
-def test_writes_of_many_threads_all_arrive(saver):
+def test_writes_of_many_os_threads_are_all_stored(saver):
     (place,) = put_line(saver, 1)
 
     def write(number):
@@ -324,7 +324,7 @@ def test_a_config_without_a_thread_is_refused(saver, bad):
             call()
 
 
-def test_with_conflict_raise_a_thread_goes_on_where_checkpoints_were_removed(saver):
+def test_with_conflict_raise_a_thread_continues_after_removed_checkpoints(saver):
     strict = StatelogSaver(saver.store, conflict="raise")
     first = put(strict, config("t"), {"x": 1}, {"run_id": "r1"})
     put(strict, first, {"x": 2}, {"run_id": "r2"})
@@ -339,14 +339,14 @@ def test_with_conflict_raise_a_thread_goes_on_where_checkpoints_were_removed(sav
         put(strict, config("t"), {"x": 5})
 
 
-def test_a_run_id_of_another_type_names_no_run(saver):
+def test_a_run_id_of_another_type_matches_no_run(saver):
     first = put(saver, config("t"), {"x": 1}, {"run_id": ["r"]})
     put(saver, first, {"x": 2}, {"run_id": "r"})
     saver.delete_for_runs(["r"])
     assert [each.config for each in saver.list(config("t"))] == [first]
 
 
-def test_what_is_no_text_no_store_no_bytes_is_named(saver):
+def test_arguments_of_wrong_types_are_named(saver):
     (place,) = put_line(saver, 1)
     with pytest.raises(UsageError, match="task_id"):
         saver.put_writes(place, [("x", 1)], 7)
@@ -368,7 +368,7 @@ def test_what_is_no_text_no_store_no_bytes_is_named(saver):
         put(StatelogSaver(saver.store, serde=Texts()), config("u"), {"x": 1})
 
 
-def test_other_bad_input_is_named(saver):
+def test_other_invalid_input_is_named(saver):
     with pytest.raises(UsageError, match="checkpoint_ns"):
         saver.get_tuple(config("t", 7))
     with pytest.raises(UsageError, match="checkpoint_id"):
@@ -384,7 +384,7 @@ def test_other_bad_input_is_named(saver):
     assert saver.store.last_lsn == 0
 
 
-def test_a_closed_saver_says_so(tmp_path):
+def test_a_closed_saver_raises(tmp_path):
     with StatelogSaver.open(tmp_path / "s") as saver:
         (place,) = put_line(saver, 1)
     for call in (
@@ -422,7 +422,7 @@ def test_pruned_versions_leave_the_file(tmp_path):
     assert [text for text in texts if text.encode() in data] == texts[-1:]
 
 
-def test_a_thread_that_was_pruned_of_all_goes_on(saver):
+def test_a_thread_whose_checkpoints_were_all_pruned_continues(saver):
     made = put_line(saver, 3)
     saver.prune(["t"], strategy="delete")
     assert ids(saver, config("t")) == []
@@ -448,7 +448,7 @@ def test_runs_are_deleted_in_the_middle_and_at_the_end(saver):
     assert ids(saver, config("t")) == []
 
 
-def test_a_copy_is_one_commit_and_stays_when_the_source_goes(saver):
+def test_a_copy_is_one_commit_and_independent_of_its_source(saver):
     made = put_line(saver, 40)
     saver.put_writes(made[-1], [("x", "written")], "task")
     put_line(saver, 2, namespace="child:1")
@@ -480,7 +480,7 @@ def test_versions_ascend_and_differ(saver):
     assert saver.get_next_version(7, None).startswith("0" * 31 + "8.")
 
 
-def test_a_store_of_ones_own_stays_open(tmp_path):
+def test_a_store_of_the_caller_stays_open(tmp_path):
     with statelog.open(tmp_path / "s") as store:
         saver = StatelogSaver(store)
         graph = chat().compile(checkpointer=saver)
@@ -491,7 +491,7 @@ def test_a_store_of_ones_own_stays_open(tmp_path):
         assert isinstance(items.read(state)["turns"], bytes)
 
 
-def test_a_loop_of_parents_ends(saver):
+def test_a_cycle_of_parents_ends(saver):
     first = put(saver, config("t", "", "b"), {"x": AIMessage("x")}, id="a")
     second = put(saver, first, {}, id="b")
     history = saver.get_delta_channel_history(config=second, channels=["y"])
@@ -501,14 +501,14 @@ def test_a_loop_of_parents_ends(saver):
 
 
 @pytest.mark.parametrize("key", ["user.", ".user", "user..name", ".", ""])
-def test_a_filter_with_an_empty_step_is_refused(saver, key):
+def test_a_filter_with_an_empty_path_part_is_refused(saver, key):
     put(saver, config("t"), {}, {"user": {"name": "ann", "": 1}})
     with pytest.raises(UsageError, match="a part between dots is empty") as caught:
         list(saver.list(None, filter={"source": "input", key: None}))
     assert caught.value.key == key
 
 
-def test_a_filter_of_list_takes_a_key_with_dots_or_a_path(saver):
+def test_a_filter_of_list_accepts_a_key_with_dots_or_a_path(saver):
     told = {"deep": {"user": {"name": "ann"}}, "flat": {"user.name": "ann"}, "other": {"user": {"name": "bob"}}}
     for thread, metadata in told.items():
         put(saver, config(thread), {}, metadata)
@@ -518,7 +518,7 @@ def test_a_filter_of_list_takes_a_key_with_dots_or_a_path(saver):
     assert len([*saver.list(config("other"), filter={"user.name": "bob"})]) == 1
 
 
-# --- parents of what was removed ------------------------------------------------------
+# --- removed parents ------------------------------------------------------
 
 
 def parent_of(found):
@@ -539,7 +539,7 @@ def test_prune_leaves_the_checkpoint_it_keeps_without_a_parent(saver):
     assert found == {id_of(after): id_of(made[-1]), id_of(made[-1]): None}
 
 
-def test_prune_after_retention_leaves_no_parent_that_is_gone_and_writes_nothing_twice(saver):
+def test_prune_after_retention_leaves_no_missing_parent_and_writes_nothing_twice(saver):
     put_line(saver, 300)
     saver.store.prune(keep_last=1)
     assert len(ids(saver, config("t"))) == 1
@@ -586,7 +586,7 @@ def delta_line(saver, count, snapshots, thread="d"):
         ({"a": [0]}, ["a", "missing"], 0),
     ],
 )
-def test_a_keepset_reaches_back_to_where_each_channel_was_stored_last(saver, snapshots, channels, first):
+def test_a_keepset_reaches_back_to_the_last_stored_value_of_each_channel(saver, snapshots, channels, first):
     head, made = delta_line(saver, 6, snapshots)
     for place in (head, config("d")):
         expected = set(made[first:])

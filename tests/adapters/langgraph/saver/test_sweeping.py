@@ -1,4 +1,4 @@
-"""Pending writes go with their checkpoints, out of the file."""
+"""Pending writes are removed from the file with their checkpoints."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def marker(number):
 
 
 @pytest.mark.parametrize("policy", [False, True], ids=["once", "as a policy"])
-def test_text_of_gone_writes_is_gone_after_compaction(tmp_path, policy):
+def test_text_of_removed_writes_is_not_in_a_compacted_file(tmp_path, policy):
     """The branch of writes keeps as many versions as others. Its earlier ones would have the removed writes."""
     with StatelogSaver.open(tmp_path / "agent.state") as saver:
         if policy:

@@ -1,4 +1,4 @@
-"""The writes of a task are one commit with the next checkpoint, and have the same effect as alone."""
+"""The writes of a task are committed with the next checkpoint, with the same effect as alone."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_a_turn_of_a_chat_is_three_commits(saver, durability):
         counts.append(commits(saver.store, before))
         found = saver.get_tuple(config("t"))
         assert found == StatelogSaver(saver.store).get_tuple(config("t"))
-    assert sorted(counts)[1] <= 4  # mostly three, because on a slow machine writes may come after their checkpoint
+    assert sorted(counts)[1] <= 4  # Usually three. On a slow machine, writes may come after their checkpoint.
     assert len([*saver.list(config("t"))]) == 12
     assert [len(each.pending_writes) for each in saver.list(config("t"))][::3] == [0] * 4
 
 
-def test_writes_go_with_the_checkpoint_and_share_its_items(saver):
+def test_writes_are_committed_with_the_checkpoint_and_share_its_items(saver):
     at = put(saver, config("t"), IDS[0])
     before = saver.store.last_lsn
     thread = start_writing(saver, at, checkpoint(IDS[1])["channel_values"]["texts"])
@@ -80,7 +80,7 @@ def test_writes_go_with_the_checkpoint_and_share_its_items(saver):
     assert saver.get_tuple(config("t")).checkpoint["channel_values"] == {"texts": texts}
 
 
-def test_a_refused_put_leaves_the_writes(saver):
+def test_a_refused_put_keeps_the_writes(saver):
     at = put(saver, config("t"), IDS[0])
     put(saver, at, IDS[1])
     thread = start_writing(saver, at)
@@ -90,7 +90,7 @@ def test_a_refused_put_leaves_the_writes(saver):
     assert saver.get_tuple(at).pending_writes == [("task", "texts", "written")]
 
 
-def test_a_put_is_made_though_the_writes_with_it_are_refused(saver, monkeypatch):
+def test_a_put_succeeds_although_its_writes_are_refused(saver, monkeypatch):
     def refused(_lineage, _bases, parts, _place):
         def work(_batch):
             message = "too large"

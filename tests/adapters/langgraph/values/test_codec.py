@@ -132,7 +132,7 @@ def saver(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__name__} {named(value)}")
-def test_a_value_comes_back_as_from_an_in_memory_saver(saver, value):
+def test_a_value_is_restored_as_by_an_in_memory_saver(saver, value):
     expected = Line(InMemorySaver()).put(x=value)
     found = Line(saver).put(x=value)
     assert found == expected
@@ -148,7 +148,7 @@ def _written(saver, value):
     return saver.get_tuple(place).pending_writes
 
 
-def test_an_array_of_numpy_comes_back(saver):
+def test_a_numpy_array_is_restored(saver):
     numpy = pytest.importorskip("numpy", reason="needs numpy")
     for value in (numpy.arange(12).reshape(3, 4), numpy.array([1.5, 2.5], dtype="float32")):
         found = Line(saver, str(value.dtype)).put(x=value)["x"]
@@ -347,14 +347,14 @@ def test_an_allow_list_is_honoured(tmp_path):
         assert loose.store is saver.store
 
 
-def test_pickle_is_used_only_if_asked_for(tmp_path):
+def test_pickle_is_used_only_if_enabled(tmp_path):
     with StatelogSaver.open(tmp_path / "a") as saver, pytest.raises(ValueTypeError, match="channel 'x' of thread 't'"):
         Line(saver).put(x=object)
     with StatelogSaver.open(tmp_path / "b", serde=JsonPlusSerializer(pickle_fallback=True)) as saver:
         assert Line(saver).put(x=object)["x"] is object
 
 
-def test_a_refused_value_leaves_nothing(saver):
+def test_a_refused_value_stores_nothing(saver):
     line = Line(saver)
     line.put(x=1)
     before = saver.store.last_lsn
