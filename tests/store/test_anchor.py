@@ -1,4 +1,4 @@
-"""Anchors: what keeps them valid, and what they detect. FORMAT.md section 9."""
+"""Anchors: operations that keep them valid, and changes that they detect. FORMAT.md section 9."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from statelog.storage.file.creation import create_store
 
 
 def fill(path, count=5):
-    """Make a store of a thread of 4 + 1 versions with a tag in the middle, and return the anchor at its end."""
+    """Make a store with a thread of 4 + 1 versions and a tag in the middle. Return the anchor at its end."""
     with statelog.open(path) as store:
         thread = store.thread("t")
         for number in range(count):
@@ -66,7 +66,7 @@ def anchors_of(store):
 
 
 def rewrite(path, lsn, body, *, redo=True):
-    """Rewrite the body of a record without nodes. Also redo the chain behind it, if asked, and the index."""
+    """Rewrite the body of a record without nodes. Also recompute the later chain, if requested, and the index."""
     with statelog.open(path) as store:
 
         def work(transaction):
@@ -127,7 +127,7 @@ def test_a_store_has_the_history_of_each_of_its_anchors(path):
             assert store.verify(expect=anchor, deep=False).ok
 
 
-def test_records_behind_an_anchor_may_be_any(path):
+def test_records_after_an_anchor_can_be_any(path):
     anchor = fill(path)
     with statelog.open(path, expect=anchor) as store:
         store.thread("t").commit({"n": 7})
@@ -135,7 +135,7 @@ def test_records_behind_an_anchor_may_be_any(path):
         assert store.verify(expect=anchor).ok
 
 
-def test_an_anchor_of_an_empty_store_holds_for_that_store_alone(path, tmp_path):
+def test_an_anchor_of_an_empty_store_is_valid_only_for_that_store(path, tmp_path):
     with statelog.open(path) as store:
         anchor = store.anchor()
         store.thread("t").commit({"n": 1})
@@ -147,7 +147,7 @@ def test_an_anchor_of_an_empty_store_holds_for_that_store_alone(path, tmp_path):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_an_opening_for_reading_checks_the_same(path, tmp_path, read_only):
+def test_a_read_only_opening_makes_the_same_checks(path, tmp_path, read_only):
     fill(path, 2)
     shutil.copy(path, tmp_path / "older.state")
     anchor = fill(path)
@@ -157,7 +157,7 @@ def test_an_opening_for_reading_checks_the_same(path, tmp_path, read_only):
 
 
 @pytest.mark.slow
-def test_an_anchor_is_of_durable_records_alone(path):
+def test_an_anchor_covers_only_durable_records(path):
     with statelog.open(path, durability="interval", interval_ms=60_000) as writer:
         writer.thread("t").commit({"n": 1})
         writer.flush()
@@ -227,7 +227,7 @@ def anchor_of_a_killed_process(path):
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_store_whose_process_was_killed_has_its_anchor(path, read_only):
+def test_an_anchor_stays_valid_after_a_kill_of_its_process(path, read_only):
     anchor = anchor_of_a_killed_process(path)
     with statelog.open(path, expect=anchor, read_only=read_only) as store:
         assert store.thread("t").state["n"] == 3
@@ -407,7 +407,7 @@ def test_a_copy_that_is_behind_an_anchor_is_refused_until_it_has_caught_up(path,
         assert store.verify(expect=anchor).ok
 
 
-def test_a_store_of_threads_that_were_imported_has_another_history(path, tmp_path):
+def test_a_store_of_imported_threads_has_a_different_history(path, tmp_path):
     fill(path)
     target = io.BytesIO()
     with statelog.open(path) as store:
@@ -421,7 +421,7 @@ def test_a_store_of_threads_that_were_imported_has_another_history(path, tmp_pat
             copy.verify(expect=anchor)
 
 
-def test_records_that_salvage_has_not_saved_are_reported(path, tmp_path):
+def test_records_that_salvage_did_not_save_are_reported(path, tmp_path):
     fill(path)
     with statelog.open(path) as store:
         found = anchors_of(store)
@@ -458,7 +458,7 @@ def test_anchors_of_shipped_records_stay_valid_in_a_fleet(tmp_path):
             statelog.open(tmp_path / "earlier.state", expect=late)
 
 
-def test_a_fleets_store_that_is_not_the_expected_one_is_given_up_again(path, tmp_path):
+def test_a_fleets_store_with_an_unexpected_history_is_released_again(path, tmp_path):
     anchor = fill(path)
     (tmp_path / "bucket").mkdir()
     url = (tmp_path / "bucket").as_uri()
@@ -471,7 +471,7 @@ def test_a_fleets_store_that_is_not_the_expected_one_is_given_up_again(path, tmp
             assert store.thread("t").state["n"] == 1
 
 
-def test_a_fleets_store_that_is_expected_is_not_made(path, tmp_path):
+def test_a_missing_store_of_a_fleet_is_not_created_with_an_expected_anchor(path, tmp_path):
     anchor = fill(path)
     (tmp_path / "bucket").mkdir()
     with connect((tmp_path / "bucket").as_uri(), cache=tmp_path / "here") as fleet:
@@ -481,7 +481,7 @@ def test_a_fleets_store_that_is_expected_is_not_made(path, tmp_path):
         assert not fleet.path("s").exists()
 
 
-# --- what is found ------------------------------------------------------------------------
+# --- detected changes ------------------------------------------------------------------------
 
 
 def test_an_older_copy_is_a_rollback(path, tmp_path):
@@ -501,7 +501,7 @@ def test_an_older_copy_is_a_rollback(path, tmp_path):
     assert isinstance(facts, CorruptionError)
 
 
-def test_an_older_copy_that_was_gone_on_with_is_another_history(path, tmp_path):
+def test_an_older_copy_that_was_continued_is_a_different_history(path, tmp_path):
     fill(path, 2)
     shutil.copy(path, tmp_path / "older.state")
     anchor = fill(path)
@@ -512,7 +512,7 @@ def test_an_older_copy_that_was_gone_on_with_is_another_history(path, tmp_path):
     assert type(caught.value) is ForgeryError
 
 
-def test_a_log_that_was_cut_off_is_a_rollback(path):
+def test_a_truncated_log_is_a_rollback(path):
     anchor = fill(path)
     with statelog.open(path) as store:
         last = store.last_lsn
@@ -528,7 +528,7 @@ def test_a_log_that_was_cut_off_is_a_rollback(path):
         statelog.open(path, expect=anchor)
 
 
-def test_a_chain_that_was_redone_passes_without_an_anchor_and_is_found_with_one(path):
+def test_a_recomputed_chain_passes_without_an_anchor_and_is_detected_with_one(path):
     anchor = fill(path)
     retarget_tag(path)
     with statelog.open(path) as store:
@@ -544,7 +544,7 @@ def test_a_chain_that_was_redone_passes_without_an_anchor_and_is_found_with_one(
         assert (error.expected, error.found) == (anchor[25:45].hex(), found.digest)
 
 
-def test_a_chain_that_was_redone_is_found_at_the_forged_record_itself(path):
+def test_a_recomputed_chain_is_detected_at_an_anchor_of_the_forged_record(path):
     fill(path)
     with statelog.open(path) as store:
         found = anchors_of(store)
@@ -557,7 +557,7 @@ def test_a_chain_that_was_redone_is_found_at_the_forged_record_itself(path):
             statelog.open(path, expect=anchor)
 
 
-def test_a_record_that_was_changed_without_its_chain_is_found_by_verify_alone(path):
+def test_a_record_changed_without_its_chain_is_detected_only_by_verify(path):
     anchor = fill(path)
     retarget_tag(path, redo=False)
     with statelog.open(path, expect=anchor) as store:
@@ -565,7 +565,7 @@ def test_a_record_that_was_changed_without_its_chain_is_found_by_verify_alone(pa
     assert [problem.invariant for problem in report.problems] == ["L3"]
 
 
-def test_a_forged_record_under_retention_is_found(path):
+def test_a_forged_record_is_detected_despite_retention(path):
     with statelog.open(path) as store:
         for number in range(80):
             store.thread("t").commit({"text": f"text {number} " * 500})
@@ -581,7 +581,7 @@ def test_a_forged_record_under_retention_is_found(path):
         statelog.open(path, expect=anchor)
 
 
-def test_another_store_in_its_place_is_told(path, tmp_path):
+def test_another_store_at_the_same_path_is_reported(path, tmp_path):
     anchor = fill(path)
     other = tmp_path / "other.state"
     fill(other)
@@ -606,7 +606,7 @@ def test_another_store_with_the_id_of_the_first_is_a_forgery(path, tmp_path):
     assert type(caught.value) is ForgeryError
 
 
-def test_a_file_that_is_gone_is_not_made_anew(path):
+def test_a_missing_file_is_not_created_again(path):
     anchor = fill(path)
     path.unlink()
     with pytest.raises(StoreNotFoundError):
@@ -614,7 +614,7 @@ def test_a_file_that_is_gone_is_not_made_anew(path):
     assert not path.exists()
 
 
-def test_an_empty_store_in_its_place_is_told(path, tmp_path):
+def test_an_empty_store_at_the_same_path_is_reported(path, tmp_path):
     anchor = fill(path)
     create_store(tmp_path / "empty.state", anchor[1:17])
     with pytest.raises(RollbackError, match="ends at LSN 0"):
@@ -624,7 +624,7 @@ def test_an_empty_store_in_its_place_is_told(path, tmp_path):
         statelog.open(tmp_path / "new.state", expect=anchor)
 
 
-def test_a_file_without_bytes_stays_one(tmp_path, path):
+def test_an_empty_file_is_unchanged(tmp_path, path):
     anchor = fill(path)
     (tmp_path / "bytes.state").touch()
     with pytest.raises(FormatError):
@@ -646,7 +646,7 @@ def test_a_refused_store_is_unchanged_and_can_be_opened(path, tmp_path):
         assert store.thread("t").commit({"n": 5}).version == 2
 
 
-def test_a_refusal_leaves_a_store_alone_that_the_process_has_open(path):
+def test_a_refusal_does_not_affect_a_store_that_the_process_has_open(path):
     anchor = fill(path)
     wrong = encode_anchor(Anchor(anchor[1:17], int.from_bytes(anchor[17:25]), bytes(20)))
     with statelog.open(path) as store:
@@ -655,7 +655,7 @@ def test_a_refusal_leaves_a_store_alone_that_the_process_has_open(path):
         assert store.thread("t").commit({"n": 5}).version == 5
 
 
-def test_damage_at_the_anchor_is_damage_and_reported(path):
+def test_damage_at_the_anchor_is_reported_as_damage(path):
     anchor = fill(path)
     lsn = int.from_bytes(anchor[17:25])
     with statelog.open(path) as store:
@@ -670,7 +670,7 @@ def test_damage_at_the_anchor_is_damage_and_reported(path):
 
 
 def redact_by_force(path, lsn, *, owner):
-    """Remove the content of a record as retention does, without a removal event. Derive the index again."""
+    """Remove the content of a record like retention, but without a removal event. Rebuild the index."""
     with forging(path) as forger:
         stored = forger.record(lsn)
         rows = kernels.record_rows(stored)
@@ -680,7 +680,7 @@ def redact_by_force(path, lsn, *, owner):
         store.rebuild_index()
 
 
-def test_a_store_without_a_key_shows_that_a_redacted_record_had_another_content(path):
+def test_negative_control_the_chain_keeps_the_digest_of_redacted_content(path):
     """Negative control: the digest of the content stays in the chain, so an attacker cannot change it."""
     anchor = fill(path)
     with statelog.open(path) as store:
@@ -688,13 +688,13 @@ def test_a_store_without_a_key_shows_that_a_redacted_record_had_another_content(
     redact_by_force(path, lsn, owner=0)
     with forging(path) as forger:
         stored = bytearray(forger.record(lsn))
-        stored[ENVELOPE_SIZE_BYTES + 10] ^= 1  # in the digest
+        stored[ENVELOPE_SIZE_BYTES + 10] ^= 1  # In the digest.
         forger.put_record(lsn, with_checksum(bytes(stored)))
     with statelog.open(path) as store:
         assert "L3" in {problem.invariant for problem in store.verify(expect=anchor).problems}
 
 
-# --- what is no anchor --------------------------------------------------------------------
+# --- invalid anchors --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -735,7 +735,7 @@ def sealed(data):
 
 
 @pytest.mark.slow
-def test_each_flipped_bit_of_an_anchor_is_told(path):
+def test_each_flipped_bit_of_an_anchor_is_detected(path):
     anchor = fill(path)
     for bit in range(len(anchor) * 8):
         changed = bytearray(anchor)
@@ -744,7 +744,7 @@ def test_each_flipped_bit_of_an_anchor_is_told(path):
             statelog.open(path, expect=bytes(changed))
 
 
-def test_an_anchor_of_a_later_release_is_told(path):
+def test_an_anchor_of_a_later_release_is_reported(path):
     later = sealed(b"\x02" + bytes(60))
     with pytest.raises(NewerFormatError) as caught:
         statelog.open(path, expect=later)
@@ -752,7 +752,7 @@ def test_an_anchor_of_a_later_release_is_told(path):
     assert not path.exists()
 
 
-def test_an_anchor_names_no_record_that_is_on_its_way_to_the_disk(path, monkeypatch):
+def test_an_anchor_names_no_record_that_is_still_being_written(path, monkeypatch):
     """The commit is in LMDB, but not yet marked as being in the write-ahead log."""
     at, may_go = threading.Event(), threading.Event()
     with statelog.open(path) as store:

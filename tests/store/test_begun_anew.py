@@ -17,7 +17,7 @@ def store(tmp_path):
         yield store
 
 
-def test_an_id_is_begun_anew_on_purpose_alone(store):
+def test_a_deleted_id_is_re_created_only_on_purpose(store):
     old = store.thread("t")
     old.commit({"n": 1})
     store.delete_thread("t")
@@ -54,7 +54,7 @@ def test_objects_of_a_deleted_thread_do_not_write_to_the_new_one(store):
     assert store.thread("t").state["n"] == 2
 
 
-def test_a_head_that_is_expected_is_not_met_by_the_new_one_of_its_version(store):
+def test_an_expected_head_of_the_deleted_thread_does_not_match_the_new_one_of_its_version(store):
     old = store.thread("t").commit({"n": 1})
     store.delete_thread("t")
     new = store.thread("t", recreate=True)
@@ -80,7 +80,7 @@ def test_a_head_that_is_expected_is_not_met_by_the_new_one_of_its_version(store)
         fork.commit({"n": 11}, expected_version=new.head)
 
 
-def test_one_object_begins_it_once(store):
+def test_one_object_re_creates_a_thread_once(store):
     store.thread("t").commit({"n": 1})
     store.delete_thread("t")
     new = store.thread("t", recreate=True)
@@ -91,7 +91,7 @@ def test_one_object_begins_it_once(store):
     assert store.thread("t").head is None
 
 
-def test_a_life_still_open_is_refused_and_an_unknown_id_begins(store):
+def test_re_creating_an_existing_thread_is_refused_and_an_unknown_id_is_created(store):
     store.thread("t").commit({"n": 1})
     with pytest.raises(UsageError, match="thread 't' is not deleted") as caught:
         store.thread("t", recreate=True)
@@ -100,7 +100,7 @@ def test_a_life_still_open_is_refused_and_an_unknown_id_begins(store):
     assert store.thread("unknown").version == 0
 
 
-def test_two_that_begin_it_at_once_share_the_new_life(store):
+def test_two_concurrent_re_creations_share_one_thread(store):
     store.thread("t").commit({"n": 1})
     store.delete_thread("t")
     first, second = store.thread("t", recreate=True), store.thread("t", recreate=True)
@@ -109,7 +109,7 @@ def test_two_that_begin_it_at_once_share_the_new_life(store):
     assert store.thread("t").state.to_python() == {"a": 1, "b": 2}
 
 
-def test_the_log_tells_the_lives_apart_and_an_index_made_anew_has_both(store):
+def test_the_log_distinguishes_both_threads_and_a_rebuilt_index_has_both(store):
     for life in range(3):
         store.thread("t", recreate=life > 0).commit({"life": life})
         if life < 2:
@@ -126,7 +126,7 @@ def test_the_log_tells_the_lives_apart_and_an_index_made_anew_has_both(store):
         store.thread("t").commit({"n": 1})
 
 
-def test_in_a_transaction_it_is_begun_with_the_rest_or_not_at_all(store):
+def test_a_transaction_re_creates_a_thread_with_all_else_or_not_at_all(store):
     store.thread("t").commit({"n": 1})
     store.delete_thread("t")
 
@@ -144,7 +144,7 @@ def test_in_a_transaction_it_is_begun_with_the_rest_or_not_at_all(store):
     assert store.thread("t").state["n"] == 3
 
 
-def test_awaited(tmp_path):
+def test_a_thread_can_be_re_created_on_asyncio(tmp_path):
     async def run():
         async with await statelog.aio.open(tmp_path / "b.state") as store:
             await store.thread("t").commit({"n": 1})
@@ -155,7 +155,7 @@ def test_awaited(tmp_path):
     assert asyncio.run(run()) == 2
 
 
-def test_text_of_both_lives_is_gone(tmp_path):
+def test_text_of_both_threads_is_removed_by_deletion(tmp_path):
     path = tmp_path / "c.state"
     with statelog.open(path) as store:
         for life in ("first", "second"):
@@ -165,7 +165,7 @@ def test_text_of_both_lives_is_gone(tmp_path):
     assert b"life" not in path.read_bytes()
 
 
-def test_an_exported_new_life_is_a_thread_elsewhere(store, tmp_path):
+def test_a_re_created_thread_can_be_exported_to_another_store(store, tmp_path):
     store.thread("t").commit({"n": 1})
     store.delete_thread("t")
     store.thread("t", recreate=True).commit({"n": 2})

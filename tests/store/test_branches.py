@@ -1,9 +1,9 @@
-"""What branches of a thread have in common is stored once."""
+"""Common parts of the branches of a thread are stored once."""
 
 import statelog
 
 
-def test_a_fork_that_goes_the_same_way_stores_texts_once(tmp_path):
+def test_a_fork_with_equal_commits_stores_texts_once(tmp_path):
     texts = [f"{number} ".ljust(3000, "x") for number in range(6)]
     with statelog.open(tmp_path / "s.state") as store:
         main = store.thread("t")

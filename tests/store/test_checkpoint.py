@@ -18,7 +18,7 @@ def thread(store):
     return store.thread("t", schema={"n": reducers.add, "text": reducers.replace})
 
 
-def test_a_checkpoint_tells_all_about_itself(thread):
+def test_a_checkpoint_has_all_its_attributes(thread):
     before = datetime.now(UTC)
     made = thread.commit({"n": 1}, {"text": "x"}, metadata={"node": "plan", "cost": 0.5})
     assert (made.thread_id, made.branch, made.version, made.lsn, made.kind) == ("t", "main", 0, 2, "commit")
@@ -32,7 +32,7 @@ def test_a_checkpoint_tells_all_about_itself(thread):
     assert repr(made) == f"<Checkpoint 't' branch 'main' version 0 id {made.id}: n, text>"
 
 
-def test_an_id_of_the_stores_making_tells_lsn_and_digest(thread):
+def test_a_default_id_has_lsn_and_digest(thread):
     made = thread.commit({"n": 1})
     assert made.id == f"{made.lsn}~{made.digest[:16]}"
     assert thread.at(made.id) == made
@@ -46,7 +46,7 @@ def test_a_callers_id_is_the_id(thread):
         thread.at(f"{made.lsn}~{'0' * 16}")
 
 
-def test_a_checkpoint_stays_what_it_is(thread):
+def test_a_checkpoint_is_immutable(thread):
     made = thread.commit({"n": 1, "text": "first"})
     digest = made.digest
     for number in range(50):
@@ -59,7 +59,7 @@ def test_a_checkpoint_stays_what_it_is(thread):
     assert made.metadata == {}
 
 
-def test_parents_lead_back_to_the_first(thread):
+def test_parents_lead_back_to_the_first_checkpoint(thread):
     for number in range(40):
         thread.commit({"text": str(number)})
     line, checkpoint = [], thread.head
@@ -111,7 +111,7 @@ def test_ancestors_lead_through_rollbacks_and_branches(store):
 
 
 @pytest.mark.parametrize("lengths", [(0, 0), (1, 1), (5, 40), (40, 5), (33, 64)])
-def test_the_common_ancestor_of_two_branches_is_where_they_part(store, lengths):
+def test_the_common_ancestor_of_two_branches_is_their_last_shared_checkpoint(store, lengths):
     thread = store.thread("t")
     made = [thread.commit({"n": number}) for number in range(40)]
     branches = [thread.fork(name, at=25) for name in ("left", "right")]
@@ -130,7 +130,7 @@ def test_threads_have_no_common_ancestor(store):
         store.thread("a").commit({"n": 1}).common_ancestor(store.thread("b").commit({"n": 1}))
 
 
-def test_a_rollbacks_kind_and_parent_say_so(thread):
+def test_a_rollback_has_its_own_kind_and_parent(thread):
     first = thread.commit({"n": 1})
     thread.commit({"n": 1})
     back = thread.rollback(0)
@@ -149,7 +149,7 @@ def test_times_ascend_even_if_the_clock_does_not(store, monkeypatch):
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000])
-def test_the_size_of_a_state_is_that_of_its_values(path, count):
+def test_the_size_of_a_state_is_the_size_of_its_values(path, count):
     with statelog.open(path) as store:
         made = store.thread("t").commit({"items": [f"item {n}" for n in range(count)], "text": "x" * 5000})
         whole = len(cbor.encode(made.state.to_python()))

@@ -1,4 +1,4 @@
-"""Copies of threads: the same history under another id, whole whatever becomes of the one it was made of."""
+"""Copies of threads: the same history under another id, complete whatever happens to the source."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def fill(store: statelog.Store, name: str, count: int, size: int = 900) -> state
 
 
 def described(thread: statelog.Thread) -> list[Any]:
-    """Return all of a thread that a copy has to have, too."""
+    """Return all facts of a thread that a copy must also have."""
     lines = []
     for branch in thread.branches():
         for each in thread.checkout(branch.name).history():
@@ -104,10 +104,10 @@ def branched(store: statelog.Store) -> statelog.Thread:
     return thread
 
 
-# --- what a copy is -----------------------------------------------------------------
+# --- properties of copies -----------------------------------------------------------------
 
 
-def test_a_copy_has_all_that_its_source_has(store: statelog.Store, branched: statelog.Thread) -> None:
+def test_a_copy_has_everything_that_its_source_has(store: statelog.Store, branched: statelog.Thread) -> None:
     copied = store.copy_thread("a", "b")
     assert copied.id == "b"
     assert described(copied) == described(branched)
@@ -116,7 +116,7 @@ def test_a_copy_has_all_that_its_source_has(store: statelog.Store, branched: sta
         "n": "add",
         "text": "add",
     }
-    copied.commit({"n": 1})  # with the reducers of the source
+    copied.commit({"n": 1})  # With the reducers of the source.
     assert copied.state["n"] == branched.state["n"] + 1
     assert copied.head.ancestor(3) is not None
 
@@ -138,7 +138,7 @@ def test_a_copy_has_only_versions_that_retention_has_kept(
 
 
 @pytest.mark.slow
-def test_copies_of_copies_are_like_any(store: statelog.Store, branched: statelog.Thread) -> None:
+def test_copies_can_be_copied(store: statelog.Store, branched: statelog.Thread) -> None:
     expected = described(branched)
     for source, target in itertools.pairwise("abcd"):
         assert described(store.copy_thread(source, target)) == expected
@@ -148,7 +148,7 @@ def test_copies_of_copies_are_like_any(store: statelog.Store, branched: statelog
     assert described(store.thread("d")) == expected
 
 
-def test_a_copy_is_under_the_policy_of_a_new_thread(store: statelog.Store) -> None:
+def test_a_copy_gets_the_policy_of_a_new_thread(store: statelog.Store) -> None:
     fill(store, "a", 3)
     store.set_retention(keep_last=5, threads="b*")
     store.copy_thread("a", "b")
@@ -156,7 +156,7 @@ def test_a_copy_is_under_the_policy_of_a_new_thread(store: statelog.Store) -> No
 
 
 @pytest.mark.slow
-def test_a_copy_is_one_commit_of_small_records_and_no_node(store: statelog.Store) -> None:
+def test_a_copy_is_one_commit_of_small_records_without_nodes(store: statelog.Store) -> None:
     fill(store, "a", 1000, 5000)
     store.compact()
     last, size = store.last_lsn, store.path.stat().st_size
@@ -168,13 +168,13 @@ def test_a_copy_is_one_commit_of_small_records_and_no_node(store: statelog.Store
     assert nodes_of(store, last) == 0
     assert sum(record.size_bytes for record in made) < 300 * 1000
     store.compact()
-    assert store.path.stat().st_size - size < 400 * 1000  # with the index: 1,000 ids, and 32 version pages
+    assert store.path.stat().st_size - size < 400 * 1000  # With the index: 1,000 ids, and 32 version pages.
 
 
-# --- what is refused ----------------------------------------------------------------
+# --- refusals ----------------------------------------------------------------
 
 
-def test_what_cannot_be_copied_is_refused(store: statelog.Store, refused: Any) -> None:
+def test_invalid_copies_are_refused(store: statelog.Store, refused: Any) -> None:
     for name in ("a", "b", "dead"):
         fill(store, name, 2)
     store.delete_thread("dead")
@@ -199,7 +199,7 @@ def test_what_cannot_be_copied_is_refused(store: statelog.Store, refused: Any) -
 
 
 @pytest.mark.slow
-def test_a_copy_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
+def test_a_copy_that_does_not_fit_is_refused_completely(tmp_path: Path) -> None:
     path = tmp_path / "small.state"
     with statelog.open(path, durability="interval", max_size_bytes=1 << 20) as store:
         fill(store, "a", 450, 200)
@@ -240,7 +240,7 @@ def test_a_transaction_copies_a_thread_that_it_has_created(store: statelog.Store
     assert store.thread("b").at(3).state["text"] == LONG
 
 
-def test_a_transaction_that_raises_has_copied_nothing(store: statelog.Store) -> None:
+def test_a_failed_transaction_copies_nothing(store: statelog.Store) -> None:
     fill(store, "a", 3)
     last = store.last_lsn
     with contextlib.suppress(UsageError), store.transaction() as transaction:
@@ -249,7 +249,7 @@ def test_a_transaction_that_raises_has_copied_nothing(store: statelog.Store) -> 
     assert (store.last_lsn, store.thread("b").head) == (last, None)
 
 
-def test_asyncio_copies_too(tmp_path: Path) -> None:
+def test_asyncio_can_copy_threads(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.open(tmp_path / "a.state") as store:
             await store.thread("a").commit({"n": 1})
@@ -263,7 +263,7 @@ def test_asyncio_copies_too(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-# --- each goes its own way ------------------------------------------------------------
+# --- independence of source and copy ------------------------------------------------------------
 
 
 ACTS: dict[str, Callable[[statelog.Store], object]] = {
@@ -277,7 +277,7 @@ ACTS: dict[str, Callable[[statelog.Store], object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", list(itertools.permutations(ACTS)), ids="-".join)
-def test_in_any_order_kept_parts_are_whole_and_removed_parts_are_gone(
+def test_kept_parts_are_complete_and_removed_parts_are_erased_in_any_order(
     store: statelog.Store, order: tuple[str, ...]
 ) -> None:
     thread = store.thread("a", schema=SCHEMA)
@@ -302,7 +302,7 @@ def test_in_any_order_kept_parts_are_whole_and_removed_parts_are_gone(
         assert not is_in_file(store.path, value)
 
 
-def test_without_the_record_of_the_loan_the_copy_would_lose_nodes(
+def test_negative_control_without_its_copy_reference_a_copy_loses_nodes(
     store: statelog.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control."""
@@ -318,8 +318,8 @@ def test_without_the_record_of_the_loan_the_copy_would_lose_nodes(
     store.compact()
 
 
-def test_retention_at_work_meets_a_copy_made_meanwhile(store: statelog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """V1: the nodes that it has marked before do not include those of the copy."""
+def test_running_retention_respects_a_concurrent_copy(store: statelog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """V1: the nodes that retention has marked before do not include those of the copy."""
     monkeypatch.setattr(vacuum, "RECORDS_PER_TRANSACTION_MAX", 2)
     thread = fill(store, "a", 30)
     with store._engine.read() as view:
@@ -331,7 +331,7 @@ def test_retention_at_work_meets_a_copy_made_meanwhile(store: statelog.Store, mo
     assert described(copied) == expected
 
 
-# --- loans that are given back ----------------------------------------------------------
+# --- released copy references ----------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -371,7 +371,7 @@ def test_deleting_the_last_copy_removes_the_remains_of_a_deleted_source(store: s
         assert next(view.transaction.scan_index(b"r"), None) is None
 
 
-def test_a_copy_that_was_copied_keeps_the_loan(store: statelog.Store) -> None:
+def test_a_copied_copy_keeps_its_copy_reference(store: statelog.Store) -> None:
     thread = fill(store, "a", 10)
     store.copy_thread("a", "b")
     expected = described(store.copy_thread("b", "c"))
@@ -386,8 +386,13 @@ def test_a_copy_that_was_copied_keeps_the_loan(store: statelog.Store) -> None:
 
 @pytest.mark.parametrize("forgets", [False, True])
 @pytest.mark.parametrize("compacts", [False, True])
-def test_a_string_found_in_a_copy_keeps_the_loan(store: statelog.Store, *, forgets: bool, compacts: bool) -> None:
-    """It begins with borrowed pieces. A longer string reaches them even after it and the copy are gone."""
+def test_a_string_shared_with_a_copy_keeps_its_copy_reference(
+    store: statelog.Store, *, forgets: bool, compacts: bool
+) -> None:
+    """The string begins with borrowed pieces.
+
+    A longer string uses them even after the string and the copy are deleted.
+    """
     store.thread("a", schema=SCHEMA).commit({"text": LONG})
     copied = store.copy_thread("a", "b")
     copied.commit({"text": "and more"})
@@ -435,7 +440,7 @@ def test_metadata_that_names_the_thread_names_the_copy(store: statelog.Store) ->
 
 
 @pytest.mark.parametrize("how", ["expire", "policy"])
-def test_a_source_goes_its_way_though_the_deletion_of_its_copy_was_cut_short(store, monkeypatch, how):
+def test_a_source_is_usable_although_the_deletion_of_its_copy_was_interrupted(store, monkeypatch, how):
     """The rest of the copy, which is still to be erased, has no effect any more (T5)."""
     thread = store.thread("source")
     store.set_retention(keep_last=1, threads="source")
@@ -460,7 +465,7 @@ def test_a_source_goes_its_way_though_the_deletion_of_its_copy_was_cut_short(sto
     assert store.verify().problems == []
 
 
-def test_a_copy_begins_a_deleted_id_anew_if_it_may(store: statelog.Store) -> None:
+def test_a_copy_re_creates_a_deleted_id_if_allowed(store: statelog.Store) -> None:
     store.thread("t").commit({"value": 1})
     store.thread("copy").commit({"value": 2})
     store.delete_thread("copy")

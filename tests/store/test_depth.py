@@ -1,4 +1,4 @@
-"""A value nests 128 levels deep at most, whichever way it is written, and counted from the channel."""
+"""A value nests at most 128 levels deep, however it is written, counted from the channel."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def edited(thread, value):
     thread.edit(change, lazy=True)
 
 
-WAYS = {  # how a value is written, and how many lists and dicts it is inside of there
+WAYS = {  # Each way to write a value, and the number of lists and dicts around it.
     "commit": (lambda thread, value: thread.commit({"plain": value}), 0),
     "in a dict": (lambda thread, value: thread.commit({"plain": {"x": value}}), 1),
     "add": (lambda thread, value: thread.commit({"added": [value]}), 1),
@@ -75,7 +75,7 @@ def store(tmp_path):
         stream = io.BytesIO()
         opened.export(stream)
         stream.seek(0)
-        with statelog.open(tmp_path / "copy.state") as copy:  # everything stored can be imported
+        with statelog.open(tmp_path / "copy.state") as copy:  # Everything stored can be imported.
             copy.import_(stream)
             for info in opened.threads():
                 assert copy.thread(info.id).state.to_python() == opened.thread(info.id).state.to_python()
@@ -83,7 +83,7 @@ def store(tmp_path):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("way", WAYS)
-def test_as_deep_as_the_bound_is_stored_and_a_level_more_is_refused(store, way, size):
+def test_the_maximum_depth_is_stored_and_one_more_level_is_refused(store, way, size):
     write, around = WAYS[way]
     thread = store.thread("t", schema=Lists)
     some = [f"item {number}" for number in range(size)]
@@ -101,21 +101,21 @@ def test_as_deep_as_the_bound_is_stored_and_a_level_more_is_refused(store, way, 
     )
     before = thread.version
     for depth in (DEPTH_MAX - around + 1, DEPTH_MAX - around + 2, 500):
-        limit = DEPTH_MAX - (way == "encoded")  # reported by the encoding, and not by the write
+        limit = DEPTH_MAX - (way == "encoded")  # Reported by the encoding, and not by the write.
         with pytest.raises(LimitError, match=f"nested deeper than {limit}") as caught:
             write(thread, nested(depth))
         assert caught.value.limit == limit
         assert thread.version == before
     write(thread, nested(DEPTH_MAX - around))
     assert thread.version == before + 1
-    thread.commit({"added": [1], "items": {"id": "2"}, "deep": {"a": {"c": 1}}})  # values beside it can be changed
+    thread.commit({"added": [1], "items": {"id": "2"}, "deep": {"a": {"c": 1}}})  # Other values can be changed.
     with thread.mount() as state:
         state["added"] = state["added"][-2:]
         state["merged"] = {"v": state["merged"].get("v")}
 
 
 @pytest.mark.parametrize("way", ["set", "create", "append", "metadata"])
-def test_the_bound_holds_on_the_board_and_for_metadata(store, way):
+def test_the_depth_limit_holds_on_the_board_and_for_metadata(store, way):
     board = store.board()
     board.set("list", [])
     write, around = {
@@ -125,14 +125,14 @@ def test_the_bound_holds_on_the_board_and_for_metadata(store, way):
         "metadata": (lambda value: store.thread("t").commit({"n": 1}, metadata={"m": value}), 2),
     }[way]
     before = store.last_lsn
-    limit = DEPTH_MAX - (way == "metadata")  # its record is around it
+    limit = DEPTH_MAX - (way == "metadata")  # Its record adds levels.
     with pytest.raises(LimitError, match=f"nested deeper than {limit}"):
         write(nested(DEPTH_MAX - around + 1))
     assert store.last_lsn == before
     write(nested(DEPTH_MAX - around))
 
 
-# --- what holds itself ---------------------------------------------------------------------
+# --- values that contain themselves ---------------------------------------------------------------------
 
 
 @dataclass

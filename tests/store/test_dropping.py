@@ -38,7 +38,7 @@ SCHEMAS = [None, {"notes": reducers.extend, "count": None}, Plain, Data, Model]
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=["open", "mapping", "typed dict", "dataclass", "pydantic"])
-def test_a_channel_goes_and_may_begin_anew(store, schema):
+def test_a_removed_channel_can_be_written_again(store, schema):
     thread = store.thread("t", schema=schema)
     thread.commit({"notes": ["a", "b"], "count": 1})
     made = thread.commit({"notes": DROP, "count": 2})
@@ -53,7 +53,7 @@ def test_a_channel_goes_and_may_begin_anew(store, schema):
 
 
 @pytest.mark.parametrize("value", [1, "text", {"deep": ["x" * 3000]}, list(range(5000))], ids=repr)
-def test_missing_and_large_channels_may_be_dropped(store, value):
+def test_missing_and_large_channels_can_be_dropped(store, value):
     thread = store.thread("t")
     assert thread.commit({"x": DROP}).state.to_python() == {}
     thread.commit({"x": value, "y": 1})
@@ -74,7 +74,7 @@ def test_writes_of_one_commit_merge_in_order(store, spec):
     assert thread.commit({"x": DROP}, {"x": write}).state["x"] == first
 
 
-def test_a_users_reducer_and_its_check_are_passed_by(store):
+def test_a_custom_reducer_and_its_check_are_not_called_for_drop(store):
     def joined(current, write):
         return current + write
 
@@ -94,7 +94,7 @@ def test_the_name_of_a_channel_is_checked_as_in_any_write(store):
     assert aliased.commit({"remarks": DROP}).state.to_python() == {"count": 1}
 
 
-def test_it_goes_in_a_transaction_and_in_a_fork(store):
+def test_drop_works_in_a_transaction_and_in_a_fork(store):
     thread = store.thread("t", schema=Plain)
     thread.commit({"notes": ["a"], "count": 1})
     with store.transaction() as tx:
@@ -104,7 +104,7 @@ def test_it_goes_in_a_transaction_and_in_a_fork(store):
     assert thread.state.to_python() == {"count": 1}
 
 
-def test_it_is_a_value_nowhere_else(store):
+def test_drop_is_refused_as_a_value_elsewhere(store):
     thread, board = store.thread("t"), store.board()
     thread.commit({"x": {}})
     for call in (
@@ -120,6 +120,6 @@ def test_it_is_a_value_nowhere_else(store):
     assert (thread.version, board.list()) == (0, [])
 
 
-def test_it_is_one_object():
+def test_drop_is_a_singleton():
     assert copy.deepcopy(DROP) is copy.copy(DROP) is pickle.loads(pickle.dumps(DROP)) is DROP
     assert repr(DROP) == "reducers.DROP"

@@ -29,7 +29,7 @@ def add_one(state):
     state["count"] = state.get("count", 0) + 1
 
 
-def test_edits_of_threads_and_processes_lose_nothing(path):
+def test_edits_of_concurrent_threads_and_processes_lose_no_change(path):
     command = [sys.executable, "-c", COUNT_APART, str(path), str(TIMES)]
     with statelog.open(path) as store, ThreadPoolExecutor(8) as pool:
         others = [forks.Popen(command) for _ in range(2)]
@@ -50,7 +50,7 @@ _VALUES = st.one_of(
 @given(
     st.lists(st.lists(st.tuples(_KEYS, _KEYS, st.none() | st.tuples(_VALUES, st.booleans())), max_size=6), max_size=5)
 )
-def test_an_edited_state_ends_as_the_dict_would(shared_store, edits):
+def test_an_edited_state_equals_an_edited_dict(shared_store, edits):
     thread = shared_store.thread(f"edited {len(list(shared_store.threads()))}")
     plain = {}
 
@@ -114,7 +114,7 @@ def test_an_edit_that_changes_nothing_creates_no_checkpoint(store):
     assert thread.version == 0
 
 
-def test_an_edit_that_raises_leaves_nothing(store):
+def test_an_edit_that_raises_writes_nothing(store):
     thread = store.thread("t")
     with pytest.raises(ZeroDivisionError):
         thread.edit(lambda state: state.update(a=1 / 0))
@@ -153,7 +153,7 @@ def test_an_edit_that_returns_an_update_is_refused(store, change):
     assert (thread.version, thread.state) == (0, {"jobs": [], "step": 0})
 
 
-def test_an_async_function_edits_nothing_and_is_refused(store):
+def test_an_async_function_is_refused_and_edits_nothing(store):
     async def change(state):
         state["step"] = 5
 
@@ -162,7 +162,7 @@ def test_an_async_function_edits_nothing_and_is_refused(store):
     assert store.thread("t").version == -1
 
 
-def test_a_state_takes_no_change_once_its_block_or_function_has_ended(store):
+def test_a_state_refuses_changes_after_the_end_of_its_block_or_function(store):
     """It would be lost."""
     thread, kept = store.thread("t"), []
     with thread.mount() as state:
@@ -184,7 +184,7 @@ def test_a_state_takes_no_change_once_its_block_or_function_has_ended(store):
     assert thread.state == {"step": 2}
 
 
-def test_a_mount_without_its_block_says_that_it_is_one(store):
+def test_a_mount_used_without_a_block_raises_an_error_that_explains_it(store):
     mount = store.thread("t").mount()
     with pytest.raises(UsageError, match=r"with thread\.mount\(\) as state"):
         mount["step"] = 1
@@ -215,7 +215,7 @@ def test_in_a_transaction_an_edit_sees_earlier_operations(store):
     assert (head.version, head.state) == (2, {"count": 6})
 
 
-def test_asyncio_edits_and_takes_snapshots(path):
+def test_asyncio_can_edit_and_take_snapshots(path):
     async def main():
         async with aio.open(path) as store:
             thread = store.thread("t")
@@ -229,7 +229,7 @@ def test_asyncio_edits_and_takes_snapshots(path):
 
 
 @pytest.mark.slow
-def test_a_snapshot_stays_as_it_was_while_versions_expire(store):
+def test_a_snapshot_is_unchanged_while_versions_expire(store):
     thread = store.thread("t")
     store.set_retention(keep_last=1, threads="t")
     thread.commit({"items": {f"{number}": f"{number} " + "x" * 200 for number in range(1000)}})
@@ -245,7 +245,7 @@ def test_a_snapshot_stays_as_it_was_while_versions_expire(store):
     assert thread.state["items"]["7"] == "new"
 
 
-def test_a_snapshot_takes_no_commits_and_ends_with_its_block(store):
+def test_a_snapshot_refuses_commits_and_ends_with_its_block(store):
     store.thread("t").commit({"items": {f"{number}": "x" * 200 for number in range(2000)}})
     with store.snapshot() as snapshot:
         thread = snapshot.thread("t")
@@ -261,7 +261,7 @@ def test_a_snapshot_takes_no_commits_and_ends_with_its_block(store):
         _ = thread.head
 
 
-def test_encoded_values_have_the_bounds_of_any():
+def test_encoded_values_have_the_limits_of_ordinary_values():
     deep = []
     for _ in range(200):
         deep = [deep]

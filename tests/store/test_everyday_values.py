@@ -15,7 +15,7 @@ LARGE = ["x" * 100] * 200
 
 
 @pytest.mark.parametrize("padding", [[], LARGE], ids=["small", "large"])
-def test_a_thread_without_a_schema_takes_and_gives_everyday_values(store, padding):
+def test_a_thread_without_a_schema_stores_and_returns_everyday_values(store, padding):
     values = [dt.date(2020, 2, 3), dt.timedelta(1), pathlib.Path("/a"), {1: {2: "x"}}, np.bool_(True), *padding]  # noqa: FBT003
     thread = store.thread("t")
     thread.commit({"values": values, "votes": {1: "x"}})
@@ -76,7 +76,7 @@ def test_a_dict_with_other_keys_does_not_merge_into_a_list(store):
         thread.commit({"votes": {1: 2}})
 
 
-def test_a_diff_lists_their_changes(store):
+def test_a_diff_lists_changes_of_everyday_values(store):
     thread = store.thread("t")
     first = thread.commit({"born": dt.date(2020, 1, 1), "votes": {1: "a", None: 0, "k": 1}})
     second = thread.commit({"born": dt.date(2020, 1, 2), "votes": {1: "b", None: 0, "k": 1}})

@@ -1,4 +1,4 @@
-"""A fenced store: no process can commit to it any more, but all can read it."""
+"""A fenced store: no process can commit to it, but all can read it."""
 
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def store(tmp_path):
         yield opened
 
 
-def test_every_process_is_refused_and_reads(store, tmp_path):
+def test_every_process_can_read_but_not_commit(store, tmp_path):
     with forks.Popen(
         [sys.executable, "-c", OTHER], cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
@@ -61,7 +61,7 @@ def refused(store):
     assert list(store.log()) == before
 
 
-def test_all_that_writes_is_refused_also_after_it_was_opened_again(store):
+def test_every_write_is_refused_even_after_the_store_was_opened_again(store):
     store.shut_off(FencedError("taken over"))
     refused(store)
     store.close()
@@ -72,7 +72,7 @@ def test_all_that_writes_is_refused_also_after_it_was_opened_again(store):
         assert again.verify().problems == []
 
 
-def test_an_image_of_a_fenced_store_is_free(store, tmp_path):
+def test_an_image_of_a_fenced_store_is_not_fenced(store, tmp_path):
     store.shut_off(FencedError("taken over"))
     store.image(tmp_path / "b.state")
     with statelog.open(tmp_path / "b.state") as image:

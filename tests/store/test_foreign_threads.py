@@ -1,4 +1,4 @@
-"""A schema with versions leaves threads alone that belong to the library, to an adapter, or to another schema."""
+"""A versioned schema does not change threads of the library, of an adapter, or of another schema."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_foreign_threads_are_left_out_of_a_migration_and_refused_by_name(store):
     before = stored(store)
     assert store.migrate(research(), dry_run=True).migrated == 1
     report = store.migrate(research())
-    assert (report.migrated, report.skipped, report.failed) == (1, 1, [])  # the run has no channels of the user's
+    assert (report.migrated, report.skipped, report.failed) == (1, 1, [])  # The run has no channels of the user.
     assert stored(store) == {**before, "chat-1": {"memories": ["tea"]}}
     for each in FOREIGN:
         with pytest.raises(UsageError, match="belongs to"):
@@ -100,7 +100,7 @@ def test_a_thread_of_another_schema_is_not_emptied(store):
         lambda state: {name: value for name, value in {**state, "memories": [], "n": 1}.items() if name in "memories"},
     ],
 )
-def test_a_step_may_leave_channels_out_that_it_has_read_or_removed(store, step):
+def test_a_step_can_omit_channels_that_it_has_read_or_removed(store, step):
     schema = versioned({"memories": list, "n": int}, name="research", version=2)
     schema.step(1)(step)
     store.thread("chat-2", schema={"total": int, "notes": list}).commit({"total": 5, "notes": []})

@@ -74,7 +74,7 @@ def mounted(thread, act, *, lazy):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("schema", [None, State], ids=["plain", "typed"])
-def test_a_view_is_read_as_a_list_is(store, size, schema):
+def test_a_view_is_read_like_a_list(store, size, schema):
     items = list(range(size))
     thread = store.thread("t", schema=schema)
     thread.commit({"items": items})
@@ -106,7 +106,7 @@ ACTS = {
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("lazy", [False, True], ids=["whole", "lazy"])
-def test_a_mounted_list_is_changed_as_a_list_is(store, size, act, lazy):
+def test_a_mounted_list_is_changed_like_a_list(store, size, act, lazy):
     for number, index in enumerate([*INDICES, *WRONG]):
         thread = store.thread(f"t{number}")
         thread.commit({"items": list(range(size))})
@@ -124,7 +124,7 @@ SLICE_ACTS = {
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("act", SLICE_ACTS)
 @pytest.mark.parametrize("lazy", [False, True], ids=["whole", "lazy"])
-def test_slices_of_a_mounted_list_are_those_of_a_list(store, size, act, lazy):
+def test_slices_of_a_mounted_list_equal_those_of_a_list(store, size, act, lazy):
     for number, part in enumerate(SLICES):
         thread = store.thread(f"t{number}")
         thread.commit({"items": list(range(size))})

@@ -1,4 +1,4 @@
-"""The key of a store: who can open the store, where the key never is, and `rekey`. FORMAT.md section 10."""
+"""The key of a store: who can open the store, where the key never appears, and `rekey`. FORMAT.md section 10."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def path(tmp_path):
 
 
 def fill(path, key=KEY, count=4):
-    """Make a store of a thread and an entry, and return its anchor."""
+    """Make a store with a thread and an entry. Return its anchor."""
     with statelog.open(path, key=key) as store:
         for number in range(count):
             store.thread("t").commit({"n": number, "text": f"text {number} " * 300})
@@ -68,13 +68,13 @@ def fill(path, key=KEY, count=4):
     [KEY, KEY.encode(), lambda: KEY, KEY.encode, StoreKey(KEY)],
     ids=["text", "bytes", "function", "method", "StoreKey"],
 )
-def test_a_key_is_text_or_bytes_or_a_function_that_returns_them(path, key):
+def test_a_key_is_a_str_or_bytes_or_a_function_that_returns_them(path, key):
     fill(path)
     with statelog.open(path, key=key) as store:
         assert store.thread("t").state["n"] == 3
 
 
-def test_guard_env_gives_a_key(path, monkeypatch):
+def test_guard_env_can_provide_a_key(path, monkeypatch):
     monkeypatch.setenv("STATE_KEY", KEY)
     fill(path)
     with statelog.open(path, key=guard.env("STATE_KEY")) as store:
@@ -101,7 +101,7 @@ def test_an_invalid_key_is_refused_before_anything_is_opened(path, key):
     assert not path.exists()
 
 
-def test_a_key_of_sixteen_bytes_or_of_many_is_one(tmp_path):
+def test_a_key_of_sixteen_or_more_bytes_is_accepted(tmp_path):
     for name, key in {"least": "x" * 16, "umlauts": "ü" * 8, "many": b"y" * 10_000}.items():
         fill(tmp_path / name, key)
         with statelog.open(tmp_path / name, key=key) as store:
@@ -110,7 +110,7 @@ def test_a_key_of_sixteen_bytes_or_of_many_is_one(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"read_only": True}, {"create": False}], ids=str)
 @pytest.mark.parametrize(("key", "kind"), [(None, KeyMissingError), (OTHER_KEY, WrongKeyError)], ids=str)
-def test_a_store_is_opened_with_its_key_alone(path, options, key, kind):
+def test_a_store_is_opened_only_with_its_key(path, options, key, kind):
     fill(path)
     before = path.read_bytes()
     with pytest.raises(kind) as caught:
@@ -129,13 +129,13 @@ def test_a_store_without_a_key_is_not_opened_with_one(path):
     assert path.read_bytes() == before
 
 
-def test_no_file_is_made_for_a_reader(path):
+def test_a_reader_creates_no_file(path):
     with pytest.raises(StoreNotFoundError):
         statelog.open(path, key=KEY, read_only=True)
 
 
 @pytest.mark.parametrize(("key", "kind"), [(None, KeyMissingError), (OTHER_KEY, WrongKeyError)], ids=str)
-def test_a_second_opening_of_a_process_needs_the_key_too(path, key, kind):
+def test_a_second_opening_of_a_process_also_needs_the_key(path, key, kind):
     fill(path)
     with statelog.open(path, key=KEY) as store:
         with pytest.raises(kind):
@@ -159,7 +159,7 @@ def test_anchors_work_with_a_key(path):
         assert store.verify(expect=anchor).ok
 
 
-def test_asyncio_opens_and_rekeys_a_store(path):
+def test_asyncio_can_open_and_rekey_a_store(path):
     async def run():
         async with aio.open(path, key=KEY) as store:
             await store.thread("t").commit({"n": 1})
@@ -179,7 +179,7 @@ def test_an_older_release_refuses_a_store_with_a_key_by_its_format(path, monkeyp
     assert caught.value.needed == 7
 
 
-# --- where the key never is ---------------------------------------------------------------
+# --- where the key never appears ---------------------------------------------------------------
 
 
 def texts_of(key):
@@ -230,7 +230,7 @@ def test_negative_control_the_search_for_the_key_finds_it_in_a_state(path):
 # --- the bytes ------------------------------------------------------------------------------
 
 
-def test_the_macs_are_those_of_the_format(path):
+def test_the_macs_equal_those_of_the_format(path):
     with statelog.open(path, key=KEY) as store:
         store.thread("t").commit({"n": 1})
         store_id = store._engine.store_file.lmdb_file.store_id
@@ -285,14 +285,14 @@ def test_a_mac_covers_every_part(key, payload, lsn):
             mac.open_record(lsn, stored)
 
 
-def test_the_kernel_reads_rows_that_python_has_sealed_and_no_others(path):
+def test_the_kernel_reads_only_rows_with_a_valid_mac(path):
     fill(path)
     with statelog.open(path, key=KEY) as store:
         handles = store._engine.store_file.lmdb_file.handles
         with store._engine.read() as view:
             transaction = view.transaction
             cursor = transaction._raw.cursor(handles.index)
-            transaction.get_index(transaction.index_keys()[0])  # it finds the map
+            transaction.get_index(transaction.index_keys()[0])  # It finds the map.
             for row_key, is_read in ((handles.mac.row_key, True), (bytes(32), False), (kernels.NO_MAC_KEY, False)):
                 assert cursor.first()
                 found = kernels.rows_read(
@@ -306,7 +306,7 @@ def test_the_kernel_reads_rows_that_python_has_sealed_and_no_others(path):
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=str)
-def test_rekey_gives_a_store_another_key_and_leaves_all_else(path, key):
+def test_rekey_changes_the_key_of_a_store_and_nothing_else(path, key):
     anchor = fill(path, key)
     with statelog.open(path, key=key) as store:
         before = observe(store)
@@ -357,7 +357,7 @@ def test_rekey_refuses_a_damaged_row(path):
         with pytest.raises(CorruptionError) as caught:
             store.rekey(KEY)
         assert caught.value.key == b"zz"
-    with statelog.open(path):  # it has no key
+    with statelog.open(path):  # It has no key.
         pass
 
 
@@ -394,7 +394,7 @@ with statelog.open({str(path)!r}, key={former!r}) as store:
         pytest.skip("a rekey does not pass this point")
 
 
-def test_a_refused_rename_leaves_the_key_as_it_was(path):
+def test_a_refused_rename_does_not_change_the_key(path):
     fill(path)
     with statelog.open(path, key=KEY) as store:
 
@@ -427,7 +427,7 @@ for act in (lambda: store.thread("theirs").state, lambda: store.thread("theirs")
 
 
 @pytest.mark.slow
-def test_another_process_is_told_that_the_key_has_changed(path):
+def test_another_process_gets_an_error_that_the_key_has_changed(path):
     fill(path)
     with subprocess.Popen(
         [sys.executable, "-c", OTHER, str(path)],
@@ -447,7 +447,7 @@ def test_another_process_is_told_that_the_key_has_changed(path):
         assert store.verify().ok
 
 
-def test_commits_of_other_threads_go_on_during_a_rekey(path):
+def test_commits_of_other_threads_continue_during_a_rekey(path):
     fill(path)
     done, failures = threading.Event(), []
 
@@ -513,7 +513,7 @@ def test_copies_of_a_store_have_its_key_and_exports_have_none(path, tmp_path):
                 assert store.verify().ok
 
 
-def test_retention_and_deletion_keep_a_store_with_a_key_whole(path):
+def test_retention_and_deletion_keep_a_store_with_a_key_sound(path):
     fill(path, count=30)
     with statelog.open(path, key=KEY) as store:
         store.thread("gone").commit({"x": 1})
@@ -526,7 +526,7 @@ def test_retention_and_deletion_keep_a_store_with_a_key_whole(path):
         assert store.thread("t").state["n"] == 29
 
 
-def test_a_record_is_lent_until_its_transaction_ends(path):
+def test_a_borrowed_record_is_valid_until_its_transaction_ends(path):
     fill(path)
     with statelog.open(path, key=KEY) as store:
         with store._engine.read() as view:
@@ -537,7 +537,7 @@ def test_a_record_is_lent_until_its_transaction_ends(path):
                 bytes(record)
 
 
-def test_a_saver_of_langgraph_takes_a_key(path):
+def test_a_langgraph_saver_accepts_a_key(path):
     pytest.importorskip("langgraph.checkpoint")
     from statelog.adapters.langgraph import StatelogSaver
 

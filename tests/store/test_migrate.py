@@ -1,4 +1,4 @@
-"""`store.migrate`: many threads at once, concurrent writers, and what it does not change."""
+"""`store.migrate`: many threads, concurrent writers, and unchanged data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_all_heads_have_the_declared_version(store):
 
 
 @pytest.mark.slow
-def test_threads_that_are_migrated_are_skipped(store):
+def test_migrated_threads_are_skipped(store):
     store.migrate(second(), threads="chat-1*")
     before = store.last_lsn
     report = store.migrate(second(), threads="chat-*")
@@ -72,11 +72,11 @@ def test_all_branches_of_a_thread_are_migrated_together(store):
     for branch, memories in {"main": 2, "early": 1, "own": 2}.items():
         head = store.thread("chat-0", schema=schema, branch=branch).head
         assert (head.schema_version, len(head.stored["memories"])) == (2, memories)
-    assert len({record.continues for record in list(store.log())[-4:]}) == 2  # one transaction
+    assert len({record.continues for record in list(store.log())[-4:]}) == 2  # One transaction.
 
 
 @pytest.mark.slow
-def test_a_thread_that_fails_is_named_and_the_others_go_on(store):
+def test_a_failed_thread_is_named_and_the_others_are_migrated(store):
     def step(state):
         if state["count"] in (3, 70):
             raise KeyError(state["count"])
@@ -94,7 +94,7 @@ def test_a_thread_that_fails_is_named_and_the_others_go_on(store):
 
 
 @pytest.mark.slow
-def test_other_schemas_and_newer_versions_fail_and_are_left(store):
+def test_threads_of_other_schemas_and_newer_versions_fail_and_are_unchanged(store):
     other = versioned(FIRST, name="other", version=1)
     store.thread("chat-5", schema=other).commit({"count": 0})
     newer = versioned({"memories": reducers.append, "count": int}, name="chat", version=3)
@@ -109,7 +109,7 @@ def test_other_schemas_and_newer_versions_fail_and_are_left(store):
     ]
 
 
-def test_a_guard_refuses_one_thread_of_a_group_alone(path):
+def test_a_guard_refuses_only_one_thread_of_a_group(path):
     pytest.importorskip("re2")
     from statelog.guard import Guard, allow, refuse
 
@@ -145,7 +145,7 @@ def test_dry_run_writes_nothing_and_shows_the_first_differences(store):
     )
 
 
-def test_dry_run_works_on_a_store_that_is_read_only(store, path):
+def test_dry_run_works_on_a_read_only_store(store, path):
     store.close()
     with statelog.open(path, read_only=True) as opened:
         assert opened.migrate(second(), threads="chat-1", dry_run=True).migrated == 1
@@ -163,7 +163,7 @@ def test_progress_goes_up_to_all_threads(store):
 
 
 @pytest.mark.slow
-def test_writers_beside_it_lose_nothing(store):
+def test_concurrent_writers_lose_no_commit(store):
     older, schema = versioned(FIRST, name="chat", version=1), second()
     threads = [store.thread(f"chat-{number}", schema=older) for number in range(100)]
     is_over, written, refused = threading.Event(), [0] * 100, set()
@@ -190,7 +190,7 @@ def test_writers_beside_it_lose_nothing(store):
         assert state["memories"] == [f"note {number}", *["beside"] * written[number]]
 
 
-def test_a_thread_that_another_process_has_migrated_meanwhile_is_skipped(store, monkeypatch):
+def test_a_thread_migrated_by_another_process_in_the_meantime_is_skipped(store, monkeypatch):
     schema = second()
     prepare = migrations._Migration._commit
 
@@ -230,7 +230,7 @@ def test_arguments_are_checked(store, wrong):
 
 
 @pytest.mark.slow
-def test_loop_migrates_too(store, path):
+def test_asyncio_can_migrate(store, path):
     store.close()
 
     async def migrate():

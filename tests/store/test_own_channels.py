@@ -60,7 +60,7 @@ def own(state):
     return {channel: value for channel, value in state.to_python().items() if channel.startswith("statelog:")}
 
 
-def test_they_are_written_and_read_besides_declared_channels(store, thread, schema):
+def test_reserved_channels_are_written_and_read_beside_declared_channels(store, thread, schema):
     assert own(thread.state) == OWN
     assert (thread.state[STEPS][-1], thread.state["notes"]) == ({"n": 2}, ["a"])
     part = thread.state["part"]
@@ -69,14 +69,14 @@ def test_they_are_written_and_read_besides_declared_channels(store, thread, sche
     assert own(store.thread("t").state) == own(thread.at(-1).state) == OWN
 
 
-def test_they_are_not_remembered_as_channels_of_the_thread(store, thread):
+def test_reserved_channels_are_not_remembered_as_channels_of_the_thread(store, thread):
     [info] = store.threads()
     assert set(info.channels) <= {"notes", "part"}
     store.thread("t").commit({STEPS: [3]})
     assert thread.state[STEPS] == [1, {"n": 2}, 3]
 
 
-def test_their_reducers_are_their_own(thread):
+def test_reserved_channels_have_their_own_reducers(thread):
     with pytest.raises(ReducerTypeError):
         thread.commit({STEPS: 1})
     thread.commit({STEPS: reducers.Overwrite([9]), INPUT: None})
@@ -85,7 +85,7 @@ def test_their_reducers_are_their_own(thread):
     assert own(thread.state) == {}
 
 
-def test_going_back_forks_and_copies_have_them(store, thread):
+def test_rollbacks_forks_and_copies_have_reserved_channels(store, thread):
     branch = thread.fork("branch", update={STEPS: [3]})
     assert branch.state[STEPS] == [1, {"n": 2}, 3]
     assert own(store.copy_thread("t", "copy").state) == OWN
@@ -93,12 +93,12 @@ def test_going_back_forks_and_copies_have_them(store, thread):
     assert own(thread.state) == {STEPS: [1]}
 
 
-def test_a_diff_tells_of_them(thread):
+def test_a_diff_includes_reserved_channels(thread):
     changes = statelog.diff(thread.at(0), thread.at(1))
     assert {change.path[0] for change in changes} == {STEPS, INPUT}
 
 
-def test_mounts_and_edits_of_other_channels_leave_them_alone(thread):
+def test_mounts_and_edits_of_other_channels_keep_reserved_channels(thread):
     with thread.mount() as state:
         state["notes"].append("b")
     with thread.mount(lazy=True) as state:
@@ -108,14 +108,14 @@ def test_mounts_and_edits_of_other_channels_leave_them_alone(thread):
     assert thread.version == 4
 
 
-def test_mounts_and_edits_change_them_too(thread):
+def test_mounts_and_edits_can_change_reserved_channels(thread):
     with thread.mount() as state:
         state[STEPS].append(3)
     thread.edit(lambda state: state.update({"statelog:new": 1, INPUT: 2}))
     assert own(thread.state) == {STEPS: [1, {"n": 2}, 3], INPUT: 2, "statelog:new": 1}
 
 
-def test_an_export_brings_them(store, thread, schema, tmp_path):
+def test_an_export_has_reserved_channels(store, thread, schema, tmp_path):
     file = io.BytesIO()
     store.export(file)
     file.seek(0)
@@ -135,13 +135,13 @@ def test_an_export_brings_them(store, thread, schema, tmp_path):
     ],
     ids=["mapping", "typed dict", "alias"],
 )
-def test_a_schema_that_declares_one_is_refused(store, declared):
+def test_a_schema_that_declares_a_reserved_channel_is_refused(store, declared):
     with pytest.raises(SchemaError, match="reserved for the library") as caught:
         store.thread("t", schema=declared)
     assert caught.value.facts["channel"].startswith("statelog:")
 
 
-def test_what_a_thread_remembers_may_name_one():
+def test_the_remembered_schema_of_a_thread_can_name_a_reserved_channel():
     assert Schema.from_specs({STEPS: "replace"}).reducer(STEPS) == reducers.replace
 
 

@@ -22,7 +22,7 @@ VALUES = {
 }
 
 
-def test_sizes_are_those_of_the_values_encoded(store):
+def test_sizes_are_those_of_the_encoded_values(store):
     thread = store.thread("t")
     thread.commit(VALUES)
     size = thread.size()
@@ -37,7 +37,7 @@ def test_sizes_are_those_of_the_values_encoded(store):
     assert size.shared_size_bytes == 0
 
 
-def test_a_keyed_list_has_its_items(store):
+def test_the_size_of_a_keyed_list_counts_its_items(store):
     thread = store.thread("t", schema={"docs": upsert})
     thread.commit({"docs": [{"id": str(n), "text": "d" * 100} for n in range(50)]})
     assert thread.size().channels["docs"].items == 50
@@ -48,7 +48,7 @@ def test_a_thread_without_a_checkpoint_has_no_size(store):
     assert (size.channels, size.size_bytes, size.shared_size_bytes) == ({}, 0, 0)
 
 
-def test_a_branch_shares_what_its_parent_has_stored(store):
+def test_a_branch_shares_the_stored_size_of_its_parent(store):
     main = store.thread("t")
     main.commit(VALUES)
     branch = main.fork("b", update={"short": "ho"})
@@ -60,7 +60,7 @@ def test_a_branch_shares_what_its_parent_has_stored(store):
     assert copied.channels["messages"].shared_size_bytes > 0.9 * copied.channels["messages"].size_bytes
 
 
-def test_sizes_are_those_of_a_transaction_a_snapshot_and_an_earlier_version(store):
+def test_transactions_snapshots_and_earlier_versions_have_sizes(store):
     thread = store.thread("t", schema={"n": append})
     thread.commit({"n": 1})
     with store.transaction() as tx:
@@ -73,7 +73,7 @@ def test_sizes_are_those_of_a_transaction_a_snapshot_and_an_earlier_version(stor
     assert [thread.at(version).size().channels["n"].items for version in range(3)] == [1, 2, 3]
 
 
-def test_asyncio_has_them_too(tmp_path):
+def test_asyncio_can_read_sizes(tmp_path):
     async def main():
         async with await aio.open(tmp_path / "a.state") as store:
             store.limit(channel="n", items_max=1)
@@ -103,7 +103,7 @@ def test_a_commit_past_a_limit_raises_and_writes_nothing(store):
     store.thread("u").commit({"other": list(range(99))})
 
 
-def test_each_way_to_commit_is_limited(store):
+def test_every_way_to_commit_obeys_the_limits(store):
     store.limit(size_bytes_max=2000)
     thread = store.thread("t")
     thread.commit({"a": 1})
@@ -122,7 +122,7 @@ def test_each_way_to_commit_is_limited(store):
     assert thread.version == 0
 
 
-def test_a_refused_commit_within_a_transaction_leaves_nothing_of_it(store):
+def test_a_refused_commit_aborts_its_transaction(store):
     store.limit(size_bytes_max=2000)
     store.thread("t").commit({"a": 1})
     with store.transaction() as tx:
@@ -144,7 +144,7 @@ def test_a_refused_fork_within_a_transaction_leaves_no_branch(store):
     assert dict(store.thread("u").state) == {"a": 1}
 
 
-def test_a_thread_over_its_limit_can_be_cut_back_and_written_elsewhere(store):
+def test_a_thread_over_its_limit_can_be_reduced_and_written_in_other_channels(store):
     thread = store.thread("t")
     thread.commit({"list": list(range(100)), "n": 1})
     store.limit(channel="list", items_max=10)
@@ -157,7 +157,7 @@ def test_a_thread_over_its_limit_can_be_cut_back_and_written_elsewhere(store):
         thread.commit({"list": list(range(11))})
 
 
-def test_a_limit_that_warns_warns_once_until_the_size_has_fallen(store):
+def test_a_warning_limit_warns_once_until_the_size_has_fallen(store):
     store.limit(channel="n", items_max=1, warns=True, threads="chat-*")
     thread = store.thread("chat-1")
     store.thread("other").commit({"n": [1, 2, 3]})
@@ -177,7 +177,7 @@ def test_a_limit_that_warns_warns_once_until_the_size_has_fallen(store):
         store.thread("chat-2").commit({"n": [1, 2]})
 
 
-def test_a_limit_is_replaced_and_removed(store):
+def test_a_limit_can_be_replaced_and_removed(store):
     thread = store.thread("t")
     store.limit(channel="n", items_max=1)
     store.limit(channel="n", items_max=2)

@@ -44,7 +44,7 @@ def snapshots_size_bytes(store):
     return size
 
 
-def test_an_empty_store_has_nothing_but_its_file(store):
+def test_statistics_of_an_empty_store_show_only_its_file(store):
     found = store.statistics()
     assert (found.last_lsn, found.thread_count, found.checkpoint_count, found.nodes) == (0, 0, 0, 0)
     assert (found.threads, found.dedup_ratio) == ((), 0.0)
@@ -53,7 +53,7 @@ def test_an_empty_store_has_nothing_but_its_file(store):
 
 
 @pytest.mark.slow
-def test_counts_are_those_of_threads_and_log(store):
+def test_counts_equal_those_of_threads_and_log(store):
     fill(store)
     found = store.statistics()
     records = list(store.log())
@@ -78,7 +78,7 @@ def test_snapshots_are_measured_to_the_byte(store):
 
 
 @pytest.mark.slow
-def test_of_many_checkpoints_an_even_sample_is_measured(store, monkeypatch):
+def test_an_even_sample_of_many_checkpoints_is_measured(store, monkeypatch):
     fill(store)
     monkeypatch.setattr(statistics, "STATES_MEASURED_MAX", 15)
     found = store.statistics()
@@ -96,7 +96,7 @@ def test_measuring_stops_when_enough_nodes_were_visited(store, monkeypatch):
     assert found.snapshots_size_bytes == pytest.approx(snapshots_size_bytes(store), rel=0.5)
 
 
-def test_of_a_long_log_an_even_sample_is_read(store, monkeypatch):
+def test_an_even_sample_of_a_long_log_is_read(store, monkeypatch):
     thread = store.thread("a")
     for step in range(100):
         thread.commit({"x": f"{step} " + "y" * 2000})
@@ -120,7 +120,7 @@ def test_only_the_largest_threads_are_listed(store, monkeypatch):
     assert [thread.id for thread in found.threads] == ["t4", "t3"]
 
 
-def test_progress_is_told_from_start_to_end(store):
+def test_progress_is_reported_from_start_to_end(store):
     fill(store, steps=5)
     steps = []
     collect(store._engine, progress=lambda done, whole: steps.append(done / whole))
@@ -128,7 +128,7 @@ def test_progress_is_told_from_start_to_end(store):
     assert steps[-1] == 1
 
 
-def test_a_list_written_in_one_commit_is_measured_too(store):
+def test_a_list_written_in_one_commit_is_measured(store):
     store.thread("t").commit({"items": [{"n": number, "text": "x" * 80} for number in range(500)]})
     assert store.statistics().snapshots_size_bytes == snapshots_size_bytes(store)
 

@@ -1,4 +1,4 @@
-"""A LangGraph thread shows the state of `graph.get_state`, and a rollback of it changes the state that LangGraph sees."""
+"""A LangGraph thread shows the state of `graph.get_state`, and a rollback changes the state that LangGraph sees."""
 
 from __future__ import annotations
 
