@@ -13,14 +13,14 @@ from statelog.portable.frames import HEADER, MAGIC, TRAILER
 
 
 class Piece(NamedTuple):
-    """A frame of an export, apart."""
+    """A frame of a split export."""
 
     kind: int
     payload: bytes
 
 
 def split(data):
-    """Return the frames of an export, header and trailer included."""
+    """Return the frames of an export, including header and trailer."""
     at = len(MAGIC)
     pieces = []
     while at < len(data):
@@ -31,7 +31,7 @@ def split(data):
 
 
 def join(pieces):
-    """Return an export of frames, with right checksums, and with a right trailer in the place of the one there is."""
+    """Return an export of frames with correct checksums and a correct trailer."""
     out = bytearray(MAGIC)
     for number, (kind, payload) in enumerate(pieces):
         whole = _trailer(payload, number, out) if kind == TRAILER else payload
@@ -50,7 +50,7 @@ def _trailer(payload, number, out):
 
 
 def with_header(data, **fields):
-    """Return an export with other fields in its header."""
+    """Return an export with changed fields in its header."""
     header, *rest = split(data)
     assert header.kind == HEADER
     return join([Piece(HEADER, cbor.encode({**cbor.decode(header.payload), **fields})), *rest])

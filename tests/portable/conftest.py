@@ -1,4 +1,4 @@
-"""Stores worth exporting, and exports taken apart and put together again."""
+"""Fixtures: stores with varied content, and exports that are split and joined."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PROMPT = "You are an agent. " * 1500
 
 
 def fill(store, thread_id, turns=12):
-    """Give a thread some of everything: long texts, sets, trees, ids, branches, tags, a rollback."""
+    """Fill a thread with all kinds of data: long texts, sets, trees, ids, branches, tags, a rollback."""
     thread = store.thread(thread_id, schema=SCHEMA)
     thread.commit({"query": PROMPT, "messages": [{"id": "0", "text": "hello"}]}, metadata={"node": "start"})
     for turn in range(turns):
@@ -55,7 +55,7 @@ def fill(store, thread_id, turns=12):
 
 @pytest.fixture
 def rich(tmp_path):
-    """A store of two threads that share a long text."""
+    """A store with two threads that share a long text."""
     with statelog.open(tmp_path / "rich.state") as store:
         fill(store, "one")
         fill(store, "two", turns=5)
@@ -85,7 +85,7 @@ def open_store(tmp_path):
 
 @contextmanager
 def performed(directory, history):
-    """Perform a history on a store and on the model it must match; both, and an empty store, for as long as open."""
+    """Perform a history on a store and on its model. Yield both, and an empty store."""
     model = StoreModel()
     perform_all(history, model, schema=MODEL_SCHEMA)
     with (
@@ -130,7 +130,7 @@ def snapshot(store, thread_id):
 
 
 def _session_fixture(function):
-    """Make a function above available to tests, which cannot import this file."""
+    """Make a function of this file available to tests, which cannot import the file."""
     return pytest.fixture(scope="session", name=function.__name__)(lambda: function)
 
 
@@ -140,7 +140,7 @@ for _function in (fill, performed, export, take, split, join, with_header, snaps
 
 @pytest.fixture(scope="session")
 def piece():
-    """The type of a frame apart."""
+    """The type of a split frame."""
     return Piece
 
 
@@ -157,7 +157,7 @@ def source(tmp_path, fill):
 
 @pytest.fixture
 def rescue(tmp_path):
-    """Salvage bytes; return the report and the new store, which verifies clean and reads throughout."""
+    """Salvage bytes. Return the report and the new store, which must verify and be readable."""
     opened = []
 
     def run(data, name="new.state"):

@@ -1,4 +1,4 @@
-"""Files taken apart by their pages, and damaged."""
+"""Helpers that locate and damage pages of files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wipe(data, pages):
 
 
 def kinds(data):
-    """Return page number to flags, of pages that are more than the contents of a large value."""
+    """Return the flags by page number, except of pages that only continue a large value."""
     found, page = {}, 0
     while page * PAGE_SIZE_BYTES < len(data):
         flags, count = struct.unpack_from("=HI", data, page * PAGE_SIZE_BYTES + 10)

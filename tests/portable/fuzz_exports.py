@@ -38,7 +38,7 @@ def corpus():
 
 
 def mutate_bytes(rng, data):
-    """Return bytes with something changed."""
+    """Return bytes with a random change."""
     data = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at = rng.randrange(len(data) + 1)
@@ -59,14 +59,14 @@ def mutate_bytes(rng, data):
 
 
 def sealed(payload, lsn):
-    """Return a record with the checksum that its form has under an LSN."""
+    """Return a record with its correct checksum for an LSN."""
     is_short = len(payload) > FLAGS_AT and payload[FLAGS_AT] & FLAG_VACUUMED
     checksum = xxhash.xxh3_64_intdigest(payload[8:]) + (lsn * 0x9E3779B97F4A7C15 if is_short else 0)
     return (checksum % 2**64).to_bytes(8) + payload[8:]
 
 
 def mutate_export(rng, data):
-    """Return an export that is wrong, mostly with right checksums: of frames, and of the records in them."""
+    """Return a wrong export, mostly with correct checksums of frames and of records."""
     pieces = split(data)
     for _ in range(rng.choice((1, 1, 2))):
         index = rng.randrange(1, len(pieces))
@@ -86,7 +86,7 @@ def mutate_export(rng, data):
             pieces[index], pieces[other] = pieces[other], pieces[index]
     try:
         return join(pieces)
-    except StatelogError:  # not even a trailer any more
+    except StatelogError:  # Not even a trailer is left.
         return mutate_bytes(rng, data)
 
 
@@ -108,7 +108,7 @@ def attempt(data, directory):
             if "offset" not in error.facts:
                 raise AssertionError(error) from error
             outcome = type(error).__name__
-        except ConflictError:  # by its header, it begins later
+        except ConflictError:  # By its header, it begins later.
             outcome = "ConflictError"
         problems = store.verify().problems
         assert problems == [], problems
@@ -170,7 +170,7 @@ def _write(store, name, **options):
 
 
 def main():
-    """Fuzz for some time, or make the corpus."""
+    """Fuzz for some time, or write the corpus."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""One import of several exports of one log, and an import that ends early."""
+"""Imports of several consecutive exports of a log, and imports that end early."""
 
 import io
 
@@ -9,7 +9,7 @@ from statelog.errors import ConflictError, CorruptionError, UsageError
 
 
 def grow(store, turns=3):
-    """Return exports in a row, one for each turn, and the LSNs they end at."""
+    """Return consecutive exports, one for each turn, and the LSNs at which they end."""
     exports, ends = [], [0]
     for turn in range(turns):
         store.thread("a").commit({"n": turn})
@@ -32,7 +32,7 @@ def take(store, *exports, **options):
     return store.import_(io.BytesIO(b"".join(exports)), **options)
 
 
-def test_exports_in_a_row_are_one_import(source, open_store):
+def test_consecutive_exports_can_be_imported_together(source, open_store):
     exports, ends = grow(source)
     new = open_store()
     report = take(new, *exports)
@@ -41,7 +41,7 @@ def test_exports_in_a_row_are_one_import(source, open_store):
     assert report.size_bytes == sum(map(len, exports))
 
 
-def test_exports_may_overlap_and_be_there_already(source, open_store):
+def test_exports_can_overlap_and_be_imported_before(source, open_store):
     exports, ends = grow(source)
     whole = io.BytesIO()
     source.export(whole)

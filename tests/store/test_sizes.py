@@ -122,7 +122,7 @@ def test_every_way_to_commit_obeys_the_limits(store):
     assert thread.version == 0
 
 
-def test_a_refused_commit_aborts_its_transaction(store):
+def test_a_refused_commit_within_a_transaction_has_no_effect(store):
     store.limit(size_bytes_max=2000)
     store.thread("t").commit({"a": 1})
     with store.transaction() as tx:

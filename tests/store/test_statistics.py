@@ -146,7 +146,7 @@ def test_a_version_whose_record_is_missing_is_damage(path):
             store.statistics()
 
 
-def test_versions_that_retention_removes_meanwhile_are_not_damage(store):
+def test_versions_that_retention_removes_concurrently_are_not_damage(store):
     thread = store.thread("t")
     for number in range(60):
         thread.commit({"text": "x" * 5000 + str(number)})
@@ -206,12 +206,12 @@ def test_the_freed_bytes_of_a_compaction_are_predicted(store, write):
     found = store.statistics()
     report = store.compact()
     assert found.compacted_size_bytes == pytest.approx(report.size_after_bytes, abs=0.02 * report.size_before_bytes)
-    assert report.size_after_bytes < 0.9 * report.size_before_bytes  # so that the present size is a worse estimate
+    assert report.size_after_bytes < 0.9 * report.size_before_bytes  # The present size is then a worse estimate.
     assert found.reclaimable_size_bytes == found.file_size_bytes - found.compacted_size_bytes
 
 
 @pytest.mark.slow
-def test_it_is_foretold_from_a_sample_of_a_long_log(store, monkeypatch):
+def test_the_freed_bytes_are_predicted_from_a_sample_of_a_long_log(store, monkeypatch):
     append_messages(store, 1000)
     monkeypatch.setattr(statistics, "RECORDS_READ_MAX", 200)
     monkeypatch.setattr(statistics, "INDEX_ENTRIES_READ_MAX", 20)
@@ -233,7 +233,7 @@ def test_compaction_removes_exactly_the_unreached_bytes(store, monkeypatch):
     assert after.unreached_size_bytes == 0
 
 
-def test_threads_that_have_nothing_of_each_other_share_nothing(store):
+def test_independent_threads_share_no_bytes(store):
     for thread_id in "ab":
         append_messages(store, 50, thread_id)
     found = store.statistics()
@@ -248,11 +248,13 @@ def test_a_fork_shares_its_first_state_even_after_versions_expired(store):
     thread.commit({"list": ["x" * 3000]})
     store.thread("a", branch="b", schema={"list": operator.add}).commit({"list": ["z" * 3000]})
     store.prune(keep_last=1)
-    assert store.statistics().shared_size_bytes == pytest.approx(state_size_bytes, rel=0.1)  # without the list's end
+    assert store.statistics().shared_size_bytes == pytest.approx(
+        state_size_bytes, rel=0.1
+    )  # Without the end of the list.
 
 
 @pytest.mark.slow
-def test_a_copy_shares_with_its_lender_until_one_of_both_is_gone(store):
+def test_a_copy_shares_with_its_source_until_one_of_them_is_deleted(store):
     state_size_bytes = len(cbor.encode(append_messages(store, 50).state.to_python()))
     store.copy_thread("a", "b")
     store.copy_thread("a", "c")

@@ -1,4 +1,4 @@
-"""The store: opening, listing, the log, care."""
+"""The store: opening, listing, the log, maintenance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_store_is_named_by_text_or_path(path):
     assert repr(store).endswith(" closed>")
 
 
-def test_an_absent_store_is_made_only_if_asked(path):
+def test_a_missing_store_is_created_only_if_requested(path):
     for options in ({"create": False}, {"read_only": True}):
         with pytest.raises(StoreNotFoundError) as caught:
             statelog.open(path, **options)
@@ -65,13 +65,13 @@ def test_openings_that_disagree_are_refused(path):
 
 
 @pytest.mark.parametrize("options", [{"durability": "none"}, {"max_size_bytes": 1000}, {"max_size_bytes": 10**30}])
-def test_options_that_cannot_be_are_refused(path, options):
+def test_invalid_options_are_refused(path, options):
     with pytest.raises(UsageError):
         statelog.open(path, **options)
 
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_a_store_says_how_durable_it_is(path, durability):
+def test_a_store_has_its_durability_as_an_attribute(path, durability):
     with statelog.open(path, durability=durability) as store:
         assert store.durability == durability
         assert not store.read_only
@@ -225,7 +225,7 @@ def test_commits_while_the_log_is_read_leave_no_gap(store):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_many_threads_commit_at_once_and_lose_nothing(path, durability):
+def test_many_threads_commit_concurrently_and_lose_no_commit(path, durability):
     schema = {"total": reducers.add, "log": reducers.append}
     with statelog.open(path, durability=durability) as store, ThreadPoolExecutor(16) as pool:
 
@@ -245,7 +245,7 @@ def test_many_threads_commit_at_once_and_lose_nothing(path, durability):
         assert store.verify().problems == []
 
 
-def test_one_failing_among_many_fails_alone(store):
+def test_one_failing_commit_among_many_fails_alone(store):
     thread = store.thread("t", schema={"total": reducers.add})
     thread.commit({"total": 0})
 
@@ -262,7 +262,7 @@ def test_one_failing_among_many_fails_alone(store):
     assert thread.state["total"] == 60
 
 
-# --- care -----------------------------------------------------------------------------------
+# --- maintenance -----------------------------------------------------------------------------------
 
 
 def test_verify_counts_records_and_nodes(store):
@@ -277,7 +277,7 @@ def test_verify_counts_records_and_nodes(store):
 
 
 @pytest.mark.slow
-def test_care_reports_progress(store):
+def test_maintenance_reports_progress(store):
     with store.transaction() as transaction:
         for number in range(600):
             transaction.thread("t").commit({"n": number})
@@ -330,7 +330,7 @@ def test_a_lost_or_damaged_index_is_rebuilt_from_the_log(store):
     assert thread.commit({"n": 100}).version == 100
 
 
-def test_a_damaged_record_stops_a_rebuild_and_leaves_the_index(store):
+def test_a_damaged_record_stops_a_rebuild_and_keeps_the_index(store):
     for number in range(10):
         store.thread("t").commit({"n": number})
     before = dump_index(store)
@@ -378,7 +378,7 @@ def test_two_values_of_equal_xxh3_128_are_two_values(store):
     assert swapped.state["x"] == texts[::-1]
 
 
-def test_the_pair_of_equal_xxh3_128_is_one():
+def test_the_pair_has_equal_xxh3_128():
     word, number = bytes.fromhex("cf8adcb0d294db8f"), bytes.fromhex("3075234f2d6b2470")
     first, second = (b"\x78\xc6" + b"x" * 46 + pair + b"x" * 136 for pair in (word + number, number + word))
     assert first != second
@@ -404,7 +404,7 @@ def test_a_commit_with_durable_is_flushed(path, monkeypatch, durability, flushes
         assert not store._engine.store_file.wal.is_dirty
 
 
-def test_ids_are_those_of_threads_in_order_of_creation(path):
+def test_thread_ids_are_listed_in_order_of_creation(path):
     with statelog.open(path) as store:
         store.board(agent="a").set("k", 1)
         for id in ("b", "a", "ab"):

@@ -44,7 +44,7 @@ def test_negative_versions_count_commits_of_the_transaction(store, thread):
     assert thread.at("before").version == 3
 
 
-def test_a_version_that_expired_is_not_counted_away(store, thread):
+def test_expired_versions_are_counted_by_negative_versions(store, thread):
     store.prune(keep_last=1)
     assert thread.at(-1).version == 3
     with pytest.raises(CheckpointNotFoundError):
@@ -52,7 +52,7 @@ def test_a_version_that_expired_is_not_counted_away(store, thread):
 
 
 @pytest.mark.parametrize("form", [str, datetime.isoformat, lambda moment: f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"])
-def test_a_time_as_text_means_the_last_checkpoint_until_then(thread, form):
+def test_a_time_as_text_means_the_last_checkpoint_up_to_it(thread, form):
     for version in range(4):
         moment = thread.at(version).time
         assert thread.at(form(moment)).version == version
@@ -63,7 +63,7 @@ def test_a_time_as_text_means_the_last_checkpoint_until_then(thread, form):
 
 def test_a_time_as_text_without_an_offset_is_local(thread, monkeypatch):
     moment = thread.at(2).time
-    monkeypatch.setenv("TZ", "UTC-9")  # nine hours ahead, as POSIX writes it
+    monkeypatch.setenv("TZ", "UTC-9")  # Nine hours ahead, in the notation of POSIX.
     time.tzset()
     try:
         assert thread.at((moment + timedelta(hours=9)).replace(tzinfo=None).isoformat()).version == 2
@@ -83,7 +83,7 @@ def test_a_tag_or_id_that_looks_like_a_time_comes_first(thread):
     assert thread.at(made.id) == made
 
 
-def test_every_way_to_name_a_checkpoint_takes_a_time_as_text(thread):
+def test_every_way_to_name_a_checkpoint_accepts_a_time_as_text(thread):
     text = thread.at(1).time.isoformat()
     assert thread.fork("then", at=text).version == 1
     assert thread.tag("then", text).version == 1

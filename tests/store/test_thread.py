@@ -62,7 +62,7 @@ def test_a_commit_without_writes_is_a_checkpoint(store):
     assert second.channels_written == ()
 
 
-def test_a_superstep_that_ends_where_it_began_stores_nothing_new(store):
+def test_a_superstep_without_changes_stores_no_new_node(store):
     thread = store.thread("t", schema={"items": reducers.upsert("id")})
     first = thread.commit({"items": [{"id": number} for number in range(500)]})
     second = thread.commit({"items": {"id": "new"}}, {"items": reducers.Remove("new")})
@@ -115,7 +115,7 @@ def test_versions_over_page_boundaries_are_found(store, count):
     assert list(thread.history()) == made[::-1]
 
 
-def test_channels_of_any_name_are_kept_apart(store):
+def test_channels_of_any_name_are_distinguished(store):
     thread = store.thread("t")
     state = {name: name for name in ("x", "X", "é", "𝄞", " ", "\x00", "a" * 255, "messages[3].x", "main")}
     thread.commit(state)
@@ -123,7 +123,7 @@ def test_channels_of_any_name_are_kept_apart(store):
     assert sorted(thread.state) == sorted(state)
 
 
-def test_thousands_of_channels(store):
+def test_a_thread_can_have_thousands_of_channels(store):
     thread = store.thread("t")
     thread.commit({f"channel {number}": number for number in range(3000)})
     thread.commit({"channel 1500": "changed"})
@@ -158,13 +158,13 @@ def test_a_narrower_schema_is_allowed_and_keeps_the_rest(store):
     assert narrow.state == {"a": 2, "b": 1}
 
 
-def test_another_reducer_is_refused_by_both_names(store, thread):
+def test_a_different_reducer_is_refused_with_both_names(store, thread):
     thread.commit({"step_count": 1})
     with pytest.raises(SchemaError, match=r"-add \+max"):
         store.thread("ticket-42", schema={"step_count": reducers.max})
 
 
-def test_a_thread_without_schema_may_get_one(store):
+def test_a_thread_without_a_schema_can_get_one(store):
     store.thread("t").commit({"free": 1, "m": [{"id": 1}]})
     schema = {"free": reducers.add, "m": reducers.upsert("id")}
     thread = store.thread("t", schema=schema)
@@ -231,7 +231,7 @@ def test_times_are_searched_through_branch_points(store):
         assert thread.at(checkpoint.time) == later[-1]
 
 
-def test_a_tag_does_not_hide_the_checkpoint_one_has_in_hand(thread):
+def test_a_tag_does_not_hide_a_given_checkpoint(thread):
     first = thread.commit({"query": "a"}, id="one")
     second = thread.commit({"query": "b"})
     thread.tag("one", second)
@@ -307,7 +307,7 @@ def test_a_rollback_writes_one_small_record(store):
     assert next(store.log(after=back.lsn - 1)).size_bytes < 300
 
 
-def test_a_rollback_takes_any_target(thread):
+def test_a_rollback_accepts_any_target(thread):
     first = thread.commit({"query": "a"}, id="mine")
     thread.tag("tagged")
     for target in (0, "mine", "tagged", first, first.time, first.id):
@@ -318,7 +318,7 @@ def test_a_rollback_takes_any_target(thread):
 # --- branches -----------------------------------------------------------------------------------
 
 
-def test_a_fork_shares_the_past_and_goes_its_own_way(thread):
+def test_a_fork_shares_the_past_and_continues_independently(thread):
     for number in range(5):
         thread.commit({"findings": [str(number)], "query": "lmdb"})
     alternative = thread.fork("what-if", at=1, update={"query": "redb"})
@@ -333,14 +333,14 @@ def test_a_fork_shares_the_past_and_goes_its_own_way(thread):
     assert alternative.state["query"] == "redb"
 
 
-def test_a_fork_without_update_has_the_head_it_left_at(thread):
+def test_a_fork_without_update_has_the_head_at_which_it_begins(thread):
     made = thread.commit({"query": "a"})
     branch = thread.fork("b")
     assert (branch.head, branch.version) == (made, 0)
     assert branch.commit({"query": "c"}).version == 1
 
 
-def test_forks_of_forks_see_through_to_the_root(store):
+def test_forks_of_forks_have_the_versions_of_all_their_ancestors(store):
     thread = store.thread("t")
     made = [thread.commit({"n": number}) for number in range(10)]
     line = thread
@@ -351,7 +351,7 @@ def test_forks_of_forks_see_through_to_the_root(store):
     assert versions(line.history()) == list(range(len(made) - 1, -1, -1))
 
 
-def test_a_fork_at_a_shared_version_leaves_the_branch_it_is_taken_on(store):
+def test_a_fork_at_a_shared_version_begins_at_the_branch_of_its_handle(store):
     thread = store.thread("t")
     for number in range(5):
         thread.commit({"n": number})
@@ -363,7 +363,7 @@ def test_a_fork_at_a_shared_version_leaves_the_branch_it_is_taken_on(store):
     assert child.at(2).state == {"n": 2}
 
 
-def test_a_fork_at_a_tag_of_another_branch_leaves_that_branch(store):
+def test_a_fork_at_a_tag_of_another_branch_begins_at_that_branch(store):
     thread = store.thread("t")
     thread.commit({"n": 0})
     other = thread.fork("other", update={"n": "other 1"})
@@ -374,7 +374,7 @@ def test_a_fork_at_a_tag_of_another_branch_leaves_that_branch(store):
     assert {branch.name: branch.parent for branch in thread.branches()}["third"] == "other"
 
 
-def test_branches_are_found_again(store):
+def test_branches_can_be_opened_again(store):
     thread = store.thread("t", schema={"n": reducers.add})
     thread.commit({"n": 1})
     thread.fork("other", update={"n": 1})
@@ -416,7 +416,7 @@ def test_tags_belong_to_the_thread_not_to_a_branch(store):
     assert store.thread("u").tags() == {}
 
 
-def test_a_tag_survives_all_that_comes_after(thread):
+def test_a_tag_survives_later_commits(thread):
     made = thread.commit({"query": "a"})
     thread.tag("keep")
     for _ in range(40):
@@ -425,13 +425,13 @@ def test_a_tag_survives_all_that_comes_after(thread):
     assert thread.at("keep") == made
 
 
-# --- and all of it together ------------------------------------------------------------------------
+# --- all operations together ------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(histories(max_size=20), st.booleans())
-def test_any_history_leaves_the_contents_of_its_model(tmp_path_factory, history, reopen):
+def test_any_history_ends_with_the_contents_of_its_model(tmp_path_factory, history, reopen):
     path = tmp_path_factory.mktemp("history") / "a.state"
     model = StoreModel()
     perform_all(history, model, schema=SCHEMA)
@@ -446,7 +446,7 @@ def test_any_history_leaves_the_contents_of_its_model(tmp_path_factory, history,
             assert identical(store.thread(thread_id).state, model.thread(thread_id).state)
 
 
-def test_a_handle_without_schema_does_not_go_past_reducers_given_since(store):
+def test_a_handle_without_a_schema_obeys_reducers_declared_later(store):
     bare = store.thread("t")
     bare.commit({"count": 5})
     store.thread("t", schema={"count": reducers.add}).commit({"count": 1})

@@ -1,4 +1,4 @@
-"""A clock that is wrong once harms the threads that were committed with it, and no others (L2)."""
+"""A temporarily wrong clock affects only the threads that were committed with it (L2)."""
 
 import time
 from contextlib import contextmanager
@@ -37,7 +37,7 @@ def path(tmp_path, request):
 
 @pytest.fixture
 def store(path):
-    """Return it, open."""
+    """Return the open store."""
     with statelog.open(path) as store:
         yield store
         assert store.verify().problems == []
@@ -76,7 +76,7 @@ def test_other_threads_do_not_follow_in_the_process_that_had_it_wrong(tmp_path):
         assert store.verify().problems == []
 
 
-def test_old_versions_expire_behind_a_wrong_clock(store):
+def test_old_versions_expire_after_a_wrong_clock(store):
     thread = store.thread("t")
     for number in range(5):
         thread.commit({"n": number})
@@ -111,12 +111,12 @@ def test_a_transaction_over_several_threads_gives_each_its_own_time(store):
     assert later.time - late.time == timedelta(microseconds=1)
 
 
-def test_a_copy_bears_the_time_of_the_copying(store):
+def test_a_copy_has_the_time_of_copying(store):
     copy = store.copy_thread("other", "copy")
     assert is_now(copy.head.time)
 
 
-def test_a_log_with_a_wrong_clock_in_it_is_exported_and_imported(store, tmp_path):
+def test_a_log_with_times_of_a_wrong_clock_can_be_exported_and_imported(store, tmp_path):
     store.thread("before").commit({"x": 1})
     store.thread("other").commit({"x": 1})
     exported = BytesIO()
@@ -129,7 +129,7 @@ def test_a_log_with_a_wrong_clock_in_it_is_exported_and_imported(store, tmp_path
         assert new.verify().problems == []
 
 
-def test_nothing_is_lost_in_salvage_for_a_wrong_clock(path, tmp_path):
+def test_salvage_loses_no_record_because_of_a_wrong_clock(path, tmp_path):
     with statelog.open(path) as store:
         store.thread("before").commit({"x": 1})
         log = list(store.log())
@@ -139,14 +139,14 @@ def test_nothing_is_lost_in_salvage_for_a_wrong_clock(path, tmp_path):
         assert list(new.log()) == log
 
 
-def test_a_clock_before_1970_makes_records_that_are_right(tmp_path):
+def test_a_clock_before_1970_makes_valid_records(tmp_path):
     with mock.patch("time.time_ns", return_value=-(10**18)), statelog.open(tmp_path / "s.state") as store:
         thread = store.thread("t")
         assert thread.commit({"x": 1}).time < thread.commit({"x": 2}).time
         assert store.verify().problems == []
 
 
-def test_an_age_below_a_second_is_taken_as_it_is(store):
+def test_an_age_below_a_second_is_exact(store):
     thread = store.thread("t")
     for number in range(5):
         thread.commit({"n": number})

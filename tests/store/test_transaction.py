@@ -34,7 +34,7 @@ SCHEMA = {"total": reducers.add, "log": reducers.append, "items": reducers.upser
 
 @pytest.fixture
 def threads(store):
-    """Two threads with something in them."""
+    """Two threads with commits."""
     for name in ("a", "b"):
         store.thread(name, schema=SCHEMA).commit({"total": 1, "log": "start"})
     return store
@@ -56,7 +56,7 @@ def test_commits_to_several_threads_are_one_transaction(store):
     assert [record.continues for record in store.log()] == [True, True, True, True, False]
 
 
-def test_an_exception_undoes_all_of_it(threads):
+def test_an_exception_undoes_the_whole_transaction(threads):
     before = states(threads)
     lsn = threads.last_lsn
     with pytest.raises(ZeroDivisionError), threads.transaction() as transaction:
@@ -68,7 +68,7 @@ def test_an_exception_undoes_all_of_it(threads):
     assert [branch.name for branch in threads.thread("b").branches()] == ["main"]
 
 
-def test_nothing_done_is_nothing_written(store):
+def test_an_empty_transaction_writes_nothing(store):
     with store.transaction():
         pass
     with store.transaction() as transaction:
@@ -92,7 +92,7 @@ def test_changes_of_a_transaction_are_visible_only_in_it_before_its_end(threads)
     assert threads.thread("a").state["total"] == 2
 
 
-def test_everything_a_thread_does_can_be_done_in_a_transaction(threads):
+def test_every_operation_of_a_thread_works_in_a_transaction(threads):
     with threads.transaction() as transaction:
         thread = transaction.thread("a", schema=SCHEMA)
         thread.commit({"total": 1}, id="mine", metadata={"k": 1})
@@ -122,7 +122,7 @@ def test_a_checkpoint_made_in_a_transaction_is_final_after_it(threads):
     assert threads.thread("a").at(made.id) == made
 
 
-def test_a_checkpoint_of_an_abandoned_transaction_says_so(threads):
+def test_a_checkpoint_of_an_aborted_transaction_raises(threads):
     with pytest.raises(ZeroDivisionError), threads.transaction() as transaction:
         made = transaction.thread("a", schema=SCHEMA).commit({"log": ["x" * 100] * 50})
         _ = 1 / 0
@@ -131,7 +131,7 @@ def test_a_checkpoint_of_an_abandoned_transaction_says_so(threads):
             look()
 
 
-def test_a_transaction_that_has_ended_takes_nothing_more(threads):
+def test_an_ended_transaction_refuses_operations(threads):
     with threads.transaction() as transaction:
         thread = transaction.thread("a", schema=SCHEMA)
     for act in (lambda: transaction.thread("a"), lambda: thread.commit({"total": 1}), lambda: thread.rollback(0)):
@@ -140,7 +140,7 @@ def test_a_transaction_that_has_ended_takes_nothing_more(threads):
     assert thread.state["total"] == 1
 
 
-def test_an_error_that_is_caught_inside_refuses_that_commit_alone(threads):
+def test_an_error_caught_in_a_transaction_refuses_only_that_commit(threads):
     with threads.transaction() as transaction:
         thread = transaction.thread("a", schema=SCHEMA)
         thread.commit({"total": 1})
@@ -150,7 +150,7 @@ def test_an_error_that_is_caught_inside_refuses_that_commit_alone(threads):
     assert threads.thread("a").state == {"total": 3, "log": ["start"]}
 
 
-# --- others meanwhile -------------------------------------------------------------------
+# --- concurrent writers -------------------------------------------------------------------
 
 
 def test_concurrent_commits_are_merged(threads):
@@ -175,7 +175,7 @@ def test_commits_of_others_do_not_confuse_the_reads_of_a_transaction(threads):
     assert threads.thread("b").state["log"] == ["start", 0, 1, 2, 3, 4, "inside"]
 
 
-def test_an_expected_version_is_held_to_at_the_end(threads):
+def test_an_expected_version_is_checked_at_the_end(threads):
     before = states(threads)
     with pytest.raises(ConflictError) as caught, threads.transaction() as transaction:
         transaction.thread("b", schema=SCHEMA).commit({"total": 5})
@@ -186,7 +186,7 @@ def test_an_expected_version_is_held_to_at_the_end(threads):
     assert threads.thread("a").state["total"] == 101
 
 
-def test_a_name_that_others_took_meanwhile_refuses_all(threads):
+def test_a_name_taken_by_others_in_the_meantime_refuses_the_transaction(threads):
     with pytest.raises(statelog.errors.AlreadyExistsError), threads.transaction() as transaction:
         transaction.thread("b", schema=SCHEMA).commit({"total": 5})
         transaction.thread("a", schema=SCHEMA).fork("branch")
@@ -194,7 +194,7 @@ def test_a_name_that_others_took_meanwhile_refuses_all(threads):
     assert threads.thread("b").state["total"] == 1
 
 
-def test_transactions_of_many_os_threads_move_without_losing(store):
+def test_transactions_of_many_os_threads_move_values_without_loss(store):
     with store.transaction() as transaction:
         for name in "abcd":
             transaction.thread(name, schema={"total": reducers.add}).commit({"total": 100})
@@ -209,7 +209,7 @@ def test_transactions_of_many_os_threads_move_without_losing(store):
 
     def watch():
         while not stop.wait(0.001):
-            with store._engine.read() as view:  # one moment
+            with store._engine.read() as view:  # One moment.
                 heads = [view.head_version(row.lsn, 0) for row in view.threads()]
             sums.add(sum(heads) % 2)
 
@@ -224,7 +224,7 @@ def test_transactions_of_many_os_threads_move_without_losing(store):
     assert sum(store.thread(name).state["total"] for name in "abcd") == 400
 
 
-def test_a_transaction_that_storage_refuses_leaves_nothing(threads):
+def test_a_transaction_refused_by_storage_writes_nothing(threads):
     before = states(threads)
 
     def fail():
@@ -243,7 +243,7 @@ def test_a_transaction_that_storage_refuses_leaves_nothing(threads):
     assert threads.thread("a").commit({"total": 1}).version == 1
 
 
-def test_large_values_pass_through_a_transaction(store):
+def test_large_values_can_be_written_in_a_transaction(store):
     items = [{"id": number, "text": "x" * (number % 200)} for number in range(2000)]
     with store.transaction() as transaction:
         thread = transaction.thread("a", schema=SCHEMA)
@@ -309,15 +309,15 @@ def test_disturbed_operations_are_staged_again(store, monkeypatch):
     assert count_stagings(store, monkeypatch, lambda: elsewhere(store.thread("c").commit, {"x": 1})) == 2
 
 
-def test_a_retention_in_between_is_not_undone(store, monkeypatch):
-    """It changes records and index entries that a transaction has read, and appends nothing."""
+def test_a_concurrent_retention_is_not_undone(store, monkeypatch):
+    """Retention changes records and index entries that a transaction has read, and appends nothing."""
     for number in range(40):
         store.thread("a").commit({"x": number})
     assert count_stagings(store, monkeypatch, lambda: elsewhere(store.prune, threads="a", keep_last=1)) == 2
     assert len(list(store.thread("a").history())) == 2
 
 
-# --- beside a transaction -------------------------------------------------------------------
+# --- writes outside a transaction -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -336,8 +336,8 @@ def test_a_retention_in_between_is_not_undone(store, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("is_aborted", [False, True])
-def test_a_write_beside_a_transaction_is_refused(threads, act, is_aborted):
-    """It would outlive the transaction's abort."""
+def test_a_write_outside_an_open_transaction_is_refused(threads, act, is_aborted):
+    """Aborting the transaction would not undo the write."""
     before, last = states(threads), threads.last_lsn
     with contextlib.suppress(ZeroDivisionError), threads.transaction() as tx:
         tx.thread("b").commit({"total": 5})
@@ -350,7 +350,7 @@ def test_a_write_beside_a_transaction_is_refused(threads, act, is_aborted):
     assert threads.thread("a").commit({"log": "after"}).version == 1
 
 
-def test_a_mount_beside_a_transaction_is_refused_at_its_end(threads):
+def test_a_mount_outside_an_open_transaction_is_refused_at_its_end(threads):
     with threads.transaction() as tx:
         with pytest.raises(UsageError, match=r"tx\.thread"), threads.thread("a").mount() as state:
             state["total"] = 9
@@ -359,14 +359,14 @@ def test_a_mount_beside_a_transaction_is_refused_at_its_end(threads):
     assert threads.thread("a").state["total"] == 10
 
 
-def test_another_store_and_another_handle_are_not_beside_it(threads, tmp_path):
+def test_writes_to_another_store_or_handle_are_allowed_during_a_transaction(threads, tmp_path):
     with statelog.open(tmp_path / "other.state") as other, threads.transaction() as tx:
         tx.thread("b").commit({"total": 5})
         other.thread("a").commit({"x": 1})
     assert threads.thread("b").state["total"] == 6
 
 
-def test_a_task_may_write_beside_the_transaction_of_another(path):
+def test_a_task_can_write_during_the_transaction_of_another_task(path):
     async def main():
         async with statelog.aio.open(path) as store:
 
@@ -381,7 +381,7 @@ def test_a_task_may_write_beside_the_transaction_of_another(path):
                 await store.thread("a").commit({"x": 3})
 
             async def after():
-                """Begun inside, at work when the transaction has ended."""
+                """A task that began inside the transaction and writes after its end."""
                 await ended.wait()
                 await store.thread("c").commit({"x": 5})
 
@@ -427,7 +427,7 @@ def test_a_thread_is_deleted_with_all_else_or_not_at_all(store):
     assert store.verify().ok
 
 
-def test_a_deleted_id_begins_anew_in_the_same_transaction(store):
+def test_a_deleted_id_can_be_used_again_in_the_same_transaction(store):
     store.thread("t").commit({"n": 1})
     with store.transaction() as tx:
         tx.delete_thread("t")
@@ -448,7 +448,7 @@ def test_a_deletion_includes_concurrent_commits(store):
     assert store.thread("a").state == {"n": 1}
 
 
-def test_a_deleted_thread_s_bytes_are_erased_at_the_end(store):
+def test_the_bytes_of_a_deleted_thread_are_erased_at_the_end(store):
     store.thread("t").commit({"secret": "the secret of it " * 300})
     with store.transaction() as tx:
         tx.delete_thread("t")
@@ -467,7 +467,7 @@ with statelog.open(sys.argv[1]) as store, store.transaction() as tx:
 
 
 @pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("commit.")])
-def test_a_kill_leaves_a_deletion_with_all_else_or_none_of_it(path, point):
+def test_a_kill_leaves_a_complete_transaction_with_its_deletion_or_none(path, point):
     with statelog.open(path) as store:
         store.thread("t").commit({"secret": "the secret of it " * 300})
         store.thread("list").commit({"t": True})
@@ -479,12 +479,12 @@ def test_a_kill_leaves_a_deletion_with_all_else_or_none_of_it(path, point):
         assert store.thread("list").state == {"t": not is_deleted}
         assert store.thread("u").version == (0 if is_deleted else -1)
         if is_deleted:
-            store.prune(keep_last=9)  # erases the remains of the killed process
+            store.prune(keep_last=9)  # This erases the remains of the killed process.
             store.compact()
     assert is_deleted != (b"the secret of it" in path.read_bytes())
 
 
-def test_a_task_deletes_in_a_transaction(path):
+def test_a_task_can_delete_in_a_transaction(path):
     async def main():
         async with await statelog.aio.open(path) as store:
             await store.thread("t").commit({"n": 1})

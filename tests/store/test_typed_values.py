@@ -108,7 +108,7 @@ def test_accepted_values_of_a_field_are_returned_as_its_type(store, channel, wri
     assert thread.state.to_python() == {channel: read}
     plain = thread.state[channel]
     assert isinstance(read, list | dict) or type(plain) is type(read)
-    thread.commit({channel: write})  # and merges with itself
+    thread.commit({channel: write})  # It merges with itself.
     assert store.verify().ok
 
 
@@ -137,7 +137,7 @@ class Pair(NamedTuple):
     ],
     ids=repr,
 )
-def test_values_accepted_by_pydantic_are_returned_as_pydantic_has_them(store, annotation, write):
+def test_values_accepted_by_pydantic_are_returned_as_pydantic_converts_them(store, annotation, write):
     model = pydantic.create_model("Model", field=(annotation, ...))
     wanted = model(field=write).field
     thread = store.thread("t", schema=model)
@@ -150,14 +150,14 @@ def test_values_accepted_by_pydantic_are_returned_as_pydantic_has_them(store, an
     assert thread.version == 0
 
 
-def test_a_field_of_an_array_keeps_it(store):
+def test_a_field_with_an_array_keeps_the_array(store):
     thread = store.thread("t", schema=Model)
     thread.commit({"array": np.arange(3)})
     assert np.array_equal(thread.state["array"], np.arange(3))
 
 
 @pytest.mark.parametrize("name", ["user_name", "userName", "login"])
-def test_a_write_may_name_a_channel_by_its_aliases(store, name):
+def test_a_write_can_name_a_channel_by_its_aliases(store, name):
     thread = store.thread("t", schema=Model)
     thread.commit({name: "ann"})
     assert thread.state.to_python() == {"user_name": "ann"}
@@ -192,7 +192,7 @@ def thread(store):
     return made
 
 
-def test_a_typed_dict_gives_values_as_its_types_say(store, thread):
+def test_a_typed_dict_returns_values_of_its_types(store, thread):
     assert thread.state.to_python() == WHOLE
     assert dict(thread.state.items()) == WHOLE
     assert thread.state["users"][-1] == User("bob", Color.BLUE)
@@ -207,14 +207,14 @@ def test_a_typed_dict_gives_values_as_its_types_say(store, thread):
         assert transaction.thread("t", schema=State).state["user"] == User("ann")
 
 
-def test_a_thread_opened_without_the_schema_gives_values_as_they_are_stored(store, thread):
+def test_a_thread_opened_without_the_schema_returns_stored_values(store, thread):
     assert thread.head.state["user"] == User("ann")
     assert store.thread("t").state["user"] == {"name": "ann", "color": "red"}
     assert store.thread("t").state["color"] == "blue"
 
 
 @pytest.mark.parametrize("count", [1, 400])
-def test_items_are_made_as_they_are_read_however_long_the_list(store, count):
+def test_items_are_built_only_when_read_in_lists_of_any_length(store, count):
     thread = store.thread("long", schema=State)
     users = [User(f"user {number}") for number in range(count)]
     thread.commit({"users": users, "by_name": {user.name: user for user in users}})
@@ -281,7 +281,7 @@ def test_values_of_another_declaration_are_reported_and_readable(store):
     assert store.thread("t").state["user"] == {"nick": "ann"}
 
 
-def test_asyncio_gives_and_takes_the_same(tmp_path):
+def test_asyncio_reads_and_writes_the_same_types(tmp_path):
     async def run() -> Any:
         async with aio.open(tmp_path / "a.state") as store:
             thread = store.thread("t", schema=State)

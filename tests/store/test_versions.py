@@ -1,4 +1,4 @@
-"""Schemas with versions: code of one version and states of another."""
+"""Versioned schemas: code of one version with states of another."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_old_state_is_read_as_the_declared_version(thread):
     assert [each.state["count"] for each in thread.history()] == [2, 1]
 
 
-def test_stored_state_is_shown_as_it_was_written(thread):
+def test_a_thread_without_the_schema_shows_the_stored_state(thread):
     assert thread.at(-1).stored == AS_FIRST
     assert thread.at(-1).schema_version == 1
 
@@ -191,7 +191,7 @@ def test_mount_and_edit_work_on_the_migrated_state(store, thread):
     assert store.thread("t").state["memories"] == ["a", "c"]
 
 
-def test_lazy_mount_changes_a_large_value_that_a_step_has_made(path):
+def test_a_lazy_mount_changes_a_large_value_made_by_a_step(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"texts": ["a" * 100] * 500})
         schema = versioned({"texts": list}, name="texts", version=2)
@@ -208,7 +208,7 @@ def test_diff_shows_no_migration(thread):
     assert [each.path for each in statelog.diff(thread.at(1), thread.at(2))] == [("memories", 2)]
 
 
-def test_rollback_brings_back_the_stored_version(thread):
+def test_rollback_restores_the_stored_version(thread):
     thread.commit({"count": 3})
     back = thread.rollback(0)
     assert (back.schema_version, back.stored) == (1, {"notes": ["a"], "count": 1})
@@ -217,7 +217,7 @@ def test_rollback_brings_back_the_stored_version(thread):
     assert (again.schema_version, again.state["count"]) == (3, 3)
 
 
-def test_fork_of_an_old_version_goes_on_as_the_declared_version(thread):
+def test_fork_of_an_old_version_continues_as_the_declared_version(thread):
     thread.commit({"count": 3})
     fork = thread.fork("what-if", at=0, update={"memories": "z"})
     assert (fork.head.schema_version, fork.head.stored["memories"]) == (3, ["a", "z"])
@@ -225,7 +225,7 @@ def test_fork_of_an_old_version_goes_on_as_the_declared_version(thread):
     assert (later.head.schema_version, later.state) == (1, AS_THIRD)
 
 
-def test_versions_go_with_copies_exports_and_retention(store, thread, path):
+def test_copies_exports_and_retention_keep_versions(store, thread, path):
     thread.commit({"count": 3})
     thread.commit({"count": 4})
     copied = store.copy_thread("t", "u")
@@ -273,7 +273,7 @@ def test_snapshot_shows_the_declared_version(store):
 
 
 @pytest.mark.usefixtures("store")
-def test_the_event_loop_shows_the_same_as_threads(path):
+def test_asyncio_shows_the_same_versions(path):
     async def look():
         async with aio.open(path) as opened:
             thread = opened.thread("t", schema=third())
@@ -313,7 +313,7 @@ def test_a_view_that_a_step_passes_on_is_not_written_again(path):
         assert log_size_bytes(store) - before < 1500
 
 
-def test_a_state_passes_the_steps_once(store):
+def test_each_step_runs_once_for_a_state(store):
     calls = []
     schema = third(step=lambda state: calls.append(1) or {**state, "preferences": {}})
     for _ in range(3):
@@ -323,10 +323,10 @@ def test_a_state_passes_the_steps_once(store):
     assert calls == [1]
 
 
-# --- what a step gets and returns ------------------------------------------------------
+# --- arguments and results of steps ------------------------------------------------------
 
 
-def test_a_step_may_change_the_dict_it_gets(store):
+def test_a_step_may_change_its_argument(store):
     def change(state):
         state["preferences"] = {"n": state["count"]}
         del state["count"]
@@ -338,7 +338,7 @@ def test_a_step_may_change_the_dict_it_gets(store):
     assert thread.state == {"memories": ["a", "b"], "preferences": {"n": 2}}
 
 
-def test_a_step_that_changes_a_set_in_place_changes_it(path):
+def test_a_step_can_change_a_set_in_place(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"tags": {"a"}})
         schema = versioned({"tags": set}, name="tagged", version=2)
@@ -364,7 +364,7 @@ class Profile(pydantic.BaseModel):
 
 
 @pytest.mark.parametrize("kind", ["model", "dataclass", "dict"])
-def test_classes_come_as_they_are_stored_and_go_out_as_declared(path, kind):
+def test_a_step_gets_classes_in_stored_form_and_readers_get_declared_types(path, kind):
     @dataclass
     class Plain:
         user: User
@@ -400,7 +400,7 @@ def test_added_value_is_checked_and_copied(store):
         versioned(Third, name="research", version=2).add(1, "count", "two")
 
 
-def test_add_leaves_a_channel_that_is_there(store):
+def test_add_keeps_an_existing_channel(store):
     schema = third()
     schema.add(2, "count", 0)
     assert store.thread("t", schema=schema).state["count"] == 2
@@ -419,7 +419,7 @@ def test_drop_removes_a_channel_and_history_keeps_it(store):
     assert thread.at(1).stored["count"] == 2
 
 
-def test_channels_of_the_library_stay(store):
+def test_channels_of_the_library_are_kept(store):
     store.thread("t", schema=First).commit({"statelog:run": {"id": "r"}})
     seen = []
     thread = store.thread("t", schema=third(step=lambda state: seen.append([*state]) or {**state, "preferences": {}}))
@@ -444,7 +444,7 @@ def unchanged(store, thread_id="t"):
     return store.last_lsn, store.thread(thread_id).head.stored.to_python()
 
 
-def test_a_gap_is_named_and_changes_nothing(store):
+def test_a_missing_step_is_named_and_changes_nothing(store):
     schema = versioned(Third, name="research", version=3)
     schema.rename(1, "notes", "memories")
     before = unchanged(store)
@@ -515,7 +515,7 @@ def test_without_a_version_another_reducer_is_an_error(store):
         store.thread("t", schema={"notes": reducers.extend, "count": int})
 
 
-def test_another_reducer_needs_another_version(store, thread):
+def test_a_changed_reducer_needs_a_new_version(store, thread):
     thread.commit({"count": 3})
     changed = versioned({"memories": reducers.extend, "preferences": dict, "count": int}, name="research", version=3)
     with pytest.raises(SchemaError, match="need a version other than 3"):
@@ -602,14 +602,14 @@ def test_a_commit_migrates_a_state_that_an_older_process_has_just_written(store)
     assert thread.head.stored["memories"] == ["a", "b", "c", "d"]
 
 
-def test_another_name_is_refused(store, thread):
+def test_a_different_schema_name_is_refused(store, thread):
     thread.commit({"count": 3})
     other = versioned(Third, name="other", version=3)
     with pytest.raises(SchemaError, match=r"'research'.*'other'"):
         store.thread("t", schema=other)
 
 
-def test_another_name_is_refused_at_the_commit_too(store):
+def test_a_different_schema_name_is_refused_at_the_commit(store):
     other = store.thread("t", schema=versioned(Third, name="other", version=3))
     store.thread("t", schema=third()).commit({"count": 3})
     before = unchanged(store)
@@ -646,12 +646,12 @@ def test_steps_lead_to_declared_versions():
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, None, 3])
-def test_names_are_texts_of_some_length(name):
+def test_names_must_be_non_empty_strings(name):
     with pytest.raises((UsageError, statelog.LimitError)):
         versioned(First, name=name, version=1)
 
 
-def test_a_versioned_schema_is_not_a_class_of_one():
+def test_a_versioned_schema_cannot_be_versioned_again():
     with pytest.raises(UsageError):
         versioned(third(), name="again", version=1)
     with pytest.raises(SchemaError):
@@ -670,7 +670,7 @@ def test_metadata_cannot_name_a_version(store):
         store.thread("t", schema=First).commit({"count": 1}, metadata={"statelog:schema": 3})
 
 
-def test_text_in_metadata_is_not_taken_for_a_version(store):
+def test_text_in_metadata_is_not_read_as_a_version(store):
     made = store.thread("t", schema=First).commit({"count": 1}, metadata={"said": "statelog:schema"})
     assert made.schema_version == 1
     assert made.metadata == {"said": "statelog:schema"}

@@ -1,4 +1,4 @@
-"""Views beyond reading: what they keep in memory, and what they do not. (Reading: properties/test_views.py)"""
+"""Views beyond reading: their memory and lifetime. (Reading: properties/test_views.py)"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_view_keeps_showing_its_version(store):
     assert len(thread.state["log"]) == 500
 
 
-def test_a_view_outlives_much_else_in_the_cache(store):
+def test_a_view_is_valid_after_its_nodes_left_the_cache(store):
     thread = store.thread("t")
     view = thread.commit({"x": [f"item {number} " * 10 for number in range(3000)]}).state["x"]
     store._engine.cache.clear()
@@ -41,7 +41,7 @@ def test_a_view_outlives_much_else_in_the_cache(store):
     assert len(list(view)) == 3000
 
 
-def test_iterating_while_others_commit_goes_on_undisturbed(store):
+def test_iteration_is_not_disturbed_by_concurrent_commits(store):
     thread = store.thread("t", schema={"log": reducers.append})
     thread.commit({"log": reducers.Overwrite(list(range(1000)))})
     seen = []
@@ -60,7 +60,7 @@ def test_no_transaction_is_open_between_two_steps_of_an_iteration(store):
     assert list(iterator) == list(range(100, 5000))
 
 
-def test_a_view_of_nothing_is_empty(store):
+def test_a_view_without_a_checkpoint_is_empty(store):
     state = store.thread("t").state
     assert (len(state), list(state), dict(state), state.get("x"), "x" in state) == (0, [], {}, None, False)
     assert repr(state) == "{}"
@@ -110,13 +110,13 @@ def test_shown_values_can_be_committed_again(store, value):
     assert pickle.loads(pickle.dumps(view.to_python())) == value
 
 
-def test_a_tuple_lent_by_a_view_cannot_change_it(store):
+def test_a_tuple_returned_by_a_view_cannot_change_it(store):
     view = store.thread("t").commit({"x": [([1],)]}).state["x"]
     view[0][0].append("mine")
     assert view == [([1],)]
 
 
-def test_a_view_is_copied_whole_and_refused_with_advice(store):
+def test_copying_a_view_is_refused_with_advice_except_as_a_whole(store):
     thread = store.thread("t", schema={"log": reducers.append, "notes": reducers.merge})
     thread.commit({"log": {"a": [1]}, "notes": {"k": {"deep": [2]}}})
     state = thread.state

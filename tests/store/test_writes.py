@@ -5,7 +5,7 @@ from statelog.log.names import channel_key, channel_keys
 from statelog.store import writes
 
 
-def test_names_are_remembered_however_many_there_were_before():
+def test_names_are_cached_however_many_came_before():
     for number in range(3_000):
         name = f"name {number}"
         assert writes.encode_names((name,)) == cbor.encode([name])
@@ -13,7 +13,7 @@ def test_names_are_remembered_however_many_there_were_before():
     assert len(writes._names) <= 1_024
 
 
-def test_channels_are_remembered_however_many_there_were_before():
+def test_channels_are_cached_however_many_came_before():
     for number in range(10_000):
         channel_key(f"channel {number}")
         assert f"channel {number}" in channel_keys
