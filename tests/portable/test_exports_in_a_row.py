@@ -52,7 +52,7 @@ def test_exports_can_overlap_and_be_imported_before(source, open_store):
     assert report.records_added == ends[-1] - ends[1]
 
 
-def test_a_gap_a_foreign_export_and_bytes_behind_are_found(source, open_store):
+def test_a_gap_a_foreign_export_and_trailing_bytes_are_refused(source, open_store):
     exports, ends = grow(source)
     foreign, _ends = grow(open_store("foreign.state"))
     new = open_store()
@@ -73,7 +73,7 @@ def test_a_gap_a_foreign_export_and_bytes_behind_are_found(source, open_store):
 
 
 @pytest.mark.slow
-def test_upto_ends_with_the_last_whole_transaction(source, open_store):
+def test_upto_ends_with_the_last_complete_transaction(source, open_store):
     exports, ends = grow(source)
     ending = [0]
     with source.snapshot():
@@ -88,7 +88,7 @@ def test_upto_ends_with_the_last_whole_transaction(source, open_store):
     assert any(end == lsn for lsn, end in enumerate(ending) if lsn)
 
 
-def test_small_imports_go_by_the_journal_and_not_by_an_advance_each(source, open_store):
+def test_small_imports_use_the_journal_without_a_checkpoint_each(source, open_store):
     exports, _ends = grow(source, turns=20)
     new = open_store()
     take(new, exports[0])
@@ -98,8 +98,8 @@ def test_small_imports_go_by_the_journal_and_not_by_an_advance_each(source, open
     assert new._engine.store_file.wal.shared_state.epoch <= epoch + 2
 
 
-def test_imported_records_are_there_after_a_kill(source, open_store, tmp_path):
-    """The journal alone has it: it is put back with all that follows from it."""
+def test_imported_records_survive_a_kill(source, open_store, tmp_path):
+    """Only the journal has the record. Recovery replays it with its index entries."""
     import sys
 
     exports, _ends = grow(source)
@@ -117,7 +117,7 @@ def test_imported_records_are_there_after_a_kill(source, open_store, tmp_path):
     assert list(killed.log()) == list(source.log())
 
 
-def test_upto_is_an_lsn_and_of_a_log(source, open_store):
+def test_upto_must_be_an_lsn_and_needs_an_export_of_a_log(source, open_store):
     grow(source)
     target = io.BytesIO()
     source.export(target, threads=["a"])

@@ -1,4 +1,4 @@
-"""Frames are read as written, and any change, truncation, move or false size is found."""
+"""Frames are read as written, and any change, truncation, move or false size is detected."""
 
 import io
 import tracemalloc
@@ -56,13 +56,13 @@ def test_a_large_frame_is_written_and_read():
     assert read(write([payload]))[1][0].payload == payload
 
 
-def test_a_frame_tells_where_it_begins():
+def test_a_frame_has_its_offset():
     data = write([b"one", b"two"])
     _reader, frames = read(data)
     assert [data[frame.offset + 5 :][:3] for frame in frames] == [b"one", b"two"]
 
 
-def test_a_target_that_takes_little_at_a_time_gets_everything():
+def test_a_target_with_partial_writes_gets_everything():
     class Narrow(io.RawIOBase):
         def __init__(self):
             self.data = b""
@@ -76,7 +76,7 @@ def test_a_target_that_takes_little_at_a_time_gets_everything():
     assert narrow.data == write([])
 
 
-def test_a_source_that_gives_little_at_a_time_is_read():
+def test_a_source_with_partial_reads_is_read_completely():
     class Narrow(io.BytesIO):
         def read(self, size):
             return super().read(min(size, 3))
@@ -87,7 +87,7 @@ def test_a_source_that_gives_little_at_a_time_is_read():
 
 
 @given(st.data())
-def test_every_changed_byte_is_found(data):
+def test_every_changed_byte_is_detected(data):
     whole = write([b"some payload", b"and more"])
     at = data.draw(st.integers(0, len(whole) - 1))
     bit = 1 << data.draw(st.integers(0, 7))
@@ -97,7 +97,7 @@ def test_every_changed_byte_is_found(data):
     assert caught.value.offset <= len(whole)
 
 
-def test_every_cut_is_found():
+def test_every_truncation_is_detected():
     whole = write([b"some payload", b"and more"])
     for length in range(len(whole)):
         with pytest.raises((CorruptionError, FormatError)) as caught:
@@ -105,7 +105,7 @@ def test_every_cut_is_found():
         assert caught.value.offset <= length
 
 
-def test_frames_that_are_moved_repeated_or_left_out_are_found(split):
+def test_moved_repeated_and_missing_frames_are_detected(split):
     """Each frame has a correct checksum for its former position."""
     whole = write([b"one", b"two"])
     starts = [len(MAGIC)]
@@ -118,7 +118,7 @@ def test_frames_that_are_moved_repeated_or_left_out_are_found(split):
             read(MAGIC + b"".join(order))
 
 
-def test_bytes_behind_the_end_are_found():
+def test_bytes_after_the_end_are_detected():
     reader, _frames = read(write([]) + b"x")
     with pytest.raises(CorruptionError, match="continues beyond its end"):
         reader.following()
@@ -127,7 +127,7 @@ def test_bytes_behind_the_end_are_found():
         reader.check_end()
 
 
-def test_an_export_behind_another_is_read_and_tells_where_it_stands():
+def test_an_export_after_another_is_read_with_its_offset():
     first = write([b"one"])
     reader, _frames = read(first + write([b"two"]))
     following = reader.following()
@@ -137,14 +137,14 @@ def test_an_export_behind_another_is_read_and_tells_where_it_stands():
     assert following.offset == len(first) + len(write([b"two"]))
 
 
-def test_a_trailer_of_another_export_is_found():
+def test_a_trailer_of_another_export_is_detected():
     one, other = write([b"one"]), write([b"two"])
     start = one.rindex(b"frames") - 20
     with pytest.raises(CorruptionError):
         read(one[:start] + other[start:])
 
 
-def test_a_second_header_is_found(split, join):
+def test_a_second_header_is_detected(split, join):
     header, *rest = split(write([b"one"]))
     with pytest.raises(CorruptionError, match="a second header"):
         read(join([header, header, *rest]))
@@ -159,7 +159,7 @@ def test_invalid_exports_are_refused_at_once(data):
     assert caught.value.offset == 0
 
 
-def test_a_newer_export_says_which_format_it_needs(with_header):
+def test_a_newer_export_is_refused_with_the_format_it_needs(with_header):
     with pytest.raises(FormatError, match="has format 5") as caught:
         read(with_header(write([]), format=5, more="fields"))
     assert (caught.value.needed, caught.value.supported) == (5, 4)
@@ -179,7 +179,7 @@ def test_a_newer_export_says_which_format_it_needs(with_header):
     ],
     ids=str,
 )
-def test_a_header_that_cannot_be_is_refused(fields, with_header):
+def test_an_impossible_header_is_refused(fields, with_header):
     with pytest.raises(CorruptionError):
         read(with_header(write([]), **fields))
 
@@ -192,8 +192,8 @@ def test_an_unknown_kind_of_frame_is_refused(kind, split, join, piece):
 
 
 @pytest.mark.parametrize("kind", [RECORD, NODE, EVENT, HEADER, TRAILER])
-def test_a_size_that_is_claimed_costs_no_memory(kind, split):
-    """The claim is a large one, and next to nothing follows."""
+def test_a_claimed_size_allocates_no_memory(kind, split):
+    """The claimed size is large, and almost no data follows."""
     whole = write([])
     header_size_bytes = 5 + len(split(whole)[0].payload) + 8
     data = whole[: len(MAGIC) + header_size_bytes] + bytes((kind,)) + (1 << 26).to_bytes(4) + b"little"

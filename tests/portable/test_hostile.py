@@ -33,7 +33,7 @@ EMPTY_DICT = b"\x02\x00\x00\x00"
 
 @pytest.fixture
 def forge(join, piece):
-    """Return an export of given frames."""
+    """Return an export of the given frames."""
 
     def make(kind, frames, chain=NO_DIGEST):
         header = {
@@ -59,7 +59,7 @@ def short_record(type_, flags, lsn, body, nodes=None):
 
 @pytest.fixture
 def forge_log(forge, piece):
-    """Return an export of records, of (type, body, nodes, flags) each: chained, and with right checksums."""
+    """Return an export of records, each (type, body, nodes, flags), with a correct chain and checksums."""
 
     def make(*records):
         frames, chain = [], NO_DIGEST
@@ -77,7 +77,7 @@ def forge_log(forge, piece):
 
 @pytest.fixture
 def refused(open_store, take):
-    """Check that an import is refused with the place, that memory stays small, and that the store stays sound."""
+    """Check that an import is refused with its offset, uses little memory, and leaves the store sound."""
 
     def check(data, match, *, memory_bytes_max=8_000_000):
         store = open_store()
@@ -131,8 +131,8 @@ GOOD = (2, checkpoint_body(ROOT_ROW.digest), (ROOT_ROW,), 0)
 NEXT = (2, checkpoint_body(ROOT_ROW.digest, version=1), (ROOT_ROW,), 0)
 
 
-def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_store, take):
-    """Else the tests below would pass whatever they forge."""
+def test_control_a_correct_forged_log_is_accepted(forge_log, open_store, take):
+    """Otherwise, the following tests would pass whatever they forge."""
     store = open_store()
     take(store, forge_log(THREAD, GOOD))
     assert store.thread("t").state == {}
@@ -212,7 +212,7 @@ def test_the_forged_log_is_taken_where_nothing_is_wrong_with_it(forge_log, open_
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_record_that_cannot_be_is_refused(forge_log, refused, record, match):
+def test_an_impossible_record_is_refused(forge_log, refused, record, match):
     refused(forge_log(THREAD, record), match)
 
 
@@ -243,12 +243,12 @@ LIST_ROOT = b"\x00\x01\x00\x01"
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_node_that_cannot_be_is_refused(forge_log, refused, nodes, match):
+def test_an_impossible_node_is_refused(forge_log, refused, nodes, match):
     refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), nodes, 0)), match)
 
 
 @pytest.mark.slow
-def test_more_policies_than_a_store_takes_are_refused(forge_log, refused, open_store, take):
+def test_more_policies_than_the_limit_are_refused(forge_log, refused, open_store, take):
     records = [(8, cbor.encode([0, {"keep_last": 1}, f"{number}-*"]), (), 0) for number in range(POLICIES_MAX + 1)]
     take(open_store("enough.state"), forge_log(*records[:-1]))
     refused(forge_log(*records), "more than 256 policies")
@@ -261,14 +261,14 @@ def chunk(level, *entries, kind=0):
 @pytest.mark.parametrize(
     ("covered", "level"), [(3, 1), (2, 2)], ids=["it says three of two", "it is a level above its place"]
 )
-def test_a_tree_whose_levels_do_not_fit_is_refused(forge_log, refused, covered, level):
+def test_a_tree_with_inconsistent_levels_is_refused(forge_log, refused, covered, level):
     """Each node has its digest, and each reference leads to it, but the parent has wrong facts about it."""
     below = node_row(CHUNK, chunk(0, b"\x01", b"\x02"))
     above = node_row(CHUNK, chunk(level, varint(covered) + below.digest), b"\x00\x00")
     refused(forge_log(THREAD, (2, checkpoint_body(ROOT_ROW.digest), [below, above], 0)), "does not match the chunk")
 
 
-def test_a_root_whose_open_level_is_another_is_refused(forge_log, refused):
+def test_a_root_with_a_wrong_open_level_is_refused(forge_log, refused):
     below = node_row(CHUNK, chunk(0, b"\x01", b"\x02"))
     opened = node_row(CHUNK, chunk(1, varint(2) + below.digest), b"\x00\x00")
     content = b"\x00" + varint(5) + varint(1) + varint(5) + opened.digest + varint(0)
@@ -281,7 +281,7 @@ def test_a_state_that_is_not_a_dict_is_refused(forge_log, refused):
     refused(forge_log(THREAD, (2, checkpoint_body(root.digest), (root,), 0)), "is not a dict")
 
 
-def test_a_chain_that_is_broken_is_refused(rich, export, split, join, piece, refused):
+def test_a_broken_chain_is_refused(rich, export, split, join, piece, refused):
     pieces = split(export(rich))
     payload = bytearray(pieces[5].payload)
     payload[40] ^= 1
@@ -315,14 +315,14 @@ def seal(data):
     return xxhash.xxh3_64_digest(bytes(data[8:])) + bytes(data[8:])
 
 
-def test_a_count_of_nodes_that_is_claimed_costs_no_memory(forge, refused, piece):
+def test_a_claimed_number_of_nodes_allocates_no_memory(forge, refused, piece):
     data = bytearray(encode_record(1, lsn=1, time_us=1, previous_chain=NO_DIGEST, body=thread_body())[0])
     data[52:56] = (1 << 22).to_bytes(4)
     refused(forge(LOG, [piece(RECORD, seal(data))]), "damaged node table")
 
 
 @pytest.mark.slow
-def test_millions_of_vacuumed_nodes_cost_no_memory(forge, open_store, take, piece, monkeypatch):
+def test_millions_of_vacuumed_nodes_allocate_no_memory(forge, open_store, take, piece, monkeypatch):
     """They are allowed: a large commit may have lost nearly all of its nodes."""
     monkeypatch.setattr("statelog.portable.log_import.LogImporter._check_trailer", lambda _self: None)
     body = cbor.encode([1, bytes(20), []])
@@ -340,7 +340,7 @@ def test_millions_of_vacuumed_nodes_cost_no_memory(forge, open_store, take, piec
 @pytest.mark.parametrize(
     "item", [b"\x9a\xff\xff\xff\xff", b"\xba\xff\xff\xff\xff", b"\x5b" + b"\xff" * 8], ids=bytes.hex
 )
-def test_a_count_in_a_body_that_is_claimed_costs_no_memory(forge_log, refused, item):
+def test_a_claimed_count_in_a_body_allocates_no_memory(forge_log, refused, item):
     refused(forge_log((1, b"\x82\x61t" + item, (), 0)), "not a CBOR item")
 
 
@@ -350,12 +350,12 @@ def test_a_body_of_millions_of_items_is_not_decoded(forge_log, refused):
     refused(forge_log((1, body, (), 0)), "field 1", memory_bytes_max=20_000_000)
 
 
-def test_a_long_array_in_the_place_of_a_body_is_not_split(forge_log, refused):
+def test_a_long_array_instead_of_a_body_is_not_split(forge_log, refused):
     body = b"\x9a" + (4_000_000).to_bytes(4) + b"\x80" * 4_000_000
     refused(forge_log((1, body, (), 0)), "not an array of fields", memory_bytes_max=20_000_000)
 
 
-def test_nodes_without_an_event_do_not_pile_up(forge, refused, piece, monkeypatch):
+def test_nodes_without_an_event_do_not_accumulate(forge, refused, piece, monkeypatch):
     monkeypatch.setattr("statelog.portable.thread_import._GROUP_SIZE_BYTES_MAX", 1_000_000)
     leaf = piece(NODE, encode_node(LEAF, cbor.encode("x" * 50_000), ()))
     refused(forge(THREADS, [leaf] * 100), "bytes of nodes for one event")
@@ -443,11 +443,11 @@ def checkpoint(root=0, version=0, parent=None, parent_branch=None, parent_versio
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_stream_of_threads_that_cannot_be_is_refused(forge, refused, piece, frames, match):
+def test_an_impossible_stream_of_threads_is_refused(forge, refused, piece, frames, match):
     refused(forge(THREADS, [piece(*frame) for frame in frames]), match)
 
 
-def test_the_forged_stream_is_taken_where_nothing_is_wrong_with_it(forge, open_store, take, piece):
+def test_control_a_correct_forged_stream_is_accepted(forge, open_store, take, piece):
     frames = [
         piece(EVENT, event(1, "t", {})),
         piece(NODE, encode_node(ROOT, EMPTY_DICT, ())),
@@ -458,7 +458,7 @@ def test_the_forged_stream_is_taken_where_nothing_is_wrong_with_it(forge, open_s
     assert store.thread("t").state == {}
 
 
-def test_a_thread_named_like_a_path_is_a_thread_and_no_file(forge, open_store, take, piece, tmp_path):
+def test_a_thread_named_like_a_path_creates_no_file(forge, open_store, take, piece, tmp_path):
     frames = [
         piece(EVENT, event(1, "../../etc/passwd", {})),
         piece(NODE, encode_node(ROOT, EMPTY_DICT, ())),
@@ -475,8 +475,11 @@ def test_a_thread_named_like_a_path_is_a_thread_and_no_file(forge, open_store, t
 
 
 @pytest.mark.parametrize("name", CORPUS)
-def test_the_corpus_is_taken_as_it_is(name, tmp_path):
-    """Else its mutations would be refused for nothing. After a change of format: fuzz_exports.py --write-corpus."""
+def test_the_unchanged_corpus_is_accepted(name, tmp_path):
+    """Otherwise, its mutations would be refused for the wrong reason.
+
+    After a change of format: fuzz_exports.py --write-corpus.
+    """
     assert fuzz_exports.attempt(CORPUS[name], tmp_path) == "ok"
 
 
@@ -498,7 +501,7 @@ def test_spliced_exports_do_no_harm(tmp_path_factory, data):
     fuzz_exports.attempt(one[:at] + other[to:], tmp_path_factory.mktemp("spliced"))
 
 
-def test_harm_would_be_noticed(tmp_path, monkeypatch):
+def test_harm_is_detected(tmp_path, monkeypatch):
     """Negative control: an import that does not check its nodes."""
     monkeypatch.setattr("statelog.portable.log_import.LogImporter._check_nodes", lambda _self, _batch: None)
     rng = random.Random(1)

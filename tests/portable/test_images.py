@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 
 @pytest.fixture
 def open_image(tmp_path):
-    """Open an image's bytes as a store; at the end it verifies, and takes commits."""
+    """Open an image's bytes as a store. At the end, the store must verify and accept commits."""
     opened = []
 
     def open_one(data):
@@ -53,7 +53,7 @@ def test_an_image_of_a_store_in_use_opens_as_a_closed_store(rich, open_image):
 
 
 @pytest.mark.slow
-def test_an_image_is_of_one_moment_while_others_commit(tmp_path, open_image):
+def test_an_image_is_consistent_while_others_commit(tmp_path, open_image):
     with statelog.open(tmp_path / "a.state", durability="interval") as store:
         for number in range(300):
             store.thread("t").commit({"n": number, "text": os.urandom(6000)})
@@ -79,7 +79,7 @@ def test_an_image_is_of_one_moment_while_others_commit(tmp_path, open_image):
             assert open_image(data).last_lsn == report.last_lsn
 
 
-def test_pages_lie_where_they_lie_in_the_file_and_free_ones_are_zeros(tmp_path):
+def test_pages_have_the_same_offsets_as_in_the_file_and_free_ones_are_zeros(tmp_path):
     with statelog.open(tmp_path / "a.state", durability="interval") as store:
         store.thread("kept").commit({"text": "kept for ever " * 20_000})
         store.thread("gone").commit({"text": "not for ever " * 20_000})
@@ -94,7 +94,7 @@ def test_pages_lie_where_they_lie_in_the_file_and_free_ones_are_zeros(tmp_path):
     assert b"not for ever" not in after
 
 
-def test_an_image_at_a_path_is_there_as_a_whole_or_not_at_all(rich, tmp_path, monkeypatch):
+def test_an_image_at_a_path_is_complete_or_absent(rich, tmp_path, monkeypatch):
     target = tmp_path / "image.state"
     pieces = []
 
@@ -115,7 +115,7 @@ def test_an_image_at_a_path_is_there_as_a_whole_or_not_at_all(rich, tmp_path, mo
         rich.image(target)
 
 
-def test_bad_targets(rich, tmp_path):
+def test_invalid_targets_are_refused(rich, tmp_path):
     with pytest.raises(UsageError, match="binary"):
         rich.image(io.StringIO())
     with pytest.raises(StoreNotFoundError):

@@ -1,4 +1,4 @@
-"""A whole store through a stream: the very same records, or nothing that was not checked."""
+"""A complete store through a stream: identical records, all of them checked."""
 
 import io
 import os
@@ -17,7 +17,7 @@ def records(store):
     return list(store.log())
 
 
-def test_a_store_comes_out_as_it_went_in(rich, open_store, export, take):
+def test_an_imported_store_has_the_same_records(rich, open_store, export, take):
     new = open_store()
     report = take(new, export(rich))
     assert records(new) == records(rich)
@@ -28,9 +28,7 @@ def test_a_store_comes_out_as_it_went_in(rich, open_store, export, take):
     assert new._engine.store_file.lmdb_file.store_id != rich._engine.store_file.lmdb_file.store_id
 
 
-def test_an_export_is_the_same_every_time_and_that_of_the_copy_but_for_the_store_id(
-    rich, open_store, export, take, split
-):
+def test_repeated_exports_and_exports_of_the_copy_differ_only_in_the_store_id(rich, open_store, export, take, split):
     data = export(rich)
     assert export(rich) == data
     new = open_store()
@@ -38,12 +36,12 @@ def test_an_export_is_the_same_every_time_and_that_of_the_copy_but_for_the_store
     assert split(export(new))[1:-1] == split(data)[1:-1]
 
 
-def test_an_empty_store_is_exported_and_imported(open_store, export, take):
+def test_an_empty_store_can_be_exported_and_imported(open_store, export, take):
     empty = open_store("empty.state")
     assert take(open_store(), export(empty)).records_read == 0
 
 
-def test_the_index_that_imports_make_is_the_one_a_rebuild_makes(rich, open_store, export, take):
+def test_the_index_after_imports_equals_a_rebuilt_index(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich))
     with new._engine.read() as view:
@@ -54,7 +52,7 @@ def test_the_index_that_imports_make_is_the_one_a_rebuild_makes(rich, open_store
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
-def test_transactions_of_any_size_give_the_same(rich, open_store, export, take, monkeypatch, batch):
+def test_transactions_of_any_size_have_the_same_result(rich, open_store, export, take, monkeypatch, batch):
     monkeypatch.setattr(log_import, "BATCH_RECORDS", batch)
     monkeypatch.setattr(log_export, "_PAGE_RECORDS", batch)
     new = open_store()
@@ -65,7 +63,7 @@ def test_transactions_of_any_size_give_the_same(rich, open_store, export, take, 
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(history=histories(max_size=8))
-def test_whatever_happened_to_a_store_its_copy_is_equal(tmp_path_factory, performed, export, take, history):
+def test_the_copy_of_any_store_is_equal(tmp_path_factory, performed, export, take, history):
     with performed(tmp_path_factory.mktemp("histories"), history) as (old, model, new):
         take(new, export(old))
         assert_matches(new, model)
@@ -96,7 +94,7 @@ def test_existing_records_are_skipped(rich, open_store, export, take):
     assert records(new) == records(rich)
 
 
-def test_a_store_that_is_ahead_of_the_export_is_left_alone(rich, open_store, export, take):
+def test_a_store_that_is_ahead_of_the_export_is_unchanged(rich, open_store, export, take):
     data = export(rich)
     rich.thread("one").commit({"query": "later"})
     new = open_store()
@@ -105,7 +103,7 @@ def test_a_store_that_is_ahead_of_the_export_is_left_alone(rich, open_store, exp
     assert (report.records_added, report.last_lsn) == (0, rich.last_lsn)
 
 
-def test_an_export_that_begins_behind_the_end_is_a_conflict(rich, open_store, export, take):
+def test_an_export_that_begins_after_the_end_is_a_conflict(rich, open_store, export, take):
     with pytest.raises(ConflictError, match="import an export since 0 or earlier"):
         take(open_store(), export(rich, since=5))
 
@@ -118,7 +116,7 @@ def test_an_lsn_beyond_the_log_is_a_usage_error(rich, export):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
-def test_an_import_that_was_cut_goes_on_where_it_ended(rich, open_store, export, take, monkeypatch, share):
+def test_an_interrupted_import_continues_where_it_ended(rich, open_store, export, take, monkeypatch, share):
     monkeypatch.setattr(log_import, "BATCH_RECORDS", 4)
     data = export(rich)
     new = open_store()
@@ -131,8 +129,8 @@ def test_an_import_that_was_cut_goes_on_where_it_ended(rich, open_store, export,
     assert records(new) == records(rich)
 
 
-def test_a_transaction_is_imported_whole_or_not_at_all(rich, open_store, export, take, monkeypatch):
-    """Cut between the two records of a transaction of the source."""
+def test_a_transaction_is_imported_completely_or_not_at_all(rich, open_store, export, take, monkeypatch):
+    """The export is cut between the two records of a transaction of the source."""
     monkeypatch.setattr(log_import, "BATCH_RECORDS", 1)
     together = [record.lsn for record in rich.log() if record.continues]
     assert together
@@ -165,10 +163,10 @@ def log_import_of(store, source):
     return import_stream(store._engine, source)
 
 
-# --- refused -----------------------------------------------------------------------
+# --- refusals -----------------------------------------------------------------------
 
 
-def test_another_store_is_a_conflict_and_stays_as_it_is(rich, open_store, export, take, fill):
+def test_another_store_is_a_conflict_and_unchanged(rich, open_store, export, take, fill):
     other = open_store()
     fill(other, "one")
     before = records(other)
@@ -177,7 +175,7 @@ def test_another_store_is_a_conflict_and_stays_as_it_is(rich, open_store, export
     assert records(other) == before
 
 
-def test_a_copy_that_went_its_own_way_is_a_conflict(rich, open_store, export, take):
+def test_a_copy_with_its_own_commits_is_a_conflict(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich))
     new.thread("one").commit({"query": "mine"})
@@ -187,7 +185,7 @@ def test_a_copy_that_went_its_own_way_is_a_conflict(rich, open_store, export, ta
         take(new, export(rich))
 
 
-def test_a_writer_in_between_is_a_conflict(rich, open_store, export, monkeypatch):
+def test_a_concurrent_writer_is_a_conflict(rich, open_store, export, monkeypatch):
     class Meddling(io.BytesIO):
         def read(self, size):
             if self.tell() > len(self.getvalue()) // 2 and new.thread("mine").version < 0:
@@ -200,7 +198,7 @@ def test_a_writer_in_between_is_a_conflict(rich, open_store, export, monkeypatch
         log_import_of(new, Meddling(export(rich)))
 
 
-def test_a_read_only_store_takes_nothing(rich, open_store, export, take, tmp_path):
+def test_a_read_only_store_refuses_imports(rich, open_store, export, take, tmp_path):
     open_store().close()
     with pytest.raises(ReadOnlyError):
         take(open_store(read_only=True), export(rich))
@@ -246,7 +244,7 @@ def test_remains_of_expired_versions_and_deleted_threads_are_copied(rich, open_s
         new.thread("two").commit({"query": "late"})
 
 
-def test_a_copy_goes_on_expiring_and_vacuuming(rich, open_store, export, take):
+def test_a_copy_continues_to_expire_and_vacuum(rich, open_store, export, take):
     rich.prune(keep_last=4)
     new = open_store()
     take(new, export(rich))
@@ -296,8 +294,8 @@ def test_an_import_leaves_the_reserve_of_the_quota_to_retention(open_store, expo
 
 
 @pytest.mark.slow
-def test_an_import_beside_commits_of_the_same_process_does_not_confuse_them(rich, open_store, export):
-    """Works of several kinds in one transaction: each sees the log as the one before has left it."""
+def test_an_import_does_not_disturb_concurrent_commits_of_the_process(rich, open_store, export):
+    """Works of several kinds share one transaction. Each sees the log as the previous work has left it."""
     new = open_store()
     threads = [threading.Thread(target=commit_often, args=(new, name)) for name in "ab"]
     for thread in threads:

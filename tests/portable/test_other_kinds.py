@@ -1,4 +1,4 @@
-"""Another kind of event passes through exports, imports and salvages."""
+"""Events of another kind in exports, imports and salvages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def other(tmp_path):
         check_whole(opened)
 
 
-def test_an_export_of_the_log_brings_it_as_it_is(store, owner, other):
+def test_an_export_of_the_log_keeps_it_unchanged(store, owner, other):
     fill(store, owner)
     other.import_(io.BytesIO(export(store)))
     assert log_of(other) == log_of(store)
@@ -88,7 +88,7 @@ def test_a_thread_is_exported_with_all_its_parts(store, other):
         ([7, "a", 0, 0, None, 0, 0, []], "no thread 7"),
     ],
 )
-def test_a_forged_one_is_refused(store, other, body, why):
+def test_a_forged_event_is_refused(store, other, body, why):
     write(store, NOBODY, "a", 1)
     record, _chain = encode_record(101, lsn=1, time_us=1, previous_chain=bytes(20), body=cbor.encode(body))
     with pytest.raises(CorruptionError, match=why):
@@ -96,7 +96,7 @@ def test_a_forged_one_is_refused(store, other, body, why):
 
 
 def forged(stream, record):
-    """Return an export with another record in place of the only one, and nothing behind it."""
+    """Return an export whose only record is replaced by another one."""
     header_end = 8 + 5 + int.from_bytes(stream[9:13]) + 8
     payload = bytes((RECORD,)) + len(record).to_bytes(4) + record
     return stream[:header_end] + payload + xxh3_64_intdigest(payload, seed=1).to_bytes(8)

@@ -1,4 +1,4 @@
-"""What retention has removed from a store is removed from copies that take exports in a row, and no copy is refused."""
+"""Data removed by retention is also removed from copies that import consecutive exports, and no copy is refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_copy_loses_the_history_and_the_deleted_entries_of_a_board(source, copy)
 
 @pytest.mark.parametrize("clean", ["retain", "compact"])
 @pytest.mark.parametrize("is_renewed", [True, False])
-def test_copy_gives_back_a_lease(source, copy, clean, is_renewed):
+def test_copy_releases_a_lease(source, copy, clean, is_renewed):
     lease = source.board(agent="a").lease("turn", auto_renew=False)
     take_increment(copy, source)
     assert [each.name for each in copy.board().leases()] == ["turn"]
@@ -90,7 +90,7 @@ def test_copy_gives_back_a_lease(source, copy, clean, is_renewed):
 
 
 @pytest.mark.parametrize("clean", ["retain", "compact"])
-def test_lease_that_is_taken_again_after_a_clean_up_is_taken_in(source, copy, clean):
+def test_lease_acquired_again_after_a_clean_up_is_imported(source, copy, clean):
     board = source.board(agent="a")
     board.lease("turn", auto_renew=False).release()
     held = board.lease("turn", auto_renew=False)
@@ -135,7 +135,7 @@ def test_copy_erases_the_bytes_with_a_compaction(source, copy, tmp_path):
     assert b"secret" not in (tmp_path / "copy.state").read_bytes()
 
 
-def test_compacted_copy_that_lacks_a_node_says_so(source, copy):
+def test_compacted_copy_that_lacks_a_node_raises(source, copy):
     source.thread("a").commit({"text": LONG})
     source.thread("b").commit({"n": 1})
     source.thread("a").commit({"text": "short"})
@@ -162,7 +162,7 @@ def test_copy_loses_the_records_of_a_deleted_thread(source, copy, tmp_path):
     assert b"a secret" not in (tmp_path / "copy.state").read_bytes()
 
 
-def test_log_of_a_deletion_that_was_cut_short_is_listed(source, monkeypatch):
+def test_log_of_an_interrupted_deletion_is_listed(source, monkeypatch):
     source.thread("t").commit({"n": 1})
     source.thread("t").fork("other", at=0)
     source.thread("t").tag("here", 0)
@@ -201,7 +201,7 @@ def test_deletion_lists_the_records_of_the_thread_in_its_own_commit(source):
     source.delete_thread("t")
     *_others, deletion, removal = source.log()
     assert (deletion.type, deletion.continues) == ("delete", True)
-    assert removal.body == {"removed": [1, 4, 5]}  # the others were listed by the retention
+    assert removal.body == {"removed": [1, 4, 5]}  # The others were listed by retention.
 
 
 @pytest.mark.slow
@@ -215,8 +215,8 @@ def test_deletion_of_a_long_thread_lists_its_records_in_several_removals(source,
     take_increment(copy, source)
 
 
-def test_copy_of_a_deletion_whose_removals_come_later_erases_nothing_before(source, copy, monkeypatch):
-    """The import commits a part of a transaction if it is too large. Then the copy is whole up to the deletion."""
+def test_copy_erases_nothing_before_the_removals_of_a_deletion_arrive(source, copy, monkeypatch):
+    """The import commits a part of a transaction if it is too large. Then the copy is complete up to the deletion."""
     source.thread("t").commit({"text": "a secret " * 10})
     take_increment(copy, source)
     source.delete_thread("t")
@@ -262,7 +262,7 @@ def test_copy_keeps_a_text_that_its_redacted_records_refer_to(source, copy):
     take_increment(copy, source)
     source.prune(keep_last=1)
     source.compact()
-    second.commit({"a": 5, "text": LONG})  # stored again, because the compaction has erased it
+    second.commit({"a": 5, "text": LONG})  # Stored again, because the compaction has erased it.
     source.delete_thread("first")
     take_increment(copy, source)
     copy.compact()
@@ -272,12 +272,12 @@ def test_copy_keeps_a_text_that_its_redacted_records_refer_to(source, copy):
 
 
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_copy_that_is_written_finds_no_text_of_which_it_has_erased_a_part(source, copy, is_compacted):
+def test_copy_does_not_reuse_a_text_of_which_it_has_erased_a_part(source, copy, is_compacted):
     book = "".join(f"{number} and so on, " for number in range(5000))
     first, second = source.thread("first"), source.thread("second")
     first.commit({"text": book})
     second.commit({"text": book})
-    second.commit({"text": book + "the end"})  # shares all pieces but the last with the first thread
+    second.commit({"text": book + "the end"})  # It shares all pieces except the last with the first thread.
     second.commit({"text": "short"})
     first.commit({"text": "short"})
     take_increment(copy, source)

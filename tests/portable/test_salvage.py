@@ -19,7 +19,7 @@ from statelog.portable.salvage import salvage
 # --- nothing lost -----------------------------------------------------------------
 
 
-def test_a_sound_file_comes_out_as_it_is(source, rescue):
+def test_a_sound_file_is_salvaged_unchanged(source, rescue):
     data, log = source
     report, store = rescue(data)
     assert list(store.log()) == log
@@ -27,7 +27,7 @@ def test_a_sound_file_comes_out_as_it_is(source, rescue):
     assert (report.records, report.recovered, report.lost, report.versions_lost) == (len(log), len(log), [], [])
 
 
-def test_an_empty_store_comes_out_empty(tmp_path, rescue):
+def test_an_empty_store_is_salvaged_as_empty(tmp_path, rescue):
     with statelog.open(tmp_path / "empty.state"):
         pass
     report, store = rescue((tmp_path / "empty.state").read_bytes())
@@ -52,7 +52,7 @@ def test_one_meta_page_is_enough(source, rescue):
         assert list(store.log()) == log
 
 
-def test_a_large_record_is_found_though_nothing_tells_where_it_is(tmp_path, rescue):
+def test_a_large_record_is_found_without_any_reference_to_it(tmp_path, rescue):
     path = tmp_path / "large.state"
     with statelog.open(path) as store:
         store.thread("t").commit({"x": os.urandom(50_000).hex()})
@@ -79,7 +79,7 @@ def test_swapped_pages_lose_nothing(source, rescue):
 # --- something lost ------------------------------------------------------------------
 
 
-def test_a_lost_record_takes_its_version_and_those_that_need_its_nodes(source, rescue):
+def test_a_lost_record_loses_its_version_and_versions_that_need_its_nodes(source, rescue):
     data, log = source
     lost = next(record for record in log if record.body.get("version") == 5 and record.thread_id == "two")
     report, store = rescue(without(data, lost.lsn))
@@ -104,7 +104,7 @@ def test_other_threads_keep_everything(source, rescue, tmp_path, snapshot):
         assert snapshot(store, "one") == snapshot(original, "one")
 
 
-def test_lsns_ids_and_tags_stay(source, rescue):
+def test_lsns_ids_and_tags_are_kept(source, rescue):
     data, log = source
     lost = next(record for record in log if record.thread_id == "one" and record.type == "rollback").lsn
     _report, store = rescue(without(data, lost))
@@ -114,7 +114,7 @@ def test_lsns_ids_and_tags_stay(source, rescue):
     assert store.thread("one").tags()["good"].version == 2
 
 
-def test_a_lost_beginning_of_a_thread_is_made_up_for_from_the_index(source, rescue):
+def test_a_lost_beginning_of_a_thread_is_restored_from_the_index(source, rescue):
     data, log = source
     beginning = next(record for record in log if record.type == "thread" and record.thread_id == "two")
     report, store = rescue(without(data, beginning.lsn))
@@ -124,7 +124,7 @@ def test_a_lost_beginning_of_a_thread_is_made_up_for_from_the_index(source, resc
     assert report.lost == [(beginning.lsn, beginning.lsn)]
 
 
-def test_a_lost_beginning_of_a_branch_is_made_up_for_from_the_index(source, rescue):
+def test_a_lost_beginning_of_a_branch_is_restored_from_the_index(source, rescue):
     data, log = source
     fork = next(record for record in log if record.type == "fork" and record.thread_id == "one")
     _report, store = rescue(without(data, fork.lsn))
@@ -132,7 +132,7 @@ def test_a_lost_beginning_of_a_branch_is_made_up_for_from_the_index(source, resc
     assert store.thread("one", branch="what-if").state["query"] == "other"
 
 
-def test_names_that_nothing_tells_are_made_up(source, rescue, tmp_path):
+def test_unknown_names_are_invented(source, rescue, tmp_path):
     """The records of a thread and a branch, and every page of the index."""
     data, log = source
     beginnings = [record.lsn for record in log if record.type in ("thread", "fork") and record.thread_id == "one"]
@@ -145,7 +145,7 @@ def test_names_that_nothing_tells_are_made_up(source, rescue, tmp_path):
     assert thread.checkout("salvaged-1").state["query"] == "other"
 
 
-def test_a_branch_whose_base_is_lost_does_not_take_versions_of_its_parent(tmp_path, rescue):
+def test_a_branch_whose_base_is_lost_gets_no_versions_of_its_parent(tmp_path, rescue):
     path = tmp_path / "forked.state"
     with statelog.open(path) as store:
         thread = store.thread("t")
@@ -175,8 +175,8 @@ def test_a_truncated_file_yields_its_remaining_records(source, rescue, share):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_is_damaged_nothing_wrong_comes_out(source, rescue, seed):
-    """Every version that the new store has is one that the old one had, with the state it had."""
+def test_whatever_is_damaged_no_wrong_data_is_salvaged(source, rescue, seed):
+    """Every version of the new store is a version of the old store with the same state."""
     data, log = source
     rng = random.Random(seed)
     damaged = bytearray(data)
@@ -199,7 +199,7 @@ def test_whatever_is_damaged_nothing_wrong_comes_out(source, rescue, seed):
 
 
 @pytest.mark.slow
-def test_damage_passed_over_would_be_noticed(source, rescue, monkeypatch):
+def test_ignored_damage_is_detected(source, rescue, monkeypatch):
     """Negative control: a salvage that accepts records with a wrong checksum."""
     data, log = source
     lost = next(record for record in log if record.body.get("version") == 3 and record.thread_id == "two")
@@ -218,7 +218,7 @@ def test_damage_passed_over_would_be_noticed(source, rescue, monkeypatch):
     monkeypatch.setattr("statelog.portable.record_search.decode_record", believe)
     monkeypatch.setattr("statelog.portable.salvage.decode_record", believe)
     monkeypatch.setattr("statelog.portable.salvage_plan.decode_record", believe)
-    with pytest.raises(AssertionError):  # the new store has it, and does not verify
+    with pytest.raises(AssertionError):  # The new store has it, and does not verify.
         rescue(bytes(damaged), "believed.state")
 
 
@@ -247,7 +247,7 @@ def test_a_missing_file_is_not_found(tmp_path):
         salvage(tmp_path / "nothing", tmp_path / "new.state")
 
 
-def test_a_place_where_nothing_can_be_made_is_named_as_it_was_given(source, tmp_path):
+def test_a_path_where_no_file_can_be_created_is_named_as_given(source, tmp_path):
     new = tmp_path / "missing" / "new.state"
     with pytest.raises(StoreNotFoundError, match="a store cannot be created at") as caught:
         salvage(tmp_path / "source.state", new)
@@ -280,7 +280,7 @@ def test_a_store_in_use_is_refused(source, tmp_path):
         salvage(tmp_path / "source.state", tmp_path / "new.state")
 
 
-def test_a_salvage_that_is_interrupted_leaves_nothing(source, tmp_path):
+def test_an_interrupted_salvage_leaves_no_file(source, tmp_path):
     def interrupt(_done, _whole):
         raise KeyboardInterrupt
 
@@ -291,7 +291,7 @@ def test_a_salvage_that_is_interrupted_leaves_nothing(source, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_new_store_lives_on(source, rescue):
+def test_the_new_store_can_be_used(source, rescue):
     data, log = source
     lost = next(record for record in log if record.body.get("version") == 4 and record.thread_id == "one")
     _report, store = rescue(without(data, lost.lsn))
@@ -305,7 +305,7 @@ def test_the_new_store_lives_on(source, rescue):
     assert store.verify().problems == []
 
 
-def test_metadata_with_an_unknown_codec_is_not_an_obstacle(tmp_path, monkeypatch):
+def test_metadata_with_an_unknown_codec_is_salvaged(tmp_path, monkeypatch):
     class Own:
         pass
 
@@ -325,8 +325,8 @@ def test_metadata_with_an_unknown_codec_is_not_an_obstacle(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("is_index_there", [True, False])
-def test_a_lost_loan_is_made_again(tmp_path, rescue, is_index_there):
-    """Else the source's retention would take what only the copy needs."""
+def test_a_lost_copy_reference_is_restored(tmp_path, rescue, is_index_there):
+    """Otherwise, retention of the source would remove nodes that only the copy needs."""
     path = tmp_path / "lent.state"
     with statelog.open(path) as store:
         thread = store.thread("a", schema={"log": reducers.extend})

@@ -1,4 +1,4 @@
-"""Which of several records is the one, and pages that lead nowhere."""
+"""The choice between several records, and pages with invalid references."""
 
 import os
 import struct
@@ -14,7 +14,7 @@ from statelog.portable.pages import PageFile
 from statelog.portable.record_search import RecordFinder
 from statelog.store.session import session_of
 
-# --- which of several ---------------------------------------------------------------
+# --- the choice between records ---------------------------------------------------------------
 
 
 @pytest.fixture
@@ -38,16 +38,16 @@ def test_salvage_with_an_intact_tree_restores_no_removed_versions(retained, resc
     assert b"secret 1 " not in store.path.read_bytes()
 
 
-def test_of_stray_records_the_newest_is_used(retained, rescue):
-    """Pages have a record with and without its event. Without a tree, the one without it counts."""
+def test_the_newest_of_stray_records_is_used(retained, rescue):
+    """Pages have a record with and without its event. Without a tree, the record without its event counts."""
     data, log = retained
     _report, store = rescue(wipe(data, [0, 1]))
     assert list(store.log()) == log
 
 
 @pytest.mark.slow
-def test_a_short_record_is_found_also_where_the_file_ends_behind_it(tmp_path):
-    """What retention leaves of a record is shorter than the envelope of a whole one."""
+def test_a_short_record_at_the_end_of_the_file_is_found(tmp_path):
+    """The remains of a record after retention are shorter than the envelope of a complete one."""
     path = tmp_path / "short.state"
     with statelog.open(path) as store:
         for turn in range(600):
@@ -68,8 +68,8 @@ def test_a_short_record_is_found_also_where_the_file_ends_behind_it(tmp_path):
         assert lsn in finder.choose()[0]
 
 
-def test_a_commit_that_never_was_does_not_come_back(tmp_path, rescue):
-    """It was written to the file, except for the meta page."""
+def test_an_uncommitted_record_is_not_restored(tmp_path, rescue):
+    """The commit was written to the file, except for the meta page."""
     path = tmp_path / "aborted.state"
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
@@ -82,8 +82,8 @@ def test_a_commit_that_never_was_does_not_come_back(tmp_path, rescue):
     assert report.is_complete
 
 
-def test_a_record_inside_a_value_is_not_taken_for_a_record(tmp_path, rescue):
-    """Someone stores bytes that look like a page with a record of this store; then the tree is lost."""
+def test_a_record_inside_a_value_is_not_read_as_a_record(tmp_path, rescue):
+    """A value has bytes that look like a page with a record of this store. Then the tree is lost."""
     path = tmp_path / "embedded.state"
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
@@ -103,7 +103,7 @@ def test_a_record_inside_a_value_is_not_taken_for_a_record(tmp_path, rescue):
     assert list(store.log()) == log
 
 
-def test_a_forged_lsn_beyond_all_measure_is_not_believed(tmp_path, rescue):
+def test_a_forged_excessive_lsn_is_ignored(tmp_path, rescue):
     """Its checksum is valid, but filling the gap before it would take for ever."""
     path = tmp_path / "forged.state"
     with statelog.open(path) as store:
@@ -120,7 +120,7 @@ def test_a_forged_lsn_beyond_all_measure_is_not_believed(tmp_path, rescue):
 # --- pages -----------------------------------------------------------------------------
 
 
-def test_a_tree_that_runs_in_a_circle_ends(source, tmp_path):
+def test_a_tree_with_a_cycle_ends(source, tmp_path):
     data, _log = source
     path = tmp_path / "circle"
     path.write_bytes(data)
@@ -149,7 +149,7 @@ def test_files_of_any_length_are_read(tmp_path, size):
 
 
 def test_pages_of_another_size_are_read(tmp_path):
-    """The meta pages have the size."""
+    """The meta pages have the page size."""
     path = tmp_path / "store.state"
     statelog.open(path).close()
     data = bytearray(path.read_bytes())

@@ -24,7 +24,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture
 def killed(tmp_path):
-    """A store of 40 commits whose process was killed, and whose data file then lost its first two pages."""
+    """A store with 40 commits whose process was killed, and whose data file then lost its first two pages."""
     path = tmp_path / "agent.state"
     with statelog.open(path) as store:
         store.thread("other").commit({"n": 1})
@@ -45,7 +45,7 @@ def test_commits_since_the_last_flush_are_salvaged(killed, tmp_path):
     assert len(log_of(tmp_path / "new.state")) == 40
 
 
-def test_meta_pages_that_are_gone_are_in_the_journal(killed, tmp_path):
+def test_lost_meta_pages_are_restored_from_the_journal(killed, tmp_path):
     descriptor = os.open(killed, os.O_RDWR)
     os.pwrite(descriptor, b"\xff" * 500, 0)
     os.pwrite(descriptor, b"\xff" * 500, 4096)
@@ -55,7 +55,7 @@ def test_meta_pages_that_are_gone_are_in_the_journal(killed, tmp_path):
 
 
 @pytest.mark.slow
-def test_without_the_journal_less_is_left(killed, tmp_path):
+def test_without_the_journal_fewer_commits_are_left(killed, tmp_path):
     """Negative control: after a power cut, only the journal has these commits."""
     from statelog.storage.file.preopen_checks import restore_meta
     from statelog.storage.wal.wal_format import read_slots
@@ -73,7 +73,7 @@ def test_without_the_journal_less_is_left(killed, tmp_path):
 
 
 @pytest.mark.parametrize("at", [0, 50, 4096, 8192, 8192 + 500, 20_000])
-def test_a_damaged_journal_is_read_as_far_as_it_is_sound(killed, tmp_path, at):
+def test_a_damaged_journal_is_read_up_to_the_damage(killed, tmp_path, at):
     descriptor = os.open(journal_path(killed), os.O_RDWR)
     os.pwrite(descriptor, b"\xff" * 40, at)
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Exports, imports and salvages of short records, which lack their LSN and mostly the chain digest before them."""
+"""Exports, imports and salvages of short records, which lack their LSN and usually the previous chain digest."""
 
 import pytest
 import xxhash
@@ -53,12 +53,12 @@ def test_a_copy_has_the_same_records_and_the_same_chain(retained, open_store, ex
 
 @pytest.mark.slow
 @pytest.mark.parametrize("last", [2, 3, 30, 63, 64, 65, 130])
-def test_an_import_that_ends_in_a_short_record_is_gone_on_with(retained, open_store, export, take, split, join, last):
+def test_an_import_that_ends_in_a_short_record_can_be_continued(retained, open_store, export, take, split, join, last):
     whole = export(retained)
     pieces = split(whole)
     new, other = open_store(), open_store("other.state")
     for store in (new, other):
-        with pytest.raises(CorruptionError):  # it was cut off
+        with pytest.raises(CorruptionError):  # It was cut off.
             take(store, join(pieces[: last + 1]))
         assert list(store.log()) == list(retained.log())[:last]
     take(new, export(retained, since=last))
@@ -67,7 +67,7 @@ def test_an_import_that_ends_in_a_short_record_is_gone_on_with(retained, open_st
 
 
 @pytest.mark.slow
-def test_a_log_that_ends_in_a_short_record_is_committed_to(retained, open_store, export, take, split, join):
+def test_a_log_that_ends_in_a_short_record_accepts_commits(retained, open_store, export, take, split, join):
     new = open_store()
     with pytest.raises(CorruptionError):
         take(new, join(split(export(retained))[:41]))
@@ -85,13 +85,13 @@ def close_incomplete(store):
 
 
 @pytest.mark.slow
-def test_a_short_record_that_was_exchanged_is_refused_at_the_next_that_says_the_chain(
+def test_a_replaced_short_record_is_refused_at_the_next_record_with_the_chain(
     retained, open_store, export, take, split, join, piece
 ):
     whole = export(retained)
     pieces = split(whole)
     data = bytearray(pieces[30].payload)
-    data[19] ^= 1  # of its time
+    data[19] ^= 1  # Of its time.
     checksum = xxhash.xxh3_64_intdigest(bytes(data[8:])) + 30 * 0x9E3779B97F4A7C15
     data[:8] = (checksum % 2**64).to_bytes(8)
     pieces[30] = piece(pieces[30].kind, bytes(data))
@@ -104,7 +104,7 @@ def test_a_short_record_that_was_exchanged_is_refused_at_the_next_that_says_the_
     close_incomplete(new)
 
 
-def test_a_short_record_in_the_place_of_another_is_refused(retained, open_store, export, take, split, join):
+def test_a_short_record_at_the_place_of_another_is_refused(retained, open_store, export, take, split, join):
     pieces = split(export(retained))
     pieces[30] = pieces[31]
     new = open_store()
@@ -113,7 +113,7 @@ def test_a_short_record_in_the_place_of_another_is_refused(retained, open_store,
     close_incomplete(new)
 
 
-def test_a_header_that_says_a_chain_before_the_first_record_is_refused(retained, open_store, export, take, with_header):
+def test_a_header_with_a_chain_before_the_first_record_is_refused(retained, open_store, export, take, with_header):
     with pytest.raises(CorruptionError, match="no chain digest before"):
         take(open_store(), with_header(export(retained), chain=bytes(range(20))))
 
@@ -133,7 +133,7 @@ def test_short_records_are_found_without_the_tree(retained, rescue):
 
 @pytest.fixture
 def long_messages(tmp_path):
-    """A closed store as bytes, whose short records have their own pages, and its records."""
+    """A closed store as bytes, whose short records have separate pages, and its records."""
     path = tmp_path / "long.state"
     with statelog.open(path, durability="interval") as store:
         chat(store, size=5000, turns=80)
@@ -142,7 +142,7 @@ def long_messages(tmp_path):
 
 
 @pytest.mark.slow
-def test_short_records_that_nothing_leads_to_tell_their_lsn(long_messages, rescue, tmp_path):
+def test_unreferenced_short_records_are_assigned_their_lsns(long_messages, rescue, tmp_path):
     data, held = long_messages
     path = tmp_path / "leaves"
     path.write_bytes(data)
@@ -165,11 +165,11 @@ def test_short_records_that_nothing_leads_to_tell_their_lsn(long_messages, rescu
     assert report.recovered >= len(own_pages)
 
 
-# --- which of several ---------------------------------------------------------------------
+# --- the choice between records ---------------------------------------------------------------------
 
 
 class Memory:
-    """Records in the place of a file."""
+    """Replaces a file by records in memory."""
 
     size_bytes = 1 << 20
     page_count = 1
@@ -188,7 +188,7 @@ def finder():
 
 
 def found(finder, lsn, data, trust):
-    """Have a finder find a record."""
+    """Let a finder find a record."""
     at = len(finder._pages.bytes)
     finder._pages.bytes += data
     each = FoundRecord(trust, 0, len(data), at)
@@ -199,8 +199,8 @@ def found(finder, lsn, data, trust):
 
 @pytest.mark.parametrize("lsn", [5, 63, 64, 70])
 @pytest.mark.parametrize("is_right", [True, False])
-def test_of_stray_short_records_those_in_the_chain_are_used(retained, finder, lsn, is_right):
-    """The chain is told before and behind it, through short records, and it is in it or not."""
+def test_stray_short_records_are_selected_by_the_chain(retained, finder, lsn, is_right):
+    """The chain is known before and after the record, through short records, and contains it or not."""
     held = records(retained)
     assert held[lsn][FLAGS_AT] & FLAG_VACUUMED
     for other, data in held.items():
@@ -222,7 +222,7 @@ def test_of_stray_short_records_those_in_the_chain_are_used(retained, finder, ls
 
 
 @pytest.mark.slow
-def test_a_record_whose_chain_is_unknown_may_be_the_right_one(retained, finder):
+def test_a_record_whose_chain_is_unknown_can_be_selected(retained, finder):
     held = records(retained)
     found(finder, 30, held[30], ASTRAY)
     found(finder, 31, held[31], IN_TREE)

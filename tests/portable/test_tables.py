@@ -15,14 +15,14 @@ def table(request, monkeypatch):
         yield opened
 
 
-def test_rows_are_numbered_from_zero_and_got_back(table):
+def test_rows_are_numbered_from_zero_and_read_back(table):
     rows = [number.to_bytes(4) for number in range(100)]
     assert [table.append(row) for row in rows] == list(range(100))
     assert [table.get(number) for number in range(100)] == rows
     assert len(table) == 100
 
 
-def test_rows_never_written_are_zeros_and_take_no_room(table):
+def test_unwritten_rows_are_zeros_and_take_no_space(table):
     first = table.extend(1 << 40)
     assert table.get(first) == table.get((1 << 40) - 1) == bytes(4)
     table.put(12_345, b"here")
@@ -30,7 +30,7 @@ def test_rows_never_written_are_zeros_and_take_no_room(table):
     assert table.get(12_346) == bytes(4)
 
 
-def test_rows_put_at_random_have_their_last_values(table):
+def test_rows_written_in_random_order_have_their_last_values(table):
     rng = random.Random(1)
     model = []
     for step in range(2000):

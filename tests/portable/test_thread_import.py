@@ -1,4 +1,4 @@
-"""Threads through a stream into any store: the same from outside, with LSNs of that store."""
+"""Threads through a stream into any store: the same visible content, with LSNs of that store."""
 
 import io
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from statelog.portable.streams import export_store, import_stream
 from statelog.testing import assert_matches, histories
 
 
-def test_one_thread_into_a_new_store_is_the_same_from_outside(rich, open_store, export, take, snapshot):
+def test_a_thread_imported_into_a_new_store_has_the_same_visible_content(rich, open_store, export, take, snapshot):
     new = open_store()
     report = take(new, export(rich, threads=["one"]))
     assert report.threads == ("one",)
@@ -23,7 +23,7 @@ def test_one_thread_into_a_new_store_is_the_same_from_outside(rich, open_store, 
     assert new.thread("one").state == rich.thread("one").state
 
 
-def test_into_a_store_with_other_threads(rich, open_store, export, take, snapshot, fill):
+def test_a_thread_can_be_imported_into_a_store_with_other_threads(rich, open_store, export, take, snapshot, fill):
     new = open_store()
     fill(new, "zero")
     before = snapshot(new, "zero")
@@ -33,7 +33,7 @@ def test_into_a_store_with_other_threads(rich, open_store, export, take, snapsho
     assert snapshot(new, "zero") == before
 
 
-def test_all_threads_in_the_order_they_happened(rich, open_store, export, take):
+def test_all_threads_are_imported_in_order_of_their_events(rich, open_store, export, take):
     new = open_store()
     report = take(new, export(rich, threads=["two", "one"]))
     assert report.threads == ("one", "two")
@@ -42,7 +42,7 @@ def test_all_threads_in_the_order_they_happened(rich, open_store, export, take):
 
 
 def test_every_id_of_the_source_finds_its_checkpoint(rich, open_store, export, take, fill):
-    """Ids that the store gave become ids like those that callers gave."""
+    """Ids made by the store become ids like those given by callers."""
     new = open_store()
     fill(new, "zero")
     take(new, export(rich, threads=["one"]))
@@ -51,7 +51,7 @@ def test_every_id_of_the_source_finds_its_checkpoint(rich, open_store, export, t
         assert (found.version, found.state_digest) == (checkpoint.version, checkpoint.state_digest)
 
 
-def test_times_of_imported_records_stay_in_a_new_store(rich, open_store, export, take):
+def test_times_of_imported_records_are_kept_in_a_new_store(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich, threads=["one"]))
     old_times = [checkpoint.time for checkpoint in rich.thread("one").history()]
@@ -60,7 +60,7 @@ def test_times_of_imported_records_stay_in_a_new_store(rich, open_store, export,
     assert all(TIME_KEY not in checkpoint.metadata for checkpoint in new.thread("one").history())
 
 
-def test_times_of_imported_records_stay_behind_later_ones(rich, open_store, export, take, fill):
+def test_times_of_imported_records_are_kept_after_later_ones(rich, open_store, export, take, fill):
     """Threads do not order one another."""
     new = open_store()
     fill(new, "zero")
@@ -71,7 +71,7 @@ def test_times_of_imported_records_stay_behind_later_ones(rich, open_store, expo
 
 
 @pytest.mark.slow
-def test_times_that_cannot_stay_are_in_the_metadata(open_store, export, take, fill, monkeypatch):
+def test_times_that_cannot_be_kept_are_in_the_metadata(open_store, export, take, fill, monkeypatch):
     far = open_store("far.state")
     with monkeypatch.context() as clock:
         clock.setattr("time.time_ns", lambda: 200 * 365 * 86_400 * 10**9)
@@ -98,7 +98,7 @@ def test_a_time_in_the_future_does_not_spoil_the_clock_of_the_store(open_store, 
     assert new.thread("t").head.metadata[TIME_KEY] == far.thread("t").head.time
 
 
-def test_threads_alone_in_their_store_keep_even_their_digests(open_store, export, take, fill):
+def test_threads_in_a_new_store_keep_even_their_digests(open_store, export, take, fill):
     """LSNs are the same, so generated ids stay valid and nothing changes."""
     old = open_store("old.state")
     fill(old, "one")
@@ -110,16 +110,14 @@ def test_threads_alone_in_their_store_keep_even_their_digests(open_store, export
 @pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(history=histories(max_size=8))
-def test_whatever_happened_to_its_threads_the_copy_matches_the_model(
-    tmp_path_factory, performed, export, take, history
-):
+def test_the_copy_of_any_threads_matches_the_model(tmp_path_factory, performed, export, take, history):
     with performed(tmp_path_factory.mktemp("histories"), history) as (old, model, new):
         take(new, export(old, threads=[info.id for info in old.threads()]))
         assert_matches(new, model)
         assert new.verify().problems == []
 
 
-def test_the_index_that_imports_make_is_the_one_a_rebuild_makes(rich, open_store, export, take, fill):
+def test_the_index_after_imports_equals_a_rebuilt_index(rich, open_store, export, take, fill):
     new = open_store()
     fill(new, "zero")
     take(new, export(rich, threads=["one", "two"]))
@@ -130,7 +128,7 @@ def test_the_index_that_imports_make_is_the_one_a_rebuild_makes(rich, open_store
         assert list(view.transaction.scan_index(b"")) == before
 
 
-def test_an_imported_thread_lives_on(rich, open_store, export, take):
+def test_an_imported_thread_can_be_used(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich, threads=["one"]))
     thread = new.thread("one")
@@ -144,7 +142,7 @@ def test_an_imported_thread_lives_on(rich, open_store, export, take):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
-def test_transactions_of_any_size_give_the_same(rich, open_store, export, take, monkeypatch, batch, snapshot):
+def test_transactions_of_any_size_have_the_same_result(rich, open_store, export, take, monkeypatch, batch, snapshot):
     monkeypatch.setattr(thread_import, "BATCH_RECORDS", batch)
     new = open_store()
     take(new, export(rich, threads=["one", "two"]))
@@ -152,8 +150,8 @@ def test_transactions_of_any_size_give_the_same(rich, open_store, export, take, 
     assert snapshot(new, "two") == snapshot(rich, "two")
 
 
-def test_metadata_with_an_unregistered_codec_goes_through(open_store, tmp_path, export, take):
-    """In a process that does not know the codec: exports and imports are not the ones to ask."""
+def test_metadata_with_an_unregistered_codec_is_copied(open_store, tmp_path, export, take):
+    """In a process that does not know the codec: exports and imports need not decode it."""
 
     class Own:
         pass
@@ -176,7 +174,7 @@ def test_metadata_with_an_unregistered_codec_goes_through(open_store, tmp_path, 
         store.close()
 
 
-# --- what is shared -----------------------------------------------------------------
+# --- sharing -----------------------------------------------------------------
 
 
 def test_values_that_the_store_has_are_not_stored_again(open_store, export, take):
@@ -191,7 +189,7 @@ def test_values_that_the_store_has_are_not_stored_again(open_store, export, take
 
 
 @pytest.mark.parametrize("size", [5000, 100_000])
-def test_a_thread_that_borrows_outlives_the_one_it_borrows_of(open_store, export, take, size):
+def test_a_thread_with_borrowed_nodes_survives_the_deletion_of_their_owner(open_store, export, take, size):
     """Leaves and trees alike: deletion must know of the import's references."""
     text = "a long prompt " * (size // 14)
     old, new = open_store("old.state"), open_store()
@@ -206,7 +204,7 @@ def test_a_thread_that_borrows_outlives_the_one_it_borrows_of(open_store, export
 
 
 @pytest.mark.parametrize("size", [5000, 100_000])
-def test_threads_of_one_export_that_share_outlive_each_other(open_store, export, take, size):
+def test_threads_of_one_export_that_share_nodes_survive_each_others_deletion(open_store, export, take, size):
     text = "a long prompt " * (size // 14)
     old, new = open_store("old.state"), open_store()
     old.thread("a").commit({"prompt": text})
@@ -219,7 +217,7 @@ def test_threads_of_one_export_that_share_outlive_each_other(open_store, export,
     assert new.verify().problems == []
 
 
-def test_nodes_in_records_of_other_threads_come_along(open_store, export, take):
+def test_nodes_in_records_of_other_threads_are_copied(open_store, export, take):
     text = "a long prompt " * 20_000
     old, new = open_store("old.state"), open_store()
     old.thread("a").commit({"prompt": text})
@@ -231,7 +229,7 @@ def test_nodes_in_records_of_other_threads_come_along(open_store, export, take):
 # --- retention -----------------------------------------------------------------------
 
 
-def test_expired_versions_stay_away_and_kept_ones_are_whole(rich, open_store, export, take, snapshot):
+def test_expired_versions_are_not_copied_and_kept_ones_are_complete(rich, open_store, export, take, snapshot):
     rich.thread("one").tag("kept", 6)
     rich.prune(keep_last=2, threads="one")
     new = open_store()
@@ -241,7 +239,7 @@ def test_expired_versions_stay_away_and_kept_ones_are_whole(rich, open_store, ex
     assert new.thread("one").version == rich.thread("one").version
 
 
-def test_an_imported_thread_expires_and_is_vacuumed_as_others(rich, open_store, export, take):
+def test_an_imported_thread_expires_and_is_vacuumed_like_others(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich, threads=["one", "two"]))
     new.prune(keep_last=1, keep_tags=False)
@@ -250,7 +248,7 @@ def test_an_imported_thread_expires_and_is_vacuumed_as_others(rich, open_store, 
     assert new.thread("two").state == rich.thread("two").state
 
 
-def test_a_large_state_comes_in_portions(open_store, export, take, monkeypatch):
+def test_a_large_state_is_exported_in_portions(open_store, export, take, monkeypatch):
     """Nodes that do not fit beside their event go before it in further records, which a vacuum removes later."""
     monkeypatch.setattr(thread_export, "CARRIED_SIZE_BYTES", 20_000)
     old, new = open_store("old.state"), open_store()
@@ -275,10 +273,10 @@ def test_a_deleted_thread_is_neither_exported_nor_resurrected(rich, open_store, 
     assert take(open_store(), data).records_added > 0
 
 
-# --- repeated -------------------------------------------------------------------------
+# --- repeated imports -------------------------------------------------------------------------
 
 
-def test_an_import_may_be_repeated(rich, open_store, export, take, snapshot):
+def test_an_import_can_be_repeated(rich, open_store, export, take, snapshot):
     new = open_store()
     data = export(rich, threads=["one", "two"])
     take(new, data)
@@ -301,7 +299,7 @@ def test_a_longer_export_adds_only_new_records(rich, open_store, export, take, s
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8, 0.95])
-def test_an_import_that_was_cut_goes_on_where_it_ended(
+def test_an_interrupted_import_continues_where_it_ended(
     rich, open_store, export, take, monkeypatch, share, snapshot, fill
 ):
     monkeypatch.setattr(thread_import, "BATCH_RECORDS", 4)
@@ -316,7 +314,7 @@ def test_an_import_that_was_cut_goes_on_where_it_ended(
     assert snapshot(new, "two") == snapshot(rich, "two")
 
 
-def test_a_thread_of_the_same_id_with_another_history_is_a_conflict(rich, open_store, export, take, fill, snapshot):
+def test_a_thread_with_the_same_id_and_another_history_is_a_conflict(rich, open_store, export, take, fill, snapshot):
     new = open_store()
     fill(new, "one", turns=6)
     before = snapshot(new, "one")
@@ -326,7 +324,7 @@ def test_a_thread_of_the_same_id_with_another_history_is_a_conflict(rich, open_s
     assert snapshot(new, "one") == before
 
 
-def test_a_copy_that_went_its_own_way_is_a_conflict(rich, open_store, export, take):
+def test_a_copy_with_its_own_commits_is_a_conflict(rich, open_store, export, take):
     new = open_store()
     take(new, export(rich, threads=["one"]))
     new.thread("one").commit({"query": "mine"})
@@ -345,7 +343,7 @@ def test_a_copy_that_has_expired_is_a_conflict(rich, open_store, export, take):
         take(new, export(rich, threads=["one"]))
 
 
-def test_a_writer_in_between_is_a_conflict(rich, open_store, export, monkeypatch):
+def test_a_concurrent_writer_is_a_conflict(rich, open_store, export, monkeypatch):
     class Meddling(io.BytesIO):
         def read(self, size):
             if new.thread("one").version == 4:
@@ -359,7 +357,7 @@ def test_a_writer_in_between_is_a_conflict(rich, open_store, export, monkeypatch
 
 
 @pytest.mark.slow
-def test_writers_of_other_threads_in_between_do_not_matter(rich, open_store, export, monkeypatch, snapshot):
+def test_concurrent_writers_of_other_threads_do_not_matter(rich, open_store, export, monkeypatch, snapshot):
     class Busy(io.BytesIO):
         def read(self, size):
             new.thread("mine").commit({"x": self.tell()})
@@ -383,7 +381,7 @@ def test_an_unknown_thread_is_an_error_before_anything_is_written(rich):
 
 
 @pytest.mark.parametrize("options", [{"threads": "one"}, {"threads": ["one"], "since": 3}, {"since": True}], ids=str)
-def test_options_that_cannot_be_are_usage_errors(rich, export, options):
+def test_invalid_options_are_usage_errors(rich, export, options):
     with pytest.raises(UsageError):
         export(rich, **options)
 
@@ -400,7 +398,7 @@ def test_a_damaged_node_is_not_exported(open_store, export, tmp_path):
     damaged.close()
 
 
-def test_a_copied_rollback_whose_target_has_expired_is_taken_in(open_store, export, take):
+def test_a_copied_rollback_whose_target_has_expired_is_imported(open_store, export, take):
     source, copy = open_store("source.state"), open_store("copy.state")
     thread = source.thread("a")
     thread.commit({"x": 1})

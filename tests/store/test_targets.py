@@ -44,7 +44,7 @@ def test_negative_versions_count_commits_of_the_transaction(store, thread):
     assert thread.at("before").version == 3
 
 
-def test_expired_versions_are_counted_by_negative_versions(store, thread):
+def test_a_negative_version_of_an_expired_checkpoint_is_not_found(store, thread):
     store.prune(keep_last=1)
     assert thread.at(-1).version == 3
     with pytest.raises(CheckpointNotFoundError):

@@ -116,7 +116,7 @@ def test_a_tuple_returned_by_a_view_cannot_change_it(store):
     assert view == [([1],)]
 
 
-def test_copying_a_view_is_refused_with_advice_except_as_a_whole(store):
+def test_a_view_can_be_deep_copied_but_committing_it_is_refused_with_advice(store):
     thread = store.thread("t", schema={"log": reducers.append, "notes": reducers.merge})
     thread.commit({"log": {"a": [1]}, "notes": {"k": {"deep": [2]}}})
     state = thread.state
