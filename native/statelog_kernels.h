@@ -331,6 +331,9 @@ int sl_record_nodes(const uint8_t *record, size_t size, sl_node_place *places, s
 int sl_item_find(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *key, size_t key_size,
                  const uint8_t *mark, size_t mark_size, sl_walk *walk);
 
+/* vectors.c: the dot product of each of `count` rows of `dims` numbers with one vector. Sums wrap at 32 bits. */
+int sl_rows_dot(const int8_t *rows, size_t count, size_t dims, const int16_t *vector, int32_t *sums);
+
 /* identity.c: digests of 20 bytes, and the bodies of checkpoints, which contain digests (FORMAT.md 3 to 5). */
 int sl_node_digest(int type, const uint8_t *content, size_t content_size, uint8_t *digest);
 int sl_chain_digest(int type, int flags, uint64_t lsn, uint64_t time_us, const uint8_t *previous, const uint8_t *body,

@@ -342,6 +342,12 @@ ARRAYS = {
 }
 
 
+VECTORS = {
+    "three_rows": b"\x02" + struct.pack("<3h", 1, -2, 32767) + bytes([1, 2, 3, 128, 127, 0, 255, 0, 5]),
+    "wraps": b"\xff" + struct.pack("<256h", *[-32768] * 256) + bytes([128]) * 512,
+}
+
+
 def corpus() -> dict[str, bytes]:
     """Return every seed by its path."""
     seeds = {f"cbor/{name}": bytes.fromhex(hexed) for name, hexed in ITEMS.items()}
@@ -354,6 +360,7 @@ def corpus() -> dict[str, bytes]:
     seeds |= {f"checkpoint/{name}": bytes([name == "rollback"]) + body for name, body in CHECKPOINTS.items()}
     envelope = b"\x01\x02\x00\x00" + len(CHECKPOINTS["later"]).to_bytes(4, "big") + (99).to_bytes(8, "big")
     seeds["checkpoint/record"] = b"\x00" + bytes(8) + envelope + bytes(32) + CHECKPOINTS["later"]
+    seeds |= {f"vectors/{name}": data for name, data in VECTORS.items()}
     seeds |= {f"msgpack/{name}": bytes.fromhex(hexed) for name, hexed in ARRAYS.items()}
     seeds["record/empty"] = record([])
     seeds["record/three_nodes"] = record([(b"content", b"\x00\x01"), (b"y", b""), (b"x" * 100, b"")])

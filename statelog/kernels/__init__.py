@@ -89,6 +89,7 @@ from statelog.kernels.step import (
     step_list,
     step_prints,
 )
+from statelog.kernels.vectors import rows_dot
 from statelog.kernels.version_page import (
     VersionEntry,
     jump_depth,
@@ -219,6 +220,7 @@ __all__ = [
     "record_open",
     "record_rows",
     "root_read",
+    "rows_dot",
     "rows_read",
     "step",
     "step_list",

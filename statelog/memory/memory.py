@@ -227,9 +227,9 @@ class Memory:
     def _recall_question(self, question: RecallQuestion, vector: Any) -> list[Fact]:
         """Answer a question with its vector, which is None without `embed`."""
         unit = None if vector is None or self._embedder is None else self._embedder.unit(vector)
-        answer = self._cache.ask(unit)
-        moment = FactsAtTime(answer.facts, question.at_us, question.known_us)
         limit, fits, depth = question.limit, question.fits, max(DEPTH_MIN, 4 * question.limit)
+        answer = self._cache.ask(unit, 2 * depth)
+        moment = FactsAtTime(answer.facts, question.at_us, question.known_us)
         session, prefix = session_of(self._store), self._cache.prefix
 
         def choose(found: Iterator[tuple[str, int]]) -> list[str]:

@@ -11,7 +11,7 @@ from statelog.board.names import compile_pattern
 from statelog.format import cbor
 from statelog.log.times import now_us
 from statelog.memory.timeline import known_at, read_facts, true_at
-from statelog.memory.vectors import Matrix, best_first
+from statelog.memory.vectors import Matrix
 from statelog.search.index import hash_of
 from statelog.search.texts import item_text
 from statelog.store.session import session_of
@@ -129,22 +129,18 @@ class FactCache:
             self._update()
             return dict(self._facts)
 
-    def ask(self, query: Any) -> RecallResult:
+    def ask(self, query: Any, first: int) -> RecallResult:
         """Return the facts for a question.
 
         Args:
             query: the vector of the question, of length 1; or None.
+            first: the number of nearest facts that are ranked at once.
         """
         with self._lock:
             self._update()
-            scored = None if query is None or self._matrix is None else self._matrix.score(query)
             # Other threads only add to the facts, replace them or drop them, so that reading one needs no lock.
-            nearest = iter(()) if scored is None else self._ranked(*scored)
+            nearest = iter(()) if query is None or self._matrix is None else self._matrix.nearest(query, first)
             return RecallResult(self._facts, tuple(self._pinned), nearest, self._hashes, self.prefix)
-
-    def _ranked(self, scores: Any, numbers: Any, owners: list[Place]) -> Iterator[Place]:
-        for row in best_first(self._np, scores, numbers):
-            yield owners[row]
 
     def _update(self) -> None:
         seen = self._session.last_commit_id(), os.fstat(self._descriptor()).st_ino

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from statelog.errors import EmbeddingError
+from statelog.memory.coarse import CoarseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +18,9 @@ SHOWN_MAX = 40
 
 _BEST = 256
 """The number of rows that are sorted first. Most searches ask for fewer."""
+
+_COARSE_MIN = 2048
+"""From this number of rows on, `Matrix.nearest` reads small copies of the rows first."""
 
 
 def import_numpy(what: str) -> Any:
@@ -101,6 +106,7 @@ class Matrix:
         self._numbers = np.zeros(_ROWS_MIN, dtype=np.int64)
         self._rows_of: dict[str, list[int]] = {}
         self._dead = 0
+        self._coarse: CoarseRows | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -119,9 +125,12 @@ class Matrix:
             EmbeddingError: a stored vector has another size.
         """
         np = self._np
-        for row in self._rows_of.pop(owner, ()):
+        dead = self._rows_of.pop(owner, [])
+        for row in dead:
             self._rows[row] = np.nan
             self._dead += 1
+        if self._coarse is not None:
+            self._coarse.drop(dead)
         for name, stored in vectors.items():
             row = len(self.owners)
             if row == len(self._rows):
@@ -144,3 +153,28 @@ class Matrix:
         """
         count = len(self.owners)  # `@` adds up some rows in another order: equal vectors would not be equally similar
         return self._np.einsum("ij,j->i", self._rows[:count], query), self._numbers[:count], self.owners
+
+    def nearest(self, query: Any, first: int) -> Iterator[tuple[str, str]]:
+        """Return the owners and names of all rows that are not dead, in the order of `best_first`.
+
+        The `first` ones are known when this returns. The others are only compared if the caller asks for them, and
+        rows that have died meanwhile are left out.
+        """
+        np, owners, count = self._np, self.owners, len(self.owners)
+        rows, numbers = self._rows[:count], self._numbers[:count]
+        found = None
+        if count >= _COARSE_MIN:
+            if self._coarse is None:
+                self._coarse = CoarseRows(np, rows.shape[1])
+            found = self._coarse.candidates(rows, query, first)
+        if found is None:
+            return (owners[row] for row in best_first(np, np.einsum("ij,j->i", rows, query), numbers))
+        scores = np.einsum("ij,j->i", rows[found], query)
+        best = found[np.lexsort((-numbers[found], -scores))[:first]]
+
+        def others() -> Iterator[int]:
+            left = np.einsum("ij,j->i", rows, query)
+            left[best] = np.nan
+            yield from best_first(np, left, numbers)
+
+        return (owners[row] for row in chain(best.tolist(), others()))
