@@ -1,4 +1,4 @@
-"""Power cuts of a board that is flushed at intervals: what was claimed is stored, and is claimed once."""
+"""Power cuts of a board that is flushed at intervals: claims are stored, and each entry is claimed once."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Processes that commit while another compacts their store, again and again, and are killed at it."""
+"""Processes that commit while another process repeatedly compacts their store, and are killed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Writer:
         return self.child.poll() is not None
 
     def kill(self):
-        """Kill it, and return the cause of its earlier death, if any."""
+        """Kill the process. Return the cause of its earlier death, or None."""
         self.child.kill()
         _, errors = self.child.communicate()
         self.acknowledged = max([self.acknowledged, *(int(line) for line in self._said.read_text().split())])
@@ -133,7 +133,7 @@ def run(path, seed, kills, prelude=""):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
-def test_nothing_acknowledged_is_lost(path, seed):
+def test_no_acknowledged_commit_is_lost(path, seed):
     writers, errors, files = run(path, seed, kills=8 if seed == 1 else 24)
     assert errors == []
     assert files > 1
@@ -146,7 +146,7 @@ def test_nothing_acknowledged_is_lost(path, seed):
 
 
 @pytest.mark.slow
-def test_a_writer_that_goes_on_in_the_old_file_is_found_out(path):
+def test_a_writer_that_continues_in_the_old_file_is_detected(path):
     """Negative control of the test above."""
     writers, errors, _files = run(path, 3, kills=6, prelude=FORGET)
     with statelog.open(path) as store:
@@ -155,7 +155,7 @@ def test_a_writer_that_goes_on_in_the_old_file_is_found_out(path):
 
 
 @pytest.mark.parametrize("point", [point for point in faults.POINTS if point.startswith("compaction.")])
-def test_killed_anywhere_beside_another_process(path, point):
+def test_a_compaction_killed_anywhere_does_not_disturb_other_processes(path, point):
     """The compacting process is killed. Processes that have the store open continue, and others can open it."""
     with statelog.open(path) as store:
         thread = store.thread("here")
@@ -191,7 +191,7 @@ with statelog.open(sys.argv[1]) as store, store.snapshot() as snapshot:
 """
 
 
-def test_a_stopped_reader_keeps_nobody_waiting(path):
+def test_a_stopped_reader_blocks_no_other_process(path):
     with statelog.open(path, lock_timeout_s=20) as store:
         store.thread("here").commit({"number": 1})
         reader = forks.Popen(
@@ -219,7 +219,7 @@ statelog.open(sys.argv[1]).compact()
 
 
 @pytest.mark.slow
-def test_a_compaction_that_is_stopped_is_waited_for_no_longer_than_allowed(path):
+def test_waiting_for_a_stopped_compaction_ends_at_the_timeout(path):
     with statelog.open(path, lock_timeout_s=0.5) as store:
         store.thread("here").commit({"number": 1})
         child = forks.Popen([sys.executable, "-c", STOP_AT_RENAME, path])
@@ -239,7 +239,7 @@ def test_a_compaction_that_is_stopped_is_waited_for_no_longer_than_allowed(path)
 
 
 @pytest.mark.slow
-def test_the_old_file_goes_with_its_last_read(path):
+def test_the_old_file_is_released_with_its_last_read(path):
     def descriptors():
         targets = [entry.readlink().name for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
         return sum(target == f"{path.name} (deleted)" for target in targets)
@@ -256,7 +256,7 @@ def test_the_old_file_goes_with_its_last_read(path):
 
 
 @pytest.mark.slow
-def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(path, monkeypatch):
+def test_a_compaction_that_begins_during_a_rewrite_of_the_log_copies_no_removed_data(path, monkeypatch):
     """The commit was counted, but is not committed yet, so that copy is not the last one."""
     note_unappended, begun = Wal.note_unappended, []
 
@@ -284,7 +284,7 @@ def test_a_compaction_that_begins_as_the_log_is_rewritten_carries_nothing_over(p
 
 @pytest.mark.parametrize(("times", "copies"), [(0, 1), (1, 2), (3, 4)])
 def test_versions_removed_during_a_compaction_are_not_copied(path, times, copies):
-    """Everything is copied again while others commit. They wait only for the last copy, after three vain ones."""
+    """Everything is copied again while others commit. They wait only for the last copy, after three failed ones."""
     made = []
 
     def let_go():

@@ -1,4 +1,4 @@
-"""The table of durability in GUARANTEES.md: what a power cut loses in each mode, and what a commit flushes."""
+"""The table of durability in GUARANTEES.md: losses by a power cut, and flushes of a commit, in each mode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = tuple(OPENERS)
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory):
-    """Commits alone, to a store that was there, in each mode."""
+    """Record only commits to an existing store, in each mode."""
     steps = tuple(Commit("a", ({"n": 1, "log": [f"{number} " * 300]},)) for number in range(COMMITS))
     before = tuple(Commit("a", ({"n": 1},)) for _ in range(3))
     schema = {"n": reducers.add, "log": reducers.extend}
@@ -41,7 +41,7 @@ def recordings(tmp_path_factory):
 
 
 def flushes(recording):
-    """Flushes for each commit, between the first acknowledgement and the last."""
+    """Return the number of flushes per commit, between the first acknowledgement and the last."""
     progress = list(recording.progress())
     events = [
         event for event, each in zip(recording.trace.events, progress, strict=False) if 1 <= each.done[0] < COMMITS
@@ -57,12 +57,12 @@ def test_a_commit_flushes_once(recordings):
 
 @pytest.mark.slow
 def test_with_interval_a_commit_flushes_nothing(recordings):
-    """A timer does; a second later at the latest."""
+    """A timer flushes, at most a second later."""
     assert flushes(recordings["interval"]) < 0.5
 
 
 @pytest.mark.slow
-def test_a_power_cut_takes_nothing_acknowledged(recordings):
+def test_a_power_cut_loses_no_acknowledged_commit(recordings):
     report = examine_recordings([recordings["commit"]], images=1, share=1 / 6)
     assert report.bad == []
     assert report.images >= 20
@@ -79,7 +79,7 @@ def test_a_power_cut_loses_at_most_unflushed_commits_and_corrupts_nothing(record
 
 @pytest.mark.slow
 def test_a_commit_that_leaves_its_flush_is_durable_with_the_next_that_does_not(recordings):
-    assert 0.2 <= flushes(recordings["left"]) <= 0.6  # a timer flushes, too, a second later
+    assert 0.2 <= flushes(recordings["left"]) <= 0.6  # A timer also flushes, a second later.
     report = examine_recordings([recordings["left"]], images=1, share=1 / 6)
     assert report.bad == []
     assert report.images >= 10
@@ -92,7 +92,7 @@ def test_a_commit_that_leaves_its_flush_is_durable_with_the_next_that_does_not(r
 
 @pytest.mark.slow
 def test_a_power_cut_loses_unflushed_writes(recordings):
-    """Negative control: held to the promise of the other mode, it is caught."""
+    """Negative control: checked against the guarantee of the other mode, it is detected."""
     lenient = recordings["interval"]
     strict = replace(lenient, workload=replace(lenient.workload, durability="commit"))
     report = examine_recordings([strict], images=1, thorough=False, until_bad=True, workers=1)
@@ -101,7 +101,7 @@ def test_a_power_cut_loses_unflushed_writes(recordings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mode", "nth"), [("commit", 4), ("interval", 1)])
-def test_a_mode_that_leaves_a_flush_out_is_caught(recordings, mode, nth):
+def test_a_mode_that_omits_a_flush_is_detected(recordings, mode, nth):
     """Negative control: a flush of a commit, or that of the first durable snapshot, is left out."""
     report = examine_recordings(
         [forget_one_flush(recordings[mode], nth)], images=1, thorough=False, until_bad=True, workers=1

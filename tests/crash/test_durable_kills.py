@@ -27,7 +27,7 @@ TIMEOUT_S = 60.0
 
 @pytest.fixture(scope="module", params=[True, False], ids=["booked", "rolled back"])
 def never_killed(request, tmp_path_factory):
-    """Whether the trip is approved, its result, its calls with their numbers, and its boundaries."""
+    """Return whether the trip is approved, its result, its calls with their numbers, and its boundaries."""
     directory = tmp_path_factory.mktemp("never")
     path, effects = directory / "a.state", directory / "effects"
     boundaries = durable_trip.drive(path, effects, request.param)

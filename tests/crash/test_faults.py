@@ -67,7 +67,7 @@ def test_a_failing_call_ends_in_one_of_three_ways(show):
     [(Call.WRITE, 4), (Call.WRITE, 5), (Call.WRITE, 9), (Call.WRITE, 10), (Call.FLUSH, 5)],
     ids=["zeros", "zeros of the half", "group", "pages", "flush of the dirty flag"],
 )
-def test_a_commit_is_refused_when_one_of_its_calls_fails_and_the_store_goes_on(run_case, call, nth):
+def test_a_commit_is_refused_when_one_of_its_calls_fails_and_the_store_stays_usable(run_case, call, nth):
     result = run_case(WORKLOADS["commits"], Fault(call, error=errno.EIO, nth=nth))
     assert result.problem == ""
     assert result.strikes == 1
@@ -94,7 +94,7 @@ def test_an_opening_whose_control_page_cannot_be_written_is_refused(run_case, nt
 
 
 @pytest.mark.slow
-def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_begun(run_case):
+def test_retention_left_half_done_by_a_failure_and_a_power_cut_counts_as_begun(run_case):
     result = run_case(WORKLOADS["retention and deletion"], Fault(Call.OPEN, error=errno.ENOSPC, nth=8), rounds=1)
     assert result.problem == ""
     assert result.strikes == 1
@@ -103,7 +103,7 @@ def test_retention_that_a_power_cut_finds_half_done_after_a_failure_counts_as_be
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", [2, 3], ids=["data", "slot"])
-def test_after_a_failed_flush_of_a_durable_snapshot_all_is_refused_until_the_store_is_opened_again(run_case, nth):
+def test_after_a_failed_flush_of_a_durable_snapshot_the_store_must_be_opened_again(run_case, nth):
     """The page cache is not reliable then, so the workload reopens the store before its last step."""
     result = run_case(WORKLOADS["commits"], Fault(Call.FLUSH, error=errno.EIO, nth=nth))
     assert result.problem == ""
@@ -111,14 +111,14 @@ def test_after_a_failed_flush_of_a_durable_snapshot_all_is_refused_until_the_sto
 
 
 @pytest.mark.slow
-def test_writes_that_are_silently_dropped_are_caught(run_case):
+def test_silently_dropped_writes_are_detected(run_case):
     """Negative control: a disk that reports a write that it has not made."""
     result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.IGNORE, nth=10))
     assert result.problem
 
 
 @pytest.mark.slow
-def test_a_flush_that_is_silently_dropped_is_caught_by_a_cut_afterwards(run_case):
+def test_a_silently_dropped_flush_is_detected_by_a_later_power_cut(run_case):
     """Negative control: a disk that reports a flush that it has not made."""
     fault = Fault(Call.FLUSH, Action.IGNORE, persistent=True)
     result = run_case(WORKLOADS["commits"], fault, rounds=2)
@@ -126,13 +126,13 @@ def test_a_flush_that_is_silently_dropped_is_caught_by_a_cut_afterwards(run_case
 
 
 @pytest.mark.slow
-def test_a_call_that_kills_is_found_and_not_taken_for_an_ending(run_case):
+def test_a_call_that_kills_is_reported_and_not_counted_as_an_ending(run_case):
     result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, Action.KILL, nth=4))
     assert "SIGKILL" in result.reason
 
 
 @pytest.mark.slow
-def test_a_case_whose_call_is_never_made_is_told_apart(run_case):
+def test_a_case_whose_call_is_never_made_is_distinguished(run_case):
     result = run_case(WORKLOADS["commits"], Fault(Call.WRITE, nth=10_000))
     assert result.strikes == 0
     assert result.problem == ""

@@ -1,4 +1,4 @@
-"""A file system that is really full: LMDB is told of short writes there, and not of a full disk."""
+"""A file system that is really full, where LMDB gets short writes instead of errors."""
 
 import contextlib
 import random
@@ -34,7 +34,7 @@ def small_disk(tmp_path):
 
 
 def fill(store, thread, size_bytes, generator):
-    """Commit until the disk is full; return how many commits were made, and the text that was refused."""
+    """Commit until the disk is full. Return the number of commits, and the refused text."""
     for number in range(10_000):
         text = generator.randbytes(size_bytes // 2).hex()
         try:
@@ -46,8 +46,8 @@ def fill(store, thread, size_bytes, generator):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size_bytes", [pytest.param(1500, marks=pytest.mark.soak), 8_000, 60_000, 300_000])
-def test_a_full_disk_is_read_and_emptied_and_filled_again_and_again(small_disk, size_bytes):
-    generator = random.Random(size_bytes)  # text that does not compress
+def test_a_full_disk_can_be_read_emptied_and_filled_repeatedly(small_disk, size_bytes):
+    generator = random.Random(size_bytes)  # Text that does not compress.
     with statelog.open(small_disk / "agent.state") as store:
         store.thread("other").commit({"n": 0})
         first, _text = fill(store, "t0", size_bytes, generator)
@@ -57,7 +57,9 @@ def test_a_full_disk_is_read_and_emptied_and_filled_again_and_again(small_disk, 
             assert store.prune(keep_last=2, threads=thread).freed_bytes > 0
             made, refused = fill(store, thread, size_bytes, generator)
             assert made > first // 4
-            with pytest.raises(StoreFullError, match="disk is full"):  # not so another: its pieces may take a page less
+            with pytest.raises(
+                StoreFullError, match="disk is full"
+            ):  # Another text might fit, because its pieces may take one page less.
                 store.thread(thread).commit({"text": refused})
             store.delete_thread(thread)
             made, _text = fill(store, f"t{turn + 1}", size_bytes, generator)
@@ -81,7 +83,7 @@ def _fill_all_but(path, pages):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", ["commit", "interval"])
-def test_a_disk_that_has_room_again_takes_commits_again_whatever_was_left(small_disk, durability):
+def test_commits_work_again_when_the_disk_has_room_whatever_was_left(small_disk, durability):
     ballast, made = small_disk / "ballast", 0
     with statelog.open(small_disk / "agent.state", durability=durability) as store:
         thread = store.thread("t", schema={"log": reducers.extend})
@@ -100,7 +102,7 @@ def test_a_disk_that_has_room_again_takes_commits_again_whatever_was_left(small_
         assert store.verify().ok
 
 
-def test_a_full_disk_refuses_to_make_a_store_and_leaves_nothing(small_disk):
+def test_on_a_full_disk_no_store_is_created_and_no_file_is_left(small_disk):
     (small_disk / "ballast").write_bytes(bytes(SIZE_BYTES - 8192))
     with pytest.raises(StoreFullError):
         statelog.open(small_disk / "agent.state")
@@ -116,7 +118,7 @@ def closed(small_disk):
     return store.path
 
 
-def test_a_closed_store_on_a_full_disk_is_read_and_written_again_when_there_is_room(closed, small_disk):
+def test_a_closed_store_on_a_full_disk_is_readable_and_writable_when_there_is_room(closed, small_disk):
     before = closed.read_bytes()
     _fill_all_but(small_disk / "ballast", 0)
     with statelog.open(closed, read_only=True) as store:
@@ -129,7 +131,7 @@ def test_a_closed_store_on_a_full_disk_is_read_and_written_again_when_there_is_r
         assert store.thread("t").commit({"n": 30}).version == 30
 
 
-def test_a_closed_store_is_emptied_on_a_disk_with_20_kb_left(closed, small_disk):
+def test_a_closed_store_can_be_emptied_on_a_disk_with_20_kb_left(closed, small_disk):
     _fill_all_but(small_disk / "ballast", 5)
     with statelog.open(closed) as store:
         assert store.prune(keep_last=2).freed_bytes > 0
@@ -139,7 +141,7 @@ def test_a_closed_store_is_emptied_on_a_disk_with_20_kb_left(closed, small_disk)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size_bytes", [1500, 60_000])
-def test_a_full_disk_refuses_a_compaction_and_leaves_the_store(small_disk, size_bytes):
+def test_a_full_disk_refuses_a_compaction_and_keeps_the_store(small_disk, size_bytes):
     with statelog.open(small_disk / "agent.state") as store:
         fill(store, "t", size_bytes, random.Random(size_bytes))
         last = store.last_lsn

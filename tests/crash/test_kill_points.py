@@ -63,14 +63,14 @@ HISTORY = (
 
 @pytest.mark.parametrize("occurrence", [1, 7, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("point", COMMIT_POINTS)
-def test_a_kill_in_a_commit_loses_nothing_acknowledged(path, point, occurrence):
+def test_a_kill_in_a_commit_loses_no_acknowledged_commit(path, point, occurrence):
     result = crash_at(path, HISTORY, point=point, occurrence=occurrence, schema=SCHEMA)
     assert result.killed
 
 
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 @pytest.mark.parametrize("point", JOURNAL_POINTS)
-def test_a_kill_at_any_point_of_the_journal_loses_nothing_acknowledged(path, point, durability):
+def test_a_kill_at_any_point_of_the_journal_loses_no_acknowledged_commit(path, point, durability):
     occurrence = 4 if point in {"journal.before_append", "journal.after_append"} else 1
     result = crash_at(path, HISTORY, point=point, occurrence=occurrence, schema=SCHEMA, durability=durability)
     # With "interval" no commit flushes; its timer may.
@@ -87,19 +87,19 @@ def test_a_kill_at_any_point_of_the_journal_loses_nothing_acknowledged(path, poi
         for again in RECOVERY_POINTS
     ],
 )
-def test_a_kill_in_a_recovery_of_a_killed_recovery_loses_nothing(path, point, again):
+def test_a_kill_in_a_recovery_of_a_killed_recovery_loses_no_commit(path, point, again):
     with Child(path, HISTORY, schema=SCHEMA, fault="commit.after_delivery:6") as child:
         assert child.wait() is True
     for where in (point, again):
         with Child(path, (), schema=SCHEMA, fault=f"{where}:1") as recovering:
             killed = recovering.wait()
-        assert killed or point == "recovery.before_unlink"  # which clears the mark: nothing is left to recover
+        assert killed or point == "recovery.before_unlink"  # It clears the dirty flag, so nothing is left to recover.
     assert assert_recovered(path, HISTORY, child.acknowledged, schema=SCHEMA) == child.acknowledged + 1
 
 
 @pytest.mark.parametrize("count", [1, *(pytest.param(count, marks=pytest.mark.soak) for count in (2, 3, 4, 7))])
 @pytest.mark.parametrize("point", ["commit.before_begin", "commit.before_lmdb_commit", *JOURNAL_POINTS])
-def test_a_pin_holder_killed_anywhere_disturbs_nobody(path, point, count):
+def test_a_pin_holder_killed_anywhere_disturbs_no_other_process(path, point, count):
     """Two processes commit in turn. One is killed, and its pin is lost. The other continues, and is killed, too."""
     mine = tuple(Commit("mine", (step(number),)) for number in range(12))
     theirs = tuple(Commit("theirs", (step(number),)) for number in range(12))
@@ -126,7 +126,7 @@ time.sleep(3600)
 
 
 @pytest.mark.parametrize("owner", [store_file, LmdbFile], ids=["before the recovery", "before LMDB opens it"])
-def test_the_holder_of_the_pin_may_die_while_another_opens_the_store(path, tmp_path, monkeypatch, owner):
+def test_the_holder_of_the_pin_can_die_while_another_process_opens_the_store(path, tmp_path, monkeypatch, owner):
     """LMDB forgets the readers of dead processes. So does the shared state."""
     name = "recover" if owner is store_file else "open"
     plain = getattr(owner, name)
@@ -161,7 +161,7 @@ def commit_and_copy(store, path, tmp_path):
 
 
 @pytest.mark.parametrize("point", [point for point in JOURNAL_POINTS if "unlink" not in point])
-def test_a_writer_may_die_at_its_begin_while_another_has_the_store_open(path, tmp_path, point):
+def test_a_writer_can_die_at_its_beginning_while_another_process_has_the_store_open(path, tmp_path, point):
     with statelog.open(path) as store:
         with Child(path, HISTORY[:1], schema=SCHEMA, fault=f"{point}:1") as child:
             assert child.wait() is True
@@ -174,13 +174,13 @@ def test_a_writer_may_die_at_its_begin_while_another_has_the_store_open(path, tm
 
 
 @pytest.mark.parametrize("point", ["commit.after_put_log", "commit.before_lmdb_commit", "commit.after_lmdb_commit"])
-def test_a_kill_in_a_commit_without_a_flush_loses_nothing_acknowledged(path, point):
+def test_a_kill_in_a_commit_without_a_flush_loses_no_acknowledged_commit(path, point):
     result = crash_at(path, HISTORY, point=point, occurrence=4, schema=SCHEMA, durability="interval")
     assert result.killed
 
 
 @pytest.mark.parametrize("point", COMMIT_POINTS)
-def test_a_kill_in_a_commit_to_a_store_with_a_key_loses_nothing_acknowledged(path, point):
+def test_a_kill_in_a_commit_to_a_store_with_a_key_loses_no_acknowledged_commit(path, point):
     result = crash_at(path, HISTORY, point=point, occurrence=3, schema=SCHEMA, key="the key of a killed store")
     assert result.killed
 
@@ -194,26 +194,26 @@ def test_a_kill_in_creation_leaves_a_store_or_nothing(path, point):
     assert names == {path.name, f"{path.name}-lock"}, "the next opening removes what a killed creation left"
 
 
-def test_a_commit_that_lmdb_has_made_is_there_although_unacknowledged(path):
+def test_a_commit_made_by_lmdb_exists_although_unacknowledged(path):
     result = crash_at(path, HISTORY, point="commit.after_lmdb_commit", occurrence=3, schema=SCHEMA)
     assert result.killed
     assert result.recovered == result.acknowledged + 1
 
 
-def test_a_commit_that_lmdb_has_not_made_is_not_there(path):
+def test_a_commit_not_made_by_lmdb_does_not_exist(path):
     result = crash_at(path, HISTORY, point="commit.before_lmdb_commit", occurrence=3, schema=SCHEMA)
     assert result.killed
     assert result.recovered == result.acknowledged
 
 
 @pytest.mark.slow
-def test_a_child_that_never_gets_there_finishes(path):
+def test_a_child_that_never_reaches_the_point_finishes(path):
     result = crash_at(path, HISTORY, point="commit.after_begin", occurrence=1000, schema=SCHEMA)
     assert (result.killed, result.acknowledged) == (False, len(HISTORY))
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_a_store_goes_on(path):
+def test_a_store_stays_usable_after_repeated_kills(path):
     done = ()
     for round_number, point in enumerate(COMMIT_POINTS):
         more = tuple(Commit(f"thread {number}", (step(round_number),)) for number in range(5))
@@ -240,13 +240,13 @@ def test_any_history_survives_a_kill_anywhere(tmp_path_factory, history, point, 
 # --- the harness itself ---------------------------------------------------------------
 
 
-def test_a_workload_that_acknowledges_before_it_commits_is_caught(path):
+def test_a_workload_that_acknowledges_before_it_commits_is_detected(path):
     with pytest.raises(AssertionError):
         crash_at(path, HISTORY, point="commit.before_lmdb_commit", occurrence=3, schema=SCHEMA, acknowledges_early=True)
 
 
 @pytest.mark.slow
-def test_a_store_that_holds_more_than_was_done_is_caught(path):
+def test_a_store_with_additional_data_is_detected(path):
     with Child(path, HISTORY, schema=SCHEMA) as child:
         assert child.wait() is False
     with pytest.raises(AssertionError, match="records in the log"):
@@ -254,7 +254,7 @@ def test_a_store_that_holds_more_than_was_done_is_caught(path):
 
 
 @pytest.mark.slow
-def test_a_store_that_holds_another_value_is_caught(path):
+def test_a_store_with_a_different_value_is_detected(path):
     with Child(path, HISTORY[:1], schema=SCHEMA) as child:
         assert child.wait() is False
     other = (Commit("a", (step(1),), metadata={"node": "plan"}),)
@@ -262,12 +262,12 @@ def test_a_store_that_holds_another_value_is_caught(path):
         assert_recovered(path, other, 1, schema=SCHEMA)
 
 
-def test_a_missing_store_is_caught(path):
+def test_a_missing_store_is_detected(path):
     with pytest.raises(AssertionError, match="no file"):
         assert_recovered(path, HISTORY, 1, schema=SCHEMA)
 
 
-def test_a_point_that_is_none_is_refused(path):
+def test_an_unknown_point_is_refused(path):
     with pytest.raises(UsageError, match=r"commit\.before_begin"):
         crash_at(path, HISTORY, point="commit.nowhere")
 

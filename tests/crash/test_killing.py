@@ -21,7 +21,7 @@ def show(capsys):
 
 
 @pytest.mark.slow
-def test_killed_processes_lose_nothing_acknowledged(tmp_path, show):
+def test_killed_processes_lose_no_acknowledged_commit(tmp_path, show):
     report = check_kills(seconds=2, kill_interval_s=0.5, directory=tmp_path)
     show(report)
     assert report.bad == []
@@ -31,14 +31,14 @@ def test_killed_processes_lose_nothing_acknowledged(tmp_path, show):
 
 
 @pytest.mark.slow
-def test_writers_that_acknowledge_too_early_are_caught(tmp_path):
+def test_writers_that_acknowledge_too_early_are_detected(tmp_path):
     """Negative control."""
     report = check_kills(seconds=3, kill_interval_s=0.5, directory=tmp_path, acknowledges_early=True)
     assert not report.ok
 
 
 @pytest.mark.soak
-def test_killed_processes_lose_nothing_acknowledged_for_long(tmp_path, show, soak_scale):
+def test_killed_processes_lose_no_acknowledged_commit_in_a_long_run(tmp_path, show, soak_scale):
     seconds = max(LONG_S * soak_scale, 2)
     report = check_kills(seconds=seconds, directory=tmp_path)
     show(report)

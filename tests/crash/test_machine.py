@@ -1,4 +1,4 @@
-"""The state machine that users run over their schemas passes over good ones, and finds a store that loses commits."""
+"""The state machine for users' schemas passes with correct stores, and detects a store that loses commits."""
 
 import importlib
 import operator
@@ -43,13 +43,13 @@ def longest(current, write):
 @pytest.mark.parametrize(
     "schema", [Research, pytest.param({"steps": reducers.append, "seen": reducers.union}, marks=pytest.mark.soak)]
 )
-def test_a_schema_is_taken_through_kills_and_cuts(schema):
+def test_a_schema_is_tested_with_kills_and_power_cuts(schema):
     run_state_machine_as_test(crash_machine(schema), settings=QUICK)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not is_supported(), reason="nothing can be recorded here")
-def test_a_schema_of_a_module_that_pytest_alone_can_import_is_cut_off_too(tmp_path, monkeypatch):
+def test_a_schema_of_a_module_that_only_pytest_can_import_is_also_tested_with_power_cuts(tmp_path, monkeypatch):
     """Users' test modules are like that: no other process has their directory on its path."""
     (tmp_path / "schema_of_a_user.py").write_text("def longest(a, b):\n    return max(a, b, key=len)\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -62,7 +62,7 @@ def test_a_schema_of_a_module_that_pytest_alone_can_import_is_cut_off_too(tmp_pa
 
 
 @pytest.mark.soak
-def test_a_store_that_acknowledges_too_early_is_found(monkeypatch):
+def test_a_store_that_acknowledges_too_early_is_detected(monkeypatch):
     """Negative control."""
     crash_at = machine.crash_at
 
@@ -70,13 +70,13 @@ def test_a_store_that_acknowledges_too_early_is_found(monkeypatch):
         return crash_at(*arguments, **options, acknowledges_early=True)
 
     monkeypatch.setattr(machine, "crash_at", crash_early)
-    monkeypatch.setattr(machine, "is_supported", lambda: False)  # no power cuts, which take long and find nothing here
+    monkeypatch.setattr(machine, "is_supported", lambda: False)  # No power cuts, which take long and find nothing here.
     with pytest.raises(AssertionError):
         run_state_machine_as_test(crash_machine(Counter), settings=FINDING)
 
 
 @pytest.mark.soak
-def test_writes_may_be_given():
+def test_writes_can_be_given():
     texts = st.fixed_dictionaries({"text": st.text(max_size=5)})
     run_state_machine_as_test(crash_machine({"text": reducers.custom(longest)}, writes=texts), settings=QUICK)
 

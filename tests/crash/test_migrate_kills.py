@@ -1,4 +1,4 @@
-"""SIGKILL in a migration: each thread or entry is as before or migrated whole, and the next migration does the rest."""
+"""SIGKILL in a migration: each thread or entry is unchanged or completely migrated, and the next migration does the rest."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def states_of(store):
 
 
 def kill_at(point, occurrence, work, path):
-    """Do some work in a process that is killed at a fault point, unless the work does not reach it."""
+    """Run a work in a process that is killed at a fault point if the work reaches it."""
     environment = {**os.environ, "STATELOG_FAULT": f"{point}:{occurrence}:kill"}
     child = Born(job_of(work, (str(path),)), environment)
     try:
@@ -66,7 +66,9 @@ def kill_at(point, occurrence, work, path):
         for occurrence in (1, 2, 3)
     ],
 )
-def test_a_kill_leaves_whole_threads_and_the_next_migration_does_the_rest(built, never_killed, path, point, occurrence):
+def test_a_kill_leaves_each_thread_unchanged_or_migrated_and_the_next_migration_does_the_rest(
+    built, never_killed, path, point, occurrence
+):
     shutil.copy(built, path)
     kill_at(point, occurrence, versioned_threads.migrate, path)
     with statelog.open(path) as store:
@@ -76,7 +78,7 @@ def test_a_kill_leaves_whole_threads_and_the_next_migration_does_the_rest(built,
     versioned_threads.migrate(path)
     with statelog.open(path) as store:
         assert states_of(store) == never_killed
-        assert all(info.versions == 4 for info in store.threads())  # none was migrated twice
+        assert all(info.versions == 4 for info in store.threads())  # None was migrated twice.
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_a_kill_leaves_whole_threads_and_the_next_migration_does_the_rest(built,
         for number, point in enumerate(POINTS_PASSED)
     ],
 )
-def test_a_kill_leaves_whole_entries_and_the_next_migration_does_the_rest(path, point):
+def test_a_kill_leaves_each_entry_unchanged_or_migrated_and_the_next_migration_does_the_rest(path, point):
     versioned_threads.build_entries(path)
     kill_at(point, 2, versioned_threads.migrate_entries, path)
     expected = [{"memories": ["a" * 50], "count": number, "size": 1} for number in range(versioned_threads.ENTRIES)]
@@ -99,4 +101,4 @@ def test_a_kill_leaves_whole_entries_and_the_next_migration_does_the_rest(path, 
         assert [entry.value for entry in store.board().list()] == expected
         assert {len(store.board().history(entry.key)) for entry in store.board().list()} == {
             2
-        }  # none was migrated twice
+        }  # None was migrated twice.

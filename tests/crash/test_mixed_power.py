@@ -1,4 +1,4 @@
-"""The power fails under everything at once: threads, board, leases, durable runs, retention, compaction, shipping."""
+"""Power cuts during a mixed workload: threads, board, leases, durable runs, retention, compaction, shipping."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def test_acknowledged_or_shipped_commits_are_on_the_disk(trace):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", ["-journal", ""])
-def test_disk_that_forgets_flushes_is_noticed(trace, ending):
+def test_disk_that_forgets_flushes_is_detected(trace, ending):
     found = examine(without_flushes(trace, ending), 3 * IMAGES, until_bad=True)
     assert found.lost + found.wrong != []
 
 
 @pytest.mark.soak
-def test_images_of_everything_at_once(soak_scale):
+def test_images_of_the_mixed_workload_are_sound(soak_scale):
     found = campaign(int(SOAK_IMAGES * soak_scale), os.cpu_count() or 1)
     assert (found.lost, found.wrong) == ([], [])
     assert found.images >= int(SOAK_IMAGES * soak_scale)

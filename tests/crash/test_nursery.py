@@ -1,4 +1,4 @@
-"""Children that are forked are as separate as those that are started."""
+"""Forked child processes are as separate as started ones."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def test_a_child_has_the_directory_and_the_variables_of_its_time(tmp_path, monke
 
 
 @pytest.mark.slow
-def test_children_live_at_the_same_time_and_die_alone(tmp_path):
+def test_children_run_concurrently_and_die_independently(tmp_path):
     histories = [tuple(Commit("a", ({"total": 1},)) for _ in range(10_000)), HISTORY]
     with Child(tmp_path / "one", histories[0]) as first, Child(tmp_path / "two", histories[1]) as second:
         first.await_acknowledged(2)
@@ -49,7 +49,7 @@ def test_the_output_of_a_failing_child_is_shown(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_child_that_takes_too_long_is_left_and_ended_with_the_block(tmp_path):
+def test_a_child_that_takes_too_long_is_ended_with_the_block(tmp_path):
     child = born(tuple(Commit("a", ({"total": 1},)) for _ in range(100_000)), tmp_path / "agent.state")
     with pytest.raises(subprocess.TimeoutExpired):
         child.communicate(0.5)
@@ -58,7 +58,7 @@ def test_a_child_that_takes_too_long_is_left_and_ended_with_the_block(tmp_path):
 
 
 @pytest.mark.slow
-def test_when_the_process_that_forks_has_died_another_takes_its_place(tmp_path):
+def test_a_dead_forking_process_is_replaced(tmp_path):
     with Child(tmp_path / "one", HISTORY) as child:
         assert child.wait() is False
     os.kill(nursery._nursery()._pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Power cuts at every point of all writes of a store. It has exactly what was acknowledged."""
+"""Power cuts at every point of all writes of a store. It has exactly the acknowledged commits."""
 
 from dataclasses import replace
 
@@ -72,7 +72,7 @@ def show(capsys):
 
 
 @pytest.mark.slow
-def test_a_power_cut_loses_nothing_acknowledged(recordings, show):
+def test_a_power_cut_loses_no_acknowledged_commit(recordings, show):
     report = examine_recordings([recordings[name] for name in QUICK], images=1, share=1 / 16)
     show(report)
     assert report.bad == []
@@ -112,7 +112,7 @@ def test_a_clean_close_is_a_cut_like_any_other(recordings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKPOINTING)
-def test_the_epoch_changes_again_and_again(recordings, name):
+def test_a_recording_has_many_epochs(recordings, name):
     slots = [
         event
         for event in recordings[name].trace.events
@@ -130,13 +130,13 @@ def test_a_recording_shows_when_each_step_was_acknowledged(recordings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK_CONTROLS)
-def test_a_disk_that_breaks_its_promise_is_caught(controls, name):
+def test_a_disk_that_breaks_its_guarantee_is_detected(controls, name):
     assert controls.bad_by_workload[name] > 0
     assert controls.lost > 0
 
 
 @pytest.mark.soak
-def test_every_disk_that_breaks_its_promise_is_caught():
+def test_every_disk_that_breaks_its_guarantee_is_detected():
     assert [name for name, is_caught in run_controls().items() if not is_caught] == []
 
 
@@ -148,7 +148,7 @@ def test_every_disk_that_breaks_its_promise_is_caught():
         for name in (*STORES, *RECOVERIES)
     ],
 )
-def test_a_store_that_breaks_its_promise_is_caught(name, tmp_path):
+def test_a_store_that_breaks_its_guarantee_is_detected(name, tmp_path):
     assert examine_broken(name, tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_an_image_that_two_recordings_share_counts_once(recordings):
 
 
 @pytest.mark.slow
-def test_users_may_bring_their_own_workload():
+def test_users_can_test_their_own_workload():
     steps = tuple(Commit("mine", ({"n": n},)) for n in range(3))
     report = check_power_loss([Workload("mine", (steps,), schema={"n": statelog.reducers.add})], images=100, workers=1)
     assert report.ok
@@ -185,7 +185,7 @@ def test_users_may_bring_their_own_workload():
 
 
 @pytest.mark.soak
-def test_images_of_everything_a_store_does(show, soak_scale):
+def test_images_of_every_operation_of_a_store_are_sound(show, soak_scale):
     images = int(SOAK_IMAGES * soak_scale)
     report = check_power_loss(images=images, share=min(soak_scale, 1.0), directory=log_directory())
     show(report)

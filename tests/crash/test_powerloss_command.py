@@ -60,19 +60,19 @@ def test_a_table_shows_cuts_images_kills_and_that_nothing_was_lost(run):
     assert counts["lost"] == counts["wrong"] == "0"
 
 
-def test_the_table_says_how_many_of_how_many(run):
+def test_the_table_has_the_number_of_tested_and_of_all_cuts(run):
     remarks = [line.split(maxsplit=2)[-1] for line in run(good())[1].splitlines()]
     assert any("of 80 points" in remark for remark in remarks)
 
 
-def test_without_a_terminal_a_line_tells_of_each_part(run):
+def test_without_a_terminal_each_part_is_one_line(run):
     err = run(good())[2]
     assert err.splitlines()[0] == "everything ..."
     assert err.splitlines()[-1].startswith("everything: done in ")
     assert run(good(), "--json")[2] == ""
 
 
-def test_without_a_terminal_a_line_now_and_then_tells_how_far_it_is(capsys, monkeypatch):
+def test_without_a_terminal_progress_lines_are_printed_at_intervals(capsys, monkeypatch):
     monkeypatch.setattr(output, "_LINE_INTERVAL_S", 0.0)
     with Output(as_json=False).progress_in_lines("power cuts") as progress:
         progress(1200, 20_000)
@@ -99,7 +99,7 @@ def test_a_small_budget_bounds_the_cuts_and_a_large_one_does_not(monkeypatch, im
     assert given["seconds"] == 5
 
 
-def test_anything_lost_is_told_and_fails(run):
+def test_a_lost_commit_is_reported_and_fails(run):
     outcome = good()
     outcome.power_loss.lost = 1
     outcome.power_loss.bad.append(
@@ -119,7 +119,7 @@ def test_anything_lost_is_told_and_fails(run):
         lambda report: setattr(report.killed, "wrong", 1),
     ],
 )
-def test_anything_wrong_fails_and_a_control_not_caught_is_wrong(run, spoil):
+def test_wrong_data_or_an_undetected_control_fails(run, spoil):
     outcome = good()
     spoil(outcome)
     assert run(outcome)[0] == 1
@@ -141,7 +141,7 @@ def test_faults_are_described_in_readable_lines():
     assert [len(line) for line in outcome.bad()] == [400]
 
 
-def test_json_has_everything(run):
+def test_json_has_all_results(run):
     code, out, _err, _given = run(good(), "--json")
     document = json.loads(out)
     assert code == 0
@@ -155,7 +155,7 @@ def test_options_reach_the_parts(run, tmp_path):
     assert (given["seconds"], given["images"], given["directory"]) == (3, 7, tmp_path)
 
 
-def test_the_parts_are_those_this_machine_can_do():
+def test_only_parts_that_this_machine_supports_are_run():
     report = CrashTestReport()
     names = [name for name, _run in crashtest_steps(report)]
     assert names[-1] == "killed processes"

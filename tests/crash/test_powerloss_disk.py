@@ -44,7 +44,7 @@ def everything(disk):
     return image(disk, lambda unit: unit.levels)
 
 
-def test_unflushed_writes_may_be_there_or_not():
+def test_unflushed_writes_may_be_present_or_lost():
     disk = disk_after(Write(0, PAGE, NEW))
     assert nothing(disk) == {"file": OLD * 3}
     assert everything(disk) == {"file": OLD + NEW + OLD}
@@ -72,27 +72,27 @@ def test_a_torn_page_has_sectors_of_both():
     assert image(disk, torn=ALL_SECTORS)["file"] == NEW + OLD * 2
 
 
-def test_a_flush_makes_everything_before_its_beginning_certain():
+def test_a_flush_makes_everything_before_its_beginning_durable():
     disk = disk_after(Write(0, 0, NEW), FlushBegin(0), Write(0, PAGE, NEW), FlushEnd(0, 1))
     assert nothing(disk) == {"file": NEW + OLD * 2}
     assert everything(disk) == {"file": NEW * 2 + OLD}
 
 
-def test_a_flush_that_has_not_returned_makes_nothing_certain():
+def test_a_flush_that_has_not_returned_makes_nothing_durable():
     assert nothing(disk_after(Write(0, 0, NEW), FlushBegin(0))) == {"file": OLD * 3}
 
 
-def test_a_flush_of_one_file_is_none_of_another():
+def test_a_flush_of_one_file_does_not_flush_another():
     disk = disk_after(Write(0, 0, NEW), Write(1, 0, NEW), FlushBegin(0), FlushEnd(0, 2), base={"a": OLD, "b": OLD})
     assert nothing(disk) == {"a": NEW, "b": OLD}
 
 
-def test_a_synchronous_write_flushes_its_own_pages_alone():
+def test_a_synchronous_write_flushes_only_its_own_pages():
     disk = disk_after(Write(0, 0, NEW), Write(0, PAGE, NEW, synchronous=True), WriteFlushed(0, 1))
     assert nothing(disk) == {"file": OLD + NEW + OLD}
 
 
-def test_no_later_flush_makes_writes_of_a_failed_flush_certain():
+def test_no_later_flush_makes_writes_of_a_failed_flush_durable():
     failed = (Write(0, 0, NEW), FlushBegin(0), FlushEnd(0, 1, failed=True))
     disk = disk_after(*failed, FlushBegin(0), FlushEnd(0, 3))
     assert nothing(disk) == {"file": OLD * 3}
@@ -100,7 +100,7 @@ def test_no_later_flush_makes_writes_of_a_failed_flush_certain():
     assert nothing(again)["file"][:2] == b"xn"
 
 
-def test_a_refused_synchronous_write_may_be_there():
+def test_a_refused_synchronous_write_may_be_present():
     disk = disk_after(Write(0, 0, NEW, synchronous=True, refused=True), FlushBegin(0), FlushEnd(0, 1))
     assert nothing(disk) == {"file": OLD * 3}
     assert everything(disk) == {"file": NEW + OLD * 2}
@@ -130,7 +130,7 @@ NAMINGS = [
 
 
 @pytest.mark.parametrize(("naming", "after"), NAMINGS)
-def test_a_name_is_certain_once_its_directory_was_flushed(naming, after):
+def test_a_name_is_durable_after_a_flush_of_its_directory(naming, after):
     base = {"file": b"x"}
     unsynced = disk_after(naming, base=base)
     assert nothing(unsynced) == base
@@ -139,7 +139,7 @@ def test_a_name_is_certain_once_its_directory_was_flushed(naming, after):
 
 
 @pytest.mark.parametrize(("naming", "_after"), NAMINGS)
-def test_a_flush_of_another_directory_makes_no_name_certain(naming, _after):
+def test_a_flush_of_another_directory_makes_no_name_durable(naming, _after):
     elsewhere = (DirectoryFlushBegin("sub"), DirectoryFlushEnd("sub", 1))
     assert nothing(disk_after(naming, *elsewhere, base={"file": b"x"})) == {"file": b"x"}
 

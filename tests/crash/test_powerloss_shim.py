@@ -97,7 +97,7 @@ def test_writes_are_logged_with_their_data_and_place(run, log):
     ]
 
 
-def test_flushes_are_logged_where_they_begin_and_end(run, log):
+def test_flushes_are_logged_with_their_beginning_and_end(run, log):
     run(
         """
         f = os.open("file", os.O_RDWR | os.O_CREAT)
@@ -172,7 +172,7 @@ def test_files_elsewhere_are_not_logged(run, log, tmp_path):
 
 
 @pytest.mark.slow
-def test_marks_stand_in_the_order_of_the_writes(run, log):
+def test_marks_are_logged_in_order_with_the_writes(run, log):
     run(
         """
         from statelog.testing.powerloss.shim import mark
@@ -218,14 +218,14 @@ def test_a_file_mapped_for_writing_is_named_as_unspecified(run, log):
     assert read_trace(log.records()).unspecified == {"file"}
 
 
-def test_operations_that_cannot_be_logged_are_noticed(run, log, watched):
+def test_operations_that_cannot_be_logged_are_reported(run, log, watched):
     (watched / "from").write_bytes(b"x" * 100)
     run("os.sendfile(os.open('to', os.O_RDWR | os.O_CREAT), os.open('from', os.O_RDONLY), 0, 100)")
     with pytest.raises(UsageError, match="sendfile"):
         read_trace(log.records(), {"from": b"x" * 100})
 
 
-def test_a_file_that_is_not_in_the_base_does_not_go_unnoticed(run, log, watched):
+def test_a_file_that_is_not_in_the_base_is_reported(run, log, watched):
     (watched / "old").write_bytes(b"x")
     run("os.open('old', os.O_RDWR)")
     with pytest.raises(UsageError, match="old was there before"):
@@ -322,7 +322,9 @@ def test_a_call_may_kill_before_or_after_its_effect(run, log, watched, action, w
     status, _said = run("os.write(os.open('file', os.O_RDWR | os.O_CREAT), b'x')")
     assert status == -9
     assert (watched / "file").read_bytes() == written
-    run("os.write(os.open('more', os.O_RDWR | os.O_CREAT), b'y')")  # the log's mutex was not lost with the dead
+    run(
+        "os.write(os.open('more', os.O_RDWR | os.O_CREAT), b'y')"
+    )  # The mutex of the log was not lost with the dead process.
 
 
 def test_calls_are_counted(run, log):

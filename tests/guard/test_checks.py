@@ -68,7 +68,7 @@ def written(store):
 # --- verdicts of writes -----------------------------------------------------------------------
 
 
-def test_an_allowed_value_is_stored_as_it_is(tmp_path):
+def test_an_allowed_value_is_stored_unchanged(tmp_path):
     with opened(tmp_path, says("refuse")) as store:
         store.thread("t").commit({"a": {"x": [1, "good"]}})
         assert store.thread("t").state["a"] == {"x": [1, "good"]}
@@ -82,14 +82,14 @@ def test_a_refused_value_raises_with_the_names_and_nothing_is_written(tmp_path):
         assert written(store) == []
 
 
-def test_a_redacted_value_is_replaced_for_good(tmp_path):
+def test_a_redacted_value_is_replaced_permanently(tmp_path):
     with opened(tmp_path, says("redact")) as store:
         store.thread("t").commit({"a": {"x": "bad", "y": 1}})
         assert store.thread("t").state["a"] == {"x": "[REDACTED by check: it is bad]", "y": 1}
         assert store.thread("t", include_quarantined=True).state["a"]["x"].startswith("[REDACTED")
 
 
-def test_a_quarantined_value_is_hidden_and_given_on_demand(tmp_path):
+def test_a_quarantined_value_is_hidden_and_returned_on_demand(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         store.thread("t").commit({"a": BAD, "b": "ok"}, metadata={"m": BAD, "n": 1})
         thread, all_of = store.thread("t"), store.thread("t", include_quarantined=True)
@@ -108,7 +108,7 @@ def test_only_the_part_that_a_check_reports_is_hidden(tmp_path):
         assert store.thread("t").state["a"] == {"role": "tool", "content": HIDDEN, "n": [1, (2, HIDDEN)]}
 
 
-def test_a_value_that_only_as_a_whole_is_reported_is_hidden_as_a_whole(tmp_path):
+def test_a_value_reported_only_as_a_whole_is_hidden_as_a_whole(tmp_path):
     def check(value, _where):
         return guard.quarantine("a tool") if isinstance(value, dict) and value.get("role") == "tool" else guard.allow()
 
@@ -123,7 +123,7 @@ def test_a_dict_whose_members_are_all_reported_does_not_show_its_keys(tmp_path):
         assert type(store.thread("t").state["a"]) is guard.Quarantined
 
 
-def test_a_key_that_is_reported_hides_its_dict(tmp_path):
+def test_a_reported_key_hides_its_dict(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         store.thread("t").commit({"a": {BAD: 1, "b": 2}})
         assert type(store.thread("t").state["a"]) is guard.Quarantined
@@ -150,7 +150,7 @@ def test_redaction_wins_over_quarantine(tmp_path, order):
 
 
 @pytest.mark.parametrize("answer", [None, True, "allow", guard.Verdict("pass"), guard.allow])
-def test_a_check_that_returns_nonsense_refuses(tmp_path, answer):
+def test_a_check_that_returns_no_verdict_refuses(tmp_path, answer):
     with opened(tmp_path, lambda _value, _where: answer) as store:
         with pytest.raises(CheckError, match=r"it returned \w+, not a valid Verdict"):
             store.thread("t").commit({"a": 1})
@@ -256,7 +256,7 @@ def test_a_check_of_reads_cannot_change_the_callers_value(tmp_path):
         assert store.board().get("k").value == {"x": [1]}
 
 
-def test_a_check_that_hangs_is_cut_off_and_refuses(tmp_path):
+def test_a_check_that_exceeds_its_timeout_refuses(tmp_path):
     def check(_value, _where):
         time.sleep(30)
 
@@ -266,7 +266,7 @@ def test_a_check_that_hangs_is_cut_off_and_refuses(tmp_path):
         assert written(store) == []
 
 
-def test_a_check_that_hangs_within_a_commit_is_cut_off_and_others_go_on(tmp_path):
+def test_a_check_that_hangs_within_a_commit_times_out_and_other_commits_continue(tmp_path):
     def check(value, _where):
         if value == "hang":
             time.sleep(30)
@@ -279,7 +279,7 @@ def test_a_check_that_hangs_within_a_commit_is_cut_off_and_others_go_on(tmp_path
         assert store.thread("t").state["a"] == "good"
 
 
-def test_a_check_that_commits_within_a_commit_is_cut_off(tmp_path):
+def test_a_check_that_commits_within_a_commit_times_out(tmp_path):
     def check(value, _where):
         if value == "first":
             store.thread("other").commit({"a": "second"})
@@ -292,7 +292,7 @@ def test_a_check_that_commits_within_a_commit_is_cut_off(tmp_path):
         assert store.verify().ok
 
 
-def test_after_eight_calls_that_hang_no_other_is_begun(tmp_path):
+def test_after_eight_hanging_calls_no_further_call_is_begun(tmp_path):
     calls = []
 
     def check(_value, _where):
@@ -310,7 +310,7 @@ def test_after_eight_calls_that_hang_no_other_is_begun(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_check_that_returns_late_counts_no_more_as_hanging(tmp_path):
+def test_a_check_that_returns_late_no_longer_counts_as_hanging(tmp_path):
     slow = [True]
 
     def check(_value, _where):
@@ -379,12 +379,12 @@ def test_a_check_runs_before_the_commit_takes_its_lock(tmp_path):
         ({"check_timeout_s": 601}, "check_timeout_s must be a positive number of seconds"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(options, message):
+def test_invalid_arguments_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         Guard(**options)
 
 
-def test_an_argument_that_is_not_known_is_refused():
+def test_an_unknown_argument_is_refused():
     with pytest.raises(TypeError, match="on_writes"):
         Guard(on_writes=[])
 
@@ -479,7 +479,7 @@ def test_a_mount_passes_new_values_to_checks(watched, seen):
         lambda store: store.board().rollback("", to=0),
     ],
 )
-def test_a_commit_that_only_moves_a_value_asks_no_check(watched, seen, move):
+def test_a_commit_that_only_moves_a_value_calls_no_check(watched, seen, move):
     watched.thread("t").commit({"a": 1})
     watched.thread("t").commit({"a": 2})
     watched.board().set("k", 1)
@@ -488,7 +488,7 @@ def test_a_commit_that_only_moves_a_value_asks_no_check(watched, seen, move):
     assert seen == []
 
 
-def test_a_transaction_asks_once(watched, seen):
+def test_a_transaction_calls_each_check_once(watched, seen):
     with watched.transaction() as tx:
         tx.thread("t").commit({"a": 1})
         tx.board().set("k", 2)
@@ -506,7 +506,7 @@ def test_a_check_sees_a_value_without_its_secrets(tmp_path, seen):
 
 
 @pytest.mark.parametrize("channel", ["statelog:mine", "langgraph:mine", "durable/mine"])
-def test_no_name_of_a_channel_leads_past_the_checks(tmp_path, channel):
+def test_no_channel_name_bypasses_the_checks(tmp_path, channel):
     with opened(tmp_path, says("refuse"), on_read=[says("refuse", "worse")]) as store:
         with pytest.raises(CheckError):
             store.thread("t").commit({channel: "bad"})
@@ -532,13 +532,13 @@ def test_a_placeholder_shows_nothing_of_the_value():
         vars(HIDDEN)
 
 
-def test_a_placeholder_that_was_pickled_cannot_be_stored(tmp_path):
+def test_a_pickled_placeholder_cannot_be_stored(tmp_path):
     with opened(tmp_path) as store, pytest.raises(statelog.errors.ValueTypeError):
         store.thread("t").commit({"a": pickle.loads(pickle.dumps(HIDDEN))})
 
 
 @pytest.mark.parametrize("value", [BAD, [BAD], {"a": (1, {2, 3})}, HIDDEN, None, b"x" * 9999, 1.5])
-def test_the_wrapper_comes_back_as_it_was(value):
+def test_the_wrapper_is_decoded_unchanged(value):
     item = cbor.encode(Quarantined("c", "r", value))
     made = cbor.decode(item)
     assert type(made) is Quarantined
@@ -570,7 +570,7 @@ def test_a_hidden_value_that_is_written_again_stays_hidden_and_is_kept(tmp_path)
         assert whole.to_python() == {"a": [BAD, 1, 2], "b": [BAD, 1, 3], "c": BAD}
 
 
-def test_a_hidden_value_goes_with_its_fork_copy_export_and_rollback(tmp_path):
+def test_a_hidden_value_is_kept_by_forks_copies_exports_and_rollbacks(tmp_path):
     import io
 
     with opened(tmp_path, guard.injection) as store, statelog.open(tmp_path / "other.state") as other:
@@ -612,7 +612,7 @@ def test_a_part_is_hidden_where_a_reducer_merges(tmp_path, spec):
         assert len(held) == 2 if is_upsert else held["y"] == 2
 
 
-def test_a_channel_that_is_hidden_as_a_whole_takes_no_merge(tmp_path):
+def test_a_completely_hidden_channel_refuses_merges(tmp_path):
     def check(value, where):
         return guard.quarantine("all") if where.path == "a" and value == {"x": 1} else guard.allow()
 
@@ -625,7 +625,7 @@ def test_a_channel_that_is_hidden_as_a_whole_takes_no_merge(tmp_path):
         assert thread.state["a"] == {"x": 2}
 
 
-def test_a_typed_channel_gives_a_placeholder_where_the_type_takes_none(tmp_path):
+def test_a_typed_channel_returns_a_placeholder_even_if_its_type_does_not_accept_one(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         thread = store.thread("t", schema=State)
         thread.commit({"note": Note(Kind.BAD, "x"), "notes": [Note(Kind.GOOD, "y"), Note(Kind.BAD, "z")]})
@@ -665,7 +665,7 @@ def test_a_redacted_read_shows_the_reason(filled):
         assert store.board().get("e").error == mark
 
 
-def test_a_quarantined_read_is_hidden_and_given_on_demand(filled):
+def test_a_quarantined_read_is_hidden_and_returned_on_demand(filled):
     with opened(filled, on_read=[says("quarantine")]) as store:
         hidden = Quarantined("check", "it is bad", "bad")
         assert store.thread("t").state["text"] == hidden
@@ -742,7 +742,7 @@ def test_checks_of_reads_do_not_change_stored_values(filled):
         assert store.thread("t", branch="b").state["text"] == "bad"
 
 
-def test_a_store_for_reading_only_checks_reads(filled):
+def test_a_read_only_store_checks_reads(filled):
     made = Guard(on_write=[says("refuse", "anything")], on_read=[says("quarantine")])
     with statelog.open(filled / "agent.state", read_only=True, guard=made) as store:
         assert type(store.thread("t").state["text"]) is guard.Quarantined
@@ -751,12 +751,12 @@ def test_a_store_for_reading_only_checks_reads(filled):
             store.thread("t").commit({"a": 1})
 
 
-def test_a_guard_without_checks_of_reads_is_refused_by_a_store_for_reading_only(filled):
+def test_a_guard_without_checks_of_reads_is_refused_by_a_read_only_store(filled):
     with pytest.raises(GuardError, match="no checks of reads"):
         statelog.open(filled / "agent.state", read_only=True, guard=Guard(on_write=[guard.injection]))
 
 
-def test_on_the_loop_values_are_hidden_and_given_on_demand(tmp_path):
+def test_async_stores_hide_values_and_return_them_on_demand(tmp_path):
     async def work():
         made = Guard(on_write=[guard.injection, says("refuse", "worst")], on_read=[says("redact")])
         async with aio.open(tmp_path / "agent.state", guard=made) as store:
@@ -805,7 +805,7 @@ def test_quarantined_values_are_listed_and_released(tmp_path):
         assert store.verify().ok
 
 
-def test_a_released_value_stays_when_its_channel_is_mounted(tmp_path):
+def test_a_released_value_is_kept_when_its_channel_is_mounted(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         store.thread("t").commit({"a": [BAD]})
         store.release(store.quarantined()[0])
@@ -814,7 +814,7 @@ def test_a_released_value_stays_when_its_channel_is_mounted(tmp_path):
         assert store.thread("t").state["a"] == [BAD, 1]
 
 
-def test_a_place_that_was_written_since_is_not_released(tmp_path):
+def test_a_place_written_in_the_meantime_is_not_released(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         store.thread("t").commit({"a": BAD})
         store.board().set("k", BAD)
@@ -826,6 +826,6 @@ def test_a_place_that_was_written_since_is_not_released(tmp_path):
                 store.release(place)
 
 
-def test_release_takes_a_place(tmp_path):
+def test_release_needs_a_place(tmp_path):
     with opened(tmp_path) as store, pytest.raises(UsageError, match=r"place must be an item from Store\.quarantined"):
         store.release("t")

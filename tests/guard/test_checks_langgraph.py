@@ -57,7 +57,7 @@ def contents(app):
     return [message.content for message in app.get_state(CONFIG).values["messages"]]
 
 
-def test_a_graph_reads_placeholders_and_goes_on(tmp_path):
+def test_a_graph_reads_placeholders_and_continues(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         app = compiled(StatelogSaver(store), tool, answers)
         app.invoke({"messages": [HumanMessage("hello")]}, CONFIG)
@@ -72,7 +72,7 @@ def test_a_graph_reads_placeholders_and_goes_on(tmp_path):
         assert store.verify().ok
 
 
-def test_a_placeholder_that_a_graph_puts_back_keeps_the_text(tmp_path):
+def test_a_placeholder_that_a_graph_writes_back_keeps_the_text(tmp_path):
     for _ in range(3):
         with opened(tmp_path, guard.injection) as store:
             app = compiled(StatelogSaver(store), answers)
@@ -87,7 +87,7 @@ def test_a_placeholder_that_a_graph_puts_back_keeps_the_text(tmp_path):
         assert whole["docs"][3] == BAD + "y" * 3000
 
 
-def test_a_saver_with_another_guard_or_none_hides_it_too(tmp_path):
+def test_a_saver_with_another_guard_or_none_also_hides_the_text(tmp_path):
     with opened(tmp_path, guard.injection) as store:
         compiled(StatelogSaver(store), tool).invoke({"messages": []}, CONFIG)
     with opened(tmp_path) as store:
@@ -138,7 +138,7 @@ def test_a_refused_value_ends_the_run_and_is_not_stored(tmp_path):
         assert BAD.encode() not in data
 
 
-def test_a_redacted_text_is_replaced_for_good(tmp_path):
+def test_a_redacted_text_is_replaced_permanently(tmp_path):
     def check(value, _where):
         return guard.redact("bad") if BAD in repr(value) else guard.allow()
 
@@ -148,7 +148,7 @@ def test_a_redacted_text_is_replaced_for_good(tmp_path):
         assert contents(whole) == ["[REDACTED by check: bad]"]
 
 
-def test_a_value_that_is_reported_only_as_a_whole_is_refused(tmp_path):
+def test_a_value_reported_only_as_a_whole_is_refused(tmp_path):
     def check(value, _where):
         return guard.quarantine("many") if isinstance(value, list) and len(value) > 3 else guard.allow()
 

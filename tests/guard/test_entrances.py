@@ -47,7 +47,7 @@ PACKAGE = Path(statelog.__file__).parent
 
 
 def forms():
-    """Return the forms of all canaries that must be nowhere."""
+    """Return the forms of all canaries. None of them may be found anywhere."""
     found = [RULE, FIELD, NAMED, VALUE, json.dumps(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode()]
     return [form.encode() for form in found]
 
@@ -79,7 +79,7 @@ def opened(path, **options):
 
 
 def refused(work):
-    """Run what puts a canary into a name: it is refused, and the error does not have it."""
+    """Check that a call with a canary in a name is refused, and that the error does not show it."""
     with pytest.raises(SecretError) as caught:
         work()
     assert not any(form in repr(caught.value).encode() for form in forms())
@@ -536,7 +536,7 @@ TRACES = {}
 
 @contextlib.contextmanager
 def traced(store):
-    """Trace a store, and those opened meanwhile, with all contents, if OpenTelemetry is installed."""
+    """Trace a store, and stores opened later, with all contents, if OpenTelemetry is installed."""
     if find_spec("opentelemetry.exporter") is None:
         yield
         return
@@ -610,7 +610,7 @@ def logged():
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("durability", ["commit", "interval"])
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_no_exit_shows_a_secret_that_came_in(tmp_path, entrance, durability, logged):
+def test_no_exit_shows_a_secret_from_any_entrance(tmp_path, entrance, durability, logged):
     folder = tmp_path / "store"
     folder.mkdir()
     with opened(folder / "agent.state", durability=durability) as store, traced(store):
@@ -625,8 +625,8 @@ def test_no_exit_shows_a_secret_that_came_in(tmp_path, entrance, durability, log
 
 
 @pytest.mark.parametrize("entrance", sorted(ENTRANCES.keys() - {"names", "import", "asyncio"}))
-def test_without_a_guard_the_canary_is_in_the_file(tmp_path, entrance):
-    """The control: what each entrance brings would be found."""
+def test_negative_control_without_a_guard_the_canary_is_in_the_file(tmp_path, entrance):
+    """The data of each entrance would be found."""
     with statelog.open(tmp_path / "agent.state") as store:
         with contextlib.suppress(pytest.fail.Exception):
             ENTRANCES[entrance](store)
@@ -724,7 +724,7 @@ def test_a_fleet_ships_no_canary(tmp_path):
         assert store.verify().ok
 
 
-# --- the tables are whole ---------------------------------------------------------------------
+# --- completeness of the tables ---------------------------------------------------------------------
 
 STAGING = {
     # What stages a record, and by which entrances the table reaches it. `Batch.apply` has every body checked.
@@ -891,7 +891,7 @@ def test_an_import_of_a_writer_that_has_the_store_open_is_stopped_by_the_first_g
         assert list(before.threads()) == []
 
 
-def test_the_mark_stays_when_the_store_is_compacted_and_rebuilt(tmp_path):
+def test_the_mark_is_kept_when_the_store_is_compacted_and_rebuilt(tmp_path):
     with opened(tmp_path / "agent.state") as store:
         store.thread("t").commit({"a": RULE})
         mark = store.thread("t").state["a"]
@@ -904,7 +904,7 @@ def test_the_mark_stays_when_the_store_is_compacted_and_rebuilt(tmp_path):
 
 
 @pytest.mark.parametrize(("options", "error"), [({"guard": 1}, statelog.UsageError), ({"read_only": True}, GuardError)])
-def test_a_guard_that_is_none_or_has_nothing_to_do_is_refused(tmp_path, options, error):
+def test_an_invalid_or_empty_guard_is_refused(tmp_path, options, error):
     statelog.open(tmp_path / "agent.state").close()
     with pytest.raises(error):
         statelog.open(tmp_path / "agent.state", **{"guard": Guard(), **options})

@@ -1,4 +1,4 @@
-"""Handles: who gets a value, and what happens to a value that returns."""
+"""Handles: which tools get a value, and how values in results are hidden."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_declared_tool_and_host_get_the_value(handles, host):
         ("$CRED{missing}", "charge", None, "no variable 'NO_SUCH_VARIABLE'"),
     ],
 )
-def test_everybody_else_is_refused(handles, text, tool, host, words):
+def test_other_tools_and_hosts_are_refused(handles, text, tool, host, words):
     with pytest.raises(GuardError) as caught:
         handles.resolve([text], tool=tool, host=host)
     assert words in str(caught.value)
@@ -119,7 +119,7 @@ def test_requests_with_an_invalid_host_name_get_nothing(handles, host):
         handles.resolve("$CRED{stripe}", tool="charge", host=host)
 
 
-def test_a_declared_port_counts(monkeypatch):
+def test_a_declared_port_is_required(monkeypatch):
     monkeypatch.setenv("K", "value of k")
     handles = guard.Handles({"k": guard.env("K", hosts=["h.example:8443", "[::1]"])})
     assert handles.resolve("$CRED{k}", tool="t", host="h.example:8443") == "value of k"
@@ -136,7 +136,7 @@ def test_a_declared_host_is_a_host_name(host):
 
 
 @pytest.mark.parametrize("arguments", [{"tool": None}, {"tool": ""}, {"tool": 5}, {"tool": "t", "host": 5}])
-def test_a_tool_and_a_host_are_texts(handles, arguments):
+def test_a_tool_and_a_host_must_be_str(handles, arguments):
     with pytest.raises(statelog.UsageError, match="must be a non-empty str"):
         handles.resolve("$CRED{vault}", **arguments)
 
@@ -207,7 +207,7 @@ def test_values_that_overlap_leave_no_part():
     assert stored(handles, "<abcdefgh1234XYZ9876>") == "<$CRED{a}>"
 
 
-def test_values_that_threads_resolve_at_once_are_all_hidden():
+def test_values_resolved_by_concurrent_threads_are_all_hidden():
     for _ in range(10):
         values = [f"value-number-{number}-xyz" for number in range(8)]
         sources = {f"h{number}": lambda value=value: value for number, value in enumerate(values)}
@@ -226,7 +226,7 @@ def test_values_that_threads_resolve_at_once_are_all_hidden():
         assert [handles.hide(value) for value in values] == [f"$CRED{{h{number}}}" for number in range(8)]
 
 
-def test_keyring_is_asked_by_service_and_user(monkeypatch):
+def test_keyring_is_queried_by_service_and_user(monkeypatch):
     fake = types.SimpleNamespace(get_password=lambda service, user: f"{service} {user} 1234" if user else None)
     monkeypatch.setitem(sys.modules, "keyring", fake)
     handles = guard.Handles({"db": guard.keyring("db", "app"), "no": guard.keyring("db", "")})
@@ -300,7 +300,7 @@ def test_a_value_of_signs_becomes_its_handle_in_every_form(form):
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16-le", "utf-16-be"])
-def test_a_value_in_bytes_of_another_encoding_does_not_stay(encoding):
+def test_a_value_in_bytes_of_another_encoding_is_hidden(encoding):
     handles = guard.Handles({"k": lambda: "schlüsselwörter"})
     handles.resolve("$CRED{k}", tool="t")
     data = "schlüsselwörter".encode(encoding)
@@ -330,7 +330,7 @@ def test_repr_shows_names_only(handles):
 
 
 @pytest.mark.parametrize("sources", [{"a b": failing}, {"": failing}, {"a": "value"}, {1: failing}, None, ["a"]])
-def test_bad_sources_are_refused(sources):
+def test_invalid_sources_are_refused(sources):
     with pytest.raises(statelog.UsageError):
         guard.Handles(sources)
 
@@ -342,7 +342,7 @@ def test_a_source_has_a_name(make):
 
 
 @pytest.mark.parametrize("names", ["charge", [1], [""], 5])
-def test_bad_tools_are_refused(names):
+def test_invalid_tools_are_refused(names):
     with pytest.raises(statelog.UsageError, match="tools"):
         guard.env("A", tools=names)
 
@@ -433,7 +433,7 @@ def test_a_secret_field_accepts_a_handle(tmp_path, schema):
 
 @pytest.mark.parametrize("schema", SCHEMAS)
 @pytest.mark.parametrize("value", ["hunter2 and more", "$CRED{a} and more", ""])
-def test_a_secret_field_accepts_nothing_else(tmp_path, schema, value):
+def test_a_secret_field_refuses_other_values(tmp_path, schema, value):
     declared, write = SCHEMAS[schema]
     with statelog.open(tmp_path / "agent.state") as store:
         with pytest.raises((statelog.errors.ValidationError, statelog.errors.ValueTypeError)) as caught:
@@ -442,13 +442,13 @@ def test_a_secret_field_accepts_nothing_else(tmp_path, schema, value):
         assert list(store.threads()) == []
 
 
-def test_a_secret_of_pydantic_comes_back(tmp_path):
+def test_a_pydantic_secret_is_restored(tmp_path):
     with statelog.open(tmp_path / "agent.state") as store:
         thread = store.thread("t", schema={"m": Model})
         thread.commit({"m": Model(secret=SecretStr("$CRED{a}"))})
         assert thread.state["m"].secret.get_secret_value() == "$CRED{a}"
 
 
-def test_a_log_filter_takes_a_guard_and_nothing_else():
+def test_a_log_filter_accepts_only_a_guard():
     with pytest.raises(statelog.UsageError, match="guard must be a statelog"):
         guard.LogFilter(3)

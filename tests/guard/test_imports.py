@@ -1,4 +1,4 @@
-"""Threads of LangGraph's savers come into a store with a guard without their secrets."""
+"""Imports of LangGraph threads into a store with a guard leave out their secrets."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def raw(tmp_path):
     return b"".join(path.read_bytes() for path in tmp_path.iterdir() if path.name.startswith("agent.state"))
 
 
-def test_threads_with_secrets_come_without_them_and_are_named(database, tmp_path):
+def test_threads_with_secrets_are_imported_without_them_and_named(database, tmp_path):
     path = tmp_path / "agent.state"
     report = imported(database, path)
     assert (report.redacted, report.left_out, report.threads) == (("leaky",), (), 2)
@@ -119,7 +119,7 @@ def test_threads_with_secrets_come_without_them_and_are_named(database, tmp_path
         assert store.verify().ok
 
 
-def test_an_import_done_twice_adds_nothing(database, tmp_path):
+def test_a_repeated_import_adds_nothing(database, tmp_path):
     path = tmp_path / "agent.state"
     first = imported(database, path)
     with statelog.open(path, read_only=True) as store:

@@ -39,7 +39,7 @@ def test_no_text_of_the_secrets_corpus_is_reported():
     assert [text for text in texts if reason_of(text)] == []
 
 
-def test_every_planted_attack_is_reported_and_the_scan_of_bytes_finds_it():
+def test_every_planted_attack_is_reported_and_found_by_the_scan_of_bytes():
     random = Random(9)
     attacks = [injection_texts.attack(random, number) for number in range(COUNT)]
     assert [text for text in attacks if reason_of(text) is None] == []
@@ -90,7 +90,7 @@ def test_other_values_are_allowed(value):
 
 @pytest.mark.parametrize("unit", ["`", "\u2018", "<|", "ignore all ", "\n ", "you are now ", "\u200b ", "'a ", "{"])
 def test_time_is_linear_in_a_hostile_text(unit):
-    """Counted in steps of the interpreter's clock it would flicker: this only ends within the time of the suite."""
+    """A measured time would be unstable, so the test only has to end within the time of the suite."""
     assert reason_of(unit * (200_000 // len(unit))) in (None, "a phrase of instruction override")
 
 
@@ -129,14 +129,14 @@ def test_invisible_characters_are_shown():
         "a < b | c > d and x[i] << 2",
     ],
 )
-def test_an_ordinary_text_is_quoted_as_it_is(text):
+def test_an_ordinary_text_is_quoted_unchanged(text):
     assert quoted(text) == text
 
 
 @pytest.mark.parametrize(
     "token", ["<|im_start|>", "<|eot_id|>", "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<start_of_turn>", "<｜User｜>"]
 )
-def test_a_token_of_a_chat_template_is_taken_apart(token):
+def test_a_chat_template_token_is_broken_up(token):
     made = quoted(f"x{token}y{token}")
     assert token not in made
     assert re.sub(" ", "", made) == f"x{token}y{token}"
@@ -149,6 +149,6 @@ def test_other_values_are_quoted_as_json():
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"x", [object()]])
-def test_a_value_that_json_has_not_is_refused(value):
+def test_a_value_that_json_lacks_is_refused(value):
     with pytest.raises(UsageError, match="value must be a str, or a value that JSON can represent, not"):
         guard.quote(value)

@@ -1,4 +1,4 @@
-"""Secrets that were written before there was a guard are found, and cut out of every version and every file."""
+"""Secrets written before a guard was used are found, and removed from every version and every file."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def is_redacted(text, rule="github-token"):
 # --- finding ---------------------------------------------------------------------------
 
 
-def test_a_secret_is_found_in_the_version_that_wrote_it_also_after_it_was_replaced(store):
+def test_a_secret_is_found_in_the_version_that_wrote_it_even_after_its_replacement(store):
     thread = store.thread("t")
     thread.commit({"a": 1})
     thread.commit({"note": f"the key is {TOKEN}"})
@@ -200,7 +200,7 @@ def test_a_secret_in_bytes_that_cannot_be_changed_is_found_and_refused(store):
         store.purge(found)
 
 
-def test_only_some_threads_are_looked_at(store):
+def test_a_search_can_be_limited_to_some_threads(store):
     for name in ("a", "b"):
         store.thread(name).commit({"v": TOKEN})
     assert [each.thread for each in store.find_secrets(threads=["b"])] == ["b"]
@@ -210,7 +210,7 @@ def test_only_some_threads_are_looked_at(store):
         store.find_secrets(threads=["c"])
 
 
-def test_the_guard_that_is_given_finds_fields_and_values_of_handles(store):
+def test_a_given_guard_finds_fields_and_values_of_handles(store):
     handles = guard.Handles({"db": lambda: "correct horse battery"})
     handles.resolve("$CRED{db}", tool="t")
     given = Guard(secrets=guard.Secrets(fields=["**.pin"]), handles=handles)
@@ -221,7 +221,7 @@ def test_the_guard_that_is_given_finds_fields_and_values_of_handles(store):
 
 
 @pytest.mark.parametrize("size", [40, 70, 5000])
-def test_a_value_beside_a_name_that_tells_is_found_wherever_it_is_stored(store, size):
+def test_a_value_beside_a_telling_name_is_found_wherever_it_is_stored(store, size):
     random = Random(size)
     value = "".join(random.choices("abcdefghijkABCDEFGHIJK0123456789", k=size))
     store.thread("t").commit({"api_key": value, "a": {"client_secret": value, "b": "x" * 5000}})
@@ -232,7 +232,7 @@ def test_a_value_beside_a_name_that_tells_is_found_wherever_it_is_stored(store, 
     assert holding(store.path.parent, value) == []
 
 
-def test_a_store_that_is_read_only_can_be_searched(path):
+def test_a_read_only_store_can_be_searched(path):
     with statelog.open(path) as store:
         store.thread("t").commit({"a": TOKEN})
     with statelog.open(path, read_only=True) as store:
@@ -264,7 +264,7 @@ def test_a_purge_removes_secrets_of_any_entrance_from_every_file(tmp_path, monke
 
 
 @pytest.mark.slow
-def test_every_version_is_as_it_was_but_for_the_redaction(store):
+def test_every_version_is_unchanged_except_for_the_redaction(store):
     thread = store.thread("t", schema={"items": reducers.append, "note": reducers.replace})
     for number in range(40):
         thread.commit({"items": f"{number} {TOKEN if number % 7 == 3 else 'plain'}", "note": number})
@@ -280,7 +280,7 @@ def test_every_version_is_as_it_was_but_for_the_redaction(store):
     assert thread.at("here").version == 9
 
 
-def test_ids_of_callers_stay_but_default_ids_of_changed_checkpoints_do_not(store):
+def test_ids_of_callers_are_kept_but_default_ids_of_changed_checkpoints_change(store):
     thread = store.thread("t")
     thread.commit({"a": TOKEN}, id="mine")
     default = thread.commit({"a": 2}).id
@@ -289,7 +289,7 @@ def test_ids_of_callers_stay_but_default_ids_of_changed_checkpoints_do_not(store
     assert thread.head.id != default
 
 
-def test_a_text_is_redacted_also_where_no_rule_finds_it(store):
+def test_a_text_is_redacted_even_where_no_rule_finds_it(store):
     secret = SECRETS["named-secret"](RANDOM)
     encoded = base64.b64encode(secret.encode()).decode()
     store.thread("t").commit({"api_key": secret, "note": f"try {secret}", "b": encoded})
@@ -298,7 +298,7 @@ def test_a_text_is_redacted_also_where_no_rule_finds_it(store):
     assert is_redacted(store.thread("t").state["note"].removeprefix("try "), "named-secret")
 
 
-def test_a_short_secret_of_a_field_is_redacted_in_its_field_alone(store):
+def test_a_short_secret_of_a_field_is_redacted_only_in_its_field(store):
     given = Guard(secrets=guard.Secrets(fields=["**.password", "config.db.pin"]))
     value = {"db": {"pin": 1234, "port": 1234, "host": "tiger"}}
     store.thread("t").commit({"config": value, "users": [{"password": "tiger"}], "animal": "tiger", "number": 1234})
@@ -310,7 +310,7 @@ def test_a_short_secret_of_a_field_is_redacted_in_its_field_alone(store):
     assert (state["animal"], state["number"]) == ("tiger", 1234)
 
 
-def test_a_number_of_a_field_stays_in_siblings_and_in_other_entries_of_the_board(store):
+def test_a_number_of_a_field_is_kept_in_siblings_and_in_other_entries_of_the_board(store):
     given = Guard(secrets=guard.Secrets(fields=["**.pin", "id"]))
     rest = {"count": 1, "list": [1, 2, 1], "pages": {"id": 1, "text": "x" * 80, "list": [1] * 90}}
     store.thread("t").commit({"pin": 1, **rest})
@@ -359,7 +359,7 @@ def test_an_item_whose_identity_was_a_secret_is_found_by_the_redaction(store):
     check_whole(store)
 
 
-def test_a_half_of_a_secret_in_an_earlier_version_stays_as_it_is(store):
+def test_half_of_a_secret_in_an_earlier_version_is_unchanged(store):
     thread = store.thread("t")
     text = "word " * 8000
     thread.commit({"text": text + TOKEN[:20]})
@@ -370,7 +370,7 @@ def test_a_half_of_a_secret_in_an_earlier_version_stays_as_it_is(store):
     check_whole(store)
 
 
-def test_a_leaf_that_becomes_too_small_to_be_lent_stays_for_its_borrowers(store):
+def test_a_leaf_that_becomes_too_small_for_sharing_is_kept_for_its_borrowers(store):
     value = {"text": "x" * 3300, "pem": PEM}
     assert 4096 <= len(statelog.Encoded(value).item) < 4300
     owner, borrower = store.thread("owner"), store.thread("borrower")
@@ -388,7 +388,7 @@ def test_a_leaf_that_becomes_too_small_to_be_lent_stays_for_its_borrowers(store)
 
 
 @pytest.mark.slow
-def test_a_purged_store_is_exported_imported_compacted_and_thinned_as_any_other(store, tmp_path):
+def test_a_purged_store_can_be_exported_imported_compacted_and_pruned(store, tmp_path):
     thread = store.thread("t", schema={"items": reducers.append, "big": reducers.replace})
     for number in range(60):
         big = "z" * 30_000 + TOKEN * (number % 2)
@@ -421,7 +421,7 @@ def test_a_copy_is_read_after_a_purge_if_its_source_was_deleted_and_compacted(st
     check_whole(store)
 
 
-def test_remains_of_retention_are_purged_too(store):
+def test_remains_of_retention_are_also_purged(store):
     thread = store.thread("t", schema={"items": reducers.append})
     for number in range(30):
         thread.commit({"items": {"n": number, "text": f"{TOKEN} {number}" * 3}})
@@ -441,7 +441,7 @@ def test_a_second_purge_finds_nothing(store):
     assert store.purge([]).redactions == 0
 
 
-# --- who has the store open -------------------------------------------------------------------
+# --- other users of the store -------------------------------------------------------------------
 
 READ_AND_COMMIT = """
 import sys, statelog
@@ -489,7 +489,7 @@ def test_another_handle_of_this_process_has_to_be_opened_again(path):
             assert is_redacted(again.thread("t").state["a"])
 
 
-def test_a_checkpoint_from_before_shows_no_value_from_before(store):
+def test_a_checkpoint_from_before_the_purge_shows_no_old_value(store):
     thread = store.thread("t")
     thread.commit({"a": TOKEN, "b": 1})
     head = thread.head
@@ -500,7 +500,7 @@ def test_a_checkpoint_from_before_shows_no_value_from_before(store):
     assert is_redacted(thread.state["a"])
 
 
-def test_a_cursor_from_before_is_refused(store):
+def test_a_cursor_from_before_the_purge_is_refused(store):
     board = store.board()
     board.set("k", TOKEN)
     cursor = next(iter(board.watch("**", after=0, follow=False))).cursor
@@ -509,7 +509,7 @@ def test_a_cursor_from_before_is_refused(store):
         next(iter(board.watch("**", after=cursor)))
 
 
-def test_a_copy_from_before_takes_nothing_in(store, tmp_path):
+def test_a_copy_from_before_the_purge_refuses_imports(store, tmp_path):
     store.thread("t").commit({"a": TOKEN})
     with statelog.open(tmp_path / "copy.state") as copy:
         copy.import_(io.BytesIO(exported(store)))
@@ -519,7 +519,7 @@ def test_a_copy_from_before_takes_nothing_in(store, tmp_path):
             copy.import_(io.BytesIO(exported(store, since=copy.last_lsn)))
 
 
-def test_an_anchor_from_before_does_not_hold(store):
+def test_an_anchor_from_before_the_purge_is_invalid(store):
     store.thread("t").commit({"a": TOKEN})
     anchor = store.anchor()
     purge_all(store)
@@ -576,7 +576,7 @@ def test_a_purge_within_a_commit_is_refused(store):
         store.thread("t").edit(lambda _state: store.purge(found))
 
 
-# --- cut off -------------------------------------------------------------------------------------------
+# --- interruptions -------------------------------------------------------------------------------------------
 
 PURGE = """
 import sys, statelog
@@ -599,7 +599,7 @@ PURGE_POINTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("point", PURGE_POINTS)
-def test_a_purge_that_is_killed_anywhere_leaves_the_old_store_or_the_new_one(path, point):
+def test_a_purge_killed_anywhere_leaves_the_old_store_or_the_new_one(path, point):
     with statelog.open(path) as store:
         for number in range(20):
             store.thread("t").commit({"a": f"{number} {TOKEN}"})
@@ -620,7 +620,7 @@ def test_a_purge_that_is_killed_anywhere_leaves_the_old_store_or_the_new_one(pat
 
 
 @pytest.mark.parametrize("point", ["compaction.before_file_sync", "compaction.before_rename"])
-def test_a_purge_that_fails_leaves_the_store_as_it_was(path, point):
+def test_a_failed_purge_leaves_the_store_unchanged(path, point):
     with statelog.open(path) as store:
         store.thread("t").commit({"a": TOKEN})
         found = store.find_secrets()
@@ -639,7 +639,7 @@ def _fail():
 
 
 @pytest.mark.parametrize("around", ["plain", f"the key is {TOKEN}"])
-def test_a_value_of_langgraph_that_was_cut_into_items_is_put_together_without_the_secret(store, around):
+def test_a_langgraph_value_split_into_items_is_joined_without_the_secret(store, around):
     jsonplus = pytest.importorskip("langgraph.checkpoint.serde.jsonplus")
     from statelog.adapters.kit import items
     from statelog.adapters.kit.packed import put_together
@@ -716,7 +716,7 @@ def test_the_way_to_purge_a_store_of_a_fleet_leads_to_storage_without_the_secret
         assert store.find_secrets() == []
 
 
-def test_a_loop_finds_and_purges_too(path):
+def test_asyncio_can_search_and_purge(path):
     async def work():
         async with aio.open(path) as store:
             await store.thread("t").commit({"a": TOKEN})
@@ -729,7 +729,7 @@ def test_a_loop_finds_and_purges_too(path):
 
 
 @pytest.mark.slow
-def test_commits_of_other_threads_wait_for_a_purge_and_go_on_in_the_new_file(store):
+def test_commits_of_other_threads_wait_for_a_purge_and_continue_in_the_new_file(store):
     thread = store.thread("busy", schema={"items": reducers.append})
     store.thread("t").commit({"a": TOKEN})
     stop = threading.Event()
@@ -759,7 +759,7 @@ def test_commits_of_other_threads_wait_for_a_purge_and_go_on_in_the_new_file(sto
     assert holding(store.path.parent, TOKEN) == []
 
 
-# --- a store that has a key -------------------------------------------------------------
+# --- a store with a key -------------------------------------------------------------
 
 KEY = "the key of a purged store"
 
@@ -798,7 +798,7 @@ def test_a_purge_gives_no_mac_to_a_forged_record(path):
 # --- names, handles and places that only some users have ------------------------------------
 
 
-def test_a_secret_in_the_key_of_an_entry_goes_by_retention_and_compaction(path):
+def test_a_secret_in_the_key_of_an_entry_is_removed_by_retention_and_compaction(path):
     with statelog.open(path) as store:
         board = store.board()
         board.set(f"k/{TOKEN}", 1)
@@ -828,7 +828,7 @@ def test_a_handle_whose_source_fails_is_named_by_a_search(store):
 
 
 @pytest.mark.parametrize("threads", [[3], b"t", "t", [None]])
-def test_threads_of_a_search_are_ids(store, threads):
+def test_threads_of_a_search_must_be_ids(store, threads):
     store.thread("t").commit({"a": 1})
     with pytest.raises(UsageError) as caught:
         store.find_secrets(threads=threads)
@@ -839,7 +839,7 @@ def test_threads_of_a_search_are_ids(store, threads):
 
 
 def embed_with(dims):
-    """Return a function that embeds a text as its digest, repeated: no two vectors have a number in common."""
+    """Return a function that embeds a text as its digest, repeated. No two vectors have a number in common."""
 
     def embed(texts):
         rows = [blake2b(text.encode(), digest_size=64).digest() for text in texts]
@@ -855,7 +855,7 @@ def vector_bytes(dims, text):
 
 @pytest.mark.parametrize("dims", [4, 100, 2000, 6000])
 @pytest.mark.parametrize("count", [1, 30])
-def test_the_vector_of_a_purged_item_is_gone_and_others_stay(path, tmp_path, dims, count):
+def test_the_vector_of_a_purged_item_is_removed_and_others_are_kept(path, tmp_path, dims, count):
     pytest.importorskip("langgraph")
     pytest.importorskip("numpy")
     from statelog.adapters.langgraph import StatelogStore
@@ -869,7 +869,7 @@ def test_the_vector_of_a_purged_item_is_gone_and_others_stay(path, tmp_path, dim
         memory.put(("b", "c"), "k", {"text": f"also {clean}"})
         memory.put(("a",), "k2", {"text": "x" * 20_000 + secret})
         memory.put(("a",), "k", {"text": secret, "more": 1})
-    assert holding(tmp_path, vector_bytes(dims, secret))  # negative control
+    assert holding(tmp_path, vector_bytes(dims, secret))  # Negative control.
     with statelog.open(path) as store:
         store.purge(store.find_secrets())
         assert store.verify().ok
@@ -888,8 +888,8 @@ def test_the_vector_of_a_purged_item_is_gone_and_others_stay(path, tmp_path, dim
         assert holding(tmp_path, vector_bytes(dims, f"{clean} {number}"))
 
 
-def test_the_vector_of_a_purged_memory_of_crewai_is_gone(store, tmp_path):
-    """The thread is as `StatelogMemoryStorage` writes it."""
+def test_the_vector_of_a_purged_crewai_memory_is_removed(store, tmp_path):
+    """The thread has the form that `StatelogMemoryStorage` writes."""
     vectors = [struct.pack("<40f", *range(start, start + 40)) for start in (1, 101)]
     texts = [Json(json.dumps({"content": text, "scope": "/"})) for text in (f"the key is {TOKEN}", "fine")]
     thread = store.thread("crewai-memory:memory", schema={"records": reducers.merge, "vectors": reducers.merge})
@@ -902,7 +902,7 @@ def test_the_vector_of_a_purged_memory_of_crewai_is_gone(store, tmp_path):
     assert thread.state["vectors"] == {"1": b"\xff" * 160, "2": vectors[1]}
 
 
-def test_a_channel_of_a_user_that_is_named_vectors_is_kept(store):
+def test_a_user_channel_named_vectors_is_kept(store):
     vector = struct.pack("<40f", *range(40))
     store.thread("t").commit({"items": {"a": {"k": TOKEN}}, "vectors": {"a": {"k": vector}}})
     store.purge(store.find_secrets())

@@ -43,7 +43,7 @@ SHOWS = [["show", "{}", "t"], ["show", "{}", "t", "--path", "a.x"], ["board", "l
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 @pytest.mark.parametrize("command", SHOWS)
-def test_a_quarantined_text_is_shown_on_demand_alone(path, command, as_json):
+def test_a_quarantined_text_is_shown_only_on_demand(path, command, as_json):
     command = [each.format(path) for each in command]
     assert BAD not in run(*command, *as_json)
     assert BAD in run(*command, "--include-quarantined", *as_json)
@@ -53,12 +53,12 @@ def test_a_quarantined_text_is_shown_on_demand_alone(path, command, as_json):
     "command", [["history", "{}", "t"], ["log", "{}"], ["diff", "{}", "t", "0", "0"], ["tree", "{}", "t"]]
 )
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_no_other_command_shows_it(path, command, as_json):
+def test_no_other_command_shows_a_quarantined_text(path, command, as_json):
     result = CliRunner().invoke(main, [*(each.format(path) for each in command), *as_json])
     assert BAD not in result.output
 
 
-def test_json_tells_check_and_reason(path):
+def test_json_has_check_and_reason(path):
     shown = json.loads(run("show", path, "t", "--path", "a.x[0]", "--json"))
     reason = "a phrase of instruction override"
     assert shown["value"] == {"$quarantined": {"check": "injection", "reason": reason}}
@@ -75,5 +75,5 @@ def test_listed_values_are_released_by_id(path):
     assert BAD in run("board", "get", path, "k")
 
 
-def test_an_id_that_is_not_there_is_refused(path):
+def test_an_unknown_id_is_refused(path):
     assert "no quarantined value has the id" in fails("quarantine", "release", path, "0123456789").output

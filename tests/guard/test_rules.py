@@ -39,7 +39,7 @@ def test_every_rule_has_a_planted_secret():
 
 
 @pytest.mark.parametrize("rule", SECRETS)
-def test_a_planted_secret_is_replaced_wherever_it_stands(rule):
+def test_a_planted_secret_is_replaced_wherever_it_is(rule):
     random, names = Random(rule), [*SECRETS]
     for turn in range(40):
         found = planted(random, names.index(rule) + turn * len(names))
@@ -69,20 +69,20 @@ def test_the_hints_of_an_assignment_are_found_wherever_it_is():
 
 
 @pytest.mark.slow
-def test_clean_texts_stay_as_they_are():
+def test_clean_texts_are_unchanged():
     random = Random(3)
     changed = [text for number in range(2000) if redacted(text := clean(random, number)) != text]
     assert changed == []
 
 
 @pytest.mark.parametrize("size", [*range(18, 28), 255, 256, 300])
-def test_a_token_is_found_behind_every_head_of_cbor(size):
+def test_a_token_is_found_after_every_cbor_head(size):
     text = "AKIA" + "QWERTYUIOPASDFGH"
     assert text not in repr(redacted(text + " " * (size - len(text)) if size > len(text) else text))
 
 
 @pytest.mark.parametrize("before", ["\\n", "\\t", "\\u00e9", "%3D", "\\x1b", "é", "=", "_", "/"])
-def test_a_token_is_found_behind_an_escape(before):
+def test_a_token_is_found_after_an_escape(before):
     assert redacted(f"a{before}AKIAQWERTYUIOPASDFGH") != f"a{before}AKIAQWERTYUIOPASDFGH"
 
 
@@ -104,14 +104,14 @@ def test_entropy_counts_only_beside_a_telling_name():
 
 
 @pytest.mark.parametrize("name", ["api_key", "apiKey", "API-KEY", "dbPassword", "client_secret", "OPENAI_API_KEY_PROD"])
-def test_names_that_tell(name):
+def test_telling_names_are_recognised(name):
     assert is_sensitive_name(name.encode())
 
 
 @pytest.mark.parametrize(
     "name", ["next_page_token", "max_tokens", "cache_key", "primary_key", "password_hash", "tokens"]
 )
-def test_names_that_do_not_tell(name):
+def test_other_names_are_not_recognised_as_telling(name):
     assert not is_sensitive_name(name.encode())
 
 
@@ -135,19 +135,19 @@ def test_a_value_without_a_secret_is_the_same_object():
         ("**.pass*", {"passphrase": "abc"}),
     ],
 )
-def test_a_field_is_redacted_whatever_it_holds(pattern, value):
+def test_a_field_is_redacted_whatever_its_value(pattern, value):
     text = repr(redacted(value, Guard(secrets=Secrets(fields=[pattern]))))
     assert "[REDACTED field " in text
     assert not any(each in text for each in ("'abc'", "1234", "'x'", "'y'", "1.5"))
 
 
-def test_none_and_flags_of_a_field_stay():
+def test_none_and_flags_of_a_field_are_kept():
     assert redacted({"password": [None, True]}, Guard(secrets=Secrets(fields=["**.password"]))) == {
         "password": [None, True]
     }
 
 
-def test_a_text_that_is_allowed_stays():
+def test_an_allowed_text_is_kept():
     assert redacted(TOKEN, Guard(secrets=Secrets(allow=[TOKEN]))) == TOKEN
     assert redacted(TOKEN, Guard(secrets=Secrets(allow=["rule:github-token"]))) == TOKEN
 
@@ -179,7 +179,7 @@ def test_a_secret_in_wide_characters_is_refused(encoding):
 
 
 @pytest.mark.parametrize("make", ["array([TOKEN])", "str_(TOKEN)", "array([[b'x', TOKEN.encode()]])"])
-def test_a_secret_in_numpy_does_not_stay(make):
+def test_a_secret_in_a_numpy_array_is_removed(make):
     numpy = pytest.importorskip("numpy")
     value = eval(f"numpy.{make}", {"numpy": numpy, "TOKEN": TOKEN})
     try:
@@ -199,7 +199,7 @@ def test_a_secret_in_numpy_does_not_stay(make):
         frozenset([TOKEN, 1]),
     ],
 )
-def test_a_secret_in_an_everyday_value_does_not_stay(value):
+def test_a_secret_in_an_everyday_value_is_removed(value):
     assert TOKEN not in repr(redacted(value))
 
 
@@ -226,7 +226,7 @@ def test_a_secret_in_a_tuple_that_is_a_key_is_refused(key):
         (GuardError, {"allow": ["rule:unknown"]}, "no rule has the name 'unknown'"),
     ],
 )
-def test_bad_arguments_are_refused(error, options, words):
+def test_invalid_arguments_are_refused(error, options, words):
     with pytest.raises(error, match=words):
         Secrets(**options)
 
@@ -259,7 +259,7 @@ def test_a_hostile_text_takes_no_more_than_its_size(hostile):
     assert redacted(hostile) == hostile
 
 
-# --- long tokens, blocks of keys, and texts that are no secrets -------------------------------------
+# --- long tokens, blocks of keys, and texts that are not secrets -------------------------------------
 
 LONG = "".join(Random(7).choices(string.ascii_letters + string.digits, k=900))
 PEM = SECRETS["private-key"](Random(5))
@@ -285,7 +285,7 @@ PGP = PEM.replace("RSA ", "PGP ").replace("KEY-----", "KEY BLOCK-----", 2).split
         f"{SECRETS['stripe-key'](Random(3))}{'b' * 200}",
     ],
 )
-def test_no_part_of_a_long_token_stays(value):
+def test_no_part_of_a_long_token_is_left(value):
     text = repr(redacted(value))
     assert "[REDACTED " in text
     assert LONG[-20:] not in text
@@ -310,7 +310,7 @@ def test_no_part_of_a_long_token_stays(value):
         "\n".join(f"{number:6}→{line}" for number, line in enumerate(LINES[:-2])),
     ],
 )
-def test_no_line_of_a_private_key_stays(text):
+def test_no_line_of_a_private_key_is_left(text):
     made = redacted(f"before {text}")
     assert made.startswith("before ")
     assert "[REDACTED private-key " in made
@@ -349,13 +349,13 @@ def test_no_line_of_a_private_key_stays(text):
         JWT_IO,
     ],
 )
-def test_texts_that_only_look_like_secrets_stay(text):
+def test_texts_that_only_look_like_secrets_are_kept(text):
     assert redacted(text) == text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("letters", ["letters and digits", "base64", "base64 for URLs", "hex", "groups"])
-def test_random_values_beside_a_name_do_not_stay(letters):
+def test_random_values_beside_a_telling_name_are_removed(letters):
     random = Random(6)
     alphabet = string.ascii_letters + string.digits + {"base64": "+/", "base64 for URLs": "-_"}.get(letters, "")
     missed = 0
@@ -385,7 +385,7 @@ def test_a_named_value_is_found_in_yaml_xml_and_commands(text):
 
 
 @pytest.mark.parametrize("text", ["the secret {} is public", "if key>{}: pass", "-token {}", "my token {}"])
-def test_a_value_behind_a_word_of_prose_stays(text):
+def test_a_value_after_a_word_of_prose_is_kept(text):
     assert redacted(text.format(SECRET)) == text.format(SECRET)
 
 
@@ -400,7 +400,7 @@ def test_a_value_behind_a_word_of_prose_stays(text):
         "https://{}x8Kq2ZpLm9Vt4Rw7@github.com/o/r.git",
     ],
 )
-def test_a_password_in_an_address_does_not_stay(address):
+def test_a_password_in_a_url_is_removed(address):
     text = address.format("c0rrectH0rse")
     assert "c0rrectH0rse" not in redacted(f'{{"a": "{text}"}}')
 
@@ -442,7 +442,7 @@ def test_a_member_is_found_by_its_escaped_name(name, pattern, is_ascii):
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("value", ["", None, True, [], {}, "$CRED{db}"])
-def test_a_member_without_a_secret_stays(depth, value):
+def test_a_member_without_a_secret_is_kept(depth, value):
     text = nested({"password": value, "user": "bob", "q": "it's", "more": {"password": ""}}, depth)
     assert redacted(text, FIELDS) == text
 
@@ -458,7 +458,7 @@ def test_a_number_becomes_a_text_of_json(depth, number):
     assert made["more"][0]["password"] == made["password"]
 
 
-def test_a_member_stays_in_prose_and_in_repr():
+def test_a_member_is_kept_in_prose_and_in_repr():
     text = 'The config said "password": "" and then he said "hello" to all. It\'s \'fine\'.'
     assert redacted(text, FIELDS) == text
     assert redacted(repr({"password": "", "user": "bob"}), FIELDS) == "{'password': '', 'user': 'bob'}"
@@ -466,7 +466,7 @@ def test_a_member_stays_in_prose_and_in_repr():
     assert "it's" not in redacted(repr({"password": "it's", "user": "bob"}), FIELDS)
 
 
-def test_a_member_of_json_that_was_cut_does_not_stay():
+def test_a_member_of_truncated_json_is_removed():
     made = redacted('before\n{"password": "hunter2-and-mo', FIELDS)
     assert made.startswith('before\n{"password": "[REDACTED field ')
     made = redacted(json.dumps({"log": '{"password": "hunter2-and-mo', "user": "bob"}), FIELDS)

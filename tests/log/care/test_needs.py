@@ -1,4 +1,4 @@
-"""A version that needs its ancestors keeps them, whatever a policy says."""
+"""Required ancestors of a version are kept, whatever the policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def store(tmp_path):
 
 
 def _fill(thread, count, snapshots=()):
-    """Commit versions that have only what they add. Some have the whole list."""
+    """Commit versions that have only their additions. Some have the whole list."""
     for version in range(thread.version + 1, thread.version + 1 + count):
         if version in snapshots:
             thread.commit({"items": list(range(version))})
@@ -33,8 +33,8 @@ def _versions(thread):
 
 
 @pytest.mark.parametrize(("keep_last", "first"), [(1, 6), (3, 6), (4, 3), (6, 3), (8, 0), (10, 0)])
-def test_ancestors_stay_back_to_the_one_that_holds_the_channel(store, keep_last, first):
-    """Of nine versions, 0, 3 and 6 have it. The kept ones begin with one of these."""
+def test_ancestors_are_kept_back_to_the_one_with_the_whole_channel(store, keep_last, first):
+    """Of nine versions, 0, 3 and 6 have the whole list. The kept ones begin with one of these."""
     thread = store.thread("t")
     _fill(thread, 9, snapshots=(0, 3, 6))
     store.prune(keep_last=keep_last)
@@ -42,7 +42,7 @@ def test_ancestors_stay_back_to_the_one_that_holds_the_channel(store, keep_last,
     assert thread.at(first).state["items"] == list(range(first))
 
 
-def test_without_a_holder_all_stay_and_without_need_none(store):
+def test_without_a_whole_channel_all_ancestors_are_kept_and_without_a_requirement_none(store):
     needy, plain = store.thread("needy"), store.thread("plain")
     _fill(needy, 9)
     for number in range(9):
@@ -51,7 +51,7 @@ def test_without_a_holder_all_stay_and_without_need_none(store):
     assert (_versions(needy), _versions(plain)) == (list(range(9)), [8])
 
 
-def test_of_several_channels_the_oldest_holder_counts(store):
+def test_with_several_channels_the_oldest_required_ancestor_counts(store):
     thread = store.thread("t")
     thread.commit({"a": [1], "b": [1]})
     thread.commit({"x": 1}, metadata={"statelog:needs": ["a", "b"]})
@@ -82,7 +82,7 @@ def test_a_young_version_keeps_older_ones(store):
     assert _versions(thread) == [2, 3, 4, 5]
 
 
-def test_a_version_that_is_needed_does_not_expire_by_name(store):
+def test_a_required_version_does_not_expire_by_name(store):
     thread = store.thread("t")
     _fill(thread, 6, snapshots=(2,))
     assert store.expire([thread.at(version) for version in range(5)]).expired_versions == 2
@@ -90,7 +90,7 @@ def test_a_version_that_is_needed_does_not_expire_by_name(store):
 
 
 @pytest.mark.slow
-def test_a_policy_at_work_keeps_them_too(store):
+def test_a_running_policy_keeps_required_ancestors(store):
     thread = store.thread("t")
     store.set_retention(keep_last=5, threads="t")
     _fill(thread, 1000, snapshots=range(0, 1000, 150))
@@ -99,7 +99,7 @@ def test_a_policy_at_work_keeps_them_too(store):
     assert thread.at(held).state["items"] == list(range(held))
 
 
-def test_after_a_rebuilt_index_and_a_copy_it_is_the_same(store):
+def test_required_ancestors_survive_a_rebuilt_index_and_a_copy(store):
     thread = store.thread("t")
     _fill(thread, 9, snapshots=(3,))
     store.rebuild_index()
@@ -109,7 +109,7 @@ def test_after_a_rebuilt_index_and_a_copy_it_is_the_same(store):
 
 
 @pytest.mark.parametrize("stays", ["head", "tag", "fork", "pin"])
-def test_a_version_that_stays_by_a_tag_or_fork_keeps_its_ancestors(store, stays):
+def test_a_version_kept_by_a_tag_or_fork_keeps_its_ancestors(store, stays):
     thread = store.thread("t")
     _fill(thread, 9, snapshots=(2, 5))
     kept = 4 if stays != "head" else 8
@@ -127,7 +127,7 @@ def test_a_version_that_stays_by_a_tag_or_fork_keeps_its_ancestors(store, stays)
 
 
 @pytest.mark.slow
-def test_no_node_is_removed_before_a_node_that_leads_to_it(store, monkeypatch):
+def test_no_node_is_removed_before_a_node_that_refers_to_it(store, monkeypatch):
     """T5: a turn that ends early leaves dead nodes, which the process of the next turn does not know."""
     thread = store.thread("t", schema={"log": reducers.append, "items": reducers.replace})
     store.set_retention(keep_last=2, threads="t")

@@ -1,4 +1,4 @@
-"""Patterns with a policy: which policy a new thread gets, and what is kept."""
+"""Patterns with a policy: the policy of a new thread, and the kept patterns."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_the_last_call_again_changes_nothing(calls):
 
 
 @given(CALLS, IDS, IDS)
-def test_a_thread_that_has_begun_takes_nothing_from_others(calls, begun, other):
+def test_policies_for_new_threads_do_not_affect_existing_threads(calls, begun, other):
     rows = set_all(calls)
     if begun != other:
         assert policy_of_new_thread(without_thread(rows, begun), other) == policy_of_new_thread(rows, other)
 
 
-def test_no_more_is_kept_than_counts():
+def test_patterns_without_effect_are_removed():
     ten, five = {"keep_last": 10}, {"keep_last": 5}
     assert set_all([("a*", ten), ("b*", five), ("a*", ten), ("b*", five)]) == [
         PolicyRow("a*", ten),

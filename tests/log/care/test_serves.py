@@ -1,4 +1,4 @@
-"""A branch that serves a version is removed as a whole with that version, and not before."""
+"""A dependent branch is removed as a whole with the version it depends on, and not before."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _own(branch, base=0):
 
 
 def _calling(store):
-    """Ten versions that call, and for each one a branch that serves it."""
+    """Commit ten versions, each with a dependent branch."""
     thread = store.thread("t")
     thread.commit({"n": -1})
     calls = []
@@ -40,7 +40,7 @@ def _calling(store):
     return thread, calls
 
 
-def test_a_branch_goes_with_the_version_it_serves(store):
+def test_a_dependent_branch_is_removed_with_its_version(store):
     _thread, calls = _calling(store)
     store.prune(keep_last=3)
     assert [_own(call) for call in calls] == [[]] * 7 + [[1, 2, 3]] * 3
@@ -62,7 +62,7 @@ def test_a_branch_of_a_version_that_is_kept_reads_as_before(store):
     assert [(each.id, dict(each.state)) for each in calls[8].history()] == before
 
 
-def test_a_branch_that_serves_none_keeps_its_head(store):
+def test_an_independent_branch_keeps_its_head(store):
     thread = store.thread("t")
     thread.commit({"n": 0}, id="c0")
     kept = _call(thread, "all calls", None)
@@ -85,7 +85,7 @@ def test_calls_of_a_branch_are_removed_with_it(store):
     assert (_own(outer), _own(inner)) == ([], [])
 
 
-def test_a_branch_waits_a_day_for_the_version_it_serves(store, monkeypatch):
+def test_a_dependent_branch_waits_a_day_for_its_version(store, monkeypatch):
     thread = store.thread("t")
     thread.commit({"n": 0})
     call = _call(thread, "call", "not yet")
@@ -98,7 +98,7 @@ def test_a_branch_waits_a_day_for_the_version_it_serves(store, monkeypatch):
 
 
 @pytest.mark.parametrize("kept_by", ["tag", "fork", "pin"])
-def test_a_branch_stays_where_one_of_its_versions_does(store, kept_by):
+def test_a_branch_is_kept_if_one_of_its_versions_is_kept(store, kept_by):
     thread, calls = _calling(store)
     pinned = []
     if kept_by == "tag":
@@ -112,8 +112,8 @@ def test_a_branch_stays_where_one_of_its_versions_does(store, kept_by):
     assert (_own(calls[0]), _own(calls[1])) == ([3], [])
 
 
-def test_the_last_version_of_a_thread_stays(store):
-    """Of the times of versions the latest must not be forgotten (L2)."""
+def test_the_last_version_of_a_thread_is_kept(store):
+    """The latest of the times of versions must not be forgotten (L2)."""
     thread = store.thread("t")
     thread.commit({"n": 0})
     thread.commit({"n": 1}, id="c1")
@@ -124,7 +124,7 @@ def test_the_last_version_of_a_thread_stays(store):
 
 
 @pytest.mark.parametrize("is_base_there", [True, False])
-def test_a_branch_that_went_may_be_begun_anew(store, is_base_there):
+def test_a_removed_branch_can_be_re_created(store, is_base_there):
     thread, calls = _calling(store)
     thread.commit({"n": 10})
     if is_base_there:
@@ -137,7 +137,7 @@ def test_a_branch_that_went_may_be_begun_anew(store, is_base_there):
 
 
 @pytest.mark.slow
-def test_a_policy_at_work_keeps_up_with_calls_of_many_versions(store):
+def test_a_running_policy_keeps_up_with_calls_of_many_versions(store):
     thread = store.thread("t")
     store.set_retention(keep_last=2, threads="t")
     thread.commit({"n": -1})
@@ -149,7 +149,7 @@ def test_a_policy_at_work_keeps_up_with_calls_of_many_versions(store):
     assert [checkpoint.version for checkpoint in thread.history()] == [255, 254, 0]
 
 
-def test_a_version_tagged_meanwhile_keeps_its_branch_whole(store, monkeypatch):
+def test_a_version_tagged_during_retention_keeps_its_branch_complete(store, monkeypatch):
     """V1: the branch was to be removed and its nodes were not marked, when a tag keeps the version that it serves."""
     from statelog.log.care import retention
 
@@ -168,7 +168,7 @@ def test_a_version_tagged_meanwhile_keeps_its_branch_whole(store, monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [None, ["t"]])
-def test_a_thread_whose_branches_have_gone_can_be_exported(store, tmp_path, threads):
+def test_a_thread_whose_branches_were_removed_can_be_exported(store, tmp_path, threads):
     """Also if the versions at which they begin were removed."""
     thread = store.thread("t")
     thread.commit({"n": 0})

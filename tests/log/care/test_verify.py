@@ -1,4 +1,4 @@
-"""Every invariant that verify checks is broken here once, and seen by its number."""
+"""Every invariant that verify checks is broken once, and reported by its number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from statelog.tree.node import CHUNK, LEAF, ROOT, node_digest
 
 @pytest.fixture
 def store(path):
-    """A store with lists of several levels, large leaves and strings; not verified at the end."""
+    """A store with lists of several levels, large leaves and strings. It is not verified at the end."""
     import statelog
 
     with statelog.open(path) as opened:
@@ -38,7 +38,7 @@ def read(store, lsn):
 
 
 def forge(store, lsn, *, record=None, nodes=None, **changes):
-    """Replace a record by one that differs in a field, its checksum right."""
+    """Replace a record by one that differs in a field, with a correct checksum."""
     old, rows = read(store, lsn)
     fields = {
         "type_": old.type,
@@ -74,7 +74,7 @@ LSN = 4
 """A checkpoint in the middle."""
 
 
-def test_l1_a_missing_record_is_seen(store):
+def test_l1_a_missing_record_is_reported(store):
     key = keys.encode_lsn(LSN)
     store._engine.care(lambda transaction: delete_log(transaction, key))
     problems = store.verify().problems
@@ -91,12 +91,12 @@ def test_l2_a_version_that_is_not_later_than_the_previous_one_is_named(store):
     assert ("L2", LSN) in {(problem.invariant, problem.lsn) for problem in store.verify().problems}
 
 
-def test_l3_a_chain_that_is_broken_is_seen(store):
+def test_l3_a_broken_chain_is_reported(store):
     forge(store, LSN, previous_chain=bytes(20))
     assert broken(store) == {"L3"}
 
 
-def test_l3_a_body_that_was_changed_breaks_the_chain_behind_it(store):
+def test_l3_a_changed_body_breaks_the_later_chain(store):
     old = read(store, LSN)[0]
     body = cbor.encode([*old.fields()[:-2], [], old.fields()[-1]])
     forge(store, LSN, body=body)
@@ -104,7 +104,7 @@ def test_l3_a_body_that_was_changed_breaks_the_chain_behind_it(store):
 
 
 @pytest.mark.parametrize("damage", ["changed", "missing", "extra", "unreadable"])
-def test_l4_an_index_that_differs_from_the_log_is_seen(store, damage):
+def test_l4_an_index_that_differs_from_the_log_is_reported(store, damage):
     with store._engine.read() as view:
         pairs = dict(view.transaction.scan_index(b"v"))
     key, payload = next(iter(pairs.items()))
@@ -127,22 +127,22 @@ def test_l4_an_index_that_differs_from_the_log_is_seen(store, damage):
     assert broken(store) == set()
 
 
-def test_l5_an_event_that_cannot_be_where_it_stands_is_seen(store):
+def test_l5_an_event_that_is_impossible_at_its_place_is_reported(store):
     forge(store, LSN, body=checkpoint_body(store, LSN, f2=9))
     assert "L5" in broken(store)
 
 
-def test_l5_a_body_that_does_not_fit_its_type_is_seen(store):
+def test_l5_a_body_that_does_not_fit_its_type_is_reported(store):
     forge(store, LSN, body=cbor.encode([1, 2]))
     assert "L5" in broken(store)
 
 
-def test_l5_an_unknown_type_of_record_is_seen(store):
+def test_l5_an_unknown_type_of_record_is_reported(store):
     forge(store, LSN, type_=100)
     assert "L5" in broken(store)
 
 
-def test_r1_a_type_of_the_first_record_is_seen_in_another(store):
+def test_r1_a_type_of_the_first_record_in_another_record_is_reported(store):
     forge(store, LSN, type_=130)
     assert "R1" in broken(store)
 
@@ -179,7 +179,7 @@ def test_t3_a_node_that_does_not_match_its_digest_is_named(store):
 
 
 @pytest.mark.parametrize("kind", [LEAF, CHUNK, ROOT])
-def test_t4_a_node_that_is_malformed_is_seen(store, kind):
+def test_t4_a_malformed_node_is_reported(store, kind):
     nodes = read(store, 2)[1]
     index = of_type(nodes, kind)
     data = b"\xff" + nodes[index].data[1:]
@@ -188,14 +188,14 @@ def test_t4_a_node_that_is_malformed_is_seen(store, kind):
     assert "T4" in broken(store)
 
 
-def test_t4_locators_that_are_not_one_per_ref_are_seen(store):
+def test_t4_locators_that_are_not_one_per_ref_are_reported(store):
     nodes = read(store, 2)[1]
     index = of_type(nodes, CHUNK)
     forge(store, 2, nodes=changed(nodes, index, data=nodes[index].data + b"\x00\x00"))
     assert "T4" in broken(store)
 
 
-def test_t5_a_ref_that_leads_elsewhere_is_seen(store):
+def test_t5_a_ref_to_a_wrong_node_is_reported(store):
     nodes = read(store, 2)[1]
     index = of_type(nodes, CHUNK)
     row = nodes[index]
@@ -204,12 +204,12 @@ def test_t5_a_ref_that_leads_elsewhere_is_seen(store):
     assert "T5" in broken(store)
 
 
-def test_t5_a_root_that_is_none_is_seen(store):
+def test_t5_an_invalid_root_is_reported(store):
     forge(store, LSN, body=checkpoint_body(store, LSN, f11=2, f12=0))
     assert "T5" in broken(store)
 
 
-def test_problems_are_bounded_in_number(store, monkeypatch):
+def test_the_number_of_reported_problems_is_limited(store, monkeypatch):
     monkeypatch.setattr("statelog.log.care.verify.PROBLEMS_MAX", 3)
     with store._engine.read() as view:
         found = dict(view.transaction.scan_index(b""))
@@ -217,7 +217,7 @@ def test_problems_are_bounded_in_number(store, monkeypatch):
     assert len(store.verify().problems) == 3
 
 
-def test_a_forged_record_that_fits_is_not_damage(store):
+def test_a_consistent_forged_record_is_not_damage(store):
     last = store.last_lsn
     record, nodes = read(store, last)
     assert record.type != TYPE_CHECKPOINT
@@ -235,7 +235,7 @@ def look_node_by_node(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_kernel_and_the_look_node_by_node_find_the_same(store, monkeypatch):
+def test_the_kernel_and_the_node_by_node_check_report_the_same(store, monkeypatch):
     """Bytes of records are flipped under a valid checksum. The kernel must not accept what must be reported."""
     found = []
     for lsn in (2, 4):
@@ -256,7 +256,7 @@ def test_the_kernel_and_the_look_node_by_node_find_the_same(store, monkeypatch):
     assert len(found) > 100
 
 
-def test_refs_that_the_kernel_does_not_remember_are_looked_up(store, monkeypatch):
+def test_refs_that_the_kernel_does_not_cache_are_looked_up(store, monkeypatch):
     monkeypatch.setattr("statelog.kernels.verify._SEEN_COUNT", 1)
     looked_up = []
     record_node = kernels.record_node
@@ -271,7 +271,7 @@ def test_refs_that_the_kernel_does_not_remember_are_looked_up(store, monkeypatch
 
 
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 255, 256, 257, 1000, 5000])
-def test_digests_of_the_kernel_are_those_of_hashlib(size):
+def test_digests_of_the_kernel_equal_those_of_hashlib(size):
     content = bytes(range(256)) * 20
     leaf = cbor.encode(content[:size])
     row = NodeRow(LEAF, node_digest(LEAF, leaf), leaf, len(leaf))
@@ -282,7 +282,7 @@ def test_digests_of_the_kernel_are_those_of_hashlib(size):
     assert found == RecordFacts(1, int(len(leaf) >= 4096), chain, [])
 
 
-def test_of_a_long_log_a_few_records_are_held_at_a_time(store, monkeypatch):
+def test_only_a_few_records_of_a_long_log_are_in_memory_at_a_time(store, monkeypatch):
     monkeypatch.setattr(verify, "_BATCH_SIZE_BYTES", 1)
     seen = []
     visit = verify._Verifier.visit
