@@ -1,4 +1,4 @@
-"""SIGKILL in a migration: each thread or entry is unchanged or completely migrated, and the next migration does the rest."""
+"""SIGKILL in a migration: each thread or entry is unchanged or migrated, and the next migration does the rest."""
 
 from __future__ import annotations
 
