@@ -1,4 +1,4 @@
-"""The asyncio face: same results, and a loop that is never held up."""
+"""The asyncio API: the same results, and a loop that is never blocked."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_async_surface_returns_the_same_as_the_sync_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["Store", "Thread", "Transaction"])
-def test_surface_is_that_of_the_sync_one(name: str) -> None:
+def test_async_classes_have_the_public_names_of_the_sync_classes(name: str) -> None:
     """The async class has every public name of the sync class, except those for internal use."""
     ours = getattr(aio, name)
     theirs = {"Store": statelog.Store, "Thread": statelog.Thread, "Transaction": Transaction}[name]
@@ -142,7 +142,7 @@ def test_care_of_a_store(tmp_path: Path) -> None:
     run(main())
 
 
-def test_open_may_be_awaited(tmp_path: Path) -> None:
+def test_open_can_be_awaited(tmp_path: Path) -> None:
     async def main() -> None:
         store = await aio.open(tmp_path / "a.state")
         thread = await store.thread("t")
@@ -231,7 +231,7 @@ def test_commits_of_many_tasks_all_arrive(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_loop_goes_on_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loop_is_not_blocked_while_the_disk_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Includes a negative control: the sync API blocks the loop."""
 
     async def longest_gap(work: Coroutine[Any, Any, Any]) -> float:
@@ -287,7 +287,7 @@ def test_follow_sees_concurrent_commits_and_stops_in_time(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("closings", [1, 2])
-def test_a_store_may_be_closed_again(tmp_path: Path, closings: int) -> None:
+def test_a_store_can_be_closed_twice(tmp_path: Path, closings: int) -> None:
     async def main() -> None:
         async with aio.open(tmp_path / "a.state") as store:
             for _ in range(closings):
@@ -310,7 +310,7 @@ def test_closings_at_once_are_one(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_closing_that_is_cancelled_goes_on(tmp_path: Path, join_pool: Callable[[], None]) -> None:
+def test_a_cancelled_close_is_completed(tmp_path: Path, join_pool: Callable[[], None]) -> None:
     async def main() -> aio.Store:
         store = await aio.open(tmp_path / "a.state")
         goes_on = threading.Event()
@@ -354,7 +354,7 @@ def test_an_opening_that_is_cancelled_leaves_no_store_open(
     assert [store.closed for store in opened] == [True] * begun.is_set()
 
 
-def test_bad_use_raises_where_it_is_awaited(tmp_path: Path) -> None:
+def test_wrong_use_raises_when_it_is_awaited(tmp_path: Path) -> None:
     async def main() -> None:
         async with aio.open(tmp_path / "a.state") as store:
             with pytest.raises(UsageError):

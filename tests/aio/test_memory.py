@@ -1,4 +1,4 @@
-"""The memory on the loop: async embeddings and models, and the loop is never kept waiting by them."""
+"""The async memory: async embeddings and models, which never block the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls from tasks: off the loop's thread, and ended when a task that asked for them is cancelled."""
+"""Calls from tasks run outside the loop's thread, and end when their task is cancelled."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_cancelled_task_releases_its_claim_before_it_ends(count):
     assert asyncio.run(main()) == ["won"]
 
 
-def test_a_claim_is_released_even_if_the_pool_is_closed_meanwhile():
+def test_a_claim_is_released_even_if_the_pool_is_closed_in_the_meantime():
     runner, begun, back = Runner("a.state"), threading.Event(), []
 
     def take():

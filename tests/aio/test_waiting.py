@@ -1,4 +1,4 @@
-"""Tasks that wait: no thread is held, no wake-up is lost, and a task that is cancelled takes nothing with it."""
+"""Waiting tasks: they occupy no thread, no wake-up is lost, and a cancelled task keeps no entry."""
 
 # ruff: noqa: ASYNC110, ASYNC222 - these tests look from outside at what sleeps, and at other processes
 
@@ -56,7 +56,7 @@ def lines(store):
 
 
 async def begun(store, *coroutines):
-    """Begin tasks that wait, one behind the other."""
+    """Begin waiting tasks in order."""
     tasks = []
     for each in coroutines:
         tasks.append(asyncio.create_task(each))
@@ -196,7 +196,7 @@ def test_a_lease_without_waiting_is_refused_while_a_task_waits(run):
 
 
 @pytest.mark.slow
-def test_nobody_stands_behind_a_line_that_is_empty(run):
+def test_the_slot_of_a_line_is_freed_before_its_last_task_ends(run):
     """The slot of a line is freed before its last task ends."""
 
     async def main(store):
@@ -444,7 +444,7 @@ def test_delays_and_claims_that_end_wake_a_task_without_a_commit(run):
     run(main)
 
 
-def test_a_task_that_another_process_forestalls_goes_on_waiting(run, monkeypatch):
+def test_a_task_whose_entry_another_process_claims_continues_to_wait(run, monkeypatch):
     async def main(store):
         board = store.board(agent="w")
         (task,) = await begun(store, board.claim("jobs/*", wait_s=DEADLINE_S))
@@ -514,7 +514,7 @@ def test_a_hundred_tasks_hear_that_the_store_is_closed(run, is_sync):
     run(main)
 
 
-def test_an_error_of_the_look_ends_the_wait(run, monkeypatch):
+def test_an_error_of_the_check_ends_the_wait(run, monkeypatch):
     """The task raises that error, whatever its type."""
 
     async def main(store):
@@ -539,7 +539,7 @@ def test_an_error_of_the_look_ends_the_wait(run, monkeypatch):
     run(main)
 
 
-def test_a_loop_that_is_closed_while_its_task_waits_lets_the_next_one_go_on(run):
+def test_after_a_loop_is_closed_the_next_waiter_continues(run):
     async def main(store):
         board = store.board(agent="w")
 
@@ -647,8 +647,8 @@ asyncio.run(main())
 @pytest.mark.slow
 @pytest.mark.parametrize("is_called", [True, False])
 @pytest.mark.parametrize("heir", ["task", "thread"])
-def test_when_a_process_is_killed_the_next_waiter_goes_on(run, tmp_path, is_called, heir):
-    """It is killed after it was called, or before."""
+def test_when_a_process_is_killed_the_next_waiter_continues(run, tmp_path, is_called, heir):
+    """The process is killed after it was notified, or before."""
 
     async def main(store):
         board = store.board(agent="w")
@@ -763,7 +763,7 @@ def test_tasks_wait_for_commits_of_other_processes(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_thread_ends_when_nobody_waits_and_begins_again(run):
+def test_the_thread_ends_without_waiters_and_starts_again(run):
     async def main(store):
         board = store.board(agent="w")
         for _ in range(2):
@@ -778,7 +778,7 @@ def test_the_thread_ends_when_nobody_waits_and_begins_again(run):
 
 
 @pytest.mark.slow
-def test_tasks_of_a_store_that_is_only_read_wait_for_others(tmp_path):
+def test_tasks_of_a_read_only_store_wait_for_other_processes(tmp_path):
     path = tmp_path / "a.state"
     with statelog.open(path) as writer:
         writer.board().set("a/1", 1)

@@ -1,4 +1,4 @@
-"""A damaged file is found damaged; nothing in it is ever read as something else."""
+"""Damage of a file is detected, and damaged bytes are never read as other data."""
 
 import pytest
 from corruption import PAGE_SIZE_BYTES, Damage, check_corruption, is_undecidable, make_sample
@@ -56,12 +56,12 @@ def _check(report):
 
 
 @pytest.mark.slow
-def test_damage_is_found_and_never_read_as_data(check):
+def test_damage_is_detected_and_never_read_as_data(check):
     check(check_corruption(flip_count=20, larger_count=21, seed=2))
 
 
 @pytest.mark.soak
-def test_ten_thousand_flips_are_found_or_explained(check, soak_scale):
+def test_ten_thousand_flips_are_detected_or_explained(check, soak_scale):
     counts = {"flip_count": int(SOAK_FLIPS * soak_scale), "larger_count": int(SOAK_LARGER * soak_scale)}
     report = check_corruption(**counts, directory=log_directory())
     check(report)
@@ -126,8 +126,8 @@ def test_a_file_cut_off_is_refused_before_it_is_mapped(sample, look):
 
 
 @pytest.mark.slow
-def test_a_page_from_an_earlier_time_is_found(sample, look):
-    """A lost write: each page is whole, and one of them is of another moment."""
+def test_a_page_from_an_earlier_time_is_detected(sample, look):
+    """A lost write: each page is sound, but one of them is from an earlier commit."""
     pages = PageMap(sample)
     leaf = next(offsets[0] for place, offsets in pages.offsets().items() if str(place) == "log, leaf page: page number")
     start = leaf // PAGE_SIZE_BYTES * PAGE_SIZE_BYTES

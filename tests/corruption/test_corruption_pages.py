@@ -1,4 +1,4 @@
-"""Every byte of a store file is known for what it is."""
+"""The tables of the meaning of every byte of a store file."""
 
 import pytest
 from corruption import PAGE_SIZE_BYTES, is_explained, make_sample
@@ -26,11 +26,11 @@ def test_every_byte_has_a_place(sample, pages):
     }  # fmt: skip
 
 
-def test_the_tables_are_those_of_the_format(pages):
+def test_the_tables_equal_those_of_the_format(pages):
     assert set(pages.tables) == {"meta", "log", "index"}
 
 
-def test_bytes_of_records_are_found_where_they_lie(sample, pages, tmp_path):
+def test_bytes_of_records_are_located(sample, pages, tmp_path):
     path = tmp_path / "agent.state"
     path.write_bytes(sample)
     with statelog.open(path) as store, store._engine.read() as view:
@@ -39,7 +39,7 @@ def test_bytes_of_records_are_found_where_they_lie(sample, pages, tmp_path):
     assert {str(pages.place(at + n)) for n in range(len(record))} <= {"log, leaf page: value", "log, long value: value"}
 
 
-def test_the_live_meta_page_is_that_of_the_last_commit(sample, pages):
+def test_the_live_meta_page_belongs_to_the_last_commit(sample, pages):
     numbers = [int.from_bytes(sample[at + 144 : at + 152], "little") for at in (0, PAGE_SIZE_BYTES)]
     live = numbers.index(max(numbers))
     assert str(pages.place(live * PAGE_SIZE_BYTES + 144)) == "live meta page: transaction id"

@@ -1,4 +1,4 @@
-"""What is no store, or one of another format, is refused by name."""
+"""Files that are not stores, or have another format, are refused with their names."""
 
 import os
 import random
@@ -47,7 +47,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("kind", FOREIGN)
 @pytest.mark.parametrize("read_only", [True, False])
-def test_a_foreign_file_is_refused_and_left_alone(path, kind, read_only):
+def test_a_foreign_file_is_refused_and_not_changed(path, kind, read_only):
     FOREIGN[kind](path)
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(FormatError) as caught:
@@ -109,8 +109,8 @@ def test_a_file_that_is_not_a_shared_state_is_not_overwritten(path, kind):
 
 
 @pytest.mark.slow
-def test_a_control_page_may_hold_whatever_a_loss_of_power_left(path):
-    """Of one in use, any sectors, in a file of any length."""
+def test_a_shared_state_file_can_have_any_content_left_by_a_power_failure(path):
+    """A power failure leaves any sectors of a file in use, and any length."""
     with statelog.open(path) as store:
         store.thread("t").commit({"n": 0})
         whole = shared_state_path(path).read_bytes()
@@ -132,7 +132,7 @@ def test_a_control_page_may_hold_whatever_a_loss_of_power_left(path):
 
 @pytest.fixture
 def rewrite_header(path):
-    """Change fields of a store's header, sealed anew."""
+    """Change fields of a store's header, and compute its checksum again."""
 
     def rewrite(**fields):
         with lmdb.open(str(path), subdir=False, max_dbs=4) as environment:

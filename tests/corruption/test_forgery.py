@@ -1,4 +1,4 @@
-"""What somebody without the key changes in a store that has one is refused when it is read. FORMAT.md section 10."""
+"""Changes made without the key to a store with a key are refused on reading. FORMAT.md section 10."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def refused(path):
     return caught.value
 
 
-def test_a_store_that_nobody_has_changed_is_read(path):
+def test_an_unchanged_store_is_read(path):
     assert read_all(path).ok
     with statelog.open(path, key=KEY) as store:
         list(store.log())
@@ -157,8 +157,8 @@ def test_verify_reports_a_forged_record_at_the_anchor(path):
         statelog.open(path, key=KEY, expect=anchor)
 
 
-def test_a_record_that_somebody_redacts_is_refused(path):
-    """In a store without a key, `verify` shows it: see `test_redactions.py`."""
+def test_a_record_redacted_without_the_key_is_refused(path):
+    """In a store without a key, `verify` reports the record: see `test_redactions.py`."""
     lsn = last_of_t(path)
     with forging(path) as forger:
         stored = forger.record(lsn)
@@ -236,8 +236,8 @@ def test_the_rows_of_two_keys_cannot_change_places(path):
     assert refused(path).key == one
 
 
-def test_a_row_whose_key_has_taken_a_byte_of_its_payload_is_refused(path):
-    """Key and payload, joined, are the same: the MAC covers the size of the key."""
+def test_a_row_with_a_byte_moved_from_its_payload_to_its_key_is_refused(path):
+    """The joined key and payload are unchanged, but the MAC covers the size of the key."""
     key, value = kinds_of_rows(path)[b"g"]
     with forging(path) as forger:
         forger.delete(b"index", key)
@@ -311,7 +311,7 @@ def test_a_changed_mark_of_a_guard_is_refused(path):
 # --- what reading does not find --------------------------------------------------------
 
 
-def test_an_older_file_is_found_by_the_anchor_alone(path, tmp_path):
+def test_an_older_file_is_detected_only_by_the_anchor(path, tmp_path):
     shutil.copy(path, tmp_path / "older")
     with statelog.open(path, key=KEY) as store:
         store.thread("t").commit({"n": 99})
@@ -322,7 +322,7 @@ def test_an_older_file_is_found_by_the_anchor_alone(path, tmp_path):
         statelog.open(path, key=KEY, expect=anchor)
 
 
-def test_an_older_row_is_found_by_verify(path):
+def test_an_older_row_is_detected_by_verify(path):
     with forging(path) as forger:
         older = {key: value for key, value in forger.rows(b"index") if key[:1] == b"v"}
     with statelog.open(path, key=KEY) as store:
@@ -335,7 +335,7 @@ def test_an_older_row_is_found_by_verify(path):
         assert {problem.invariant for problem in store.verify().problems} == {"L4"}
 
 
-def test_a_row_that_was_removed_is_found_by_verify(path):
+def test_a_removed_row_is_detected_by_verify(path):
     with forging(path) as forger:
         for key, _value in forger.rows(b"index"):
             if key[:1] == b"g":
@@ -425,7 +425,7 @@ def test_a_changed_record_of_the_journal_is_refused_and_nothing_is_written(crash
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "kind"), [(None, KeyMissingError), (OTHER_KEY, WrongKeyError)])
-def test_a_store_that_was_not_closed_is_left_alone_without_its_key(crashed, key, kind):
+def test_a_store_that_was_not_closed_is_unchanged_without_its_key(crashed, key, kind):
     before = crashed.read_bytes(), journal_path(crashed).read_bytes()
     for options in ({}, {"read_only": True}):
         with pytest.raises(kind):
@@ -513,7 +513,7 @@ def test_salvage_without_the_header_needs_an_anchor(path, tmp_path):
 
 
 @pytest.mark.slow
-def test_salvage_of_a_crashed_store_takes_its_journal(crashed, tmp_path):
+def test_salvage_of_a_crashed_store_reads_its_journal(crashed, tmp_path):
     assert salvage(crashed, tmp_path / "new.state", key=KEY).is_complete
     with statelog.open(tmp_path / "new.state", key=KEY) as store:
         assert store.thread("crash").state["n"] == 5

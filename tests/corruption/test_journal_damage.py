@@ -1,4 +1,4 @@
-"""Bytes of a journal change: what was acknowledged is there, or an error names the journal; a torn end is no damage."""
+"""Changed bytes of a journal: acknowledged commits exist, or an error names the journal. A torn end is not damage."""
 
 import signal
 import sys
@@ -21,7 +21,10 @@ GROUPS_AT = HALVES_AT[1]
 
 @pytest.fixture
 def killed(path):
-    """A store whose process was killed behind its last commit; return the journal's bytes and where groups begin."""
+    """A store whose process was killed after its last commit.
+
+    Return the journal's bytes and the offsets of its groups.
+    """
 
     def make(durability="commit"):
         with Child(path, HISTORY, durability=durability, fault=f"commit.after_delivery:{COMMITS}") as child:
@@ -83,14 +86,14 @@ def test_a_damaged_group_in_the_middle_is_an_error_that_names_the_journal(path, 
 
 
 def test_a_torn_last_group_is_dropped_silently(path, killed):
-    """A damaged last group cannot be told from one that was being written when the power failed."""
+    """A damaged last group cannot be distinguished from one that was being written when the power failed."""
     _journal, starts = killed()
     damage(path, starts[-2] + 50)
     assert versions(path) == COMMITS - 1
 
 
 def test_groups_that_were_never_flushed_may_be_missing_in_the_middle(path, killed):
-    """With "interval" the pages of a journal get to the disk in any order, until they are flushed."""
+    """With "interval", the pages of a journal reach the disk in any order until they are flushed."""
     _journal, starts = killed("interval")
     damage(path, starts[2] + 50)
     assert versions(path) == 2
@@ -126,8 +129,8 @@ def test_a_damaged_newer_slot_is_an_error_and_not_a_way_back(advanced):
     refused(copy, r"older than the file \(epoch 1; the file is at 2\), or damaged")
 
 
-def test_a_damaged_newer_slot_is_told_by_groups_of_the_epoch_behind_it(advanced):
-    """They have taken the place of those behind the slot before."""
+def test_a_damaged_newer_slot_is_detected_by_groups_of_its_epoch(advanced):
+    """They have replaced the groups of the earlier slot."""
     copy, (newer, _older) = advanced
     forget_extent(copy)
     group = encode_group(newer.session, newer.epoch + 1, newer.lsn + 2, [b"record"], flushed=newer.lsn + 1)
@@ -138,7 +141,7 @@ def test_a_damaged_newer_slot_is_told_by_groups_of_the_epoch_behind_it(advanced)
 
 
 def forget_extent(path):
-    """Have the data file say nothing of what its journal had on the disk."""
+    """Remove from the data file the extent of its journal on the disk."""
     with path.open("r+b") as file:
         file.seek(4096 - 32)
         file.write(bytes(32))
@@ -168,7 +171,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_an_earlier_copy_of_the_same_journal_is_told(path, tmp_path):
+def test_an_earlier_copy_of_the_same_journal_is_reported(path, tmp_path):
     earlier = tmp_path / "earlier"
     command = [sys.executable, "-c", KILLED_AFTER, str(path), "6000", "50", str(earlier)]
     assert forks.run(command, check=False).returncode == -signal.SIGKILL
@@ -183,7 +186,7 @@ def test_an_earlier_copy_of_the_same_journal_is_told(path, tmp_path):
 
 
 @pytest.mark.parametrize("size_bytes", [0, 5000, 8192, 8193, GROUPS_AT, GROUPS_AT + 1, GROUPS_AT + 60_000])
-def test_a_journal_cut_off_is_told(path, killed, size_bytes):
+def test_a_truncated_journal_is_reported(path, killed, size_bytes):
     journal, _starts = killed()
     journal_path(path).write_bytes(journal[:size_bytes])
     refused(path, "cut off" if size_bytes >= 5000 else "damaged")
@@ -236,7 +239,7 @@ def opens(path):
 
 
 @pytest.mark.slow
-def test_damage_to_the_file_that_a_replay_meets_is_told_with_a_way_out(path, killed):
+def test_damage_to_the_file_during_a_replay_is_reported_with_a_remedy(path, killed):
     journal, _starts = killed()
     before, refusals = bytearray(path.read_bytes()), 0
     for at in range(8192, len(before), 4096):
@@ -257,8 +260,8 @@ def test_without_the_extent_in_the_file_a_cut_would_not_be_noticed(path, killed)
     assert versions(path) < COMMITS
 
 
-def test_a_file_from_before_its_journal_is_told(path, killed):
-    """A backup of the one, in use, and of the other some time later."""
+def test_a_file_older_than_its_journal_is_reported(path, killed):
+    """A backup of the file in use, and of the journal some time later."""
     journal, _starts = killed()
     before = path.read_bytes()
     path.write_bytes(before[:8192] + bytes(len(before) - 8192))
@@ -268,7 +271,7 @@ def test_a_file_from_before_its_journal_is_told(path, killed):
     assert versions(path) == COMMITS
 
 
-def test_groups_that_do_not_continue_the_log_are_told(path, killed):
+def test_groups_that_do_not_continue_the_log_are_reported(path, killed):
     journal, starts = killed()
     slot = max(filter(None, (decode_slot(journal[at : at + 4096]) for at in (0, 4096))), key=lambda slot: slot.epoch)
     size = int.from_bytes(journal[starts[1] + 40 : starts[1] + 44])
@@ -285,7 +288,7 @@ def epochs(journal):
 
 
 @pytest.mark.slow
-def test_any_flipped_bit_is_told_or_does_no_harm(path, killed):
+def test_any_flipped_bit_is_reported_or_harmless(path, killed):
     journal, starts = killed()
     store = path.read_bytes()
     lock = path.with_name(f"{path.name}-lock")

@@ -1,4 +1,4 @@
-"""Somebody without a key removes the content of a record, as retention does: `verify` reports it (R2).
+"""An attacker without a key removes the content of a record, like retention: `verify` reports it (R2).
 
 The attacker can write the file, and computes every checksum and the index again. He has no key, so he could also append
 records, or compute the chain again: see `test_anchor.py`.
@@ -70,7 +70,7 @@ def redacted(record, lsn, owner=NOBODY, alive=None):
 
 
 def redact(path, *lsns, owner=NOBODY, alive=None):
-    """Remove the content of records, and derive the index again, as somebody without a key can do."""
+    """Remove the content of records, and rebuild the index, as an attacker without a key can do."""
     with forging(path) as forger:
         for lsn in lsns:
             forger.put_record(lsn, redacted(forger.record(lsn), lsn, owner, alive))
@@ -96,7 +96,7 @@ def lsn_of(path, version=1, thread="t"):
 
 @pytest.mark.parametrize("owner", ["its thread", "a deleted thread", "nobody"])
 @pytest.mark.parametrize("keeps_nodes", [True, False])
-def test_verify_reports_a_version_that_somebody_has_redacted(path, owner, keeps_nodes):
+def test_verify_reports_a_version_redacted_by_an_attacker(path, owner, keeps_nodes):
     anchor = fill(path)
     lsn = lsn_of(path)
     with statelog.open(path) as store:
@@ -108,7 +108,7 @@ def test_verify_reports_a_version_that_somebody_has_redacted(path, owner, keeps_
     assert found(path, expect=anchor) == {("R2", lsn)}
 
 
-def test_verify_reports_every_kind_of_record_that_somebody_has_redacted(path):
+def test_verify_reports_every_kind_of_record_redacted_by_an_attacker(path):
     fill(path)
     with statelog.open(path) as store:
         store.copy_thread("t", "copy")
@@ -128,7 +128,7 @@ def test_verify_reports_every_kind_of_record_that_somebody_has_redacted(path):
 
 
 def test_verify_reports_the_first_record_and_all_others(path):
-    """The first record says that the log names every redaction, and says so also when it is redacted."""
+    """The first record states that the log names every redaction, even if it is redacted itself."""
     fill(path)
     with statelog.open(path) as store:
         mine = [each.lsn for each in store.log() if each.thread_id == "t"]
@@ -203,7 +203,7 @@ def test_a_record_cannot_pass_for_one_that_only_brings_nodes(path):
     assert ("L3", lsn + 1) in found(path, expect=anchor)
 
 
-# --- removals that somebody appends ---------------------------------------------------------
+# --- removals appended by an attacker ---------------------------------------------------------
 
 
 def append_removal(path, lsns):
@@ -211,7 +211,7 @@ def append_removal(path, lsns):
         store._engine.care(lambda transaction: append_removals(transaction, removals_of(lsns)))
 
 
-def test_a_removal_that_somebody_appends_is_counted(path):
+def test_a_removal_appended_by_an_attacker_is_counted(path):
     anchor = fill(path)
     lsn = lsn_of(path)
     append_removal(path, [lsn])
@@ -225,8 +225,11 @@ def test_a_removal_that_somebody_appends_is_counted(path):
 
 
 @pytest.mark.parametrize("redoes_chain", [False, True])
-def test_a_removal_that_somebody_changes_before_the_anchor_is_found(path, redoes_chain):
-    """He has the removal of a deletion name one more record. Without the anchor, a chain that fits hides it."""
+def test_a_removal_changed_by_an_attacker_before_the_anchor_is_detected(path, redoes_chain):
+    """The attacker adds a record to the removal of a deletion.
+
+    Without the anchor, a recomputed chain hides the change.
+    """
     anchor = fill(path)
     lsn = lsn_of(path)
     with statelog.open(path) as store:

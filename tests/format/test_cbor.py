@@ -1,4 +1,4 @@
-"""The CBOR profile: every value has one encoding, comes back exactly, and what cannot is refused by path."""
+"""The CBOR profile: every value has one encoding and is restored exactly, and other values are refused by path."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_encodings_are_pinned(value, data):
 
 @pytest.mark.slow
 @given(values() | large_values())
-def test_every_value_comes_back_exactly_and_is_of_the_profile(value):
+def test_every_value_is_restored_exactly_and_conforms_to_the_profile(value):
     data = cbor.encode(value)
     kernels.cbor_check(data)
     decoded = cbor.decode(data)
@@ -258,7 +258,7 @@ def test_a_value_is_bounded(monkeypatch):
     assert (caught.value.path, caught.value.limit, caught.value.actual) == ("c", 1000, 1001)
 
 
-def test_a_named_zone_comes_back_as_its_offset():
+def test_a_named_zone_is_restored_as_its_offset():
     moment = datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
     decoded = cbor.decode(cbor.encode(moment))
     assert decoded == moment
@@ -282,7 +282,7 @@ class TimeLimitOfValue(ValueError):  # noqa: N818
 @pytest.mark.parametrize("error", [TimeoutError, TimeLimit, TimeLimitOfValue, KeyboardInterrupt, KeyError, MemoryError])
 @pytest.mark.parametrize("where", ["decoder", "around"])
 def test_an_exception_of_a_signal_handler_in_a_decoder_is_not_damage(error, where, monkeypatch):
-    """cbor2 wraps whatever comes up in a decoder, an interrupt, too."""
+    """cbor2 wraps every exception in a decoder, even an interrupt."""
     raised = error("of the application")
 
     def interrupted(*_args, **_options):
@@ -337,7 +337,7 @@ def money(codecs):  # noqa: ARG001 - it must have taken place
 
 
 @pytest.mark.usefixtures("money")
-def test_a_registered_type_comes_back():
+def test_a_registered_type_is_restored():
     value = {"price": [Money(5, "EUR")], "seen": {Money(1, "USD")}}
     data = cbor.encode(value)
     kernels.cbor_check(data)

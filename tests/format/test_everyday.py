@@ -1,4 +1,4 @@
-"""Everyday values: what is written of each is read again as the same value of the same class, or refused by name."""
+"""Everyday values: each is restored as the same value of the same class, or refused by name."""
 
 import collections
 import contextlib
@@ -72,7 +72,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: f"{type(value).__module__}.{type(value).__name__}")
-def test_an_everyday_value_comes_back_as_it_is(value):
+def test_an_everyday_value_is_restored_unchanged(value):
     item = cbor.encode([value, {"inside": value}])
     cbor_check(item)
     (back, inside) = cbor.decode(item)
@@ -94,7 +94,7 @@ def test_an_everyday_value_comes_back_as_it_is(value):
     ],
     ids=lambda array: f"{array.dtype}{array.shape}",
 )
-def test_an_array_comes_back_with_its_dtype_and_shape_to_be_changed(array):
+def test_an_array_is_restored_with_dtype_and_shape_and_is_writable(array):
     back = cbor.decode(cbor.encode(array))
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     assert np.array_equal(back, array)
@@ -108,16 +108,16 @@ def test_equal_arrays_have_equal_bytes_however_they_lie_in_memory(other):
     assert cbor.encode(other) == cbor.encode(np.arange(6.0).reshape(2, 3))
 
 
-def test_equal_dicts_have_equal_bytes_in_whatever_order_they_were_made():
+def test_equal_dicts_have_equal_bytes_whatever_their_order():
     assert cbor.encode({2: "b", "k": 1, 1: "a"}) == cbor.encode({1: "a", 2: "b", "k": 1})
 
 
-def test_a_dict_with_text_alone_is_written_as_ever():
+def test_a_dict_with_only_str_keys_is_encoded_as_before():
     assert cbor.encode({"a": 1}) == b"\xa1\x61\x61\x01"
 
 
 def test_an_everyday_value_is_tagged_as_the_format_says_of_codecs():
-    """So that a release that does not know its name refuses it, and takes it for nothing else."""
+    """A release that does not know the name then refuses the value instead of misreading it."""
     assert cbor2.loads(cbor.encode(dt.date(2020, 2, 3)), tag_hook=lambda tag, _: (tag.tag, tag.value)) == (
         27,
         ("statelog/date", "2020-02-03"),
@@ -197,7 +197,7 @@ def test_no_optional_package_is_imported_for_values_that_come_from_none():
     assert done.stdout.strip() == "[]"
 
 
-# --- payloads of somebody who wishes no good -----------------------------------------------
+# --- hostile payloads -----------------------------------------------
 
 DEEP = "(" * 5000 + ")" * 5000
 HOSTILE = {
@@ -263,7 +263,7 @@ def test_each_codec_is_tried_with_payloads_that_are_not_its_own():
 
 
 @pytest.mark.parametrize(("name", "payload"), PAYLOADS, ids=lambda each: f"{each!r:.40}")
-def test_a_payload_of_no_value_is_an_error_by_name_and_takes_no_memory(name, payload):
+def test_an_invalid_payload_is_an_error_with_its_name_and_allocates_no_memory(name, payload):
     for item in (coded(name, payload), b"\x81" + coded(name, payload)):
         cbor_check(item)
         cbor.decode(coded("date", "2020-02-03"))

@@ -21,7 +21,7 @@ def forge(**changes):
     return seal(HEADER_KEY, cbor.encode({**FIELDS, **changes}))
 
 
-def test_header_has_the_fields_of_the_format_and_no_other():
+def test_header_has_exactly_the_fields_of_the_format():
     header = decode_header(encode_header(store_id=STORE_ID, created_us=1_700_000_000_000_000))
     assert header == FIELDS
 
@@ -55,7 +55,7 @@ def test_the_first_format_is_read_as_it_is():
     assert decode_header(forge(format=1)) == {**FIELDS, "format": 1}
 
 
-def test_a_newer_format_may_have_fields_this_one_has_not():
+def test_a_newer_format_can_have_additional_fields():
     with pytest.raises(FormatError) as caught:
         decode_header(forge(format=8, journal=True))
     assert caught.value.needed == 8

@@ -1,4 +1,4 @@
-"""Keys of the index: their bytes, and that they sort as what they name."""
+"""Keys of the index: their bytes, and their sort order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_lsns_sort_by_number(first, second):
 
 
 @given(U32)
-def test_numbers_come_back(number):
+def test_numbers_are_decoded_unchanged(number):
     assert keys.decode_u32(keys.encode_u32(number)) == number
 
 
@@ -61,18 +61,18 @@ def test_version_pages_sort_by_thread_branch_and_page(first, second):
 
 
 @given(U64, U32, U64, st.booleans())
-def test_places_come_back(lsn, node, thread, borrowed):
+def test_places_are_decoded_unchanged(lsn, node, thread, borrowed):
     place = keys.SharedNodePlace(lsn, node, thread, borrowed)
     assert keys.decode_place(keys.encode_place(place)) == place
 
 
 @given(U64, U64)
-def test_event_keys_tell_their_lsn(thread, lsn):
+def test_event_keys_have_their_lsn(thread, lsn):
     assert keys.decode_event_lsn(keys.encode_thread_event_key(thread, lsn)) == lsn
 
 
 @given(U64, st.integers(0, 2**56 - 1), st.dictionaries(st.integers(0, 255), st.integers(0, 255)))
-def test_pages_of_redacted_records_come_back(thread, page, states):
+def test_pages_of_redacted_records_are_decoded_unchanged(thread, page, states):
     states = {256 * page + offset: state for offset, state in states.items()}
     key = keys.encode_redacted_key(thread, 256 * page)
     found = keys.decode_redacted_page(key, keys.encode_redacted_page(states))

@@ -1,4 +1,4 @@
-"""Records: their bytes are those FORMAT.md section 3 draws, and nothing else passes for one."""
+"""Records: their bytes equal those of FORMAT.md section 3, and other bytes are refused."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_record_under_another_lsn_is_damage():
         decode_record(encoded()[0], 8)
 
 
-def test_a_newer_record_format_says_which_is_needed():
+def test_a_newer_record_format_is_refused_with_the_needed_format():
     with pytest.raises(FormatError, match="format 2") as caught:
         decode_record(sealed(envelope(version=2)), 7)
     assert (caught.value.needed, caught.value.supported) == (2, 1)
@@ -196,7 +196,7 @@ def short_sealed(rest, lsn):
     return struct.pack(">Q", (xxh3_64_intdigest(rest) + lsn * 0x9E3779B97F4A7C15) % 2**64) + rest
 
 
-def test_every_64th_short_record_says_the_chain_before_it():
+def test_every_64th_short_record_has_the_previous_chain_digest():
     for lsn in (64, 128):
         data, chain = encode_record(2, lsn=lsn, time_us=99, previous_chain=PREVIOUS, body=CHECKPOINT)
         short = vacuumed(data, lsn)
@@ -233,7 +233,7 @@ node_lists = st.lists(st.tuples(st.binary(min_size=1, max_size=400), st.binary(m
 
 
 @given(st.data(), node_lists, st.integers(1, 2**63), st.sampled_from([0, FLAG_CONTINUES]))
-def test_redacting_keeps_nodes_and_chain_whatever_goes(data, contents, lsn, flags):
+def test_redaction_keeps_nodes_and_chain(data, contents, lsn, flags):
     rows = [
         NodeRow(PIECE, node_digest(PIECE, content), content + locators, len(content)) for content, locators in contents
     ]
@@ -284,7 +284,7 @@ def test_any_changed_byte_or_bit_of_a_short_record_is_noticed(lsn):
 
 
 @given(st.integers(1, 2**63), st.integers(1, 2**63))
-def test_a_short_record_is_at_home_under_one_lsn_alone(lsn, other):
+def test_a_short_record_is_valid_under_only_one_lsn(lsn, other):
     short = redact_record(encode_at(lsn), lsn, 1, alive=[])
     assert record_lsn(short) == lsn
     if other != lsn:
@@ -310,7 +310,7 @@ def test_a_flipped_bit_does_not_make_a_short_record_that_of_a_neighbour():
 
 
 @pytest.mark.parametrize(("lsn", "alive"), [(7, None), (7, []), (64, None), (64, [])])
-def test_a_record_is_put_behind_another(lsn, alive):
+def test_the_previous_chain_of_a_redacted_record_can_be_replaced(lsn, alive):
     redacted = redact_record(encode_at(lsn), lsn, 1, alive=alive)
     moved = with_previous_chain(redacted, bytes(20))
     decoded = decode_record(moved, lsn)
@@ -320,7 +320,7 @@ def test_a_record_is_put_behind_another(lsn, alive):
     assert with_previous_chain(moved, PREVIOUS) == redacted
 
 
-def test_a_newer_short_record_says_which_format_is_needed():
+def test_a_newer_short_record_is_refused_with_the_needed_format():
     short = redact_record(encode_at(7), 7, 1, alive=[])
     with pytest.raises(FormatError, match="format 2"):
         decode_record(short_sealed(b"\x02" + short[9:], 7), 7)
@@ -338,7 +338,7 @@ def test_flags_that_no_short_record_has_are_damage(flags):
         decode_record(short_sealed(rest, 7), 7)
 
 
-def test_a_full_record_says_of_no_chain_that_it_is_there():
+def test_a_full_record_with_the_flag_of_a_chain_is_refused():
     with pytest.raises(CorruptionError, match="flags"):
         decode_record(sealed(envelope(flags=FLAG_CHAINED)), 7)
 
@@ -356,7 +356,7 @@ def test_redacting_twice_comes_to_redacting_once():
     assert redact_record(once, 7, 1, alive=[1]) == once
 
 
-def test_vacuumed_nodes_are_gone_and_the_others_keep_their_places():
+def test_vacuumed_nodes_are_removed_and_the_others_keep_their_numbers():
     data, _chain = checkpoint()
     redacted = redact_record(data, 7, 1, alive=[1])
     assert b"abc" not in redacted

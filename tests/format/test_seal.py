@@ -24,7 +24,7 @@ def test_unseal_copies_out_of_a_buffer():
 
 
 @pytest.mark.parametrize("bit", range(8 * (len(b"payload") + SEAL_SIZE_BYTES)))
-def test_any_flipped_bit_is_found(bit):
+def test_any_flipped_bit_is_detected(bit):
     damaged = bytearray(seal(b"key", b"payload"))
     damaged[bit // 8] ^= 1 << bit % 8
     with pytest.raises(CorruptionError) as caught:

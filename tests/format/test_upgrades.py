@@ -1,4 +1,4 @@
-"""A store of an older format becomes one of this release's when it is opened for writing, whole or not at all."""
+"""A store of an older format is upgraded when it is opened for writing, completely or not at all."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ NEVER = 0
 
 
 def forge(path, version):
-    """Make a store whose header has another version, and of which the index is to be made anew by the upgrade."""
+    """Make a store whose header has another version, and whose index the upgrade must rebuild."""
     with statelog.open(path) as store:
         store.thread("t").commit({"x": 1})
         store.thread("t").commit({"x": 2})
@@ -63,7 +63,7 @@ def registered(monkeypatch):
     return runs
 
 
-def test_there_is_a_way_from_every_version_that_was_released():
+def test_every_released_version_can_be_upgraded():
     assert sorted(upgrades.UPGRADES) == list(range(1, FORMAT_VERSION))
 
 
@@ -92,7 +92,7 @@ def test_an_older_store_is_upgraded_when_it_is_opened(old, registered):
     assert registered == [True]
 
 
-def test_an_older_store_without_an_upgrade_says_which_version_it_needs(old):
+def test_an_older_store_without_an_upgrade_is_refused_with_the_version_it_needs(old):
     before = old.read_bytes()
     with pytest.raises(FormatError, match=f"has format {NEVER}") as caught:
         statelog.open(old)
@@ -101,7 +101,7 @@ def test_an_older_store_without_an_upgrade_says_which_version_it_needs(old):
     assert old.read_bytes() == before
 
 
-def test_a_newer_store_says_which_version_it_needs(path):
+def test_a_newer_store_is_refused_with_the_version_it_needs(path):
     forge(path, FORMAT_VERSION + 1)
     with pytest.raises(FormatError, match=f"has format {FORMAT_VERSION + 1}") as caught:
         statelog.open(path)

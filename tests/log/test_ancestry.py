@@ -1,4 +1,4 @@
-"""Ancestors in a log that somebody forged: a walk ends, by damage."""
+"""Ancestors in a forged log: a walk ends with an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSIONS = 12
 
 @pytest.fixture
 def store(path):
-    """A thread of some versions, two branches at its end; not verified."""
+    """A thread with some versions, and two branches at its end. It is not verified."""
     with statelog.open(path) as opened:
         thread = opened.thread("t")
         for number in range(VERSIONS):
@@ -41,16 +41,16 @@ def forge(store, version, **fields):
     store._engine.care(lambda transaction: transaction.replace_logs({lsn: made}))
 
 
-def test_a_parent_no_less_deep_is_damage(store):
-    forge(store, 5, f4=6, f6=None, f7=None)  # 5 comes after 6, which comes after 5
+def test_a_parent_without_a_smaller_depth_is_damage(store):
+    forge(store, 5, f4=6, f6=None, f7=None)  # 5 follows 6, which follows 5.
     thread = store.thread("t")
     with pytest.raises(CorruptionError) as caught:
         thread.at(5).ancestor(5)
     assert caught.value.lsn == thread.at(5).lsn
 
 
-def test_a_jump_no_less_deep_is_damage(store):
-    forge(store, 8, f7=8, f9=0)  # jumps to itself
+def test_a_jump_without_a_smaller_depth_is_damage(store):
+    forge(store, 8, f7=8, f9=0)  # It jumps to itself.
     with pytest.raises(CorruptionError):
         store.thread("t").at(8).ancestor(8)
 

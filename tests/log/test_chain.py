@@ -90,7 +90,7 @@ def test_the_log_has_the_same_chain_digests_from_any_starting_point(told):
 
 
 @pytest.mark.slow
-def test_the_chain_before_a_record_is_had_from_few(told):
+def test_the_chain_before_a_record_is_computed_from_few_records(told):
     store, said = told
     with store._engine.read() as view:
         for lsn in range(1, store.last_lsn + 1):
@@ -107,7 +107,7 @@ def test_the_chain_before_a_record_is_had_from_few(told):
 
 
 @pytest.mark.slow
-def test_a_log_may_end_in_short_records(told):
+def test_a_log_can_end_in_short_records(told):
     """As a salvage or an import that was cut off leaves it."""
     store, said = told
     with store._engine.read() as view:
@@ -137,7 +137,7 @@ def test_a_chain_that_begins_with_a_short_record_begins_with_zeros():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lsn", [2, 10, 63, 64, 65, 100, 127, 128])
-def test_a_short_record_that_was_exchanged_breaks_the_chain_at_the_next_that_says_it(told, lsn):
+def test_a_replaced_short_record_breaks_the_chain_at_the_next_record_that_has_it(told, lsn):
     store, _said = told
     record = get(store, lsn)
     put(store, lsn, with_body(record, lsn, digest=bytes(20)))
@@ -154,7 +154,7 @@ def test_a_short_record_that_was_exchanged_breaks_the_chain_at_the_next_that_say
 
 
 @pytest.mark.parametrize("lsn", [64, 128])
-def test_a_chain_that_a_short_record_says_wrong_is_seen_there(told, lsn):
+def test_a_wrong_chain_in_a_short_record_is_reported_there(told, lsn):
     store, _said = told
     put(store, lsn, with_previous_chain(get(store, lsn), bytes(20)))
     found = problems_of(store)
@@ -163,7 +163,7 @@ def test_a_chain_that_a_short_record_says_wrong_is_seen_there(told, lsn):
 
 
 @pytest.mark.parametrize("field", ["type", "continues", "time"])
-def test_changes_of_chained_parts_of_a_short_record_are_noticed(told, field):
+def test_changes_of_chained_parts_of_a_short_record_are_detected(told, field):
     store, _said = told
     record = bytearray(get(store, 30))
     record[{"type": 9, "continues": FLAGS_AT, "time": 19}[field]] ^= 1
@@ -173,7 +173,7 @@ def test_changes_of_chained_parts_of_a_short_record_are_noticed(told, field):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("lsn", "other"), [(20, 21), (20, 84), (64, 128), (70, 3)])
-def test_a_short_record_in_the_place_of_another_is_found_out(told, lsn, other):
+def test_a_short_record_at_the_place_of_another_is_detected(told, lsn, other):
     store, _said = told
     put(store, lsn, get(store, other))
     assert record_lsn(get(store, lsn)) == other
@@ -198,7 +198,7 @@ def test_no_byte_of_a_short_record_can_change(told):
 
 
 @pytest.mark.slow
-def test_a_message_that_was_exchanged_is_seen_where_it_is_referred_to(told):
+def test_a_replaced_message_is_detected_where_it_is_referred_to(told):
     """Its record has no digest, but records that refer to it have."""
     store, _said = told
     record = get(store, 40)
@@ -215,7 +215,7 @@ def test_a_message_that_was_exchanged_is_seen_where_it_is_referred_to(told):
 
 
 @pytest.mark.slow
-def test_the_kernel_and_the_look_node_by_node_find_the_same(told, monkeypatch):
+def test_the_kernel_and_the_node_by_node_check_report_the_same(told, monkeypatch):
     """Bytes are flipped under a valid checksum."""
     store, _said = told
     found = []

@@ -23,7 +23,7 @@ def record_of(kind, body):
 
 
 @given(st.integers(1, 2**63), st.binary(min_size=20, max_size=20))
-def test_a_default_id_tells_its_lsn(lsn, digest):
+def test_a_default_id_has_its_lsn(lsn, digest):
     assert parse_default_id(default_id(lsn, digest)) == lsn
 
 
@@ -78,7 +78,7 @@ def record_with(type_, body, flags=0, lsn=7):
 
 
 @pytest.mark.parametrize("size", [10, 40_000])
-def test_a_checkpoint_is_read_as_it_is_decoded(store, size):
+def test_a_checkpoint_is_read_by_both_decoders_alike(store, size):
     thread = store.thread("t")
     thread.commit({"n": 0})
     thread.commit({"n": "x" * size}, id="mine", metadata={"k": (1,)})
@@ -131,7 +131,7 @@ def foreign(path, monkeypatch):
         assert opened.verify().problems == []
 
 
-def test_a_codec_that_is_not_registered_keeps_nobody_from_the_event(foreign):
+def test_an_event_with_an_unregistered_codec_can_be_read(foreign):
     thread = foreign.thread("t")
     cost = Unregistered("events.money", [1, 2])
     assert thread.head.metadata["cost"] == cost
@@ -146,7 +146,7 @@ def test_a_codec_that_is_not_registered_keeps_nobody_from_the_event(foreign):
 
 
 @given(st.integers(0, 2**53))
-def test_times_come_back_to_the_microsecond(time_us):
+def test_times_are_restored_to_the_microsecond(time_us):
     moment = to_datetime(time_us)
     assert moment.tzinfo is UTC
     assert to_time_us(moment) == time_us

@@ -31,7 +31,7 @@ from statelog.log.kinds.table import decode_event, stage_event
 pytestmark = pytest.mark.usefixtures("kinds")
 
 
-def test_only_the_table_tells_kinds_apart_by_their_classes():
+def test_only_the_table_distinguishes_kinds_by_their_classes():
     package = Path(statelog.__file__).parent
     found = {
         path.name: count
@@ -41,7 +41,7 @@ def test_only_the_table_tells_kinds_apart_by_their_classes():
     assert found == {"table.py": 1}
 
 
-def test_the_log_tells_of_it_and_the_index_follows(store, owner):
+def test_the_log_has_the_new_kind_and_the_index_follows(store, owner):
     lsn = write(store, owner, "a", {"k": (1,)}, large(1))
     remove_note(store, owner, "b")
     name = "owner" if owner else None
@@ -71,7 +71,7 @@ def test_several_kinds_are_one_commit(store, owner):
     check_whole(store)
 
 
-def test_refused_operations_have_staged_nothing(store, owner):
+def test_refused_operations_stage_nothing(store, owner):
     before = store.last_lsn
 
     def work(batch):
@@ -92,14 +92,14 @@ def test_index_that_lacks_a_note_is_a_problem(store, owner):
     assert read(store, owner, "a") == (1, None)
 
 
-def test_a_root_that_is_not_there_is_a_problem(path):
+def test_a_missing_root_is_a_problem(path):
     with statelog.open(path) as store:
         lsn = store._engine.commit(lambda batch: stage_event(batch, Note(0, "a", b"\x00", 0, bytes(20), 1, 0, [])))
         assert {problem.invariant for problem in store.verify().problems} == {"T5"}
         assert lsn == 1
 
 
-def test_a_store_that_was_not_closed_gets_it_back_from_the_journal(store, owner, tmp_path):
+def test_events_of_a_new_kind_are_recovered_from_the_journal(store, owner, tmp_path):
     write(store, owner, "a", 1, large(1))
     write(store, owner, "a", 2, large(2))
     copy = tmp_path / "copy.state"
@@ -115,7 +115,7 @@ def test_a_store_that_was_not_closed_gets_it_back_from_the_journal(store, owner,
 
 
 @pytest.mark.slow
-def test_the_last_value_stays_and_earlier_ones_leave_the_file(store, owner):
+def test_the_last_value_is_kept_and_earlier_ones_are_removed_from_the_file(store, owner):
     for turn in range(5):
         write(store, owner, "a", f"small {turn}", large(turn))
         write(store, owner, "shares", 0, {**large(1), "text": f"text {turn}"})
@@ -125,7 +125,7 @@ def test_the_last_value_stays_and_earlier_ones_leave_the_file(store, owner):
     assert not holds(store, b"small 3")
     assert not holds(store, b"small gone")
     check_whole(store)
-    if owner == NOBODY:  # only a compaction knows who needs nodes without an owner
+    if owner == NOBODY:  # Only a compaction knows which records need nodes without an owner.
         assert holds(store, b"item 3 7 ")
         store.compact()
         assert not holds(store, b"small 3")
@@ -189,7 +189,7 @@ def test_threads_and_notes_share_large_parts_and_each_keeps_its_own(store, is_no
     check_whole(store)
 
 
-def test_wherever_redaction_is_cut_short_nothing_removed_comes_back(store, owner):
+def test_wherever_redaction_is_interrupted_no_removed_data_is_restored(store, owner):
     for turn in range(3):
         write(store, owner, "a", turn, large(turn))
     remove_note(store, owner, "a")
@@ -206,7 +206,7 @@ def test_wherever_redaction_is_cut_short_nothing_removed_comes_back(store, owner
     assert redact_released(store._engine, owner).freed_bytes == 0
 
 
-def test_with_its_owner_all_of_it_goes(store):
+def test_notes_are_removed_with_their_owner(store):
     store.thread("owner").commit({"n": 0})
     owner = thread_lsn(store, "owner")
     write(store, owner, "a", "small 1", large(1))

@@ -1,4 +1,4 @@
-"""The memory of this process equals the store, whatever others commit meanwhile."""
+"""The cached state of this process equals the store, whatever other processes commit."""
 
 from __future__ import annotations
 
@@ -185,9 +185,9 @@ def test_memory_that_does_not_follow_from_records_is_read_again(store, other, fo
 
 
 @pytest.mark.slow
-def test_the_head_that_another_has_made_is_gone_on_from(store, other, followed):
+def test_a_commit_continues_from_the_head_of_another_process(store, other, followed):
     thread = store.thread("a")
-    for number in range(40):  # more than a page of versions
+    for number in range(40):  # More than a page of versions.
         thread.commit({"n": number})
         assert other.do(f'store.thread("a").commit({{"m": {number}}})') == "done"
         assert thread.version == 2 * number + 2
@@ -197,7 +197,7 @@ def test_the_head_that_another_has_made_is_gone_on_from(store, other, followed):
     check_memory(store)
 
 
-def test_a_list_that_another_has_appended_to_is_gone_on_from(store, other):
+def test_an_append_continues_a_list_that_another_process_has_appended_to(store, other):
     thread = store.thread("b", schema={"items": statelog.reducers.append})
     thread.commit({"items": "an item"})
     for number in range(30):
@@ -243,8 +243,8 @@ def test_memory_of_a_longer_log_does_not_follow(store, behind):
     assert not caught_up(store, behind).heads
 
 
-def test_memory_does_not_follow_where_nothing_was_appended(store, behind):
-    """Somebody has rewritten something, or it is the same."""
+def test_memory_does_not_follow_without_appended_records(store, behind):
+    """Another process has rewritten records, or nothing has changed."""
     caught_up(store, behind)
     assert not caught_up(store, behind).heads
 
@@ -261,7 +261,7 @@ def test_memory_does_not_follow_a_damaged_record(store, behind, at):
     put(store, lsn, record)
 
 
-def test_a_head_whose_root_is_another_is_not_followed(store):
+def test_a_head_with_a_wrong_root_is_not_followed(store):
     """The checksum of the record is valid, but the digest of the root is not."""
     thread = store.thread("a")
     thread.commit({"n": 1})
@@ -290,7 +290,7 @@ Wal.append = refuse_once
 
 
 @pytest.mark.slow
-def test_a_group_that_lmdb_has_refused_is_not_taken_for_the_one_made_instead(store, other):
+def test_a_group_refused_by_lmdb_is_not_mistaken_for_the_committed_one(store, other):
     thread = store.thread("a")
     thread.commit({"n": 1})
     store._engine.store_file.writer.checkpoint()
@@ -318,7 +318,7 @@ def test_commits_of_another_engine_are_not_missed(store, path):
 
 
 @pytest.mark.parametrize("on", ["", '.fork("side")'])
-def test_an_id_that_another_has_given_is_taken(store, other, on):
+def test_an_id_used_by_another_process_is_taken(store, other, on):
     thread = store.thread("a")
     thread.commit({"n": 1}, id="m")
     assert other.do(f'store.thread("a"){on}.commit({{"n": 1}}, id="z")') == "done"
@@ -338,7 +338,7 @@ def test_a_refused_commit_keeps_the_memory_that_was_updated(store, other, follow
     check_memory(store)
 
 
-def test_a_branch_that_another_has_begun_is_there(store, other):
+def test_a_branch_of_another_process_is_found(store, other):
     thread = store.thread("a")
     for number in range(3):
         thread.commit({"n": number})
@@ -389,7 +389,7 @@ CODES = [
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(CODES), st.integers(0, 3)), max_size=40))
-def test_whatever_two_processes_do(tmp_path_factory, history):
+def test_memory_is_right_after_any_operations_of_two_processes(tmp_path_factory, history):
     from statelog.adapters.kit import items  # noqa: F401 - for exec
     from statelog.format import cbor  # noqa: F401
 

@@ -66,7 +66,7 @@ def test_a_policy_of_another_process_is_applied(store, path):
 
 
 @pytest.mark.slow
-def test_a_policy_in_a_commit_that_fails_is_none(store):
+def test_a_policy_in_a_failed_commit_has_no_effect(store):
     thread = store.thread("t")
     fill(thread)
     with pytest.raises(statelog.errors.UsageError):

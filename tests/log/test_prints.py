@@ -1,11 +1,11 @@
-"""Fingerprints in memory: those that were kept last, and not too many."""
+"""Fingerprints in memory: the last ones, up to a limit."""
 
 import statelog
 from statelog import reducers
 from statelog.log.prints import _LISTS_MAX, SIZE_BYTES_MAX, Prints
 
 
-def test_kept_fingerprints_are_taken_once():
+def test_kept_fingerprints_are_used_once():
     prints = Prints()
     prints.keep(b"a", bytearray(b"1234"))
     prints.keep(b"a", bytearray(b"12"))
@@ -13,7 +13,7 @@ def test_kept_fingerprints_are_taken_once():
     assert prints.take(b"a") is None
 
 
-def test_there_are_never_too_many():
+def test_the_number_of_fingerprints_is_limited():
     prints = Prints()
     for number in range(3 * _LISTS_MAX):
         prints.keep(b"%d" % number, bytearray(2))
@@ -24,7 +24,7 @@ def test_there_are_never_too_many():
         assert prints.take(b"large %d" % (number - 1)) is not None or not number
 
 
-def test_lists_that_are_dropped_are_forgotten(store, monkeypatch):
+def test_fingerprints_of_dropped_lists_are_removed(store, monkeypatch):
     """Lists of many threads that are written once, and lists that are replaced, need no digests any more."""
     monkeypatch.setattr("statelog.log.prints._LISTS_MAX", 20)
     for number in range(60):

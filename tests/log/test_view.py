@@ -1,4 +1,4 @@
-"""Versions by number and by time, through branches: compared with looking at every one."""
+"""Versions by number and by time, through branches: compared with a scan of all versions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_time_names_the_last_version_at_or_before_it(tangle):
 
 
 @pytest.mark.slow
-def test_ancestors_are_those_one_comes_to_by_parents(tangle):
+def test_ancestors_equal_those_reached_by_parents(tangle):
     _thread, lines = tangle
     for line in lines.values():
         checkpoint, chain = line[-1], []
@@ -76,7 +76,7 @@ def test_ancestors_are_those_one_comes_to_by_parents(tangle):
 
 
 @pytest.mark.slow
-def test_common_ancestors_are_those_one_comes_to_by_parents(tangle):
+def test_common_ancestors_equal_those_reached_by_parents(tangle):
     _thread, lines = tangle
 
     def chain_of(checkpoint):
@@ -93,7 +93,7 @@ def test_common_ancestors_are_those_one_comes_to_by_parents(tangle):
             assert left.common_ancestor(right) == expected
 
 
-def test_an_index_that_lies_is_damage_not_another_version(store):
+def test_a_wrong_index_is_damage_and_returns_no_other_version(store):
     thread = store.thread("t")
     for number in range(3):
         thread.commit({"n": number})
@@ -109,7 +109,7 @@ def test_an_index_that_lies_is_damage_not_another_version(store):
 
 
 @pytest.mark.slow
-def test_every_version_jumps_as_far_as_its_depth_says(tangle, shared_store):
+def test_every_version_jumps_as_far_as_its_depth_requires(tangle, shared_store):
     _thread, lines = tangle
     with shared_store._engine.read() as view:
         for line in lines.values():
@@ -144,7 +144,7 @@ def test_jumps_of_one_branch_are_right_whatever_was_rolled_back(store):
         assert all(jumps_are_right(checkpoint, view) for checkpoint in thread.history())
 
 
-def test_versions_that_equal_depths_by_chance_are_not_taken_for_ancestors(store):
+def test_versions_with_equal_depths_are_not_mistaken_for_ancestors(store):
     """As on a branch that was rolled back to a checkpoint of another branch, which has more ancestors."""
     thread = store.thread("t")
     for number in range(4):

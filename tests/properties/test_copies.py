@@ -1,4 +1,4 @@
-"""Copies and their sources go their own ways, in whatever order they are committed to, retained and deleted."""
+"""Copies and their sources are independent, in whatever order they are committed to, pruned and deleted."""
 
 from __future__ import annotations
 

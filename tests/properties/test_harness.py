@@ -196,7 +196,7 @@ DIFFERENT = {
 
 
 @pytest.mark.parametrize("history", DIFFERENT.values(), ids=DIFFERENT.keys())
-def test_a_store_that_differs_from_its_model_is_caught(store, history):
+def test_a_store_that_differs_from_its_model_is_detected(store, history):
     model = StoreModel()
     perform_all(history, model, schema=SCHEMA)
     perform_all((Commit("t", ({"total": 1},)),), store, schema=SCHEMA)

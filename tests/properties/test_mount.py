@@ -198,7 +198,7 @@ def test_changes_at_any_depth_count(thread):
     assert thread.head.channels_written == ("deep", "notes")
 
 
-def test_a_channel_that_somebody_else_wrote_conflicts_and_another_does_not(store):
+def test_only_a_channel_written_by_another_writer_conflicts(store):
     thread = store.thread("t", schema={"mine": reducers.add, "theirs": reducers.add})
     thread.commit({"mine": 1, "theirs": 1})
     with thread.mount() as state:

@@ -56,7 +56,7 @@ def run(folder, seed, turns, copies=3):
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples)
 @given(seed=st.integers(0, 2**32), turns=st.integers(5, 120))
-def test_copies_taken_at_any_moments_come_to_the_same_index(tmp_path_factory, seed, turns):
+def test_copies_taken_at_any_moments_have_the_same_index(tmp_path_factory, seed, turns):
     run(tmp_path_factory.mktemp("removals"), seed, turns)
 
 

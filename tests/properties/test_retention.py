@@ -53,7 +53,7 @@ def compare(store, model, kept_by_thread):
 @pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 3)
 @given(ROUNDS, LATER)
-def test_kept_versions_are_unchanged_and_the_others_are_gone(tmp_path_factory, round_, later):
+def test_kept_versions_are_unchanged_and_the_others_are_removed(tmp_path_factory, round_, later):
     history, keep_last, keep_tags, reopen = round_
     model = StoreModel()
     perform_all(history, model, schema=SCHEMA)

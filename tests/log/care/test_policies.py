@@ -56,7 +56,7 @@ def test_policies_for_new_threads_do_not_affect_existing_threads(calls, begun, o
         assert policy_of_new_thread(without_thread(rows, begun), other) == policy_of_new_thread(rows, other)
 
 
-def test_patterns_without_effect_are_removed():
+def test_overridden_patterns_are_removed():
     ten, five = {"keep_last": 10}, {"keep_last": 5}
     assert set_all([("a*", ten), ("b*", five), ("a*", ten), ("b*", five)]) == [
         PolicyRow("a*", ten),
