@@ -221,6 +221,36 @@ def test_no_files_import_each_other_not_even_for_types():
 
 
 @pytest.mark.slow
+def foreign_adapters_in(imports):
+    """Return the imports between the packages of two adapters, or from the kit to an adapter."""
+    return {
+        (name, other)
+        for name, imported in imports.items()
+        for other in imported
+        if (mine := adapter_of(name)) and (theirs := adapter_of(other)) and theirs not in (mine, "kit")
+    }
+
+
+def adapter_of(module):
+    """Return the package of `statelog.adapters` that a module is in, or "" for another module."""
+    parts = module.removeprefix("statelog.").split(".")
+    return parts[1] if parts[0] == "adapters" and len(parts) > 1 else ""
+
+
+@pytest.mark.slow
+def test_no_adapter_imports_another_and_the_kit_imports_none():
+    assert len({adapter_of(name) for name in imports_here()}) > 8
+    assert foreign_adapters_in(imports_here()) == set()
+    imports = {
+        "adapters.kit.parts": {"adapters.strands.move"},
+        "adapters.strands.move": {"adapters.kit", "adapters.crewai"},
+    }
+    assert foreign_adapters_in(imports) == {
+        ("adapters.kit.parts", "adapters.strands.move"),
+        ("adapters.strands.move", "adapters.crewai"),
+    }
+
+
 def test_a_room_imports_from_rooms_below_on_its_floor():
     still = {(name, other) for other, names in CLIMBING.items() for name in names.split()}
     found = climbs_in(imports_here(), STAIRS)
