@@ -24,7 +24,7 @@ _INTERRUPT: Final = "__interrupt__"
 _RESUME: Final = "__resume__"
 _RUNTIME: Final = "__pregel_runtime"
 _REMEMBERED: Final = 1024
-"""The number of pauses and of invocations that are remembered, so that each is told once."""
+"""The number of pauses and of invocations that are remembered, so that each is reported once."""
 
 
 def traced_put(put: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +37,7 @@ def traced_put(put: Callable[..., Any]) -> Callable[..., Any]:
             return put(self, config, checkpoint, metadata, new_versions)
         traced = with_trace(metadata) if isinstance(metadata, dict) else metadata
         made = put(self, config, checkpoint, traced, new_versions)
-        _tell(watch, names.CHECKPOINTED, made)
+        _emit(watch, names.CHECKPOINTED, made)
         return made
 
     return put_with_trace
@@ -52,7 +52,7 @@ def traced_writes(put_writes: Callable[..., Any]) -> Callable[..., Any]:
         written = list(writes)
         if watch is None or not any(channel in (_INTERRUPT, _RESUME) for channel, _value in written):
             return put_writes(self, config, written, task_id, task_path)
-        before = self._get_tuple(config)  # `get_tuple` would wait for the calls that are under way, such as this one.
+        before = self._get_tuple(config)  # `get_tuple` waits for the calls in progress, and this is one.
         put_writes(self, config, written, task_id, task_path)
         _note(watch, config, before, written, task_id)
         return None
@@ -72,7 +72,7 @@ def _note(
     known = {_key(config, each) for each in _interrupts(pending)}
     for each in _interrupts([(task_id, channel, value) for channel, value in written]):
         if _key(config, each) not in known and _is_first(_pauses, _key(config, each)):
-            _tell(watch, names.PAUSED, config, **{names.PAUSE: each.id})
+            _emit(watch, names.PAUSED, config, **{names.PAUSE: each.id})
     if any(channel == _RESUME for channel, _value in written) and _is_first(_invocations, _Invocation(config)):
         _resumed(watch, config, before, pending)
 
@@ -99,7 +99,7 @@ class _Invocation:
             return NotImplemented
         return self._runtime is other._runtime is not None and self._namespace == other._namespace
 
-    __hash__ = None  # type: ignore[assignment]  # it is compared by the identity of a runtime that cannot be hashed
+    __hash__ = None  # type: ignore[assignment]  # a runtime is compared by identity, and cannot be hashed
 
 
 _lock = Lock()
@@ -120,14 +120,14 @@ def _resumed(watch: InstrumentedStore, config: Any, before: CheckpointTuple | No
     """Emit the event of a resume, and link the current span to the one in which the graph was interrupted."""
     pauses = [each.id for each in _interrupts(pending)]
     kind, id = ("pause", pauses[0]) if pauses else ("checkpoint", config["configurable"].get("checkpoint_id"))
-    _tell(watch, names.RESUMED, config, **{names.RESUMED_FROM_TYPE: kind, names.RESUMED_FROM: id})
+    _emit(watch, names.RESUMED, config, **{names.RESUMED_FROM_TYPE: kind, names.RESUMED_FROM: id})
     link = None if before is None else context_of(before.metadata.get(names.TRACE_PARENT))
     span = trace.get_current_span()
     if link is not None and link.span_id != span.get_span_context().span_id:
         span.add_link(link)
 
 
-def _tell(watch: InstrumentedStore, event: str, config: Any, **more: Any) -> None:
+def _emit(watch: InstrumentedStore, event: str, config: Any, **more: Any) -> None:
     place = config["configurable"]
     about = {
         names.EXECUTION: str(place["thread_id"]),

@@ -1,4 +1,4 @@
-"""`instrument` and `uninstrument`: where this room is put in the way of the others, and taken away again."""
+"""`instrument` and `uninstrument`: replace methods of other modules, and put the originals back."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 _lock = RLock()
 _replaced: list[tuple[type, str, Any]] = []
-"""What was replaced in a class: the class, the name, and what was there."""
+"""The replaced methods: the class, the name, and the original."""
 _every: Telemetry | None = None
-"""What instruments every store that is opened, or None."""
+"""The telemetry of every store that is opened from now on, or None."""
 
 
 def instrument(
@@ -40,13 +40,13 @@ def instrument(
     meter_provider: MeterProvider | None = None,
     logger_provider: LoggerProvider | None = None,
 ) -> None:
-    """Make spans, events and metrics of a store, or of every store that this process opens from now on.
+    """Emit spans, events and metrics of a store, or of every store that this process opens from now on.
 
-    A store that is instrumented stays as it is. OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is read now: without
+    Instrumenting a store twice changes nothing. OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT is read now: without
     it, no content leaves the process.
 
     Args:
-        store: a store, of `statelog` or `statelog.aio`, read-only or not. None for all that are opened later.
+        store: a store of `statelog` or `statelog.aio`, read-only or not. None means all stores that are opened later.
         tracer_provider: makes spans, instead of the global provider.
         meter_provider: makes metrics, instead of the global provider.
         logger_provider: makes events, instead of the global provider.
@@ -73,7 +73,7 @@ def instrument(
 
 
 def uninstrument(store: Any = None) -> None:
-    """End what `instrument` began, for a store, or for all and for those that are opened later.
+    """Stop instrumenting a store. Without a store, stop for all stores, and for those that are opened later.
 
     Raises:
         UsageError: `store` is not a store.
@@ -96,7 +96,7 @@ def uninstrument(store: Any = None) -> None:
 def _store_of(store: Any) -> Store:
     held = getattr(store, "sync", store)
     if not isinstance(held, Store):
-        message = f"a store is instrumented that statelog.open or statelog.aio.open returned, not {store!r}"
+        message = f"store must be the result of statelog.open or statelog.aio.open, not {store!r}"
         raise UsageError(message, argument="store", value=store)
     return held
 
@@ -108,7 +108,7 @@ def _replace(kind: type, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _hook() -> None:
-    """Observe runs, leases, memories and LangGraph. What is called there for other stores is passed on."""
+    """Observe runs, leases, memories and LangGraph. Calls for stores that are not instrumented are passed on."""
     if observers.observer is not None:
         return
     observers.observer = RunObserver()

@@ -58,12 +58,12 @@ class _Segment:
         """The span of the segment."""
         return self._span
 
-    def tell(self, event: str, **more: Any) -> None:
+    def emit(self, event: str, **more: Any) -> None:
         """Emit an event."""
         self._watch.telemetry.event(self._watch.engine, self._span, event, {**self.about, **more})
 
     def progress(self, items: Sequence[Item]) -> None:
-        """Take note of recorded items: pauses are resolved, and the run was resumed if this is its first progress."""
+        """Emit the events of recorded items: resolved pauses, and the resume if this is the first progress."""
         for item in items:
             if item["o"] == "gate" and item["s"] == DONE and "r" in item:
                 self._resolved(item)
@@ -77,13 +77,13 @@ class _Segment:
                 self._resumed("checkpoint", self.checkpoint)
 
     def _resumed(self, kind: str, id: str) -> None:
-        self.tell(names.RESUMED, **{names.RESUMED_FROM_TYPE: kind, names.RESUMED_FROM: id})
+        self.emit(names.RESUMED, **{names.RESUMED_FROM_TYPE: kind, names.RESUMED_FROM: id})
 
     def _resolved(self, item: Item) -> None:
         answer = item["r"]
         how = "expired" if answer["is_timeout"] else "approved" if answer["approved"] else "refused"
         gate = next(iter(self._labels(item)), f"gate {item['p']}")
-        self.tell(names.RESOLVED, **{names.PAUSE: self._pause_of(gate), names.RESOLUTION: how})
+        self.emit(names.RESOLVED, **{names.PAUSE: self._pause_of(gate), names.RESOLUTION: how})
 
     def _labels(self, item: Item) -> Iterator[str]:
         """Yield the label of the wait that an item ends."""
@@ -104,7 +104,7 @@ class _Segment:
         """Emit an event for each wait at which the run was not suspended already."""
         for label, due_us in {wait.label: wait.due_us for wait in waits}.items():
             if self.has_progress or label not in self.waited:
-                self.tell(
+                self.emit(
                     names.PAUSED,
                     **{
                         names.PAUSE: self._pause_of(label),
@@ -114,7 +114,7 @@ class _Segment:
                 )
 
     def ended(self, status: str, error: str | None, items: Sequence[Item]) -> None:
-        """Give the span the status of the run."""
+        """Set the status of the run on the span."""
         self.progress(items)
         self._span.set_attribute(names.STATUS, status)
         if error is not None and status == "failed":
@@ -123,7 +123,7 @@ class _Segment:
 
 
 class RunObserver:
-    """See `statelog.durable.observers.Observer`. Runs of stores that are not instrumented pass through it."""
+    """See `statelog.durable.observers.Observer`. It ignores runs of stores that are not instrumented."""
 
     def __init__(self) -> None:
         self._segments: WeakKeyDictionary[Any, _Segment] = WeakKeyDictionary()
@@ -187,11 +187,11 @@ class RunObserver:
             attributes[names.ARGUMENTS] = content(engine, [list(call.args), dict(call.kwargs)])
         with telemetry.span(engine, f"step {call.name}", attributes) as span:
 
-            def told(result: Any) -> None:
+            def record_result(result: Any) -> None:
                 if telemetry.has_content and (text := content(engine, result)) is not None:
                     span.set_attributes({names.RESULT: text})
 
-            yield told
+            yield record_result
 
     def metadata(self, execution: Execution, metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return metadata with the trace context of the segment."""
@@ -204,7 +204,7 @@ class RunObserver:
         if segment is not None:
             segment.progress(items)
             pause = next((f"{item['g']}" for item in items if item["s"] == BEGUN and "g" in item), None)
-            segment.tell(names.CHECKPOINTED, **{names.CHECKPOINT: checkpoint, names.PAUSE: pause})
+            segment.emit(names.CHECKPOINTED, **{names.CHECKPOINT: checkpoint, names.PAUSE: pause})
 
     def suspended(self, execution: Execution, waits: Sequence[Wait]) -> None:
         """Emit the events of a suspension."""
@@ -213,17 +213,17 @@ class RunObserver:
             segment.paused(waits)
 
     def ended(self, execution: Execution, status: str, error: str | None, items: Sequence[Item]) -> None:
-        """Give the span the status of the run. The error's text has passed the guard already."""
+        """Set the status of the run on the span. The guard has already checked the text of the error."""
         segment = self._segments.get(execution)
         if segment is not None:
             segment.ended(status, error, items)
 
 
 def _shown(error: BaseException) -> BaseException | None:
-    """Return why a run has stopped, or None if it continues at once from where its thread was rolled back to."""
+    """Return the error that stopped a run, or None if the run continues at once after a rollback of its thread."""
     cause = error.error if isinstance(error, Stopped) else error
     return None if isinstance(cause, RolledBackError) else cause
 
 
 def _ignore(_result: Any) -> None:
-    """Take note of no result."""
+    """Ignore a result."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import contextmanager
+from math import isfinite
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,12 +62,12 @@ class Telemetry:
 
     @property
     def is_tracing(self) -> bool:
-        """Whether anything keeps spans: an SDK is there, now or set up since."""
+        """Whether a tracing SDK is set up, so that spans are kept."""
         return not _is_of_api(self._tracer_provider or trace.get_tracer_provider())
 
     @property
     def is_measuring(self) -> bool:
-        """Whether anything keeps measurements."""
+        """Whether a metrics SDK is set up, so that measurements are kept."""
         return not _is_of_api(self._meter_provider or metrics.get_meter_provider())
 
     @contextmanager
@@ -106,7 +107,7 @@ class Telemetry:
 
 
 def _is_of_api(provider: object) -> bool:
-    """Return True for a provider of the API itself: it drops what it gets, or stands for an SDK that is not there."""
+    """Return True for a provider of the API itself. It drops everything, or is a placeholder until an SDK is set up."""
     return type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
@@ -156,8 +157,10 @@ def content(engine: Any, value: Any) -> str | None:
 
 def _plain(value: Any, depth: int = 0) -> Any:
     """Return a value of JSON. OpenTelemetry drops mappings with keys that are not texts, and so do some exporters."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | str):
         return value
+    if isinstance(value, float):
+        return value if isfinite(value) else str(value)  # JSON has no NaN.
     if depth > DEPTH_MAX:
         return "..."
     if isinstance(value, dict):

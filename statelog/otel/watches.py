@@ -1,4 +1,4 @@
-"""What is put in the way of an instrumented store: its commits and flushes, and the threads that it hands out."""
+"""The hooks of an instrumented store: around its commits and flushes, and in the threads that it returns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _lock = Lock()
 _KEPT = "statelog.otel"
-"""The name under which an engine keeps its watch."""
+"""The attribute of an engine that holds its watch."""
 
 
 class InstrumentedStore:
@@ -41,7 +41,7 @@ class InstrumentedStore:
     Attributes:
         engine: the engine of the store.
         telemetry: what makes spans, events and measurements.
-        is_on: False from `uninstrument` on. Threads that were handed out before look at it.
+        is_on: False after `uninstrument`. Threads that the store returned earlier check it.
     """
 
     def __init__(self, store: Store, telemetry: Telemetry) -> None:
@@ -56,7 +56,7 @@ class InstrumentedStore:
         self.look()
 
     def look(self) -> None:
-        """Look whether an SDK is there. Before that, nothing is put in the way of commits."""
+        """Install the hooks once an SDK is set up. Until then, commits run without hooks."""
         if not self._is_tracing:
             self._is_tracing = self.telemetry.is_tracing
         telemetry = self.telemetry
@@ -70,7 +70,7 @@ class InstrumentedStore:
                 vars(self.engine)[name] = self._timed(getattr(self.engine, name), histogram.record)
 
     def end(self) -> None:
-        """Take away what was put in the way."""
+        """Remove the hooks."""
         with _lock:
             self.is_on = False
         for held, placed in ((self.engine, ("commit", "flush", _KEPT)), (self._store, ("_thread", "transaction"))):
@@ -126,7 +126,7 @@ class InstrumentedStore:
                 status = self.engine.remote.status()
                 yield "statelog.fleet.lag", status.lag_s, {}
                 yield "statelog.fleet.lag.size", status.lag_bytes, {}
-        except (StatelogError, OSError):  # It was closed meanwhile, or the disk refuses.
+        except (StatelogError, OSError):  # The store was closed meanwhile, or the disk failed.
             return
 
 

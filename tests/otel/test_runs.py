@@ -167,10 +167,11 @@ def test_content_is_off_by_default_and_read_once(store, kept, monkeypatch):
     statelog.otel.uninstrument()
     statelog.otel.instrument(store, **kept.providers)
     monkeypatch.delenv(CAPTURE)
-    durable.run(store, durable.workflow(name="w")(lambda run: run.step(note, {1: {"a": b"x"}, None: "Rome"})), id="b")
+    odd = {1: {"a": b"x"}, None: "Rome", "n": float("nan")}
+    durable.run(store, durable.workflow(name="w")(lambda run: run.step(note, odd)), id="b")
     [step] = kept.named("step note")
-    assert step.attributes["statelog.step.arguments"] == '[[{"1": {"a": "<1 bytes>"}, "None": "Rome"}], {}]'
-    assert step.attributes["statelog.step.result"] == '{"1": {"a": "<1 bytes>"}, "None": "Rome"}'
+    assert step.attributes["statelog.step.arguments"] == '[[{"1": {"a": "<1 bytes>"}, "n": "nan", "None": "Rome"}], {}]'
+    assert step.attributes["statelog.step.result"] == '{"1": {"a": "<1 bytes>"}, "n": "nan", "None": "Rome"}'
 
 
 @pytest.mark.parametrize("has_content", [False, True])

@@ -189,7 +189,7 @@ def test_a_closed_store_is_refused_and_one_that_is_closed_later_has_no_gauges(tr
 
 def test_files_that_are_not_stores_are_refused():
     for call in (statelog.otel.instrument, statelog.otel.uninstrument):
-        with pytest.raises(UsageError, match=r"statelog\.open or statelog\.aio\.open returned, not 'agent\.state'"):
+        with pytest.raises(UsageError, match=r"statelog\.open or statelog\.aio\.open, not 'agent\.state'"):
             call("agent.state")
     assert observers.observer is None
 
