@@ -87,7 +87,7 @@ def test_the_tabs_of_the_board_move_by_arrow_keys_and_deadlines_count_down(worke
     page.get_by_role("tab", name="Entries").press("ArrowRight")
     expect(page.locator("#claims tbody tr")).to_have_count(2)
     deadlines = page.locator("#claims time").all_inner_texts()
-    assert deadlines[0].startswith("over for ")
+    assert deadlines[0].startswith("overdue by ")
     assert deadlines[1].endswith(" left")
     assert HOSTILE in page.locator("#claims td.agent").first.inner_text()
 

@@ -100,8 +100,13 @@ export function live(listener) {
       const change = JSON.parse(message.data);
       if (change.lsn) for (const each of [...listeners]) each(change);
     };
-    source.onopen = () => document.body.classList.add("is-live");
-    source.onerror = () => document.body.classList.remove("is-live");
+    const tell = (isLive) => {
+      document.body.classList.toggle("is-live", isLive);
+      const sign = document.querySelector("#bar .live");
+      if (sign) sign.textContent = isLive ? "live" : "not live";
+    };
+    source.onopen = () => tell(true);
+    source.onerror = () => tell(false);
   }
   return () => listeners.delete(listener);
 }

@@ -35,7 +35,7 @@ function text(element) {
   const [number, unit] = whole.split(" ");
   if (element.dataset.clock === "since") return left > 1000 ? `in ${number} ${unit}` : `${number} ${unit} ago`;
   element.classList.toggle("is-over", left <= 0);
-  return left > 0 ? `${whole} left` : `over for ${whole}`;
+  return left > 0 ? `${whole} left` : `overdue by ${whole}`;
 }
 
 function ticking(kind, iso) {

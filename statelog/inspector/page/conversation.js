@@ -85,6 +85,6 @@ function fold(name, given, result) {
     { class: "call" },
     h("summary", {}, h("span", { class: "tool" }, name), h("span", { class: "quiet" }, hint)),
     given === null ? null : h("pre", {}, given),
-    result === undefined ? h("p", { class: "quiet" }, "This version has no result of the call.") : h("pre", { class: "result" }, result),
+    result === undefined ? h("p", { class: "quiet" }, "This version does not have the result of this call.") : h("pre", { class: "result" }, result),
   );
 }

@@ -115,9 +115,9 @@ class Screen {
             h("select", { onchange: (event) => this.choose(event.target.value, null) }, this.branches.map((each) => h("option", { value: each.name, selected: each.name === this.branch }, each.name))),
           )
         : null,
-      missing > 0 ? h("span", { class: "quiet" }, `${count(missing)} more are not drawn`) : null,
+      missing > 0 ? h("span", { class: "quiet" }, `${counted(missing, "more branch", "more branches")} ${missing === 1 ? "is" : "are"} not drawn`) : null,
       inner
-        ? h("label", { class: "check" }, h("input", { type: "checkbox", checked: this.showsInner, onchange: (event) => ((this.showsInner = event.target.checked), this.plan(), this.draw()) }), "inner")
+        ? h("label", { class: "check", title: "Show the internal channels and branches of LangGraph" }, h("input", { type: "checkbox", checked: this.showsInner, onchange: (event) => ((this.showsInner = event.target.checked), this.plan(), this.draw()) }), "inner")
         : null,
     );
     this.slider.max = this.top;
