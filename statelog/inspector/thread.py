@@ -68,7 +68,12 @@ def _open(store: Store, request: Request) -> Any:
     """Return everything that the screen shows first."""
     query = request.query_params
     found = _thread_of(store, query)
-    checkpoint = read_version(found, query.get("version"))
+    try:
+        checkpoint = read_version(found, query.get("version"))
+    except CheckpointNotFoundError as error:  # An address that was kept may name a version that retention has removed.
+        if not query.get("version"):
+            raise
+        checkpoint = Unreadable(int(query["version"]), error)
     return describe_opened(store, found, checkpoint, query.get("part", ""), AnswerLimits())
 
 
@@ -91,7 +96,7 @@ def _version(store: Store, request: Request) -> Any:
 
 
 class Unreadable(NamedTuple):
-    """A version whose record is damaged."""
+    """A version whose record is damaged, or was removed by retention."""
 
     version: int
     error: StatelogError

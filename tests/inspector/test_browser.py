@@ -152,6 +152,15 @@ def test_an_edit_offers_json_that_keeps_the_value(browser_page, store_path):
     expect(page.get_by_label("New value in nan")).to_have_value("NaN")
 
 
+def test_a_version_that_cannot_be_compared_can_be_replaced(address, visit):
+    page = open_thread(visit, address, "?tab=changes&version=4")
+    page.get_by_label("Version to compare with").fill("99")
+    page.keyboard.press("Enter")
+    expect(page.locator(".problem")).to_contain_text("no checkpoint 99")
+    page.get_by_role("button", name="Parent").click()
+    expect(page.locator(".change").first).to_be_visible()
+
+
 def test_a_commit_appears_while_the_thread_is_open(own_address, visit, store_path):
     page = open_thread(visit, own_address, "?tab=state")
     expect(page.locator("body.is-live")).to_have_count(1)

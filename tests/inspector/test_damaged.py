@@ -88,3 +88,13 @@ def test_the_page_shows_a_thread_with_a_damaged_version(browser_page, damage):
     assert "CorruptionError" in page.locator(".problem").inner_text()
     page.locator("#v2").click()
     page.wait_for_selector(".tree")
+
+
+def test_a_kept_address_of_a_version_that_retention_has_removed_opens_the_thread(inspect, tmp_path):
+    with statelog.open(tmp_path / "agent.state") as store:
+        for step in range(9):
+            store.thread("t").commit({"step": step})
+        store.prune(keep_last=2)
+    opened = ask(inspect(tmp_path / "agent.state"), "thread/open", version=3)
+    assert opened["version"]["problem"]["error"] == "CheckpointNotFoundError"
+    assert [row["version"] for row in opened["versions"]] == [8, 7]

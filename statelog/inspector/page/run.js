@@ -284,7 +284,8 @@ function python(run) {
 
 function workerNote(run) {
   if (run.status === "parked") return h("p", { class: "quiet" }, "A compensation failed for good. The run goes on when somebody calls durable.resume.");
-  const isOpen = run.status === "suspended" && run.gates.some((each) => each.status === "pending");
+  const answered = run.gates.filter((each) => each.status !== "pending").map((each) => `gate ${each.id}`);
+  const isOpen = run.status === "suspended" && run.waiting_for.some((each) => each.startsWith("gate ") && !answered.includes(each));
   return [isOpen ? h("p", { class: "quiet" }, "Select the gate in the list of calls to see it, and to answer it.") : null, h("p", { class: "quiet" }, `This page does not run workflows. A process that has the code takes the run up${isOpen ? " once the gate is answered" : ""}:`), h("pre", {}, `durable.run_worker(store, [${run.workflow}])`)];
 }
 

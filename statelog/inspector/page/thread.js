@@ -269,9 +269,10 @@ class Screen {
     try {
       const isAtHead = this.version === this.top;
       const was = this.thread.branch;
+      const newest = this.thread.version;
       this.thread = await get("thread", { id: this.thread.id });
       if (this.branch === was && isAtHead) this.branch = this.thread.branch;
-      if (this.branch !== was) this.rows.clear();
+      if (this.branch !== was || this.thread.version < newest) this.rows.clear(); // The thread may have been re-created.
       this.plan();
       if (isAtHead && this.version !== this.top) this.select(this.top);
       else this.draw();
@@ -290,7 +291,7 @@ class Screen {
     const focused = document.activeElement?.closest?.("[role=tab]")?.id;
     put(this.about, this.facts(found), this.actions(found), this.tabs());
     if (focused) document.getElementById(focused)?.focus();
-    if (found.problem) put(this.body, problem({ name: found.problem.error, ...found.problem }));
+    if (found.problem) put(this.body, this.tab === "changes" ? this.compare(null) : null, problem({ name: found.problem.error, ...found.problem }));
     else if (found.messages) {
       this.conversations.draw(found.messages, (before) => get("thread/messages", { id: this.thread.id, branch: this.branch, version: found.version, before }));
       sync(this.body, [this.conversations.element]);
@@ -373,8 +374,9 @@ class Screen {
     }));
   }
 
+  /** Return the choice of the version to compare with. `answer` has the changes, or is null if they are not readable. */
   compare(answer) {
-    const number = h("input", { type: "number", min: 0, value: answer.old?.version ?? "", "aria-label": "Version to compare with", onchange: again });
+    const number = h("input", { type: "number", min: 0, value: (answer ? answer.old?.version : this.against?.version) ?? "", "aria-label": "Version to compare with", onchange: again });
     const branch = h("select", { "aria-label": "Branch to compare with", onchange: again }, this.branches.map((each) => h("option", { value: each.name, selected: each.name === (this.against?.branch ?? this.branch) }, each.name)));
     const screen = this;
     function again() {
@@ -383,7 +385,7 @@ class Screen {
     }
     const parent = h("button", { type: "button", disabled: this.against === null, onclick: () => ((this.against = null), this.read()) }, "Parent");
     if (isExport) return null;
-    return h("div", { class: "compare" }, h("span", { class: "quiet" }, "compared with version"), number, this.branches.length > 1 ? branch : null, parent, h("span", { class: "quiet" }, counted(answer.total, "change")));
+    return h("div", { class: "compare" }, h("span", { class: "quiet" }, "compared with version"), number, this.branches.length > 1 ? branch : null, parent, answer && h("span", { class: "quiet" }, counted(answer.total, "change")));
   }
 
   // --- writes --------------------------------------------------------------------------
