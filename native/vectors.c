@@ -3,7 +3,16 @@
  * Trust: none in the numbers. Sums wrap at 32 bits. */
 #include "internal.h"
 
-enum { BLOCK = 64 }; /* A sum of so many products of 8 and 16 bits fits into 32 bits. */
+enum {
+    BLOCK = 64, /* A sum of so many products of 8 and 16 bits fits into 32 bits. */
+    AHEAD = 2048
+};
+
+#if defined(__GNUC__)
+#define PREFETCH(at) __builtin_prefetch(at)
+#else
+#define PREFETCH(at) (void)(at)
+#endif
 
 /* Compilers turn this loop into vector instructions, because its length is constant and its sum is signed. */
 static int32_t block_dot(const int8_t *numbers, const int16_t *vector)
@@ -17,15 +26,19 @@ static int32_t block_dot(const int8_t *numbers, const int16_t *vector)
 
 int sl_rows_dot(const int8_t *rows, size_t count, size_t dims, const int16_t *vector, int32_t *sums)
 {
+    const size_t size = count * dims;
     for (size_t row = 0; row < count; row++) {
-        const int8_t *numbers = rows + row * dims;
+        const size_t start = row * dims;
         uint32_t sum = 0;
         size_t at = 0;
         for (; dims - at >= BLOCK; at += BLOCK) {
-            sum += (uint32_t)block_dot(numbers + at, vector + at);
+            if (size - start - at > AHEAD) { /* The processor itself prefetches nothing beyond a page. */
+                PREFETCH(rows + start + at + AHEAD);
+            }
+            sum += (uint32_t)block_dot(rows + start + at, vector + at);
         }
         for (; at < dims; at++) {
-            sum += (uint32_t)((int32_t)numbers[at] * vector[at]);
+            sum += (uint32_t)((int32_t)rows[start + at] * vector[at]);
         }
         memcpy(sums + row, &sum, sizeof sum);
     }

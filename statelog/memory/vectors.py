@@ -54,8 +54,11 @@ def check_vector(np: Any, vector: object, text: str, dims: int) -> Any:
     shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
     of = f"for the text {shown!r}"
     try:
-        with np.errstate(over="ignore"):
-            array = np.asarray(vector, dtype="<f4")
+        if type(vector) is np.ndarray and vector.dtype.str == "<f4":
+            array = vector
+        else:
+            with np.errstate(over="ignore"):
+                array = np.asarray(vector, dtype="<f4")
     except (TypeError, ValueError, OverflowError) as error:
         message = f"embed did not return a vector of numbers {of}: {error}"
         raise EmbeddingError(message, text=text[:SHOWN_MAX]) from error
