@@ -55,7 +55,7 @@ def check_vector(np: Any, vector: object, text: str, dims: int) -> Any:
     of = f"for the text {shown!r}"
     try:
         if type(vector) is np.ndarray and vector.dtype.str == "<f4":
-            array = vector
+            array: Any = vector
         else:
             with np.errstate(over="ignore"):
                 array = np.asarray(vector, dtype="<f4")
