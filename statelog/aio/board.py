@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from statelog.aio.generated import BoardCalls, ClaimCalls
-from statelog.aio.waits import Turn, win
+from statelog.aio.waits import WaitTurn, win
 from statelog.deprecated import OldBoardNames
 from statelog.errors import not_hiding
 from statelog.store.board import attempt_claim, attempt_lease
@@ -117,7 +117,7 @@ class Board(BoardCalls, OldBoardNames):
         call = partial(self._board.watch, pattern, renew=renew, progress_s=progress_s, **how)
         watch = await self._runner.poll(call)
         try:
-            with Turn(watch.session, watch.condition) as turn:
+            with WaitTurn(watch.session, watch.condition) as turn:
                 while (page := (polled := await self._runner.poll(watch.poll))[0]) is not None:
                     for event in page:
                         yield event

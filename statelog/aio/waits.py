@@ -19,7 +19,7 @@ T = TypeVar("T")
 FOREVER_S = 1e9
 
 
-class Turn:
+class WaitTurn:
     """The place of the current task in a line, as a context manager.
 
     If the task was woken when the block ends, the waiter thread checks the condition for the next task of the line.
@@ -124,7 +124,7 @@ async def win(runner: Runner, attempt: Attempt[T], wait_s: float) -> T | None:
             runner.tries.release()
         if taken is not None:
             return taken
-    with Turn(attempt.session, condition) as turn:
+    with WaitTurn(attempt.session, condition) as turn:
         while await turn.woken(until_s - loop.time(), after_s=after_s):
             taken = await runner.win(attempt.take, attempt.give_back)
             if taken is not None:
@@ -138,7 +138,7 @@ async def win(runner: Runner, attempt: Attempt[T], wait_s: float) -> T | None:
 async def until(runner: Runner, session: StoreSession, condition: Condition, timeout_s: float) -> bool:
     """Wait until a condition holds. Return False after a timeout."""
     if timeout_s > 0:
-        with Turn(session, condition) as turn:
+        with WaitTurn(session, condition) as turn:
             is_woken = await turn.woken(timeout_s)
             if (is_woken or turn.was_looked_for) and not turn.has_failed:
                 return is_woken

@@ -22,7 +22,7 @@ from statelog.redaction import redacted_url
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.adapters.langgraph.move.migration import LeftOut, MigrationReport
+    from statelog.adapters.langgraph.move.migration import LeftOutThread, ThreadMoveReport
 
 _NAMED_MAX = 5
 """The maximum number of threads named in an error. The output names all of them."""
@@ -131,7 +131,7 @@ def _move(source: str, target: str, what: str, *, as_json: bool, like: Path | No
         raise _error_of(report)
 
 
-def _document(report: MigrationReport) -> dict[str, Any]:
+def _document(report: ThreadMoveReport) -> dict[str, Any]:
     left_out = [
         {
             "thread": each.thread,
@@ -150,7 +150,7 @@ def _document(report: MigrationReport) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value or name not in ("lost", "redacted")}
 
 
-def _why(left: LeftOut) -> str:
+def _why(left: LeftOutThread) -> str:
     return (
         f"thread {left.thread!r} is left out ({left.there:,} of {count(left.checkpoints, 'checkpoint')} are in"
         " the target):"
@@ -158,7 +158,7 @@ def _why(left: LeftOut) -> str:
     )
 
 
-def _error_of(report: MigrationReport) -> StatelogError:
+def _error_of(report: ThreadMoveReport) -> StatelogError:
     """Return one error for all threads left out: the only error, or an error of their common kind."""
     first, *more = (each.error for each in report.left_out)
     if not more:
@@ -177,7 +177,7 @@ def _listed(threads: Sequence[str]) -> str:
     return f"{named} and {len(threads) - _NAMED_MAX:,} more" if len(threads) > _NAMED_MAX else named
 
 
-def _sentence(report: MigrationReport) -> str:
+def _sentence(report: ThreadMoveReport) -> str:
     there = report.checkpoints - report.copied
     rest = f" ({there:,} were already there)" if there else ""
     more = f"; {count(report.others, 'checkpoint')} more in the target" if report.others else ""

@@ -84,7 +84,7 @@ Operation = Commit | Rollback | Fork | Tag | Untag | Copy | Together
 History = tuple[Operation, ...]
 
 
-class _Thread(Protocol):
+class _HistoryThread(Protocol):
     def commit(
         self,
         *writes: Mapping[str, Any],
@@ -104,19 +104,19 @@ class _Thread(Protocol):
 
 
 class _Threads(Protocol):
-    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> _Thread: ...
+    def thread(self, id: str, *, schema: object = None, branch: str = "main") -> _HistoryThread: ...
 
     def copy_thread(self, source: str, target: str) -> object: ...
 
 
-class Target(_Threads, Protocol):
+class HistoryTarget(_Threads, Protocol):
     """A `Store` or a `StoreModel`, on which a history is performed."""
 
     def transaction(self) -> AbstractContextManager[_Threads]:
         """Begin a transaction."""
 
 
-def perform(operation: Operation, target: Target, *, schema: object = None) -> type[StatelogError] | None:
+def perform(operation: Operation, target: HistoryTarget, *, schema: object = None) -> type[StatelogError] | None:
     """Do one operation on a store or a model.
 
     Args:
@@ -137,7 +137,7 @@ def perform(operation: Operation, target: Target, *, schema: object = None) -> t
     return None
 
 
-def perform_all(history: Iterable[Operation], target: Target, *, schema: object = None) -> None:
+def perform_all(history: Iterable[Operation], target: HistoryTarget, *, schema: object = None) -> None:
     """Do a whole history. Skip refused operations."""
     for operation in history:
         perform(operation, target, schema=schema)
@@ -147,7 +147,7 @@ class _AbandonedError(Exception):
     """Ends a transaction without effect."""
 
 
-def _perform_together(together: Together, target: Target, schema: object) -> None:
+def _perform_together(together: Together, target: HistoryTarget, schema: object) -> None:
     with suppress(_AbandonedError), target.transaction() as transaction:
         for operation in together.operations:
             _perform(operation, transaction, schema)

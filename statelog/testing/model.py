@@ -62,19 +62,19 @@ class _Branch:
 
 
 @dataclass(slots=True)
-class _Thread:
+class _ThreadModel:
     specs: dict[str, str]
     branches: dict[str, _Branch] = field(default_factory=lambda: {MAIN: _Branch(MAIN, None, -1)})
     tags: dict[str, CheckpointModel] = field(default_factory=dict)
     ids: dict[str, CheckpointModel] = field(default_factory=dict)
     policy: dict[str, Any] = field(default_factory=dict)
 
-    def copy(self) -> _Thread:
+    def copy(self) -> _ThreadModel:
         branches = {
             name: _Branch(branch.name, branch.parent, branch.base_version, list(branch.own))
             for name, branch in self.branches.items()
         }
-        return _Thread(dict(self.specs), branches, dict(self.tags), dict(self.ids), self.policy)
+        return _ThreadModel(dict(self.specs), branches, dict(self.tags), dict(self.ids), self.policy)
 
     def owner(self, name: str, version: int) -> str:
         """Return the branch that a version of a branch was committed on."""
@@ -100,7 +100,7 @@ class StoreModel:
 
     def __init__(self) -> None:
         self.last_lsn = 0
-        self.threads: dict[str, _Thread] = {}
+        self.threads: dict[str, _ThreadModel] = {}
         self._policies: list[tuple[str, dict[str, Any]]] = []
         self._rows: list[PolicyRow] = []
         """The policies as a store keeps them. They show which calls write a record."""
@@ -143,10 +143,10 @@ class StoreModel:
                 thread.policy = policy
                 self.last_lsn += 1
 
-    def begin(self, thread_id: str, specs: dict[str, str]) -> _Thread:
+    def begin(self, thread_id: str, specs: dict[str, str]) -> _ThreadModel:
         """Begin a thread, with the last policy that matches (internal)."""
         fitting = [policy for pattern, policy in self._policies if fnmatchcase(thread_id, pattern)]
-        thread = self.threads[thread_id] = _Thread(specs, policy=fitting[-1] if fitting else {})
+        thread = self.threads[thread_id] = _ThreadModel(specs, policy=fitting[-1] if fitting else {})
         self._rows = without_thread(self._rows, thread_id)
         self.last_lsn += 2 if thread.policy else 1
         return thread
@@ -218,10 +218,10 @@ class ThreadModel:
 
     # --- looking ------------------------------------------------------------------
 
-    def _data(self) -> _Thread | None:
+    def _data(self) -> _ThreadModel | None:
         return self._model.threads.get(self.id)
 
-    def _require(self) -> _Thread:
+    def _require(self) -> _ThreadModel:
         data = self._data()
         if data is None and self.branch == MAIN:
             message = f"no thread {self.id!r}"
@@ -353,7 +353,7 @@ class ThreadModel:
             message = f"at version {self.version}, not {expected}"
             raise ConflictError(message, thread=self.id, expected_version=expected, actual_version=self.version)
 
-    def _ensure(self) -> _Thread:
+    def _ensure(self) -> _ThreadModel:
         """Return the thread's data. Begin the thread or extend its schema if necessary."""
         data = self._data()
         specs = self._schema.specs()
@@ -364,7 +364,7 @@ class ThreadModel:
             self._model.last_lsn += 1
         return data
 
-    def _append(self, data: _Thread, made: CheckpointModel) -> CheckpointModel:
+    def _append(self, data: _ThreadModel, made: CheckpointModel) -> CheckpointModel:
         data.branches[made.branch].own.append(made)
         if made.id is not None:
             data.ids[made.id] = made

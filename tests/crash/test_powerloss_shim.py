@@ -11,7 +11,7 @@ import pytest
 
 import statelog
 from statelog.errors import StorageError, UsageError
-from statelog.testing.powerloss.shim import Action, Call, Fault, ShimLog, build_shim, is_supported, mark
+from statelog.testing.powerloss.shim import Action, Fault, ShimLog, SystemCall, build_shim, is_supported, mark
 from statelog.testing.powerloss.trace import (
     Create,
     DirectoryFlushBegin,
@@ -241,22 +241,22 @@ def test_a_full_log_is_an_error_and_not_a_short_trace(run, log):
 @pytest.mark.parametrize(
     ("call", "script"),
     [
-        (Call.WRITE, "os.write(f, b'x')"),
-        (Call.WRITE, "os.pwritev(f, [b'x'], 0)"),
-        (Call.GROW, "os.pwrite(f, b'x', 1000)"),
-        (Call.FLUSH, "os.fsync(f)"),
-        (Call.FLUSH, "os.fdatasync(f)"),
-        (Call.TRUNCATE, "os.ftruncate(f, 3)"),
-        (Call.OPEN, "os.open('file', os.O_RDONLY)"),
-        (Call.RENAME, "os.rename('file', 'other')"),
-        (Call.RENAME, "os.link('file', 'other')"),
-        (Call.UNLINK, "os.unlink('file')"),
+        (SystemCall.WRITE, "os.write(f, b'x')"),
+        (SystemCall.WRITE, "os.pwritev(f, [b'x'], 0)"),
+        (SystemCall.GROW, "os.pwrite(f, b'x', 1000)"),
+        (SystemCall.FLUSH, "os.fsync(f)"),
+        (SystemCall.FLUSH, "os.fdatasync(f)"),
+        (SystemCall.TRUNCATE, "os.ftruncate(f, 3)"),
+        (SystemCall.OPEN, "os.open('file', os.O_RDONLY)"),
+        (SystemCall.RENAME, "os.rename('file', 'other')"),
+        (SystemCall.RENAME, "os.link('file', 'other')"),
+        (SystemCall.UNLINK, "os.unlink('file')"),
     ],
 )
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_a_call_that_is_to_fail_fails_once_without_effect(run, log, watched, call, script, error):
     (watched / "file").write_bytes(b"12345")
-    log.arm(Fault(call, Action.FAIL, error, nth=2 if call is Call.OPEN else 1))
+    log.arm(Fault(call, Action.FAIL, error, nth=2 if call is SystemCall.OPEN else 1))
     _status, said = run(
         f"""
         f = os.open("file", os.O_RDWR)
@@ -273,7 +273,7 @@ def test_a_call_that_is_to_fail_fails_once_without_effect(run, log, watched, cal
 
 
 def test_a_persistent_fault_fails_every_call_from_the_nth_on(run, log):
-    log.arm(Fault(Call.WRITE, nth=3, persistent=True))
+    log.arm(Fault(SystemCall.WRITE, nth=3, persistent=True))
     _status, said = run(
         """
         f = os.open("file", os.O_RDWR | os.O_CREAT)
@@ -288,7 +288,7 @@ def test_a_persistent_fault_fails_every_call_from_the_nth_on(run, log):
 
 
 def test_a_write_may_take_effect_and_report_a_failure(run, log, watched):
-    log.arm(Fault(Call.WRITE, Action.FAIL_AFTER))
+    log.arm(Fault(SystemCall.WRITE, Action.FAIL_AFTER))
     _status, said = run(
         """
         try:
@@ -304,21 +304,21 @@ def test_a_write_may_take_effect_and_report_a_failure(run, log, watched):
 
 def test_a_write_may_be_short_or_ignored_and_a_flush_ignored(run, log):
     write_twice = "f = os.open('file', os.O_RDWR | os.O_CREAT); print(os.write(f, b'abcde')); os.write(f, b'f')"
-    log.arm(Fault(Call.WRITE, Action.SHORT))
+    log.arm(Fault(SystemCall.WRITE, Action.SHORT))
     assert run(write_twice)[1] == "3\n"
     log.reset()
-    log.arm(Fault(Call.WRITE, Action.IGNORE))
+    log.arm(Fault(SystemCall.WRITE, Action.IGNORE))
     assert run(write_twice + "; os.rename('file', 'old')")[1] == "5\n"
     assert events(log, {"file": b""})[0] == Write(0, 5, b"f")
     log.reset()
-    log.arm(Fault(Call.FLUSH, Action.IGNORE))
+    log.arm(Fault(SystemCall.FLUSH, Action.IGNORE))
     run("os.fsync(os.open('new', os.O_RDWR | os.O_CREAT))")
     assert events(log) == [Create(0, "new"), FlushBegin(0)]
 
 
 @pytest.mark.parametrize(("action", "written"), [(Action.KILL, b""), (Action.KILL_AFTER, b"x")])
 def test_a_call_may_kill_before_or_after_its_effect(run, log, watched, action, written):
-    log.arm(Fault(Call.WRITE, action))
+    log.arm(Fault(SystemCall.WRITE, action))
     status, _said = run("os.write(os.open('file', os.O_RDWR | os.O_CREAT), b'x')")
     assert status == -9
     assert (watched / "file").read_bytes() == written
@@ -330,13 +330,13 @@ def test_a_call_may_kill_before_or_after_its_effect(run, log, watched, action, w
 def test_calls_are_counted(run, log):
     run("f = os.open('file', os.O_RDWR | os.O_CREAT); os.write(f, b'x'); os.pwrite(f, b'y', 0); os.fsync(f)")
     assert log.calls() == {
-        Call.WRITE: 2,
-        Call.FLUSH: 1,
-        Call.TRUNCATE: 0,
-        Call.OPEN: 1,
-        Call.RENAME: 0,
-        Call.UNLINK: 0,
-        Call.GROW: 1,
+        SystemCall.WRITE: 2,
+        SystemCall.FLUSH: 1,
+        SystemCall.TRUNCATE: 0,
+        SystemCall.OPEN: 1,
+        SystemCall.RENAME: 0,
+        SystemCall.UNLINK: 0,
+        SystemCall.GROW: 1,
     }
 
 

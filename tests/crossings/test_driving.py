@@ -11,7 +11,7 @@ import pytest
 
 import statelog
 from statelog.board import holders
-from statelog.testing.crossings import Driver, Plan, Step, draw_plan, shrink
+from statelog.testing.crossings import Driver, Plan, PlanStep, draw_plan, shrink
 from statelog.testing.crossings.families import acts
 from statelog.testing.crossings.machine import crossing_machine
 from statelog.testing.crossings.plans import HAPPENINGS
@@ -38,7 +38,7 @@ def test_each_seed_is_a_plan_of_its_own():
 
 def test_a_plan_comes_back_from_json():
     plan = draw_plan(7, 200)
-    assert tuple(map(Step.of, json.loads(json.dumps(plan.steps)))) == plan.steps
+    assert tuple(map(PlanStep.of, json.loads(json.dumps(plan.steps)))) == plan.steps
 
 
 def test_plans_draw_every_act_and_all_that_happens_to_processes():
@@ -47,7 +47,7 @@ def test_plans_draw_every_act_and_all_that_happens_to_processes():
 
 
 def rounds_of_acts(rounds):
-    return Plan(tuple(Step(name, 0, 1000 * seed + at) for seed in rounds for at, name in enumerate(acts())))
+    return Plan(tuple(PlanStep(name, 0, 1000 * seed + at) for seed in rounds for at, name in enumerate(acts())))
 
 
 @pytest.mark.slow
@@ -73,8 +73,8 @@ def test_thirty_rounds_of_all_acts_in_one_store_agree(driver):
 
 def test_a_lease_that_is_not_given_back_in_a_copy_is_told_and_made_small(driver, monkeypatch):
     monkeypatch.setattr(holders, "release", lambda _writer, _found: 1 / 0)
-    steps = [Step("threads.commit", 0, 1), Step("board.take_lease", 0, 2), Step("threads.commit", 0, 3)]
-    steps += [Step("board.release_lease", 0, 4), Step("threads.commit", 0, 5)]
+    steps = [PlanStep("threads.commit", 0, 1), PlanStep("board.take_lease", 0, 2), PlanStep("threads.commit", 0, 3)]
+    steps += [PlanStep("board.release_lease", 0, 4), PlanStep("threads.commit", 0, 5)]
     failure = driver.run(Plan(tuple(steps)))
     assert failure is not None
     assert failure.step.what == "board.release_lease"
@@ -90,7 +90,7 @@ def test_an_exception_in_an_os_thread_is_told(driver, monkeypatch):
         thread.join()
 
     monkeypatch.setattr(statelog.Board, "sweep", fail)
-    failure = driver.run(Plan((Step("board.sweep"),)))
+    failure = driver.run(Plan((PlanStep("board.sweep"),)))
     assert failure is not None
     assert failure.kinds == ("thread",)
 
@@ -98,16 +98,20 @@ def test_an_exception_in_an_os_thread_is_told(driver, monkeypatch):
 def test_a_record_that_was_acknowledged_and_is_gone_is_told(driver, monkeypatch, tmp_path):
     with driver.crossing(Plan(()), tmp_path) as crossing:
         for number in range(3):
-            assert crossing.do(Step("threads.commit", 0, number)) is None
+            assert crossing.do(PlanStep("threads.commit", 0, number)) is None
         monkeypatch.setattr(statelog.Store, "last_lsn", property(lambda _store: 1))
-        assert crossing.do(Step("care.flush"))[0] == "lost"
+        assert crossing.do(PlanStep("care.flush"))[0] == "lost"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [("commit.after_lmdb_commit", 1), ("kill", 0)])
 def test_a_process_that_is_killed_is_replaced(driver, fault):
-    steps = [Step("threads.commit", 1, 1), Step("threads.commit", 1, 2, fault), Step("threads.commit", 1, 3)]
-    failure = driver.run(Plan((*steps, Step("check")), processes=1))
+    steps = [
+        PlanStep("threads.commit", 1, 1),
+        PlanStep("threads.commit", 1, 2, fault),
+        PlanStep("threads.commit", 1, 3),
+    ]
+    failure = driver.run(Plan((*steps, PlanStep("check")), processes=1))
     assert failure is None, failure.text
 
 
@@ -115,9 +119,10 @@ def test_a_process_that_is_killed_is_replaced(driver, fault):
 @pytest.mark.parametrize("is_shipped", [False, True])
 def test_commits_acknowledged_before_all_processes_were_killed_are_there(driver, is_shipped):
     deaths = [
-        Step("die", beside=tuple(Step("threads.commit", 1 + n % 2, 9 * n) for n in range(5))) for _time in range(3)
+        PlanStep("die", beside=tuple(PlanStep("threads.commit", 1 + n % 2, 9 * n) for n in range(5)))
+        for _time in range(3)
     ]
-    steps = [each for death in deaths for each in (death, Step("check"), Step("threads.commit", 1, 7))]
+    steps = [each for death in deaths for each in (death, PlanStep("check"), PlanStep("threads.commit", 1, 7))]
     failure = driver.run(Plan(tuple(steps), 2, is_shipped))
     assert failure is None, failure.text
 
@@ -125,9 +130,14 @@ def test_commits_acknowledged_before_all_processes_were_killed_are_there(driver,
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["move", "take over"])
 def test_a_store_of_a_fleet_goes_on_elsewhere_and_comes_back(driver, how):
-    steps = [Step("threads.commit", 0, 1), Step("board.set_entry", 1, 1), Step("check"), Step("threads.commit", 1, 2)]
-    moved = [each for seed in (1, 2, 0, 1) for each in (*steps, Step(how, 0, seed))]
-    failure = driver.run(Plan((*moved, Step("check")), 1, is_shipped=True))
+    steps = [
+        PlanStep("threads.commit", 0, 1),
+        PlanStep("board.set_entry", 1, 1),
+        PlanStep("check"),
+        PlanStep("threads.commit", 1, 2),
+    ]
+    moved = [each for seed in (1, 2, 0, 1) for each in (*steps, PlanStep(how, 0, seed))]
+    failure = driver.run(Plan((*moved, PlanStep("check")), 1, is_shipped=True))
     assert failure is None, failure.text
 
 
@@ -135,22 +145,22 @@ def test_a_store_of_a_fleet_goes_on_elsewhere_and_comes_back(driver, how):
 def test_a_process_that_shows_something_else_is_told(driver, monkeypatch):
     real = Process.observe
     monkeypatch.setattr(Process, "observe", lambda *arguments: {**real(*arguments), "leases": ["another"]})
-    failure = driver.run(Plan((Step("threads.commit", 1, 1), Step("check")), 1))
+    failure = driver.run(Plan((PlanStep("threads.commit", 1, 1), PlanStep("check")), 1))
     assert failure is not None
     assert failure.kinds == ("seen elsewhere",)
 
 
 @pytest.mark.slow
 def test_processes_act_side_by_side(driver):
-    beside = (Step("threads.commit", 1, 2), Step("threads.commit", 2, 3))
-    steps = [Step("threads.commit", 0, seed, None, beside) for seed in range(20)]
-    failure = driver.run(Plan((*steps, Step("check")), processes=2))
+    beside = (PlanStep("threads.commit", 1, 2), PlanStep("threads.commit", 2, 3))
+    steps = [PlanStep("threads.commit", 0, seed, None, beside) for seed in range(20)]
+    failure = driver.run(Plan((*steps, PlanStep("check")), processes=2))
     assert failure is None, failure.text
 
 
 @pytest.mark.slow
 def test_the_command_names_the_seed_the_acts_and_the_difference_of_a_failure(tmp_path):
-    plan = Plan((Step("threads.commit", 0, 1), Step("no.such act"), Step("check")))
+    plan = Plan((PlanStep("threads.commit", 0, 1), PlanStep("no.such act"), PlanStep("check")))
     saved = tmp_path / "plan.json"
     saved.write_text(json.dumps(plan.__dict__))
     command = [sys.executable, "-m", "statelog.testing.crossings", "--replay", str(saved), "--no-shrink"]

@@ -18,7 +18,7 @@ from statelog.aio.durable import host, order
 from statelog.errors import NondeterminismError
 from statelog.testing.durable import crash_everywhere, skipping_clock
 from statelog.testing.durable.lives import Life
-from statelog.testing.durable.stories import RUN, Plan, kill_in, new_story
+from statelog.testing.durable.stories import RUN, StoryPlan, kill_in, new_story
 
 S = 0.05
 
@@ -452,7 +452,7 @@ def _no_noise(caplog, monkeypatch):
 def check_played(seed, directory, kills):
     """Kill a workflow at some boundaries (None: at each), and again after it continues. No replay may differ."""
     go = played(seed)
-    plan = Plan(go, (), {}, {go.name: go}, {"answered": True}, {}, None, directory)
+    plan = StoryPlan(go, (), {}, {go.name: go}, {"answered": True}, {}, None, directory)
     with new_story(plan) as story:
         story.begin()
         life = Life(story.effects)

@@ -10,7 +10,7 @@ from statelog import durable
 from statelog.errors import StepInterruptedError
 from statelog.reducers import add, append
 from statelog.testing.durable.lives import Killed, Life
-from statelog.testing.durable.stories import RUN, Plan, new_story
+from statelog.testing.durable.stories import RUN, StoryPlan, new_story
 
 RETRY = durable.Retry(attempts=3, first_delay_s=60, jitter=False)
 UNDONE = []
@@ -177,7 +177,7 @@ PROGRAMS = programs(7, children=programs(3))
 def story_of(program, directory):
     answers = {"yes": True, "no": False}
     messages = {str(at): [at] for at, (name, _what) in enumerate(program) if name == "mail" and at % 2 == 0}
-    return new_story(Plan(play, (program,), {}, {"play": play}, answers, messages, None, directory))
+    return new_story(StoryPlan(play, (program,), {}, {"play": play}, answers, messages, None, directory))
 
 
 def live_through(story, kills):

@@ -24,7 +24,7 @@ from statelog.testing.history import Commit, Fork, Rollback, Tag
 from statelog.testing.powerloss.recorder import log_directory
 from statelog.testing.powerloss.steps import Retain, Step
 from statelog.testing.powerloss.workers import Died, WorkerPool, worker_count
-from statelog.testing.powerloss.workloads import SCHEMA, Session
+from statelog.testing.powerloss.workloads import SCHEMA, WorkloadSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -273,7 +273,7 @@ def make_sample() -> bytes:
     """Return a small store file."""
     with tempfile.TemporaryDirectory(dir=log_directory()) as temporary:
         path = Path(temporary) / "sample.state"
-        session = Session(path, {"max_size_bytes": MAX_SIZE_BYTES}, SCHEMA)
+        session = WorkloadSession(path, {"max_size_bytes": MAX_SIZE_BYTES}, SCHEMA)
         for step in sample_steps():
             session.do(step)
         session.close()

@@ -19,13 +19,13 @@ from faultinjection_case import Case, CaseResult, Ending
 
 from statelog.testing.history import Commit, Fork, Rollback, Together
 from statelog.testing.powerloss.recorder import log_directory, read_files
-from statelog.testing.powerloss.shim import Action, Call, Fault, ShimLog
+from statelog.testing.powerloss.shim import Action, Fault, ShimLog, SystemCall
 from statelog.testing.powerloss.steps import Compact, DeleteThread, Flush, Reopen, Retain
 from statelog.testing.powerloss.workers import Died, Worker, WorkerPool, worker_count
 from statelog.testing.powerloss.workloads import (
     STORE_NAME,
-    Session,
     Workload,
+    WorkloadSession,
     export_of,
 )
 
@@ -38,14 +38,14 @@ _TIMEOUT_S = 600.0
 _LOG_BYTES = 1 << 26
 _BAD_MAX = 500
 
-_ACTIONS: dict[Call, tuple[Action, ...]] = {
-    Call.WRITE: (Action.FAIL, Action.FAIL_AFTER, Action.SHORT),
-    Call.FLUSH: (Action.FAIL, Action.FAIL_AFTER),
-    Call.TRUNCATE: (Action.FAIL,),
-    Call.OPEN: (Action.FAIL,),
-    Call.RENAME: (Action.FAIL, Action.FAIL_AFTER),
-    Call.UNLINK: (Action.FAIL,),
-    Call.GROW: (Action.FAIL, Action.SHORT),
+_ACTIONS: dict[SystemCall, tuple[Action, ...]] = {
+    SystemCall.WRITE: (Action.FAIL, Action.FAIL_AFTER, Action.SHORT),
+    SystemCall.FLUSH: (Action.FAIL, Action.FAIL_AFTER),
+    SystemCall.TRUNCATE: (Action.FAIL,),
+    SystemCall.OPEN: (Action.FAIL,),
+    SystemCall.RENAME: (Action.FAIL, Action.FAIL_AFTER),
+    SystemCall.UNLINK: (Action.FAIL,),
+    SystemCall.GROW: (Action.FAIL, Action.SHORT),
 }
 """GROW are writes beyond the end of a file. On a full disk, these fail from one of them on."""
 
@@ -148,7 +148,9 @@ def standard_workloads() -> tuple[Workload, ...]:
     )
 
 
-def cases_of(workload: Workload, calls: dict[Call, int], base: dict[str, bytes], *, rounds: int) -> Iterator[Case]:
+def cases_of(
+    workload: Workload, calls: dict[SystemCall, int], base: dict[str, bytes], *, rounds: int
+) -> Iterator[Case]:
     """Yield a case for every call of a workload, and every way in which it may fail."""
     for call, actions in _ACTIONS.items():
         for nth in range(1, calls[call] + 1):
@@ -211,14 +213,14 @@ def check_faults(
 def _make_base(workload: Workload, directory: Path) -> dict[str, bytes]:
     directory.mkdir()
     if workload.before is not None:
-        session = Session(directory / STORE_NAME, workload.options, workload.schema)
+        session = WorkloadSession(directory / STORE_NAME, workload.options, workload.schema)
         for step in workload.before:
             session.do(step)
         session.close()
     return read_files(directory)
 
 
-def _count_calls(worker: Worker, workload: Workload, base: dict[str, bytes]) -> dict[Call, int]:
+def _count_calls(worker: Worker, workload: Workload, base: dict[str, bytes]) -> dict[SystemCall, int]:
     result = worker.call(_RUN, Case(workload, base, None), timeout_s=_TIMEOUT_S)
     assert isinstance(result, CaseResult), result
     assert not result.problem, result.problem

@@ -29,14 +29,14 @@ from statelog.testing.powerloss.recorder import Recording, log_directory
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, mark
 from statelog.testing.powerloss.steps import GRADUAL, MAINTENANCE, gradual_steps
 from statelog.testing.powerloss.trace import Mark, read_trace
-from statelog.testing.powerloss.workloads import STORE_NAME, Session, thread_ids
+from statelog.testing.powerloss.workloads import STORE_NAME, WorkloadSession, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from statelog.store.store import Store
     from statelog.testing.powerloss.contents import Contents
-    from statelog.testing.powerloss.shim import Call, Fault
+    from statelog.testing.powerloss.shim import Fault, SystemCall
     from statelog.testing.powerloss.steps import Step
     from statelog.testing.powerloss.workloads import Workload
 
@@ -83,7 +83,7 @@ class CaseResult:
         problem: what was wrong; empty if nothing was.
     """
 
-    calls: dict[Call, int] = field(default_factory=dict)
+    calls: dict[SystemCall, int] = field(default_factory=dict)
     strikes: int = 0
     endings: Counter[Ending] = field(default_factory=Counter)
     unreadable: int = 0
@@ -146,7 +146,7 @@ class _Run:
         self._path = directory / STORE_NAME
         self._result = result
         self._lanes = [_LaneRun() for _ in case.workload.lanes]
-        self._session: Session | None = None
+        self._session: WorkloadSession | None = None
         self._contents: list[Contents | None] = []
         """For a case with one lane, the content after opening and after each step. None if it could not be read."""
         self._failed: set[int] = set()
@@ -161,7 +161,7 @@ class _Run:
         log = own_log()
         workload = self._case.workload
         try:
-            self._session = Session(self._path, workload.options, workload.schema)
+            self._session = WorkloadSession(self._path, workload.options, workload.schema)
         except StatelogError:
             log.disarm()
             self._result.strikes = log.strikes
@@ -174,7 +174,7 @@ class _Run:
         log.disarm()
         self._result.strikes = log.strikes
 
-    def _work_alone(self, session: Session) -> None:
+    def _work_alone(self, session: WorkloadSession) -> None:
         lane = self._lanes[0]
         self._note(session, 0)
         for position, step in enumerate(self._case.workload.lanes[0], 1):
@@ -190,7 +190,7 @@ class _Run:
             self._note(session, position)
             self._check_step(step, ending, before, self._contents[-1], expected)
 
-    def _work_together(self, session: Session) -> None:
+    def _work_together(self, session: WorkloadSession) -> None:
         errors: list[BaseException] = []
 
         def run(number: int) -> None:
@@ -209,7 +209,7 @@ class _Run:
         if errors:
             raise errors[0]
 
-    def _do(self, session: Session, step: Step, lane: _LaneRun) -> Ending:
+    def _do(self, session: WorkloadSession, step: Step, lane: _LaneRun) -> Ending:
         refused = session.do(step)
         ending = Ending.DONE
         if refused is None:
@@ -223,7 +223,7 @@ class _Run:
             self._result.endings[ending] += 1
         return ending
 
-    def _note(self, session: Session, position: int) -> None:
+    def _note(self, session: WorkloadSession, position: int) -> None:
         """Read everything while calls may still fail. A read works or raises an error."""
         try:
             self._contents.append(read_contents(session.store))
@@ -233,7 +233,7 @@ class _Run:
         if self._struck_at < 0 and own_log().strikes:
             self._struck_at = position
 
-    def _clone(self, session: Session, step: Step) -> Contents | None:
+    def _clone(self, session: WorkloadSession, step: Step) -> Contents | None:
         """Return the result of a maintenance step on a copy of the store without faults. None for other steps."""
         if not isinstance(step, MAINTENANCE):
             return None
@@ -242,7 +242,7 @@ class _Run:
             for suffix in ("", "-journal"):
                 with suppress(FileNotFoundError):
                     shutil.copyfile(f"{session.store.path}{suffix}", f"{copy}{suffix}")
-            other = Session(copy, {}, self._case.workload.schema)
+            other = WorkloadSession(copy, {}, self._case.workload.schema)
             other.do(step)
             contents = read_contents(other.store)
             other.close()

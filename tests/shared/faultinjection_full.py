@@ -19,7 +19,7 @@ from statelog.testing.powerloss.contents import read_contents
 from statelog.testing.powerloss.examine import own_log
 from statelog.testing.powerloss.oracle import remove_all
 from statelog.testing.powerloss.recorder import log_directory
-from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, Action, Call, Fault, ShimLog
+from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, Action, Fault, ShimLog, SystemCall
 from statelog.testing.powerloss.workers import Died, Worker
 from statelog.testing.powerloss.workloads import STORE_NAME
 
@@ -36,7 +36,7 @@ _COMMITS_MAX = 2000
 _COMMITS_AFTER = 20
 _LOG_BYTES = 1 << 28
 _TIMEOUT_S = 120.0
-_DISK_FULL = Fault(Call.GROW, Action.FAIL, errno.ENOSPC, persistent=True)
+_DISK_FULL = Fault(SystemCall.GROW, Action.FAIL, errno.ENOSPC, persistent=True)
 
 
 def check_full(kind: Kind, *, directory: str | os.PathLike[str] | None = None) -> list[str]:

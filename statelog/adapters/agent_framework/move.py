@@ -30,20 +30,20 @@ _TEXTS = ("checkpoint_id", "workflow_name", "timestamp")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[_Folder]:
+def opened(path: Path) -> Iterator[_CheckpointFolder]:
     """Yield the checkpoints of a folder.
 
     Raises:
         FormatError: the folder has no readable checkpoint.
     """
-    folder = _Folder(path)
+    folder = _CheckpointFolder(path)
     if not folder.names():
         message = f"{path} is not a folder with checkpoints of Agent Framework"
         raise FormatError(message, path=str(path))
     yield folder
 
 
-class _Folder:
+class _CheckpointFolder:
     unit = "checkpoint"
     remarks = ()
 
@@ -66,7 +66,10 @@ class _Folder:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a checkpoint in one transaction and compare it. See `statelog.adapters.kit.migration.Source`."""
+        """Copy a checkpoint in one transaction and compare it.
+
+        See `statelog.adapters.kit.migration.MigrationSource`.
+        """
         wanted = self._read(name)
         workflow_name, timestamp = wanted["workflow_name"], wanted["timestamp"]
 

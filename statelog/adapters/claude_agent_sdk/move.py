@@ -80,7 +80,7 @@ class _Projects:
     def copy(self, name: str, store: Store) -> bool:
         """Copy a session with its subagents' transcripts in one transaction, and compare the copy.
 
-        See `statelog.adapters.kit.migration.Source`.
+        See `statelog.adapters.kit.migration.MigrationSource`.
         """
         file = self._files[name]
         key: SessionKey = {"project_key": file.parent.name, "session_id": file.stem}

@@ -34,14 +34,14 @@ _STATES = "SELECT method_name, state_json FROM flow_states WHERE flow_uuid = ? O
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[_Database]:
+def opened(path: Path) -> Iterator[_FlowDatabase]:
     """Yield the flows of a database, from a consistent copy. The file is not written to.
 
     Raises:
         FormatError: the file is not a database of CrewAI's flows.
     """
     with copied(path, "CrewAI's flows", "flow_states", "pending_feedback") as database:
-        yield _Database(database, [id for (id,) in database.rows(_FLOWS)])
+        yield _FlowDatabase(database, [id for (id,) in database.rows(_FLOWS)])
 
 
 class _Flow(NamedTuple):
@@ -59,7 +59,7 @@ class _Flow(NamedTuple):
         return cls(saved, _digest(last), asked)
 
 
-class _Database:
+class _FlowDatabase:
     unit = "flow"
     remarks = ()
 
@@ -73,7 +73,7 @@ class _Database:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a flow in one transaction and compare it. See `statelog.adapters.kit.migration.Source`."""
+        """Copy a flow in one transaction and compare it. See `statelog.adapters.kit.migration.MigrationSource`."""
         what = f"flow {name!r}"
         with reading(what):
             saved: list[tuple[str | None, bytes]] = [(method, _digest(state)) for method, state in self._states(name)]

@@ -57,7 +57,7 @@ class StatelogArtifactService(BaseArtifactService):
     ) -> int:
         """Store a new version of an artifact and return its number."""
         part = ensure_part(artifact)
-        place = _Place(app_name, user_id, session_id, filename)
+        place = _ArtifactLocation(app_name, user_id, session_id, filename)
         return await run(self._save, place, part, Json.of(custom_metadata or {}))
 
     async def load_artifact(
@@ -70,16 +70,16 @@ class StatelogArtifactService(BaseArtifactService):
         version: int | None = None,
     ) -> types.Part | None:
         """Return a version of an artifact, by default the last one. Return None if it does not exist."""
-        found = await run(self._find, _Place(app_name, user_id, session_id, filename), version)
+        found = await run(self._find, _ArtifactLocation(app_name, user_id, session_id, filename), version)
         return None if found is None else await run(_part_of, found)
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
         """Return the names of a user's artifacts, and those of a session if given."""
 
         def read() -> list[str]:
-            names = {*_Place(app_name, user_id, None, "").directory.all(self.store)}
+            names = {*_ArtifactLocation(app_name, user_id, None, "").directory.all(self.store)}
             if session_id is not None:
-                names |= {*_Place(app_name, user_id, session_id, "").directory.all(self.store)}
+                names |= {*_ArtifactLocation(app_name, user_id, session_id, "").directory.all(self.store)}
             return sorted(names)
 
         return await run(read)
@@ -88,7 +88,7 @@ class StatelogArtifactService(BaseArtifactService):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> None:
         """Delete an artifact with all its versions."""
-        place = _Place(app_name, user_id, session_id, filename)
+        place = _ArtifactLocation(app_name, user_id, session_id, filename)
 
         def delete(tx: Transaction) -> None:
             lives.gone(tx, place.thread)
@@ -100,14 +100,14 @@ class StatelogArtifactService(BaseArtifactService):
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[int]:
         """Return the version numbers of an artifact."""
-        place = _Place(app_name, user_id, session_id, filename)
+        place = _ArtifactLocation(app_name, user_id, session_id, filename)
         return list(range(await run(lambda: self.store.thread(place.thread).version + 1)))
 
     async def list_artifact_versions(
         self, *, app_name: str, user_id: str, filename: str, session_id: str | None = None
     ) -> list[ArtifactVersion]:
         """Return the metadata of an artifact's versions, oldest first."""
-        place = _Place(app_name, user_id, session_id, filename)
+        place = _ArtifactLocation(app_name, user_id, session_id, filename)
 
         def read() -> list[ArtifactVersion]:
             thread = self.store.thread(place.thread, schema=SCHEMA)
@@ -125,7 +125,7 @@ class StatelogArtifactService(BaseArtifactService):
         version: int | None = None,
     ) -> ArtifactVersion | None:
         """Return the metadata of a version, by default the last one. Return None if it does not exist."""
-        place = _Place(app_name, user_id, session_id, filename)
+        place = _ArtifactLocation(app_name, user_id, session_id, filename)
 
         def read() -> ArtifactVersion | None:
             found = self._find(place, version)
@@ -133,7 +133,7 @@ class StatelogArtifactService(BaseArtifactService):
 
         return await run(read)
 
-    def _save(self, place: _Place, part: types.Part, about: Json) -> int:
+    def _save(self, place: _ArtifactLocation, part: types.Part, about: Json) -> int:
         data = part.inline_data.data if part.inline_data is not None else None
         if part.inline_data is not None and data is not None:
             part = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
@@ -154,7 +154,7 @@ class StatelogArtifactService(BaseArtifactService):
                 continue
             return 0 if head is None else head.version + 1
 
-    def _find(self, place: _Place, version: int | None) -> Checkpoint[Any] | None:
+    def _find(self, place: _ArtifactLocation, version: int | None) -> Checkpoint[Any] | None:
         thread = self.store.thread(place.thread, schema=SCHEMA)
         head = thread.head
         if head is None or version is None:
@@ -165,7 +165,7 @@ class StatelogArtifactService(BaseArtifactService):
             return None
 
 
-class _Place:
+class _ArtifactLocation:
     """The location of an artifact: its session, or its user."""
 
     def __init__(self, app_name: str, user_id: str, session_id: str | None, filename: str) -> None:
@@ -183,7 +183,7 @@ def _part_of(made: Checkpoint[Any]) -> types.Part:
     return part
 
 
-def _version_of(made: Checkpoint[Any], place: _Place) -> ArtifactVersion:
+def _version_of(made: Checkpoint[Any], place: _ArtifactLocation) -> ArtifactVersion:
     part = made.state[PART].value
     kind = part.get("inline_data") or part.get("inlineData") or {}
     return ArtifactVersion(

@@ -47,7 +47,7 @@ _SHARED = (State.APP_PREFIX, State.USER_PREFIX)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[_Database]:
+def opened(path: Path) -> Iterator[_AdkDatabase]:
     """Yield the sessions of a database, from a consistent copy. The file is not written to.
 
     Raises:
@@ -61,7 +61,7 @@ def opened(path: Path) -> Iterator[_Database]:
         service = _service_of(database)
         try:
             keys = [key for query in (_SESSIONS, _USERS, _APPS) for key in database.rows(query)]
-            yield _Database(runner, service, keys)
+            yield _AdkDatabase(runner, service, keys)
         finally:
             runner.run(service.close())
 
@@ -77,7 +77,7 @@ def _service_of(database: DatabaseCopy) -> DatabaseSessionService | SqliteSessio
         raise UsageError(message) from error
 
 
-class _Database:
+class _AdkDatabase:
     unit = "session"
     remarks = ()
 
@@ -98,13 +98,13 @@ class _Database:
     def copy(self, name: str, store: Store) -> bool:
         """Copy a session and its shared state in one transaction, and compare the copy.
 
-        See `statelog.adapters.kit.migration.Source`.
+        See `statelog.adapters.kit.migration.MigrationSource`.
         """
         key = self._keys[name]
         with reading(f"session {name!r}"):
             wanted = self._runner.run(self._read(*key))
         if len(key) == len(("app", "user", "session")):
-            move: _Shared = _Whole(wanted)
+            move: _Shared = _WholeSession(wanted)
         else:
             move = _Shared(wanted, has_user=len(key) > 1)
         return copy_once(store, f"session {name!r}", move.wanted, held=move.held, write=move.write)
@@ -152,7 +152,7 @@ class _Shared:
         scopes.write_user(state)
 
 
-class _Whole(_Shared):
+class _WholeSession(_Shared):
     """A session with its own and its shared state."""
 
     def __init__(self, source: Session) -> None:

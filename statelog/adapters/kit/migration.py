@@ -1,7 +1,7 @@
 """Copies the sessions of a framework's database to a store one by one, and compares the copies.
 
-Each adapter has a module `move` with a function `opened`, which yields a `Source`. A source reads the database with
-the framework's public classes.
+Each adapter has a module `move` with a function `opened`, which yields a `MigrationSource`. A source reads the database
+with the framework's public classes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from statelog.store.threads import Threads
     from statelog.store.transaction import Transaction
 
-__all__ = ["LeftOut", "MoveReport", "Source", "copy_once", "move", "reading"]
+__all__ = ["LeftOut", "MigrationSource", "MoveReport", "copy_once", "move", "reading"]
 
 T = TypeVar("T")
 
 
-class Source(Protocol):
+class MigrationSource(Protocol):
     """A framework's database, which is only read.
 
     Attributes:
@@ -69,7 +69,7 @@ class MoveReport:
         found: names in the database.
         copied: the names that were copied, because the store did not have them.
         left_out: the names that could not be copied, each with its error.
-        remarks: the remarks of the source; see `Source`.
+        remarks: the remarks of the source; see `MigrationSource`.
     """
 
     unit: str
@@ -79,7 +79,7 @@ class MoveReport:
     remarks: tuple[str, ...]
 
 
-def move(source: Source, store: Store, *, progress: Callable[[int, int], None] | None = None) -> MoveReport:
+def move(source: MigrationSource, store: Store, *, progress: Callable[[int, int], None] | None = None) -> MoveReport:
     """Copy all sessions of a database. An interrupted move can be repeated: it skips sessions already copied.
 
     Args:

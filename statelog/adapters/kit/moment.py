@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 
-class Moment:
+class ThreadView:
     """A thread in a view of the store. All data is copied before the view ends.
 
     Attributes:

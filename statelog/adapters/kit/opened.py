@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Opened"]
+__all__ = ["OpenedStore"]
 
 
-class Opened:
+class OpenedStore:
     """A context manager, for `with` and `async with`. At its end, it closes the store if `open` opened the store."""
 
     store: Any

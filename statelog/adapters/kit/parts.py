@@ -112,13 +112,13 @@ def put(
     """
     for _try in range(_TRIES_MAX):
         try:
-            change = _Change.since(store.thread(id).head, channels)
+            change = _VersionChange.since(store.thread(id).head, channels)
             with store.transaction() as transaction:
                 _commit(id, change, beside, metadata, transaction)
         except (ConflictError, ExpiredError, ThreadDeletedError):  # The head has changed.
             continue
         return
-    transact(store, partial(_commit, id, _Whole(channels), beside, metadata))
+    transact(store, partial(_commit, id, _WholeVersion(channels), beside, metadata))
 
 
 def add(
@@ -130,13 +130,13 @@ def add(
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
     """Commit a version of a thread like `put`, within a transaction, which may contain several."""
-    change = _Change.since(transaction.thread(id).head, channels)
+    change = _VersionChange.since(transaction.thread(id).head, channels)
     write(transaction, id, None, lambda thread: change.commit(thread, version_id, metadata))
 
 
 def _commit(
     id: str,
-    change: _Change | _Whole,
+    change: _VersionChange | _WholeVersion,
     beside: Callable[[Transaction], str | None] | None,
     metadata: Mapping[str, Any] | None,
     transaction: Transaction,
@@ -145,7 +145,7 @@ def _commit(
     write(transaction, id, None, lambda thread: change.commit(thread, version_id, metadata))
 
 
-class _Whole(NamedTuple):
+class _WholeVersion(NamedTuple):
     """A version with every channel, independent of the head."""
 
     channels: Mapping[str, Any]
@@ -155,7 +155,7 @@ class _Whole(NamedTuple):
         thread.commit({**_stored(self.channels), **gone}, id=version_id, metadata=metadata)
 
 
-class _Change(NamedTuple):
+class _VersionChange(NamedTuple):
     """The changes from one version to the next."""
 
     before: Checkpoint[Any] | None
@@ -165,7 +165,7 @@ class _Change(NamedTuple):
     gone: list[str]
 
     @classmethod
-    def since(cls, head: Checkpoint[Any] | None, channels: Mapping[str, Any]) -> _Change:
+    def since(cls, head: Checkpoint[Any] | None, channels: Mapping[str, Any]) -> _VersionChange:
         if head is None:
             return cls(None, _stored(channels), {}, [])
         return cls(head, *_differences(head.state, channels))

@@ -14,7 +14,7 @@ from statelog.adapters.langgraph.saver.checkpoint_order import Ordered
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
-    Place,
+    CheckpointName,
     checkpoint_name,
     fork_name,
     id_after,
@@ -62,7 +62,7 @@ def shows(held: Holder[AnySession], thread_id: str) -> Callable[[Checkpoint[Any]
     def is_shown(checkpoint: Checkpoint[Any]) -> bool:
         item = kept_item(checkpoint.state)
         own = None if item is None else decode_own(item)
-        return own is None or not is_hidden(pending, Place(thread_id, own.namespace, own.id))
+        return own is None or not is_hidden(pending, CheckpointName(thread_id, own.namespace, own.id))
 
     return is_shown
 
@@ -139,10 +139,10 @@ def _source(lineage: Lineage, target: Checkpoint[Any]) -> tuple[Checkpoint[Any],
         message += " the checkpoint of the graph that called it"
         raise UsageError(message, argument="target", value=target.id)
     found = lineage.find(checkpoint_name(_ROOT, own.id))  # an older release could roll back without a new id
-    if found is None or is_hidden(writes_state(lineage), Place(lineage.id, _ROOT, own.id)):
+    if found is None or is_hidden(writes_state(lineage), CheckpointName(lineage.id, _ROOT, own.id)):
         message = f"thread {lineage.id!r}: checkpoint {own.id} was removed"
         raise CheckpointNotFoundError(message, thread=lineage.id, branch=target.branch, target=own.id)
-    if is_orphan(writes_state(lineage), Place(lineage.id, _ROOT, own.id)):
+    if is_orphan(writes_state(lineage), CheckpointName(lineage.id, _ROOT, own.id)):
         own = own._replace(parent=None)
     if METADATA_CHANNEL in found.state:
         raise _refused(lineage.id, own, "its metadata is too large or has types that only LangGraph can read")

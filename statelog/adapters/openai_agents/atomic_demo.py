@@ -25,7 +25,7 @@ _PROCESSES_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TurnOutcome:
     """The state after a process has finished the turn, or cannot continue it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Outcome:
         return self.kinds == {"user": 1, "function_call": 1, "function_call_output": 1, "message": 1}
 
 
-def demonstrate(kind: str, point: str, killed: str) -> Outcome:
+def demonstrate(kind: str, point: str, killed: str) -> TurnOutcome:
     """Run processes until one finishes. Kill either the first process or the one that resumes.
 
     Args:
@@ -67,7 +67,7 @@ def demonstrate(kind: str, point: str, killed: str) -> Outcome:
                 break
         ran = Path(folder, "refunds")
         refunds = ran.read_text().count("\n") if ran.exists() else 0
-        return Outcome(refunds, told["kinds"], told["is_lost"])
+        return TurnOutcome(refunds, told["kinds"], told["is_lost"])
 
 
 def _write_state(path: Path, result: Any) -> None:

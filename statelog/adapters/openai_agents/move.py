@@ -33,7 +33,7 @@ _ITEMS_OF_BRANCHES = "SELECT branch_id, COUNT(*) FROM message_structure WHERE se
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[_Database]:
+def opened(path: Path) -> Iterator[_AgentsDatabase]:
     """Yield the sessions of a database, from a consistent copy. The file is not written to.
 
     Raises:
@@ -41,10 +41,10 @@ def opened(path: Path) -> Iterator[_Database]:
     """
     with copied(path, "the SDK's sessions", "agent_sessions") as database:
         rows = database.rows("SELECT session_id FROM agent_sessions ORDER BY session_id")
-        yield _Database(database, [name for (name,) in rows], has_branches=_STRUCTURE in database.tables())
+        yield _AgentsDatabase(database, [name for (name,) in rows], has_branches=_STRUCTURE in database.tables())
 
 
-class _Database:
+class _AgentsDatabase:
     unit = "session"
     remarks = ()
 
@@ -59,7 +59,7 @@ class _Database:
         return self._names
 
     def copy(self, name: str, store: Store) -> bool:
-        """Copy a session in one transaction and compare it. See `statelog.adapters.kit.migration.Source`."""
+        """Copy a session in one transaction and compare it. See `statelog.adapters.kit.migration.MigrationSource`."""
         what = f"session {name!r}"
         with reading(what):
             wanted = asyncio.run(self._read(name))

@@ -93,7 +93,7 @@ class StatelogSession(BranchedConversation):
         kept = await self._run(lambda: self._state(self._branch).get(RUN))
         return None if kept is None else _marked(await RunState.from_json(agent, kept.value), kept)
 
-    async def _begin(self, input: Any) -> _Turn:
+    async def _begin(self, input: Any) -> _TurnSession:
         branch = self._branch
         head, items, waiting = await self._run(self._read_turn, branch)
         if self.store.read_only:  # Fail before a tool runs.
@@ -103,7 +103,7 @@ class StatelogSession(BranchedConversation):
         if asked != waiting:
             message = f"session {self.session_id!r} no longer waits for this answer"
             raise ConflictError(message, thread=self.thread_id)
-        return _Turn(self, branch, head, items)
+        return _TurnSession(self, branch, head, items)
 
     def _read_turn(self, branch: str) -> tuple[Checkpoint[Any] | None, list[Any], Json | None]:
         head = self._head_on(branch)
@@ -165,7 +165,7 @@ def _prune(state: Any, is_stale: Callable[[Any], bool]) -> None:
             state[USAGE] = usage
 
 
-class _Turn(SessionABC):
+class _TurnSession(SessionABC):
     """The items that a running turn adds and removes. The turn's commit writes them to the conversation."""
 
     def __init__(self, session: StatelogSession, branch: str, head: Checkpoint[Any] | None, items: list[Any]) -> None:

@@ -87,10 +87,10 @@ class StatelogDurability(BaseDurabilityCapability[AgentDepsT]):
 
     def get_durable_operation_backend(self) -> JournalCallableOperationBackend[None]:
         """Return the backend that records an agent's operations."""
-        return _Steps(agent_name=self.name or "", default_model_id=self.default_model_id, config=_NO_CONFIG)
+        return _StepBackend(agent_name=self.name or "", default_model_id=self.default_model_id, config=_NO_CONFIG)
 
 
-class _Steps(JournalCallableOperationBackend[None]):
+class _StepBackend(JournalCallableOperationBackend[None]):
     async def execute(
         self,
         *,

@@ -31,7 +31,7 @@ _IN_SESSION = re.compile(r"(.+?)/scopes/[^/]+/[^/]+/snapshots/")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[_Folder]:
+def opened(path: Path) -> Iterator[_SessionFolder]:
     """Yield the sessions of a folder.
 
     Raises:
@@ -45,10 +45,10 @@ def opened(path: Path) -> Iterator[_Folder]:
         if not sessions:
             message = f"{path} is not a folder with sessions of Strands' SnapshotSessionManager"
             raise FormatError(message, path=str(path))
-        yield _Folder(runner, storage, keys, sessions)
+        yield _SessionFolder(runner, storage, keys, sessions)
 
 
-class _Folder:
+class _SessionFolder:
     unit = "item"
     remarks = ()
 
@@ -69,7 +69,7 @@ class _Folder:
     def copy(self, name: str, store: Store) -> bool:
         """Copy a session with all its keys in one transaction, and compare the copy.
 
-        See `statelog.adapters.kit.migration.Source`.
+        See `statelog.adapters.kit.migration.MigrationSource`.
         """
         keys = self._keys[name]
         what = f"item {name!r}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.aio.bridge import ended, in_thread
 from statelog.aio.durable.starts import drive_claimed
-from statelog.aio.waits import Turn
+from statelog.aio.waits import WaitTurn
 from statelog.durable.delivery import delivered_beside
 from statelog.durable.queues import Hand
 from statelog.durable.subscriptions import check_subscribers
@@ -112,7 +112,7 @@ class _Worker:
     async def _next_in_time(self, hand: Hand, stopping: asyncio.Task[Any]) -> Taken | None:
         """Claim a run, or wait for one. Return None if the worker should stop, or should look again."""
         attempt, waits_s = self._taker.attempt(hand)
-        with Turn(attempt.session, attempt.condition) as turn:
+        with WaitTurn(attempt.session, attempt.condition) as turn:
             waiting = asyncio.ensure_future(turn.woken(min(waits_s, _LOOK_S)))
             try:
                 await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -12,7 +12,7 @@ from typing import Any
 
 from statelog.testing.crossings.agreements import ROADS
 from statelog.testing.crossings.driver import Driver, Failure, shrink
-from statelog.testing.crossings.plans import Plan, Step, draw_plan
+from statelog.testing.crossings.plans import Plan, PlanStep, draw_plan
 
 _ACTS = (40, 80, 120, 200)
 """The numbers of acts of successive runs. A store with more acts is slow to compare."""
@@ -120,7 +120,7 @@ def _report(options: argparse.Namespace, seed: int, failure: Failure, driver: Dr
 
 
 def _plan_of(saved: dict[str, Any]) -> Plan:
-    steps = map(Step.of, saved["steps"])
+    steps = map(PlanStep.of, saved["steps"])
     return Plan(tuple(steps), saved["processes"], saved["is_shipped"], saved["durability"])
 
 

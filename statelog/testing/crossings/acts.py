@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from statelog import Store
-    from statelog.testing.crossings.clock import Clock
+    from statelog.testing.crossings.clock import SimulatedClock
 
 REFUSALS = (UsageError, ConflictError, LimitError, AccessError, ExecutionError)
 """Errors that an act may raise because its arguments did not fit the store. Any other error is a failure."""
@@ -40,7 +40,7 @@ class Actor:
         objects: other objects that the process uses again, by name.
     """
 
-    def __init__(self, store: Store, clock: Clock, folder: Path, name: str) -> None:
+    def __init__(self, store: Store, clock: SimulatedClock, folder: Path, name: str) -> None:
         self.store = store
         self.clock = clock
         self.folder = folder
@@ -70,7 +70,7 @@ class Actor:
         self.objects.clear()
 
 
-class Act(NamedTuple):
+class CrossingAct(NamedTuple):
     """One kind of act."""
 
     name: str
@@ -87,20 +87,20 @@ class Family:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.acts: dict[str, Act] = {}
+        self.acts: dict[str, CrossingAct] = {}
 
     def act(self, weight: int = 4) -> Callable[[Callable[[Actor, Random], Any]], Callable[[Actor, Random], Any]]:
         """Return a decorator that registers a function as an act. `weight` is its relative frequency."""
 
         def register(function: Callable[[Actor, Random], Any]) -> Callable[[Actor, Random], Any]:
             name = f"{self.name}.{function.__name__}"
-            self.acts[name] = Act(name, function, weight)
+            self.acts[name] = CrossingAct(name, function, weight)
             return function
 
         return register
 
 
-def perform(act: Act, actor: Actor, seed: int) -> str:
+def perform(act: CrossingAct, actor: Actor, seed: int) -> str:
     """Perform an act. Return "done", or the name of the error that refused it. Other errors propagate."""
     rng = Random(seed)  # noqa: S311 - no secret
     try:

@@ -10,7 +10,7 @@ import statelog
 from statelog.errors import ExpiredError, StatelogError
 from statelog.portable.salvage import salvage
 from statelog.store.session import session_of
-from statelog.testing.crossings.clock import Clock
+from statelog.testing.crossings.clock import SimulatedClock
 from statelog.testing.observation import differences, observe, without_lsns
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from statelog import Store
     from statelog.fleet import Fleet
-    from statelog.testing.crossings.clock import Moment
+    from statelog.testing.crossings.clock import ClockReading
 
     Spoil = Callable[[Store], object]
     _Tables = tuple[dict[int, bytes], dict[bytes, bytes]]
@@ -76,7 +76,7 @@ class Agreements:
         *,
         deleted: Iterable[str] = (),
         spoil: Spoil | None = None,
-        clock: Clock | None = None,
+        clock: SimulatedClock | None = None,
     ) -> None:
         self._folder, self._fleet, self._name = folder, fleet, name
         self._deleted, self._spoil = tuple(deleted), spoil
@@ -87,10 +87,10 @@ class Agreements:
         self._increments: Store | None = None
         self._copy_of_copy: Store | None = None
         self._followed: Store | None = None
-        self._clock = clock or Clock()
+        self._clock = clock or SimulatedClock()
         self.observed: dict[str, Any] = {}
         self._tables: _Tables = {}, {}
-        self._earlier: dict[int, tuple[Moment, dict[str, Any]]] = {}
+        self._earlier: dict[int, tuple[ClockReading, dict[str, Any]]] = {}
 
     def close(self) -> None:
         """Close the copies that stay open between checks."""

@@ -16,14 +16,14 @@ _BOOT_US = 1_000_000_000
 _SHORT_S = 5.0
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """The times of a clock: wall-clock time, and time since boot."""
 
     wall_us: int
     boot_us: int
 
 
-class Clock:
+class SimulatedClock:
     """The wall clock and the clock since boot, as the processes of a run see them.
 
     Each reading of the wall clock advances it by `step_us`. A durable run that sleeps advances both clocks.
@@ -40,11 +40,11 @@ class Clock:
         self.boot_us += round(seconds * 1e6)
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> ClockReading:
         """The current times, to be passed to `set` in another process."""
-        return Moment(self.wall_us, self.boot_us)
+        return ClockReading(self.wall_us, self.boot_us)
 
-    def set(self, moment: Moment) -> None:
+    def set(self, moment: ClockReading) -> None:
         """Advance both clocks to the times of another process. A clock that is ahead does not go back."""
         self.wall_us = max(self.wall_us, moment.wall_us)
         self.boot_us = max(self.boot_us, moment.boot_us)
@@ -59,7 +59,7 @@ class Clock:
             self.step_us = before
 
     @contextmanager
-    def at(self, moment: Moment) -> Iterator[None]:
+    def at(self, moment: ClockReading) -> Iterator[None]:
         """Set both clocks to an earlier moment within a `with` block."""
         before = self.moment
         self.wall_us, self.boot_us = moment
@@ -85,7 +85,7 @@ class Clock:
 
 
 @contextmanager
-def installed(clock: Clock) -> Iterator[Clock]:
+def installed(clock: SimulatedClock) -> Iterator[SimulatedClock]:
     """Replace the clocks of this process by a simulated clock within a `with` block."""
     real_time, real_time_ns, real_gettime_ns = time.time, time.time_ns, time.clock_gettime_ns
     boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

@@ -12,7 +12,7 @@ from statelog.errors import FencedError
 from statelog.fleet import connect
 from statelog.testing.crossings.acts import Actor
 from statelog.testing.crossings.agreements import Agreements, Disagreement
-from statelog.testing.crossings.processes import Answer, Call, do_here, end_of
+from statelog.testing.crossings.processes import ActRequest, ActResult, do_here, end_of
 from statelog.testing.crossings.values import COPIES, THREADS
 from statelog.testing.observation import differences, observe
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from statelog.fleet import Fleet
     from statelog.fleet.ownership import Takeover
-    from statelog.testing.crossings.clock import Clock
-    from statelog.testing.crossings.plans import Plan, Step
+    from statelog.testing.crossings.clock import SimulatedClock
+    from statelog.testing.crossings.plans import Plan, PlanStep
     from statelog.testing.crossings.processes import Process
 
 _JUMPS_S = (0.001, 0.001, 0.02, 0.02, 1.0, 1.0, 10.0, 100.0, 4000.0, 100_000.0)
@@ -45,7 +45,7 @@ class Crossing:
         self,
         plan: Plan,
         folder: Path,
-        clock: Clock,
+        clock: SimulatedClock,
         processes: Sequence[Process],
         roads: Sequence[str],
         heard: list[str],
@@ -106,7 +106,7 @@ class Crossing:
             except Exception:  # noqa: BLE001, S112 - a failure is already reported
                 continue
 
-    def do(self, step: Step) -> tuple[str, str] | None:
+    def do(self, step: PlanStep) -> tuple[str, str] | None:
         """Do a step. Return the kind and the text of a failure, or None if the step succeeds."""
         failure = self._do(step)
         if self._heard:
@@ -124,7 +124,7 @@ class Crossing:
         self._ends = {end} if end else set()
         return None
 
-    def _do(self, step: Step) -> tuple[str, str] | None:
+    def _do(self, step: PlanStep) -> tuple[str, str] | None:
         self.outcome = "done"
         known: dict[str, Callable[[], tuple[str, str] | None]] = {
             "check": self._check,
@@ -187,7 +187,7 @@ class Crossing:
             former.store.close()
         return ("taken over", "\n".join(lines)) if lines else None
 
-    def _die(self, step: Step) -> tuple[str, str] | None:
+    def _die(self, step: PlanStep) -> tuple[str, str] | None:
         """Close the store here, let only the other processes act, and kill them. Reopening the store recovers it."""
         if not self._processes:
             return None
@@ -199,18 +199,20 @@ class Crossing:
         self._actor = self._open()
         return next(filter(None, failures), None)
 
-    def _act(self, steps: Sequence[Step]) -> tuple[str, str] | None:
+    def _act(self, steps: Sequence[PlanStep]) -> tuple[str, str] | None:
         """Perform the acts of several processes at the same time."""
         self._clock.advance(0.0005)
         moment = self._clock.moment
         elsewhere = [each for each in steps if each.who]
         for each in elsewhere:
-            self._processes[each.who - 1].send(Call(each.what, each.seed, moment, each.fault))
-        answers = [(each, do_here(self._actor, Call(each.what, each.seed, moment))) for each in steps if not each.who]
+            self._processes[each.who - 1].send(ActRequest(each.what, each.seed, moment, each.fault))
+        answers = [
+            (each, do_here(self._actor, ActRequest(each.what, each.seed, moment))) for each in steps if not each.who
+        ]
         answers += [(each, self._processes[each.who - 1].answer()) for each in elsewhere]
         return next((failure for each, answer in answers if (failure := self._failure_in(each, answer))), None)
 
-    def _failure_in(self, step: Step, answer: Answer) -> tuple[str, str] | None:
+    def _failure_in(self, step: PlanStep, answer: ActResult) -> tuple[str, str] | None:
         self.outcome = answer.outcome
         if answer.moment is not None:
             self._clock.set(answer.moment)

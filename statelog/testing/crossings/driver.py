@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Self
 
 from statelog.fleet import owner
 from statelog.testing.crossings.agreements import ROADS
-from statelog.testing.crossings.clock import Clock, installed
+from statelog.testing.crossings.clock import SimulatedClock, installed
 from statelog.testing.crossings.crossing import Crossing
 from statelog.testing.crossings.listener import listening
-from statelog.testing.crossings.plans import Plan, Step
+from statelog.testing.crossings.plans import Plan, PlanStep
 from statelog.testing.crossings.processes import Process
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Failure:
     """
 
     at: int
-    step: Step
+    step: PlanStep
     kinds: tuple[str, ...]
     text: str
     plan: Plan
@@ -76,7 +76,7 @@ class Driver:
 
     def run(self, plan: Plan) -> Failure | None:
         """Run a plan, beginning with an empty store. Return the first failure, or None."""
-        at, step = 0, Step("begin")
+        at, step = 0, PlanStep("begin")
         with tempfile.TemporaryDirectory(
             prefix="statelog-crossing-", dir=self.folder, ignore_cleanup_errors=True
         ) as name:
@@ -97,7 +97,7 @@ class Driver:
     def crossing(self, plan: Plan, folder: Path) -> Iterator[Crossing]:
         """Yield a new store for the processes of this driver, with a simulated clock."""
         processes = self._processes[: plan.processes]
-        with installed(Clock()) as clock, _few_segments(), listening() as heard:
+        with installed(SimulatedClock()) as clock, _few_segments(), listening() as heard:
             crossing = Crossing(plan, folder, clock, processes, self._roads, heard)
             try:
                 yield crossing
@@ -106,7 +106,7 @@ class Driver:
                 for process in processes:
                     process.leave()
 
-    def _note(self, step: Step, outcome: str, seconds: float) -> None:
+    def _note(self, step: PlanStep, outcome: str, seconds: float) -> None:
         self.acts += ("." in step.what) + len(step.beside)
         counts = self.outcomes.setdefault(step.what, {})
         counts[outcome] = counts.get(outcome, 0) + 1

@@ -9,7 +9,7 @@ from statelog.testing.crossings import boards, care, runs, threads
 from statelog.testing.extensions import extensions
 
 if TYPE_CHECKING:
-    from statelog.testing.crossings.acts import Act, Family
+    from statelog.testing.crossings.acts import CrossingAct, Family
 
 
 @cache
@@ -21,6 +21,6 @@ def families() -> dict[str, Family]:
 
 
 @cache
-def acts() -> dict[str, Act]:
+def acts() -> dict[str, CrossingAct]:
     """Return all acts by their names."""
     return {name: act for family in families().values() for name, act in family.acts.items()}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from statelog.testing.crossings.families import acts
-from statelog.testing.crossings.plans import Plan, Step
+from statelog.testing.crossings.plans import Plan, PlanStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class _CrossingMachine(RuleBasedStateMachine):
 
     def do(self, what: str, who: int = 0, seed: int = 0) -> None:
         assert self._crossing is not None
-        failure = self._crossing.do(Step(what, min(who, self._processes), seed))
+        failure = self._crossing.do(PlanStep(what, min(who, self._processes), seed))
         assert failure is None, f"{what}: {failure[1]}"
 
     @rule()

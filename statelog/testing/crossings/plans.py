@@ -36,14 +36,14 @@ other processes perform the acts in `beside`, and are then killed.
 """
 
 
-class Step(NamedTuple):
+class PlanStep(NamedTuple):
     """One entry of a plan.
 
     Attributes:
         what: the name of an act, or one of `HAPPENINGS`.
         who: the number of the process that does it. Process 0 runs the checks.
         seed: the seed of the act's random arguments.
-        fault: as for `Call`. ("kill", N) kills the process from outside, N microseconds after the act has begun.
+        fault: as for `ActRequest`. ("kill", N) kills the process from outside, N microseconds after the act has begun.
         beside: acts that other processes do at the same time.
     """
 
@@ -51,10 +51,10 @@ class Step(NamedTuple):
     who: int = 0
     seed: int = 0
     fault: tuple[str, int] | None = None
-    beside: tuple[Step, ...] = ()
+    beside: tuple[PlanStep, ...] = ()
 
     @classmethod
-    def of(cls, saved: Sequence[Any]) -> Step:
+    def of(cls, saved: Sequence[Any]) -> PlanStep:
         """Return a step that was saved as JSON."""
         what, who, seed, fault, beside = saved
         return cls(what, who, seed, None if fault is None else tuple(fault), tuple(map(cls.of, beside)))
@@ -64,12 +64,12 @@ class Step(NamedTuple):
 class Plan:
     """All steps of a run. The same plan gives the same run, except for the timing of OS threads and processes."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     processes: int = 0
     is_shipped: bool = False
     durability: str = "interval"
 
-    def with_steps(self, steps: Sequence[Step]) -> Plan:
+    def with_steps(self, steps: Sequence[PlanStep]) -> Plan:
         """Return the plan with other steps."""
         return dataclasses.replace(self, steps=tuple(steps))
 
@@ -100,38 +100,38 @@ def draw_plan(
     names, of = [*weights], [*weights.values()]
     jumps, together = rng.choice((0.02, 0.1, 0.3)), rng.choice((0.0, 0.1, 0.5))
     policies = [name for name in weights if name.endswith(".set_policy")]
-    steps = [Step(rng.choice(policies), 0, rng.getrandbits(32)) for _policy in range(rng.randrange(4)) if policies]
+    steps = [PlanStep(rng.choice(policies), 0, rng.getrandbits(32)) for _policy in range(rng.randrange(4)) if policies]
     left = 0
 
-    def draw_act(who: int, what: str = "") -> Step:
+    def draw_act(who: int, what: str = "") -> PlanStep:
         name = what or rng.choices(names, of)[0]
-        return Step(name, who, rng.getrandbits(32), _draw_fault(rng) if who else None)
+        return PlanStep(name, who, rng.getrandbits(32), _draw_fault(rng) if who else None)
 
     for what in rng.choices(names, of, k=acts):
         if left == 0:
-            steps.append(Step("check"))
+            steps.append(PlanStep("check"))
             left = rng.randrange(check_every * 4 // 5, check_every + 1)
         left -= 1
         if rng.random() < jumps:
-            steps.append(Step("jump", 0, rng.getrandbits(32)))
+            steps.append(PlanStep("jump", 0, rng.getrandbits(32)))
         if rng.random() < 0.02:
             steps.append(_draw_happening(rng, draw_act, processes))
         who = rng.randrange(processes + 1)
         if who and rng.random() < 0.03:
-            steps.append(Step("kill", who))
+            steps.append(PlanStep("kill", who))
         step = draw_act(who, what)
         if processes and rng.random() < together:
             others = [each for each in range(processes + 1) if each != who]
             step = step._replace(beside=tuple(map(draw_act, others)))
         steps.append(step)
-    steps.append(Step("check"))
+    steps.append(PlanStep("check"))
     return Plan(tuple(steps), processes, rng.random() < 0.5, rng.choice(("interval", "interval", "commit")))
 
 
-def _draw_happening(rng: random.Random, draw_act: Callable[[int], Step], processes: int) -> Step:
+def _draw_happening(rng: random.Random, draw_act: Callable[[int], PlanStep], processes: int) -> PlanStep:
     what = rng.choice(("reopen", "reopen alone", "move", "take over", "die"))
     count = rng.randrange(1, 6) if what == "die" and processes else 0
-    return Step(
+    return PlanStep(
         what, 0, rng.getrandbits(32), beside=tuple(draw_act(rng.randrange(1, processes + 1)) for _act in range(count))
     )
 

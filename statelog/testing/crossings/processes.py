@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import statelog
 from statelog.storage import faults
 from statelog.testing.crossings.acts import Actor, perform
-from statelog.testing.crossings.clock import Clock, Moment, installed
+from statelog.testing.crossings.clock import ClockReading, SimulatedClock, installed
 from statelog.testing.crossings.families import acts
 from statelog.testing.crossings.listener import listening
 from statelog.testing.observation import observe
@@ -31,7 +31,7 @@ KILL = "kill"
 """The fault that kills a process from outside, instead of at a named point."""
 
 
-class Call(NamedTuple):
+class ActRequest(NamedTuple):
     """A request to a process to perform an act.
 
     Attributes:
@@ -44,11 +44,11 @@ class Call(NamedTuple):
 
     act: str
     seed: int
-    moment: Moment
+    moment: ClockReading
     fault: tuple[str, int] | None = None
 
 
-class Answer(NamedTuple):
+class ActResult(NamedTuple):
     """The result of a call.
 
     Attributes:
@@ -59,20 +59,20 @@ class Answer(NamedTuple):
     """
 
     outcome: str
-    moment: Moment | None = None
+    moment: ClockReading | None = None
     trace: str = ""
     end: tuple[int, str] | None = None
 
 
-def do_here(actor: Actor, call: Call) -> Answer:
+def do_here(actor: Actor, call: ActRequest) -> ActResult:
     """Perform an act in this process."""
     actor.clock.set(call.moment)
     random.seed(call.seed)  # The library draws random numbers, for example to decide when to apply policies.
     try:
         outcome = perform(acts()[call.act], actor, call.seed)
     except Exception:  # noqa: BLE001 - it is reported
-        return Answer("fault", actor.clock.moment, traceback.format_exc())
-    return Answer(outcome, actor.clock.moment, end=end_of(actor.store))
+        return ActResult("fault", actor.clock.moment, traceback.format_exc())
+    return ActResult(outcome, actor.clock.moment, end=end_of(actor.store))
 
 
 def end_of(store: Store) -> tuple[int, str] | None:
@@ -105,7 +105,7 @@ class Process:
             self._ask(("close",))
         self._is_open = False
 
-    def send(self, call: Call) -> None:
+    def send(self, call: ActRequest) -> None:
         """Begin an act. `answer` waits for its end."""
         if not self._is_open:
             self._open()
@@ -115,7 +115,7 @@ class Process:
         if call.fault is not None and call.fault[0] == KILL:
             self._kill_at_s = time.perf_counter() + call.fault[1] / 1e6
 
-    def answer(self) -> Answer:
+    def answer(self) -> ActResult:
         """Return the result of the act that was sent. If its fault is `KILL`, kill the process instead."""
         if self._kill_at_s is None:
             return self._receive()
@@ -123,9 +123,9 @@ class Process:
             pass
         self._kill_at_s = None
         self.kill()
-        return Answer("killed")
+        return ActResult("killed")
 
-    def observe(self, moment: Moment, deleted: Iterable[str]) -> dict[str, Any] | None:
+    def observe(self, moment: ClockReading, deleted: Iterable[str]) -> dict[str, Any] | None:
         """Return the observation of the store in the process at a moment, or None if the store is not open there."""
         if not self._is_open:
             return None
@@ -155,22 +155,22 @@ class Process:
             raise RuntimeError(answer.trace)
         self._is_open = True
 
-    def _ask(self, request: tuple[Any, ...]) -> Answer:
+    def _ask(self, request: tuple[Any, ...]) -> ActResult:
         assert self._pipe is not None
         with suppress(BrokenPipeError):
             self._pipe.send(request)
         return self._receive()
 
-    def _receive(self) -> Answer:
+    def _receive(self) -> ActResult:
         assert self._pipe is not None
         try:
             if not self._pipe.poll(_STUCK_S):
                 self.kill()
-                return Answer("fault", trace=f"{self.name} is stuck for {_STUCK_S:g} s")
-            answer: Answer = self._pipe.recv()
+                return ActResult("fault", trace=f"{self.name} is stuck for {_STUCK_S:g} s")
+            answer: ActResult = self._pipe.recv()
         except (EOFError, ConnectionResetError):
             self._end()
-            return Answer("killed")
+            return ActResult("killed")
         return answer
 
     def _end(self) -> None:
@@ -189,12 +189,12 @@ def _context() -> Any:
 
 def serve(pipe: Connection, name: str) -> None:
     """Serve the requests of the parent process until the parent exits."""
-    clock = Clock()
+    clock = SimulatedClock()
     actor: Actor | None = None
     with installed(clock), listening() as heard, suppress(EOFError):
         while True:
             request = pipe.recv()
-            if isinstance(request, Call):
+            if isinstance(request, ActRequest):
                 assert actor is not None
                 if request.fault is not None and request.fault[0] != KILL:
                     faults.arm(request.fault[0], count=request.fault[1])
@@ -216,18 +216,18 @@ def serve(pipe: Connection, name: str) -> None:
 
 
 def _open_or_close(
-    request: tuple[str, ...], actor: Actor | None, clock: Clock, name: str
-) -> tuple[Answer, Actor | None]:
+    request: tuple[str, ...], actor: Actor | None, clock: SimulatedClock, name: str
+) -> tuple[ActResult, Actor | None]:
     try:
         if actor is not None:
             actor.close()
             actor.store.close()
         if request[0] == "close":
-            return Answer("done"), None
+            return ActResult("done"), None
         _open, path, folder, durability = request
         store = statelog.open(path, durability=durability)  # type: ignore[arg-type]
         own = Path(folder, name)
         own.mkdir(exist_ok=True)
-        return Answer("done"), Actor(store, clock, own, name)
+        return ActResult("done"), Actor(store, clock, own, name)
     except Exception:  # noqa: BLE001 - it is reported
-        return Answer("fault", trace=traceback.format_exc()), None
+        return ActResult("fault", trace=traceback.format_exc()), None

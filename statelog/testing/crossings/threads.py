@@ -138,7 +138,7 @@ def untag(actor: Actor, rng: Random) -> None:
     _thread(actor.store, rng).untag(rng.choice(TAGS))
 
 
-class _AbandonedError(Exception):
+class _AbandonedActsError(Exception):
     pass
 
 
@@ -150,13 +150,13 @@ def transaction(actor: Actor, rng: Random) -> None:
             for _step in range(rng.randrange(1, 6)):
                 _do_in(tx, rng)
             _abandon_at_times(rng)
-    except _AbandonedError:
+    except _AbandonedActsError:
         pass
 
 
 def _abandon_at_times(rng: Random) -> None:
     if is_likely(rng, 0.15):
-        raise _AbandonedError
+        raise _AbandonedActsError
 
 
 def _do_in(tx: Any, rng: Random) -> None:

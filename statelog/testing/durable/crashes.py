@@ -8,7 +8,7 @@ from statelog import durable
 from statelog.durable.workflows import by_name
 from statelog.errors import StatelogError, UsageError
 from statelog.testing.durable.lives import Effects, Life, Place
-from statelog.testing.durable.stories import RUN, Outcome, Plan, Story, kill_in, new_story
+from statelog.testing.durable.stories import RUN, Story, StoryOutcome, StoryPlan, kill_in, new_story
 from statelog.testing.identity import identical
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def crash_everywhere(
         if each not in HOW:
             raise UsageError(f"how must be of {', '.join(HOW)}, not {each!r}", argument="how", value=each)
     known = by_name((workflow, *workflows))
-    plan = Plan(workflow, args, kwargs, known, answers or {}, messages or {}, before, directory)
+    plan = StoryPlan(workflow, args, kwargs, known, answers or {}, messages or {}, before, directory)
     with new_story(plan) as story:
         never_killed = Life(story.effects)
         story.begin()
@@ -95,7 +95,7 @@ def crash_everywhere(
     return never_killed.passed
 
 
-def _kill(plan: Plan, number: int, expected: Outcome, counts: Mapping[Place, int]) -> None:
+def _kill(plan: StoryPlan, number: int, expected: StoryOutcome, counts: Mapping[Place, int]) -> None:
     with new_story(plan) as story:
         story.begin()
         life = kill_in(story, number)
@@ -103,7 +103,7 @@ def _kill(plan: Plan, number: int, expected: Outcome, counts: Mapping[Place, int
         _compare(story, life, expected, counts)
 
 
-def _overtake(plan: Plan, number: int, expected: Outcome, counts: Mapping[Place, int]) -> None:
+def _overtake(plan: StoryPlan, number: int, expected: StoryOutcome, counts: Mapping[Place, int]) -> None:
     with new_story(plan) as story:
 
         def overtake(_life: Life) -> None:
@@ -116,7 +116,7 @@ def _overtake(plan: Plan, number: int, expected: Outcome, counts: Mapping[Place,
         _compare(story, life, expected, counts)
 
 
-def _cancel(plan: Plan, number: int, _expected: Outcome, _counts: Mapping[Place, int]) -> None:
+def _cancel(plan: StoryPlan, number: int, _expected: StoryOutcome, _counts: Mapping[Place, int]) -> None:
     with new_story(plan) as story:
         story.begin()
         kill_in(story, number)
@@ -133,7 +133,7 @@ def _cancel(plan: Plan, number: int, _expected: Outcome, _counts: Mapping[Place,
 _ACTS: Final = {"kill": _kill, "overtake": _overtake, "cancel": _cancel}
 
 
-def _compare(story: Story, life: Life, expected: Outcome, counts: Mapping[Place, int]) -> None:
+def _compare(story: Story, life: Life, expected: StoryOutcome, counts: Mapping[Place, int]) -> None:
     """Compare the outcome of a run with the outcome without a kill. Raises AssertionError."""
     effects = story.effects
     for key in sorted(effects.once):

@@ -32,7 +32,7 @@ _ROUNDS_MAX: Final = 1000
 _NOW_US: Final = 1_767_225_600_000_000
 
 
-class Plan(NamedTuple):
+class StoryPlan(NamedTuple):
     """The workflow and its inputs."""
 
     workflow: Workflow
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
     """Places of at-most-once steps."""
 
 
-class Outcome(NamedTuple):
+class StoryOutcome(NamedTuple):
     """The outcome of a run."""
 
     status: str
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
 class Story:
     """A run in its own store, from begin to end, through one or more lives."""
 
-    def __init__(self, plan: Plan, store: Store, clock: SkippingClock) -> None:
+    def __init__(self, plan: StoryPlan, store: Store, clock: SkippingClock) -> None:
         self.plan, self.store, self.clock = plan, store, clock
         self.effects = Effects(plan.once)
 
@@ -141,7 +141,7 @@ class Story:
                 with suppress(LeaseLostError):  # Another OS thread has ended it.
                     board.claim_of(entry.key, entry.claim.token).renew(1e-6)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> StoryOutcome:
         """Return the outcome of the run."""
         info = durable.get_run(self.store, RUN)
         board = board_of(self.store)
@@ -157,7 +157,7 @@ class Story:
             ((run, place.partition("-")[0], value["topic"], value["payload"]) for (*_, run, place), value in outbox),
             key=lambda each: each[:3],
         )
-        return Outcome(info.status, info.value, info.error, info.parked, threads, plain, events, messages)
+        return StoryOutcome(info.status, info.value, info.error, info.parked, threads, plain, events, messages)
 
 
 def _standing(store: Store) -> AbstractContextManager[SkippingClock]:
@@ -165,7 +165,7 @@ def _standing(store: Store) -> AbstractContextManager[SkippingClock]:
 
 
 @contextmanager
-def new_story(plan: Plan) -> Iterator[Story]:
+def new_story(plan: StoryPlan) -> Iterator[Story]:
     """Create a store for a run."""
     with tempfile.TemporaryDirectory(dir=plan.directory) as directory:
         path = Path(directory) / "run.state"

@@ -21,7 +21,7 @@ from statelog.testing.powerloss.recorder import Recording
 from statelog.testing.powerloss.shim import DIRECTORY_VARIABLE, ShimLog, mark
 from statelog.testing.powerloss.trace import read_trace
 from statelog.testing.powerloss.workers import find_function
-from statelog.testing.powerloss.workloads import STORE_NAME, Session, Workload
+from statelog.testing.powerloss.workloads import STORE_NAME, Workload, WorkloadSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statelog.testing.powerloss.contents import Contents
     from statelog.testing.powerloss.disk import Choice, Image, Unit
     from statelog.testing.powerloss.images import Mode
-    from statelog.testing.powerloss.oracle import Finding
+    from statelog.testing.powerloss.oracle import ImageFinding
 
 _BAD_MAX = 20
 """The maximum number of bad images that are described. Further ones are only counted."""
@@ -141,7 +141,7 @@ class Examiner:
         self._depth = depth
         self._progress = list(recording.progress())
         self._findings = {} if depth else _findings_of(recording)
-        self._interned: dict[Finding, Finding] = {}
+        self._interned: dict[ImageFinding, ImageFinding] = {}
         self._directory = Path(os.environ[DIRECTORY_VARIABLE])
         if recording.workload.setup:
             find_function(recording.workload.setup)()
@@ -188,7 +188,7 @@ class Examiner:
 
     # --- one image ------------------------------------------------------------------
 
-    def _look(self, image: Image, generator: random.Random) -> Finding:
+    def _look(self, image: Image, generator: random.Random) -> ImageFinding:
         log = own_log()
         with log.paused():
             self._put(image, generator)
@@ -203,7 +203,7 @@ class Examiner:
     def _finish(self, step: int) -> None:
         """Repeat a step of the workload's only lane."""
         workload = self._recording.workload
-        session = Session(self._directory / STORE_NAME, {"key": workload.key}, workload.schema)
+        session = WorkloadSession(self._directory / STORE_NAME, {"key": workload.key}, workload.schema)
         refused = session.do(workload.lanes[0][step - 1])
         session.close()
         assert refused is None, f"step {step}, done again: {refused}"
@@ -216,7 +216,7 @@ class Examiner:
                 garbage = generator.randbytes(generator.randrange(_GARBAGE_SIZE_BYTES_MAX))
                 (self._directory / name).write_bytes(garbage)
 
-    def _look_twice(self, tally: Tally, task: Task, image: Image, generator: random.Random) -> Finding:
+    def _look_twice(self, tally: Tally, task: Task, image: Image, generator: random.Random) -> ImageFinding:
         """Examine an image while recording, and then images of that recording."""
         log = own_log()
         with log.paused():
@@ -301,10 +301,10 @@ def own_log() -> ShimLog:
     return log
 
 
-_known: list[tuple[Workload, Expectation, frozenset[str], dict[bytes, Finding]]] = []
+_known: list[tuple[Workload, Expectation, frozenset[str], dict[bytes, ImageFinding]]] = []
 
 
-def _findings_of(recording: Recording) -> dict[bytes, Finding]:
+def _findings_of(recording: Recording) -> dict[bytes, ImageFinding]:
     """Return the findings by the images' digests: one dict for all recordings that differ only in their events.
 
     A disk that forgets a flush has such a recording. Most of its images are also images of the good disk.

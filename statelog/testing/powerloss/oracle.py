@@ -67,7 +67,7 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ImageFinding:
     """The result of examining one image, whatever was acknowledged.
 
     Attributes:
@@ -101,19 +101,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ImageFault:
     """A fault of an image. If `lost`, something acknowledged is missing; otherwise, the contents are wrong."""
 
     lost: bool
     message: str
 
 
-def judge(finding: Finding, progress: Progress, expectation: Expectation) -> Verdict | None:
+def judge(finding: ImageFinding, progress: Progress, expectation: Expectation) -> ImageFault | None:
     """Return the fault of an image at one cut, or None."""
     if not finding.exists and max(progress.durable) >= 0:
-        return Verdict(lost=True, message=f"{max(progress.durable)} steps were acknowledged, and there is no store")
+        return ImageFault(lost=True, message=f"{max(progress.durable)} steps were acknowledged, and there is no store")
     if finding.problem:
-        return Verdict(lost=False, message=finding.problem)
+        return ImageFault(lost=False, message=finding.problem)
     if not finding.exists:
         return None
     for number, lane in enumerate(expectation.lanes):
@@ -125,9 +125,9 @@ def judge(finding: Finding, progress: Progress, expectation: Expectation) -> Ver
             continue
         where = f"lane {number}: {first} steps durable, {done} done, {begun} begun"
         if after and max(after) < first:
-            return Verdict(lost=True, message=f"{where}, found as after step {max(after)}")
+            return ImageFault(lost=True, message=f"{where}, found as after step {max(after)}")
         how = f"found as after step {min(after)}" if after else f"found as after no step: {finding.difference}"
-        return Verdict(lost=False, message=f"{where}, {how}")
+        return ImageFault(lost=False, message=f"{where}, {how}")
     return None
 
 
@@ -139,7 +139,7 @@ def look(
     key: str | None = None,
     on_step: Callable[[int, Contents], None] | None = None,
     finish: Callable[[int], None] | None = None,
-) -> Finding:
+) -> ImageFinding:
     """Open the store after a power cut, read it, and commit to it. Faults are returned, never raised.
 
     Args:
@@ -161,7 +161,7 @@ def look(
         problem = problem or _finish(path, finding, expectation, finish, key)
         return replace(finding, problem=problem) if problem else finding
     except Exception as error:  # noqa: BLE001 - whatever it was, the image is the cause
-        return Finding(f"{type(error).__name__}: {error}", exists)
+        return ImageFinding(f"{type(error).__name__}: {error}", exists)
 
 
 def _look_inside(
@@ -170,11 +170,11 @@ def _look_inside(
     on_step: Callable[[int, Contents], None] | None,
     *,
     exists: bool,
-) -> tuple[Finding, Contents]:
+) -> tuple[ImageFinding, Contents]:
     """Return the finding, and the contents before the commit."""
     problem, contents = _inspect(store)
     if problem:
-        return Finding(problem, exists), contents
+        return ImageFinding(problem, exists), contents
     if on_step is not None:
         on_step(0, contents)
     problem = "" if expectation.chain is None else _check_chain(store, expectation.chain)
@@ -187,7 +187,7 @@ def _look_inside(
         on_step(1, more)
         problem = problem or _check_commit(contents, more)
     after, amid, difference = _place(without_threads(contents, expectation.ignored), expectation.lanes)
-    return Finding(problem, exists, after, amid, difference), contents
+    return ImageFinding(problem, exists, after, amid, difference), contents
 
 
 _MEMORY_MAX = 4096
@@ -221,7 +221,7 @@ def _look_again(store: Store, before: Contents, key: str | None) -> str:
 
 
 def _finish(
-    path: Path, finding: Finding, expectation: Expectation, finish: Callable[[int], None], key: str | None
+    path: Path, finding: ImageFinding, expectation: Expectation, finish: Callable[[int], None], key: str | None
 ) -> str:
     """Repeat a step that was cut short, and check that the store is then as after the step."""
     steps = [step for after, amid in zip(finding.after, finding.amid, strict=True) if not after for step in amid]

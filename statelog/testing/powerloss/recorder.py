@@ -22,10 +22,10 @@ from statelog.testing.powerloss.contents import read_contents
 from statelog.testing.powerloss.openings import KILLED
 from statelog.testing.powerloss.oracle import Expectation, Lane, Progress, without_threads
 from statelog.testing.powerloss.shim import ShimLog, mark
-from statelog.testing.powerloss.steps import FLUSHED, GRADUAL, DeleteThread, Killed, Refused, gradual_steps
+from statelog.testing.powerloss.steps import FLUSHED, GRADUAL, DeleteThread, KilledCommits, Refused, gradual_steps
 from statelog.testing.powerloss.trace import Mark, Trace, read_trace
 from statelog.testing.powerloss.workers import Died, Worker, find_function
-from statelog.testing.powerloss.workloads import STORE_NAME, Session, Workload, thread_ids
+from statelog.testing.powerloss.workloads import STORE_NAME, Workload, WorkloadSession, thread_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,14 +125,14 @@ def record(workload: Workload, directory: Path, *, opener: str = "") -> Recordin
         trace = read_trace(log.records(), base)
     lanes, chain = answer
     steps = [step for lane in workload.lanes for step in lane]
-    ignored = frozenset({KILLED} if any(isinstance(step, Killed) for step in steps) else ())
-    is_known = not any(isinstance(step, Killed | Refused) for step in steps)  # Otherwise records may differ.
+    ignored = frozenset({KILLED} if any(isinstance(step, KilledCommits) for step in steps) else ())
+    is_known = not any(isinstance(step, KilledCommits | Refused) for step in steps)  # Otherwise records may differ.
     return Recording(workload, trace, Expectation(lanes, chain if is_known else None, ignored))
 
 
 def _prepare(workload: Workload, path: Path) -> None:
     assert workload.before is not None
-    session = Session(path, workload.options, workload.schema)
+    session = WorkloadSession(path, workload.options, workload.schema)
     for step in workload.before:
         session.do(step)
     session.close()
@@ -147,7 +147,7 @@ def run_recorded(path: Path, workload: Workload, opener: str) -> tuple[tuple[Lan
         find_function(workload.setup)()
     opens = find_function(opener)
     _mark_all(workload, "begin", 0)
-    session = Session(path, workload.options, workload.schema, opens)
+    session = WorkloadSession(path, workload.options, workload.schema, opens)
     _mark_all(workload, "done", 0)
     if len(workload.lanes) == 1:
         model = _model(workload)
@@ -171,7 +171,7 @@ def _mark_all(workload: Workload, word: str, step: int) -> None:
 def _model(workload: Workload) -> StoreModel | None:
     """Return the model at the beginning of the recording, or None if no model can do the workload's steps."""
     steps = (*(workload.before or ()), *workload.lanes[0])
-    if workload.files or any(isinstance(step, (*GRADUAL, Killed)) for step in steps):
+    if workload.files or any(isinstance(step, (*GRADUAL, KilledCommits)) for step in steps):
         return None
     model = StoreModel()
     for step in workload.before or ():
@@ -181,7 +181,7 @@ def _model(workload: Workload) -> StoreModel | None:
 
 
 def _do_lane(
-    session: Session, workload: Workload, number: int, threads: frozenset[str] | None, model: StoreModel | None
+    session: WorkloadSession, workload: Workload, number: int, threads: frozenset[str] | None, model: StoreModel | None
 ) -> Lane:
     """Do the steps of one lane, and return the store's contents after each."""
     steps = workload.lanes[number]
@@ -220,7 +220,7 @@ def _lane_threads(workload: Workload) -> list[frozenset[str]]:
     return [owned[0] | others, *owned[1:]]
 
 
-def _do_in_threads(session: Session, workload: Workload) -> list[Lane]:
+def _do_in_threads(session: WorkloadSession, workload: Workload) -> list[Lane]:
     threads = _lane_threads(workload)
     lanes: list[Lane | None] = [None] * len(workload.lanes)
     errors: list[BaseException] = []
@@ -242,7 +242,7 @@ def _do_in_threads(session: Session, workload: Workload) -> list[Lane]:
     return [lane for lane in lanes if lane is not None]
 
 
-def _do_in_processes(session: Session, workload: Workload, path: Path, opener: str) -> list[Lane]:
+def _do_in_processes(session: WorkloadSession, workload: Workload, path: Path, opener: str) -> list[Lane]:
     """Do each lane in its own process. All processes are recorded in one log."""
     lanes = []
     with ExitStack() as stack:
@@ -270,7 +270,7 @@ def run_lane(path: Path, workload: Workload, number: int, opener: str) -> Lane:
     """Do one lane in this process."""
     if workload.setup:
         find_function(workload.setup)()
-    session = Session(path, workload.options, workload.schema, find_function(opener))
+    session = WorkloadSession(path, workload.options, workload.schema, find_function(opener))
     lane = _do_lane(session, workload, number, _lane_threads(workload)[number], None)
     session.close()
     return lane

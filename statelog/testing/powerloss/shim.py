@@ -48,7 +48,7 @@ _RECORD = struct.Struct("<IHHIIQQqQ")
 UNFINISHED = -(2**63)
 
 
-class Call(IntFlag):
+class SystemCall(IntFlag):
     """System calls that can be made to fail."""
 
     WRITE = 1
@@ -82,7 +82,7 @@ class Action(IntEnum):
 class Fault:
     """A fault of the `nth` call among those named by `calls`. If `persistent`, all later ones fail, too."""
 
-    calls: Call
+    calls: SystemCall
     action: Action = Action.FAIL
     error: int = errno.EIO
     nth: int = 1
@@ -95,7 +95,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ShimRecord:
     """One record of the log, as `shim.c` wrote it. `at` is its offset."""
 
     at: int
@@ -218,10 +218,10 @@ class ShimLog:
         strikes: int = _FAULT.unpack_from(self._map, _FAULT_AT)[-1]
         return strikes
 
-    def calls(self) -> dict[Call, int]:
+    def calls(self) -> dict[SystemCall, int]:
         """Return the number of calls of each kind since the last reset."""
-        counts = struct.unpack_from(f"<{len(Call)}Q", self._map, _CALLS_AT)
-        return dict(zip(Call, counts, strict=True))
+        counts = struct.unpack_from(f"<{len(SystemCall)}Q", self._map, _CALLS_AT)
+        return dict(zip(SystemCall, counts, strict=True))
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -238,9 +238,9 @@ class ShimLog:
         """Remove all records and counts. No process may write to the log meanwhile."""
         struct.pack_into("<Q", self._map, 16, 0)
         struct.pack_into("<I", self._map, _OVERFLOW_AT, 0)
-        struct.pack_into(f"<{len(Call)}Q", self._map, _CALLS_AT, *[0] * len(Call))
+        struct.pack_into(f"<{len(SystemCall)}Q", self._map, _CALLS_AT, *[0] * len(SystemCall))
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[ShimRecord]:
         """Yield the records of the log, in order.
 
         Raises:
@@ -257,7 +257,7 @@ class ShimLog:
                 self._map, start
             )
             payload = self._map[start + _RECORD.size : start + _RECORD.size + payload_size]
-            yield Record(at, kind, flags, process, thread, inode, offset, result, payload)
+            yield ShimRecord(at, kind, flags, process, thread, inode, offset, result, payload)
             at += size
 
 

@@ -72,7 +72,7 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KilledCommits:
     """Let another process commit until it is killed at a fault point ("name:count")."""
 
     fault: str
@@ -85,7 +85,19 @@ class Refused:
     commit: Commit
 
 
-Step = Operation | Reopen | Retain | DeleteThread | RebuildIndex | Compact | Import | Flush | Rest | Killed | Refused
+Step = (
+    Operation
+    | Reopen
+    | Retain
+    | DeleteThread
+    | RebuildIndex
+    | Compact
+    | Import
+    | Flush
+    | Rest
+    | KilledCommits
+    | Refused
+)
 """A step of a workload. After a power cut, it was done whole or not at all, except the steps of `GRADUAL`."""
 
 GRADUAL = (Retain, Import)

@@ -12,7 +12,7 @@ from statelog.testing.powerloss.shim import UNFINISHED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from statelog.testing.powerloss.shim import Record
+    from statelog.testing.powerloss.shim import ShimRecord
 
 _SYNCHRONOUS = 1
 _REFUSED = 2
@@ -150,7 +150,7 @@ class Trace:
     unspecified: frozenset[str]
 
 
-class _Kind(IntEnum):
+class _RecordKind(IntEnum):
     WRITE = 1
     FLUSH_BEGIN = 2
     FLUSH_END = 3
@@ -169,10 +169,10 @@ class _Kind(IntEnum):
     UNSEEN = 16
 
 
-_NO_EVENT = {_Kind.MAPPED, _Kind.MSYNC, _Kind.OPEN}
+_NO_EVENT = {_RecordKind.MAPPED, _RecordKind.MSYNC, _RecordKind.OPEN}
 
 
-class _Reader:
+class _TraceReader:
     """Turns records into events, inodes into file numbers, and offsets in the log into event numbers."""
 
     def __init__(self, base: Mapping[str, bytes]) -> None:
@@ -183,56 +183,56 @@ class _Reader:
         self._count = len(base)
         self._places: dict[int, int] = {}
 
-    def take(self, record: Record) -> None:
+    def take(self, record: ShimRecord) -> None:
         """Add one record."""
-        kind = _Kind(record.kind)
-        if kind is _Kind.MAPPED:
+        kind = _RecordKind(record.kind)
+        if kind is _RecordKind.MAPPED:
             self.unspecified.add(_text(record.payload))
-        if kind is _Kind.OPEN and record.inode not in self._by_inode:
+        if kind is _RecordKind.OPEN and record.inode not in self._by_inode:
             self._by_inode[record.inode] = self._known(_text(record.payload))
-        if kind is _Kind.UNSEEN:
+        if kind is _RecordKind.UNSEEN:
             message = f"{_text(record.payload)} changes a file in a way that is not recorded"
             raise UsageError(message)
-        is_end = kind in (_Kind.FLUSH_END, _Kind.DIRECTORY_END)
+        is_end = kind in (_RecordKind.FLUSH_END, _RecordKind.DIRECTORY_END)
         if kind in _NO_EVENT or (not is_end and UNFINISHED != record.result < 0 and not _is_flush(kind)):
             return
         self._places[record.at] = len(self.events)
         self.events.append(self._event(kind, record))
 
-    def _event(self, kind: _Kind, record: Record) -> Event:
-        names = [_text(name) for name in record.payload.split(b"\0")] if kind is not _Kind.WRITE else []
-        if kind is _Kind.MARK:
+    def _event(self, kind: _RecordKind, record: ShimRecord) -> Event:
+        names = [_text(name) for name in record.payload.split(b"\0")] if kind is not _RecordKind.WRITE else []
+        if kind is _RecordKind.MARK:
             return Mark(record.payload)
-        if kind is _Kind.DIRECTORY_BEGIN:
+        if kind is _RecordKind.DIRECTORY_BEGIN:
             return DirectoryFlushBegin(names[0])
-        if kind is _Kind.DIRECTORY_END:
+        if kind is _RecordKind.DIRECTORY_END:
             begin = self._places[record.offset]
             began = self.events[begin]
             assert isinstance(began, DirectoryFlushBegin)
             return DirectoryFlushEnd(began.name, begin, failed=record.result < 0)
-        if kind is _Kind.UNLINK:
+        if kind is _RecordKind.UNLINK:
             return Unlink(names[0])
-        if kind is _Kind.CREATE:
+        if kind is _RecordKind.CREATE:
             self._by_inode[record.inode] = self._count
             self._count += 1
             return Create(self._count - 1, names[0])
-        file = self._file(record.inode, names[0] if kind in (_Kind.LINK, _Kind.RENAME) else "")
+        file = self._file(record.inode, names[0] if kind in (_RecordKind.LINK, _RecordKind.RENAME) else "")
         return self._file_event(kind, record, file, names)
 
-    def _file_event(self, kind: _Kind, record: Record, file: int, names: list[str]) -> Event:
-        if kind is _Kind.WRITE:
+    def _file_event(self, kind: _RecordKind, record: ShimRecord, file: int, names: list[str]) -> Event:
+        if kind is _RecordKind.WRITE:
             size = len(record.payload) if record.result == UNFINISHED else record.result
             synchronous, refused = bool(record.flags & _SYNCHRONOUS), bool(record.flags & _REFUSED)
             return Write(file, record.offset, record.payload[:size], synchronous, refused)
-        if kind is _Kind.WRITE_FLUSHED:
+        if kind is _RecordKind.WRITE_FLUSHED:
             return WriteFlushed(file, self._places[record.offset])
-        if kind is _Kind.TRUNCATE:
+        if kind is _RecordKind.TRUNCATE:
             return Truncate(file, record.offset)
-        if kind is _Kind.FLUSH_BEGIN:
+        if kind is _RecordKind.FLUSH_BEGIN:
             return FlushBegin(file)
-        if kind is _Kind.FLUSH_END:
+        if kind is _RecordKind.FLUSH_END:
             return FlushEnd(file, self._places[record.offset], failed=record.result < 0)
-        return (Link if kind is _Kind.LINK else Rename)(file, *names)
+        return (Link if kind is _RecordKind.LINK else Rename)(file, *names)
 
     def _file(self, inode: int, name: str) -> int:
         if inode not in self._by_inode:
@@ -246,15 +246,15 @@ class _Reader:
         return self.files[name]
 
 
-def _is_flush(kind: _Kind) -> bool:
-    return kind in (_Kind.FLUSH_BEGIN, _Kind.DIRECTORY_BEGIN)
+def _is_flush(kind: _RecordKind) -> bool:
+    return kind in (_RecordKind.FLUSH_BEGIN, _RecordKind.DIRECTORY_BEGIN)
 
 
 def _text(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def read_trace(records: Iterable[Record], base: Mapping[str, bytes] | None = None) -> Trace:
+def read_trace(records: Iterable[ShimRecord], base: Mapping[str, bytes] | None = None) -> Trace:
     """Read a log.
 
     Args:
@@ -265,7 +265,7 @@ def read_trace(records: Iterable[Record], base: Mapping[str, bytes] | None = Non
         UsageError: an operation cannot be logged, or the base lacks a file.
     """
     known = dict(base or {})
-    reader = _Reader(known)
+    reader = _TraceReader(known)
     for record in records:
         reader.take(record)
     return Trace(known, reader.files, tuple(reader.events), frozenset(reader.unspecified))

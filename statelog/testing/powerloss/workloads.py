@@ -32,7 +32,7 @@ from statelog.testing.powerloss.steps import (
     DeleteThread,
     Flush,
     Import,
-    Killed,
+    KilledCommits,
     RebuildIndex,
     Refused,
     Reopen,
@@ -104,7 +104,7 @@ class Workload:
         return {"durability": self.durability, "max_size_bytes": self.max_size_bytes, "key": self.key}
 
 
-class Session:
+class WorkloadSession:
     """An open store on which steps are done.
 
     Args:
@@ -164,7 +164,7 @@ class Session:
                 self.store.flush()
             case Rest():
                 openings.rest()
-            case Killed():
+            case KilledCommits():
                 openings.run_killed(self._path, step.fault, self._options.get("durability", "commit"))
             case Refused():
                 faults.arm("journal.after_append", action=_fail)
@@ -336,25 +336,25 @@ def _processes(before: tuple[Step, ...]) -> Iterator[Workload]:
     yield Workload("checkpoints under way in two processes", lanes, before, processes=True, setup=_SLOW)
     lanes = tuple(_commits(f"p{n}", 5, start=20 * n) for n in range(3))
     yield Workload("three processes", lanes, before, processes=True)
-    killed: list[Step] = [Killed("checkpoint.before_flag_flush:1")]
+    killed: list[Step] = [KilledCommits("checkpoint.before_flag_flush:1")]
     # One process dies with the lock. So the next process makes a checkpoint, and dies during it.
     for n, point in enumerate(("after_sync", "before_slot_flush", "after_slot", "after_pin")):
-        killed += (_commit("a", 550 + n), Killed("commit.after_begin:1"), Killed(f"checkpoint.{point}:1"))
+        killed += (_commit("a", 550 + n), KilledCommits("commit.after_begin:1"), KilledCommits(f"checkpoint.{point}:1"))
     others = ("journal.after_append:2", "journal.after_flush:3", "commit.after_lmdb_commit:2")
     for n, death in enumerate((*others, "commit.after_delivery:4")):
-        killed += (_commit("a", 560 + n), Killed(death))
+        killed += (_commit("a", 560 + n), KilledCommits(death))
     yield Workload("killed processes", (tuple(killed),), before, setup=_LEAVING)
     # An idle store has no pin. The next committing process pins, and dies. Later commits use what it left.
     pins: list[Step] = []
     for n, death in enumerate(("journal.before_append:2", "journal.after_flush:2", "commit.after_delivery:3")):
-        pins += (_commit("a", 740 + 20 * n), Rest(), Killed(death), *_commits("a", 14, start=741 + 20 * n))
+        pins += (_commit("a", 740 + 20 * n), Rest(), KilledCommits(death), *_commits("a", 14, start=741 + 20 * n))
     yield Workload("pin holder killed", (tuple(pins),), before, setup=_RESTING)
 
 
 def export_of(steps: Sequence[Step], *, threads: Sequence[str] | None = None) -> Import:
     """Return an import of a store after some steps, of all its threads or some."""
     with tempfile.TemporaryDirectory() as temporary:
-        session = Session(Path(temporary) / "exported.state", {}, SCHEMA)
+        session = WorkloadSession(Path(temporary) / "exported.state", {}, SCHEMA)
         for step in steps:
             session.do(step)
         stream = io.BytesIO()
@@ -387,7 +387,7 @@ def _upgrade(steps: Sequence[Step]) -> Workload:
 
 
 def _fill(path: Path, steps: Sequence[Step]) -> None:
-    session = Session(path, {}, SCHEMA)
+    session = WorkloadSession(path, {}, SCHEMA)
     for step in steps:
         session.do(step)
     session.close()

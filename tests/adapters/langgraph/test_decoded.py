@@ -19,7 +19,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import BaseModel, Field, model_validator
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.values.codec import Codec, Joined, join, pack
+from statelog.adapters.langgraph.values.codec import Joined, ValueCodec, join, pack
 from statelog.adapters.langgraph.values.copies import Decoded, DecodedBy
 from statelog.adapters.langgraph.values.list_items import split_list
 
@@ -73,13 +73,13 @@ def saver(tmp_path):
 def decoded(monkeypatch):
     """The number of decoded list items."""
     counts = []
-    decode = Codec.decode_items
+    decode = ValueCodec.decode_items
 
     def counting(self, part):
         counts.append(part.number)
         return decode(self, part)
 
-    monkeypatch.setattr(Codec, "decode_items", counting)
+    monkeypatch.setattr(ValueCodec, "decode_items", counting)
     return counts
 
 
@@ -201,12 +201,12 @@ def test_deep_or_fragmented_values_are_decoded_each_time(saver):
                 assert found == values
         finally:
             sys.setrecursionlimit(limit)
-    held = saver._decoded.by(Codec(saver.serde))._makers.values()
+    held = saver._decoded.by(ValueCodec(saver.serde))._makers.values()
     assert not any(type(makers) is list for makers in held)
 
 
 def test_pieces_count_towards_the_bound():
-    decoding = DecodedBy(Codec(JsonPlusSerializer()), size_bytes_max=200_000)
+    decoding = DecodedBy(ValueCodec(JsonPlusSerializer()), size_bytes_max=200_000)
     message = AIMessage("a", id="1", tool_calls=[{"name": "f", "args": {"x": [1]}, "id": f"{n}"} for n in range(4)])
     for number in range(100):
         _kind, data = JsonPlusSerializer().dumps_typed([message.model_copy(update={"id": f"{number}" * 20})] * 4)
@@ -270,7 +270,7 @@ def test_a_stricter_clone_gets_no_decoded_values(tmp_path):
 
 @given(st.lists(st.integers(0, 30), max_size=60))
 def test_the_cache_is_bounded(order):
-    decoding = DecodedBy(Codec(JsonPlusSerializer()), size_bytes_max=20_000)
+    decoding = DecodedBy(ValueCodec(JsonPlusSerializer()), size_bytes_max=20_000)
     parts = []
     for number in range(31):
         _kind, data = JsonPlusSerializer().dumps_typed([f"{number} " * 40] * 3)
@@ -285,7 +285,7 @@ def test_the_cache_is_bounded(order):
 
 
 def test_an_empty_part_and_one_that_cannot_be_decoded():
-    decoding = DecodedBy(Codec(JsonPlusSerializer()))
+    decoding = DecodedBy(ValueCodec(JsonPlusSerializer()))
     for _ in range(4):
         assert decoding.items(Joined(0, b"")) == []
     wrong = Joined(1, b"\xc1")
@@ -296,9 +296,9 @@ def test_an_empty_part_and_one_that_cannot_be_decoded():
 
 def test_the_cache_lives_as_long_as_the_serialiser():
     decoded, serde = Decoded(), JsonPlusSerializer()
-    first = decoded.by(Codec(serde))
-    assert decoded.by(Codec(serde)) is first
-    assert decoded.by(Codec(JsonPlusSerializer())) is not first
+    first = decoded.by(ValueCodec(serde))
+    assert decoded.by(ValueCodec(serde)) is first
+    assert decoded.by(ValueCodec(JsonPlusSerializer())) is not first
 
 
 def test_several_threads_can_read_concurrently(saver):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from statelog.adapters.langgraph import StatelogSaver
-from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.codec import ValueCodec
 from statelog.errors import ValueTypeError
 
 
@@ -110,9 +110,9 @@ def test_plain_values_are_packed_as_the_serialiser_packs_them(value):
         expected = serde.dumps_typed(value)
     except Exception:  # noqa: BLE001 - whatever it refuses is refused
         with pytest.raises(ValueTypeError):
-            Codec(serde).dump(value, "it")
+            ValueCodec(serde).dump(value, "it")
     else:
-        assert Codec(serde).dump(value, "it") == expected
+        assert ValueCodec(serde).dump(value, "it") == expected
 
 
 PATCHED_EARLY = """

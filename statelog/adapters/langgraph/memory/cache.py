@@ -19,8 +19,8 @@ from statelog.adapters.langgraph.memory.items.arguments import (
     check_stored,
     ttl_us,
 )
-from statelog.adapters.langgraph.memory.state_thread import Holder
-from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.memory.state_thread import ThreadHolder
+from statelog.adapters.langgraph.values.codec import ValueCodec
 from statelog.adapters.langgraph.values.names import CACHE_THREAD_ID
 from statelog.errors import UsageError
 from statelog.guard.packed_texts import holds_hidden
@@ -47,7 +47,7 @@ class _Entry(NamedTuple):
     expires_us: int | None = None
 
 
-class StatelogCache(Holder, BaseCache[ValueT]):
+class StatelogCache(ThreadHolder, BaseCache[ValueT]):
     """A cache for LangGraph in a statelog store. OS threads, tasks and processes may share it.
 
     `set` and `clear` are one commit each. A time to live is in seconds. An expired entry is never returned. Later
@@ -114,8 +114,8 @@ class StatelogCache(Holder, BaseCache[ValueT]):
                         found[tuple(namespace), key] = entry
         return {full_key: self._load(full_key, entry) for full_key, entry in found.items()}
 
-    def _codec(self) -> Codec:
-        return Codec(self.serde, session_of(self._store).owner.guard)
+    def _codec(self) -> ValueCodec:
+        return ValueCodec(self.serde, session_of(self._store).owner.guard)
 
     def _load(self, full_key: FullKey, entry: _Entry) -> ValueT:
         try:

@@ -17,7 +17,7 @@ KEEP_LAST = 1
 """The number of versions that the thread's retention policy keeps. Up to 64 more exist until the next pruning."""
 
 
-class Holder(ConnString):
+class ThreadHolder(ConnString):
     """Holds a thread of a store; closes the store if it opened it."""
 
     _THREAD_ID: ClassVar[str]

@@ -30,12 +30,12 @@ from statelog.adapters.langgraph.memory.items.arguments import (
 )
 from statelog.adapters.langgraph.memory.items.changes import Put, change_items, refresh, replace_older, sweep
 from statelog.adapters.langgraph.memory.items.filters import compile_filter
-from statelog.adapters.langgraph.memory.items.lookup import Found, Reader, take, to_time
+from statelog.adapters.langgraph.memory.items.lookup import FoundItem, Reader, take, to_time
 from statelog.adapters.langgraph.memory.items.namespaces import from_text, to_text
 from statelog.adapters.langgraph.memory.items.texts import find_by_text, rank_by_text
 from statelog.adapters.langgraph.memory.items.vectors import VectorIndex
 from statelog.adapters.langgraph.memory.items.versions import ItemSchemas
-from statelog.adapters.langgraph.memory.state_thread import Holder
+from statelog.adapters.langgraph.memory.state_thread import ThreadHolder
 from statelog.adapters.langgraph.saver.arguments import check_open
 from statelog.adapters.langgraph.values.names import STORE_THREAD_ID
 from statelog.redaction import redacting_logger
@@ -62,7 +62,7 @@ SWEPT_AT_ONCE_MAX = 256
 """The number of expired items that one commit of a sweep deletes. Other writers wait for that commit."""
 
 
-class StatelogStore(Holder, BaseStore):
+class StatelogStore(ThreadHolder, BaseStore):
     """A LangGraph store in a statelog store. OS threads, tasks and processes may share it.
 
     A batch is one commit: its reads see the state before it, and its puts are stored together or not at all.
@@ -208,7 +208,7 @@ class StatelogStore(Holder, BaseStore):
 
     def _search(
         self, reader: Reader, at: int, op: SearchOp, matches: Callable[[Any], bool] | None, queries: Mapping[Any, Any]
-    ) -> list[Found]:
+    ) -> list[FoundItem]:
         prefix = tuple(op.namespace_prefix)
         if op.query:
             ranked = (
@@ -407,7 +407,7 @@ def _as_in_json(value: Any) -> Any:
     return float(value) if isinstance(value, float) else value
 
 
-def _fields(found: Found) -> dict[str, Any]:
+def _fields(found: FoundItem) -> dict[str, Any]:
     value = found.value
     return {
         "namespace": from_text(found.namespace),

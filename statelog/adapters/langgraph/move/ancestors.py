@@ -16,7 +16,7 @@ from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory
 
-    from statelog.adapters.langgraph.move.endpoints import Endpoint, Place
+    from statelog.adapters.langgraph.move.endpoints import CheckpointKey, Endpoint
 
 _SERIALIZER = UntouchedSerializer()
 
@@ -42,7 +42,7 @@ def contributions(endpoint: Endpoint, found: CheckpointTuple) -> dict[str, Any]:
     }
 
 
-def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, parent: Place) -> None:
+def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, parent: CheckpointKey) -> None:
     """Put one ancestor into the target in place of those that the source hides, if they contribute anything.
 
     Args:

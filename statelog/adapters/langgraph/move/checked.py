@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.base import CheckpointTuple
 
-    from statelog.adapters.langgraph.move.endpoints import Endpoint, Place
+    from statelog.adapters.langgraph.move.endpoints import CheckpointKey, Endpoint
 
 _UNDECODABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 """What savers and serialisers raise for bytes they have not written. The errors of databases are others."""
 
 
-def check_names(endpoint: Endpoint, place: Place, parent_id: str | None) -> None:
+def check_names(endpoint: Endpoint, place: CheckpointKey, parent_id: str | None) -> None:
     """Check the names of a checkpoint and its parent.
 
     Raises:
@@ -43,7 +43,7 @@ def check_names(endpoint: Endpoint, place: Place, parent_id: str | None) -> None
         _refuse(endpoint, place, "it has no checkpoint_id")
 
 
-def check_kinds(target: Endpoint, place: Place, values: Mapping[str, Any]) -> None:
+def check_kinds(target: Endpoint, place: CheckpointKey, values: Mapping[str, Any]) -> None:
     """Check that the target can keep values of a checkpoint as the bytes they are.
 
     Raises:
@@ -60,7 +60,7 @@ def check_kinds(target: Endpoint, place: Place, values: Mapping[str, Any]) -> No
 
 
 @contextmanager
-def taken(target: Endpoint, place: Place) -> Iterator[None]:
+def taken(target: Endpoint, place: CheckpointKey) -> Iterator[None]:
     """Convert errors of a put into the target, in a `with` block.
 
     Raises:
@@ -78,7 +78,7 @@ def taken(target: Endpoint, place: Place) -> Iterator[None]:
         raise FormatError(message, thread=place.thread_id, checkpoint=place.checkpoint_id) from error
 
 
-def find(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTuple | None:
+def find(endpoint: Endpoint, place: CheckpointKey, before: CheckpointKey | None) -> CheckpointTuple | None:
     """Return the checkpoint at a place, or None if it does not exist.
 
     Args:
@@ -94,7 +94,7 @@ def find(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTu
     return None if found is None else _without_inherited(endpoint, found, before)
 
 
-def read(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTuple:
+def read(endpoint: Endpoint, place: CheckpointKey, before: CheckpointKey | None) -> CheckpointTuple:
     """Return a checkpoint that existed a moment ago.
 
     Raises:
@@ -107,7 +107,7 @@ def read(endpoint: Endpoint, place: Place, before: Place | None) -> CheckpointTu
     return found
 
 
-def _get(endpoint: Endpoint, place: Place) -> CheckpointTuple | None:
+def _get(endpoint: Endpoint, place: CheckpointKey) -> CheckpointTuple | None:
     try:
         found = endpoint.saver.get_tuple(place.config())
     except StatelogError:
@@ -128,7 +128,7 @@ def _get(endpoint: Endpoint, place: Place) -> CheckpointTuple | None:
     return found
 
 
-def _what_is_wrong(found: CheckpointTuple, place: Place) -> str | None:
+def _what_is_wrong(found: CheckpointTuple, place: CheckpointKey) -> str | None:
     """Return why that is not a checkpoint of a graph, or None if it is."""
     checkpoint: Any = found.checkpoint
     if not isinstance(checkpoint, dict):
@@ -149,7 +149,7 @@ def _what_is_wrong(found: CheckpointTuple, place: Place) -> str | None:
     return None
 
 
-def _refuse(endpoint: Endpoint, place: Place, why: str) -> NoReturn:
+def _refuse(endpoint: Endpoint, place: CheckpointKey, why: str) -> NoReturn:
     namespace = f", namespace {place.namespace!r}" if place.namespace else ""
     which = f"checkpoint {place.checkpoint_id or repr('')} of thread {place.thread_id!r}{namespace}"
     message = f"{which} is damaged in {endpoint.name}: {why}"
@@ -157,7 +157,7 @@ def _refuse(endpoint: Endpoint, place: Place, why: str) -> NoReturn:
     raise CorruptionError(message, path=endpoint.name, **facts)
 
 
-def _without_inherited(endpoint: Endpoint, found: CheckpointTuple, before: Place | None) -> CheckpointTuple:
+def _without_inherited(endpoint: Endpoint, found: CheckpointTuple, before: CheckpointKey | None) -> CheckpointTuple:
     """Return a tuple without snapshots of a ``DeltaChannel`` that an ancestor made.
 
     A graph hands a snapshot over once. Savers that keep values by version show it for as long as the channel does not

@@ -19,7 +19,7 @@ import statelog
 from statelog.adapters.kit.lineage import Lineage
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
-from statelog.adapters.langgraph.saver.checkpoint_reader import Written, find_place, read_writes, written
+from statelog.adapters.langgraph.saver.checkpoint_reader import WritePosition, find_place, read_writes, written
 from statelog.adapters.langgraph.values import names
 from statelog.adapters.langgraph.values.own import is_hidden, writes_state
 from statelog.errors import (
@@ -68,7 +68,7 @@ _WRITTEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckpointKey:
     """The thread, namespace and id of a checkpoint."""
 
     thread_id: str
@@ -86,7 +86,7 @@ class Place:
         }
 
     @classmethod
-    def of(cls, config: RunnableConfig) -> Place:
+    def of(cls, config: RunnableConfig) -> CheckpointKey:
         """Return the place that a complete config names."""
         named = config["configurable"]
         return cls(named["thread_id"], named.get("checkpoint_ns", ""), named["checkpoint_id"])
@@ -106,17 +106,17 @@ class Endpoint:
     KEEPS_WHOLE: ClassVar = False
     """Whether the values of a checkpoint are stored as one msgpack value, which cannot hold pickled ones."""
 
-    def places(self) -> Iterable[tuple[Place, str | None]]:
+    def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         """Return the places of all checkpoints with their parents' ids, in any order."""
         for found in self.saver.list(None):
             parent = found.parent_config
-            yield Place.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
+            yield CheckpointKey.of(found.config), parent["configurable"]["checkpoint_id"] if parent else None
 
-    def written(self, place: Place) -> list[Written]:
+    def written(self, place: CheckpointKey) -> list[WritePosition]:
         """Return the positions of a checkpoint's pending writes, in LangGraph's order. Empty if unknown."""
         return []
 
-    def hides(self, place: Place) -> bool:
+    def hides(self, place: CheckpointKey) -> bool:
         """Return whether a checkpoint was removed, but is kept hidden because later ones need it."""
         return False
 
@@ -124,7 +124,7 @@ class Endpoint:
         """Return the guard that redacts secrets in writes, or None if there is none or it refuses secrets."""
         return None
 
-    def check_versions(self, place: Place) -> None:
+    def check_versions(self, place: CheckpointKey) -> None:
         """Raise SchemaVersionError if the schema version of a checkpoint would be lost in the target."""
 
     def lost(self, found: CheckpointTuple) -> str | None:
@@ -142,19 +142,19 @@ class Endpoint:
 class _StoreEndpoint(Endpoint):
     store: Store
 
-    def written(self, place: Place) -> list[Written]:
-        named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
+    def written(self, place: CheckpointKey) -> list[WritePosition]:
+        named = names.CheckpointName(place.thread_id, place.namespace, place.checkpoint_id)
         with self.store.snapshot() as snapshot:
             return written(read_writes(writes_state(Lineage(snapshot, place.thread_id)), named))
 
-    def hides(self, place: Place) -> bool:
-        named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
+    def hides(self, place: CheckpointKey) -> bool:
+        named = names.CheckpointName(place.thread_id, place.namespace, place.checkpoint_id)
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, place.thread_id)
             return is_hidden(writes_state(lineage), named) and find_place(lineage, named) is not None
 
-    def check_versions(self, place: Place) -> None:
-        named = names.Place(place.thread_id, place.namespace, place.checkpoint_id)
+    def check_versions(self, place: CheckpointKey) -> None:
+        named = names.CheckpointName(place.thread_id, place.namespace, place.checkpoint_id)
         with self.store.snapshot() as snapshot:
             found = find_place(Lineage(snapshot, place.thread_id), named)
         if found is not None and found.schema_version > 1:
@@ -184,31 +184,34 @@ class _SqliteEndpoint(Endpoint):
 
     KEEPS_WHOLE: ClassVar = True
 
-    def places(self) -> Iterable[tuple[Place, str | None]]:
+    def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         for *place, parent in self.connection.execute(_PLACES):
-            yield Place(*place), parent
+            yield CheckpointKey(*place), parent
 
-    def written(self, place: Place) -> list[Written]:
+    def written(self, place: CheckpointKey) -> list[WritePosition]:
         named = (place.thread_id, place.namespace, place.checkpoint_id)
         rows = self.connection.execute(_WRITTEN.format("writes", "?", "?", "?"), named)
-        return _in_order(Written(*row) for row in rows)
+        return _in_order(WritePosition(*row) for row in rows)
 
 
 @dataclass(slots=True)
 class _PostgresEndpoint(Endpoint):
     connection: Any
 
-    def places(self) -> Iterable[tuple[Place, str | None]]:
+    def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         for row in self.connection.execute(_PLACES).fetchall():
-            yield Place(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]), row["parent_checkpoint_id"]
+            yield (
+                CheckpointKey(row["thread_id"], row["checkpoint_ns"], row["checkpoint_id"]),
+                row["parent_checkpoint_id"],
+            )
 
-    def written(self, place: Place) -> list[Written]:
+    def written(self, place: CheckpointKey) -> list[WritePosition]:
         named = (place.thread_id, place.namespace, place.checkpoint_id)
         rows = self.connection.execute(_WRITTEN.format("checkpoint_writes", "%s", "%s", "%s"), named).fetchall()
-        return _in_order(Written(row["task_id"], row["idx"], row["channel"], row["task_path"]) for row in rows)
+        return _in_order(WritePosition(row["task_id"], row["idx"], row["channel"], row["task_path"]) for row in rows)
 
 
-def _in_order(rows: Iterable[Written]) -> list[Written]:
+def _in_order(rows: Iterable[WritePosition]) -> list[WritePosition]:
     return sorted(rows, key=lambda row: writes_sort_key(row.path, row.task_id, row.number))
 
 

@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, writes_sort_key
 
-from statelog.adapters.langgraph.move.endpoints import Endpoint, Place
+from statelog.adapters.langgraph.move.endpoints import CheckpointKey, Endpoint
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
-from statelog.adapters.langgraph.saver.checkpoint_reader import Written
+from statelog.adapters.langgraph.saver.checkpoint_reader import WritePosition
 from statelog.errors import CorruptionError, FormatError, StorageError, StoreNotFoundError, UsageError
 from statelog.redaction import redacted_url
 
@@ -32,23 +32,23 @@ NAMES = (DYNAMODB, *REDIS, LMDB)
 """The prefixes of the names of these sources."""
 
 
-class Rows(Protocol):
+class ForeignRows(Protocol):
     """The rows of a database."""
 
-    def places(self) -> Iterable[tuple[Place, str | None]]:
+    def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         """Return where all checkpoints are, with the ids of their parents."""
 
-    def writes(self, place: Place) -> list[Written]:
+    def writes(self, place: CheckpointKey) -> list[WritePosition]:
         """Return the positions of the writes of a checkpoint, in the order in which the saver returns them."""
 
-    def check(self, place: Place, found: CheckpointTuple) -> str | None:
+    def check(self, place: CheckpointKey, found: CheckpointTuple) -> str | None:
         """Return why a checkpoint is not the one that was put, or None."""
 
 
 class OrderedSaver(BaseCheckpointSaver[Any]):
     """A saver that returns writes in LangGraph's order, and raises an error for damage."""
 
-    def __init__(self, saver: BaseCheckpointSaver[Any], rows: Rows, name: str) -> None:
+    def __init__(self, saver: BaseCheckpointSaver[Any], rows: ForeignRows, name: str) -> None:
         super().__init__(serde=UntouchedSerializer())
         self._saver, self._rows, self._name = saver, rows, name
 
@@ -61,7 +61,7 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
         found = self._saver.get_tuple(config)
         if found is None or not isinstance(found.checkpoint, dict):  # pickled or encrypted as a whole
             return found
-        place = Place.of(config)
+        place = CheckpointKey.of(config)
         rows, writes = self._rows.writes(place), found.pending_writes or []
         why = self._rows.check(place, found)
         if [(row.task_id, row.channel) for row in rows] != [(write[0], write[1]) for write in writes]:
@@ -86,7 +86,7 @@ def _texts(versions: dict[str, Any]) -> dict[str, Any]:
     return {name: f"{each:032}.{0:016}" if type(each) is int else each for name, each in versions.items()}
 
 
-def _sort_key(row: Written) -> Any:
+def _sort_key(row: WritePosition) -> Any:
     return writes_sort_key(row.path, row.task_id, row.number)
 
 
@@ -94,13 +94,13 @@ def _sort_key(row: Written) -> Any:
 class ForeignEndpoint(Endpoint):
     """A source whose rows this module reads."""
 
-    rows: Rows
+    rows: ForeignRows
 
-    def places(self) -> Iterable[tuple[Place, str | None]]:
+    def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         """Return where all checkpoints are, with the ids of their parents, in any order."""
         return self.rows.places()
 
-    def written(self, place: Place) -> list[Written]:
+    def written(self, place: CheckpointKey) -> list[WritePosition]:
         """Return the positions of the writes of a checkpoint, in LangGraph's order."""
         return sorted(self.rows.writes(place), key=_sort_key)
 
@@ -150,21 +150,21 @@ class _LmdbRows:
                 yield cursor.key().decode().split("\0"), self.decode(cursor.value())
                 is_there = cursor.next()
 
-    def places(self) -> Iterable[tuple[Place, str | None]]:
+    def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         for names, value in self._read(self.saver._db):  # noqa: SLF001 - its tables have no public name
-            yield Place(*names), value["parent_checkpoint_id"]
+            yield CheckpointKey(*names), value["parent_checkpoint_id"]
 
-    def writes(self, place: Place) -> list[Written]:
+    def writes(self, place: CheckpointKey) -> list[WritePosition]:
         prefix = f"{place.thread_id}\0{place.namespace}\0{place.checkpoint_id}\0".encode()
         rows = self._read(self.saver._writes_db, prefix)  # noqa: SLF001
-        return [Written(value["task_id"], int(names[-1]), value["channel"], "") for names, value in rows]
+        return [WritePosition(value["task_id"], int(names[-1]), value["channel"], "") for names, value in rows]
 
-    def check(self, place: Place, found: CheckpointTuple) -> str | None:
+    def check(self, place: CheckpointKey, found: CheckpointTuple) -> str | None:
         return None
 
 
 @contextmanager
-def _opened_lmdb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], Rows]]:
+def _opened_lmdb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], ForeignRows]]:
     try:
         from langgraph_checkpoint_lmdb import lmdb as package
     except ImportError:
@@ -194,9 +194,9 @@ class _RedisRows:
     saver: Any
     owners: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
     """By thread, namespace, channel and version: the checkpoint that has put the value last."""
-    parents: dict[Place, str | None] = field(default_factory=dict)
+    parents: dict[CheckpointKey, str | None] = field(default_factory=dict)
 
-    def places(self) -> Iterable[tuple[Place, str | None]]:
+    def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         saver, serialiser = self.saver, UntouchedSerializer()
         for registered in saver.client.hvals(f"{saver.prefix}:threads"):
             named = json.loads(registered)
@@ -213,21 +213,21 @@ class _RedisRows:
                 for channel, version in versions[id].items():
                     if before.get(channel) != version:
                         self.owners[thread, namespace, channel, str(version)] = id
-                place = Place(thread, namespace, id)
+                place = CheckpointKey(thread, namespace, id)
                 self.parents[place] = payload["parent_id"]
                 yield place, payload["parent_id"]
 
-    def writes(self, place: Place) -> list[Written]:
+    def writes(self, place: CheckpointKey) -> list[WritePosition]:
         saver, serialiser = self.saver, UntouchedSerializer()
         key = f"{saver.prefix}:wr:{place.thread_id}:{place.namespace}:{place.checkpoint_id}"
         found = []
         for name, raw in saver.client.hgetall(key).items():
             task_id, _, number = name.decode().rpartition(":")
             _task, channel, _value = serialiser.loads_typed(_unpacked(raw))
-            found.append(Written(task_id, int(number), channel, ""))
+            found.append(WritePosition(task_id, int(number), channel, ""))
         return sorted(found, key=lambda row: (row.task_id, row.number))
 
-    def check(self, place: Place, found: CheckpointTuple) -> str | None:
+    def check(self, place: CheckpointKey, found: CheckpointTuple) -> str | None:
         # A value is stored by its channel and version. A fork uses the same versions again, and overwrites the values.
         for channel, version in found.checkpoint["channel_versions"].items():
             owner = self.owners.get((place.thread_id, place.namespace, channel, str(version)))
@@ -240,14 +240,14 @@ class _RedisRows:
                 return f"the value of channel {channel!r} is missing"
         return None
 
-    def _line(self, place: Place) -> set[str]:
+    def _line(self, place: CheckpointKey) -> set[str]:
         """Return the ids of a checkpoint and its ancestors."""
         line: set[str] = set()
-        here: Place | None = place
+        here: CheckpointKey | None = place
         while here is not None and here.checkpoint_id not in line:
             line.add(here.checkpoint_id)
             parent = self.parents.get(here)
-            here = Place(place.thread_id, place.namespace, parent) if parent else None
+            here = CheckpointKey(place.thread_id, place.namespace, parent) if parent else None
         return line
 
 
@@ -259,7 +259,7 @@ def _unpacked(raw: bytes) -> tuple[str, bytes]:
 
 
 @contextmanager
-def _opened_redis(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], Rows]]:
+def _opened_redis(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], ForeignRows]]:
     try:
         import redis
         from langgraph_checkpoint_plainredis import RedisSaver
@@ -293,7 +293,7 @@ class _DynamoRows:
         for page in self.saver.client.get_paginator(method).paginate(TableName=self.saver.table_name, **asked):
             yield from page["Items"]
 
-    def places(self) -> Iterable[tuple[Place, str | None]]:
+    def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         rows = self._pages(
             "scan",
             FilterExpression="begins_with(PK, :begin)",
@@ -302,9 +302,9 @@ class _DynamoRows:
         )
         for row in rows:
             thread = row["PK"]["S"].removeprefix("CHECKPOINT_")
-            yield Place(thread, row["ns"]["S"], row["id"]["S"]), row.get("parent_checkpoint_id", {}).get("S")
+            yield CheckpointKey(thread, row["ns"]["S"], row["id"]["S"]), row.get("parent_checkpoint_id", {}).get("S")
 
-    def writes(self, place: Place) -> list[Written]:
+    def writes(self, place: CheckpointKey) -> list[WritePosition]:
         rows = self._pages(
             "query",
             KeyConditionExpression="PK = :key",
@@ -314,18 +314,18 @@ class _DynamoRows:
             ProjectionExpression="task_id, idx, channel, task_path",
         )
         return [
-            Written(
+            WritePosition(
                 row["task_id"]["S"], int(row["idx"]["N"]), row["channel"]["S"], row.get("task_path", {}).get("S", "")
             )
             for row in rows
         ]
 
-    def check(self, place: Place, found: CheckpointTuple) -> str | None:
+    def check(self, place: CheckpointKey, found: CheckpointTuple) -> str | None:
         return None
 
 
 @contextmanager
-def _opened_dynamodb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], Rows]]:
+def _opened_dynamodb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], ForeignRows]]:
     try:
         from botocore.exceptions import BotoCoreError, ClientError
         from langgraph_checkpoint_aws import DynamoDBSaver

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from statelog.adapters.langgraph.move.ancestors import contributions, put_stand_in
 from statelog.adapters.langgraph.move.checked import check_kinds, check_names, find, read, taken
-from statelog.adapters.langgraph.move.endpoints import Place
+from statelog.adapters.langgraph.move.endpoints import CheckpointKey
 from statelog.adapters.langgraph.move.moved_writes import copy_writes, digests, is_begun, is_part
 from statelog.adapters.langgraph.move.redacted_saver import RedactedSaver
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
@@ -43,7 +43,7 @@ _OF_ALL_THREADS = (StorageError, StoreFullError, AccessError, ClosedError, Forke
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOutThread:
     """A thread that was not copied, or only in part.
 
     Attributes:
@@ -76,7 +76,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationReport:
+class ThreadMoveReport:
     """What was moved. All numbers leave out the threads in `left_out`.
 
     Attributes:
@@ -99,21 +99,21 @@ class MigrationReport:
     writes: int
     copied: int
     others: int
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftOutThread, ...] = ()
     lost: tuple[Lost, ...] = ()
     redacted: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class _Thread:
+class _MovedThread:
     """A thread while it is copied."""
 
     id: str
-    parents: dict[Place, str | None]
-    order: dict[Place, Place | None]
-    written: dict[Place, list[bytes]] = field(default_factory=dict)
+    parents: dict[CheckpointKey, str | None]
+    order: dict[CheckpointKey, CheckpointKey | None]
+    written: dict[CheckpointKey, list[bytes]] = field(default_factory=dict)
     """The `digests` of the pending writes that were copied."""
-    hidden: set[Place] = field(default_factory=set)
+    hidden: set[CheckpointKey] = field(default_factory=set)
     """Checkpoints that were pruned in the target and are hidden there. They stay as they are."""
     lost: list[Lost] = field(default_factory=list)
     there: int = 0
@@ -132,7 +132,7 @@ class _Thread:
             self.error = type(error)(error.message, **error.facts)  # without frames, which refer to what was read
 
 
-class _Steps:
+class _Progress:
     """The progress: two steps for each checkpoint, which is copied and then compared."""
 
     def __init__(self, checkpoints: int, progress: Callable[[int, int], None] | None) -> None:
@@ -151,7 +151,7 @@ class _Steps:
 
 def migrate(
     source: Endpoint, target: Endpoint, *, progress: Callable[[int, int], None] | None = None
-) -> MigrationReport:
+) -> ThreadMoveReport:
     """Copy every thread, then read all of it back and compare.
 
     A thread with an error is copied up to that error. The report has the thread and the error, which is one of:
@@ -180,7 +180,7 @@ def migrate(
     if redacted is not None:
         source = replace(source, saver=cast("Any", redacted))
     threads = _threads(source)
-    steps = _Steps(sum(len(thread.parents) for thread in threads), progress)
+    steps = _Progress(sum(len(thread.parents) for thread in threads), progress)
     done = 0
     for work in (_copy, _compare):
         for thread in threads:
@@ -193,7 +193,7 @@ def migrate(
     if any(thread.copied for thread in threads):
         target.tidy()
     whole = [thread for thread in threads if thread.error is None]
-    return MigrationReport(
+    return ThreadMoveReport(
         source=source.name,
         target=target.name,
         threads=len(whole),
@@ -202,17 +202,19 @@ def migrate(
         copied=sum(thread.copied for thread in whole),
         others=_count_others(target, whole),
         left_out=tuple(
-            LeftOut(thread.id, thread.error, len(thread.parents), thread.there) for thread in threads if thread.error
+            LeftOutThread(thread.id, thread.error, len(thread.parents), thread.there)
+            for thread in threads
+            if thread.error
         ),
         lost=tuple(lost for thread in threads for lost in thread.lost),
         redacted=() if redacted is None else tuple(each.id for each in whole if each.id in redacted.threads),
     )
 
 
-def _threads(source: Endpoint) -> list[_Thread]:
-    found: dict[Any, _Thread] = {}
+def _threads(source: Endpoint) -> list[_MovedThread]:
+    found: dict[Any, _MovedThread] = {}
     for place, parent_id in source.places():
-        thread = found.setdefault(place.thread_id, _Thread(place.thread_id, {}, {}))
+        thread = found.setdefault(place.thread_id, _MovedThread(place.thread_id, {}, {}))
         thread.parents[place] = parent_id
     return sorted(found.values(), key=lambda thread: str(thread.id))  # a damaged id may not be a text
 
@@ -220,15 +222,15 @@ def _threads(source: Endpoint) -> list[_Thread]:
 # --- copying ----------------------------------------------------------------------
 
 
-def _in_order(parents: dict[Place, str | None]) -> dict[Place, Place | None]:
+def _in_order(parents: dict[CheckpointKey, str | None]) -> dict[CheckpointKey, CheckpointKey | None]:
     """Return every place with its parent, sorted by namespace and id, but no child before its parent.
 
     The parent is None if it does not come before the place, as in a cycle of parents.
     """
-    order: dict[Place, Place | None] = {}
+    order: dict[CheckpointKey, CheckpointKey | None] = {}
     for place in sorted(parents, key=lambda place: (place.namespace, place.checkpoint_id)):
-        chain: dict[Place, None] = {}
-        here: Place | None = place
+        chain: dict[CheckpointKey, None] = {}
+        here: CheckpointKey | None = place
         while here in parents and here not in order and here not in chain:
             chain[here] = None
             here = _parent(here, parents)
@@ -238,12 +240,12 @@ def _in_order(parents: dict[Place, str | None]) -> dict[Place, Place | None]:
     return order
 
 
-def _parent(place: Place, parents: dict[Place, str | None]) -> Place | None:
+def _parent(place: CheckpointKey, parents: dict[CheckpointKey, str | None]) -> CheckpointKey | None:
     parent_id = parents[place]
-    return Place(place.thread_id, place.namespace, parent_id) if parent_id else None
+    return CheckpointKey(place.thread_id, place.namespace, parent_id) if parent_id else None
 
 
-def _copy(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
+def _copy(source: Endpoint, target: Endpoint, thread: _MovedThread, advance: Callable[[], None]) -> None:
     for place, parent_id in thread.parents.items():
         check_names(source, place, parent_id)
         source.check_versions(place)
@@ -258,9 +260,9 @@ def _copy(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable
 def _copy_one(
     source: Endpoint,
     target: Endpoint,
-    thread: _Thread,
-    place: Place,
-    before: Place | None,
+    thread: _MovedThread,
+    place: CheckpointKey,
+    before: CheckpointKey | None,
     last: CheckpointTuple | None,
 ) -> CheckpointTuple:
     """Copy what the target lacks of a checkpoint, and return the checkpoint."""
@@ -290,20 +292,20 @@ def _copy_one(
     return found
 
 
-def _hidden_parent(place: Place, parents: dict[Place, str | None]) -> Place | None:
+def _hidden_parent(place: CheckpointKey, parents: dict[CheckpointKey, str | None]) -> CheckpointKey | None:
     """Return the parent if the source does not show it."""
     parent = _parent(place, parents)
     return None if parent in parents else parent
 
 
-def _checkpoint_of(place: Place | None, last: CheckpointTuple | None, source: Endpoint) -> Checkpoint | None:
+def _checkpoint_of(place: CheckpointKey | None, last: CheckpointTuple | None, source: Endpoint) -> Checkpoint | None:
     """Return the checkpoint at a place, which is mostly the one read last. None for None."""
     if place is None:
         return None
-    return (last if last and Place.of(last.config) == place else read(source, place, None)).checkpoint
+    return (last if last and CheckpointKey.of(last.config) == place else read(source, place, None)).checkpoint
 
 
-def _parent_config(place: Place, parent_id: str | None) -> RunnableConfig:
+def _parent_config(place: CheckpointKey, parent_id: str | None) -> RunnableConfig:
     config: RunnableConfig = {"configurable": {"thread_id": place.thread_id, "checkpoint_ns": place.namespace}}
     if parent_id:
         config["configurable"]["checkpoint_id"] = parent_id
@@ -332,7 +334,7 @@ def _is_inherited(name: str, values: Mapping[str, Any], had: Mapping[str, Any]) 
     return name in had and _SERIALIZER.dumps_typed(values[name]) == _SERIALIZER.dumps_typed(had[name])
 
 
-def _conflict(place: Place, target: Endpoint) -> ConflictError:
+def _conflict(place: CheckpointKey, target: Endpoint) -> ConflictError:
     message = (
         f"{target.name} has a checkpoint {place.checkpoint_id} of thread {place.thread_id!r} with different content:"
         " it was left unchanged"
@@ -343,7 +345,7 @@ def _conflict(place: Place, target: Endpoint) -> ConflictError:
 # --- comparing --------------------------------------------------------------------
 
 
-def _compare(source: Endpoint, target: Endpoint, thread: _Thread, advance: Callable[[], None]) -> None:
+def _compare(source: Endpoint, target: Endpoint, thread: _MovedThread, advance: Callable[[], None]) -> None:
     """Read every checkpoint of a thread back with the copied pending writes, and compare and count them.
 
     Both sides may have new writes of their own since.
@@ -368,7 +370,7 @@ def _compare(source: Endpoint, target: Endpoint, thread: _Thread, advance: Calla
         advance()
 
 
-def _count_others(target: Endpoint, threads: list[_Thread]) -> int:
+def _count_others(target: Endpoint, threads: list[_MovedThread]) -> int:
     """Return how many checkpoints of these threads only the target has."""
     ids = {thread.id for thread in threads}
     known = {place for thread in threads for place in thread.parents}
@@ -378,7 +380,7 @@ def _count_others(target: Endpoint, threads: list[_Thread]) -> int:
     return sum(place.thread_id in ids and place not in known for place, _ in target.places())
 
 
-def _not_as_written(place: Place, target: Endpoint, fields: list[str]) -> CorruptionError:
+def _not_as_written(place: CheckpointKey, target: Endpoint, fields: list[str]) -> CorruptionError:
     message = (
         f"{target.name} returns a different {', '.join(fields)} of checkpoint {place.checkpoint_id}"
         f" of thread {place.thread_id!r} than was written"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from langgraph.checkpoint.base import CheckpointTuple, PendingWrite
 
-    from statelog.adapters.langgraph.move.endpoints import Endpoint, Place
+    from statelog.adapters.langgraph.move.endpoints import CheckpointKey, Endpoint
 
 _SERIALIZER = UntouchedSerializer()
 _MISSING_MAX = len(WRITES_IDX_MAP)
@@ -69,7 +69,7 @@ def _parted(found: CheckpointTuple | None) -> tuple[Counter[bytes], list[bytes]]
 
 
 def copy_writes(
-    source: Endpoint, target: Endpoint, place: Place, found: CheckpointTuple, there: CheckpointTuple | None
+    source: Endpoint, target: Endpoint, place: CheckpointKey, found: CheckpointTuple, there: CheckpointTuple | None
 ) -> None:
     """Put the pending writes of each task that the target lacks, or may have with another path.
 
@@ -129,7 +129,7 @@ def _number(write: _Write) -> int:
     return write.number
 
 
-def _where(source: Endpoint, place: Place, writes: Sequence[PendingWrite]) -> Iterator[tuple[int, str]]:
+def _where(source: Endpoint, place: CheckpointKey, writes: Sequence[PendingWrite]) -> Iterator[tuple[int, str]]:
     """Yield number and path of each write. If the source does not know them, they keep the order."""
     rows = source.written(place)
     if not rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
-from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.codec import ValueCodec
 from statelog.guard.hook import Redactor
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class RedactedSaver:
 
     def __init__(self, saver: BaseCheckpointSaver[Any], guard: Redactor) -> None:
         self._saver = saver
-        self._codec = Codec(UntouchedSerializer(), Redactor(guard.detector))
+        self._codec = ValueCodec(UntouchedSerializer(), Redactor(guard.detector))
         self.threads: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:

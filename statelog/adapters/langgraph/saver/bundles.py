@@ -38,7 +38,7 @@ from statelog.kernels.msgpack import join_array, split_array
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statelog.adapters.langgraph.values.codec import Codec
+    from statelog.adapters.langgraph.values.codec import ValueCodec
     from statelog.adapters.langgraph.values.copies import DecodedBy
 
 _new = tuple.__new__
@@ -68,7 +68,7 @@ class BundledWrite(NamedTuple):
     """The items of a list that is split."""
 
 
-class Encoded(NamedTuple):
+class EncodedWrites(NamedTuple):
     """The writes of a task, encoded."""
 
     header: list[bytes]
@@ -76,8 +76,8 @@ class Encoded(NamedTuple):
 
 
 def encode_writes(
-    codec: Codec, task_id: str, path: str, writes: Sequence[tuple[int, str, Any]], *, what: str
-) -> Encoded:
+    codec: ValueCodec, task_id: str, path: str, writes: Sequence[tuple[int, str, Any]], *, what: str
+) -> EncodedWrites:
     """Encode a task's writes: of each its number, its channel and its value.
 
     Raises:
@@ -97,10 +97,10 @@ def encode_writes(
             header += (_NIL, data)
         else:
             header += (pack_name(kind), pack_bytes(data))
-    return _new(Encoded, (header, behind))
+    return _new(EncodedWrites, (header, behind))
 
 
-def encode_bundles(tasks: Sequence[Encoded]) -> bytes:
+def encode_bundles(tasks: Sequence[EncodedWrites]) -> bytes:
     """Return the item of the writes of some tasks."""
     header = [_NIL]
     behind: list[bytes] = []
@@ -110,7 +110,7 @@ def encode_bundles(tasks: Sequence[Encoded]) -> bytes:
     return _pack(header, behind)
 
 
-def encode_alone(task: Encoded) -> bytes:
+def encode_alone(task: EncodedWrites) -> bytes:
     """Return the item of a task's writes that are stored by themselves."""
     return _pack([*task.header[:_TASK_PARTS], *task.header[_TASK_PARTS + 1 :]], task.behind)
 
@@ -176,7 +176,7 @@ def _task_id(item: bytes) -> str:
     return unpack_id(item) or ""
 
 
-def decode_write(codec: Codec, write: BundledWrite, decoded: DecodedBy | None = None) -> Any:
+def decode_write(codec: ValueCodec, write: BundledWrite, decoded: DecodedBy | None = None) -> Any:
     """Return the value of a write. Errors of the serialiser get a note that names the channel."""
     try:
         return _decode_value(codec, write, decoded)
@@ -185,7 +185,7 @@ def decode_write(codec: Codec, write: BundledWrite, decoded: DecodedBy | None = 
         raise
 
 
-def _decode_value(codec: Codec, write: BundledWrite, decoded: DecodedBy | None) -> Any:
+def _decode_value(codec: ValueCodec, write: BundledWrite, decoded: DecodedBy | None) -> Any:
     if not write.value:
         return codec.decode([join(write.items)], decoded)
     if len(write.value) == 1:

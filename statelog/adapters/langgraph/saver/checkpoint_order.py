@@ -11,7 +11,13 @@ import heapq
 from typing import TYPE_CHECKING, NamedTuple
 
 from statelog.adapters.langgraph.saver.by_ids import ByIds, OutOfOrderError
-from statelog.adapters.langgraph.values.names import WRITES_BRANCH, Place, checkpoint_name, is_of_line, line_name
+from statelog.adapters.langgraph.values.names import (
+    WRITES_BRANCH,
+    CheckpointName,
+    checkpoint_name,
+    is_of_line,
+    line_name,
+)
 from statelog.adapters.langgraph.values.own import decode_own, is_hidden, kept_item, writes_state
 from statelog.errors import BranchNotFoundError
 
@@ -26,16 +32,16 @@ if TYPE_CHECKING:
 _PAGE = 8
 
 
-class Found(NamedTuple):
+class FoundCheckpoint(NamedTuple):
     """A checkpoint of LangGraph in a store."""
 
-    place: Place
+    place: CheckpointName
     checkpoint: Checkpoint
     own: Own
     pending: MapView | None
 
 
-class _Line:
+class _BranchCursor:
     """The progress of reading on one line."""
 
     def __init__(self, branch: str, head: Checkpoint) -> None:
@@ -48,7 +54,7 @@ class _Line:
         """Whether no remaining id is equal to `bound`."""
         self.page = [head]
 
-    def __lt__(self, other: _Line) -> bool:
+    def __lt__(self, other: _BranchCursor) -> bool:
         """Return whether to read this line first: its bound is unknown, or greater."""
         if self.bound != other.bound:
             return not self.bound or (self.bound > other.bound and other.bound != "")
@@ -64,7 +70,7 @@ class Ordered:
         self._heap: list[tuple[_Reversed, int, str, Own, Checkpoint, Lineage]] = []
         self._moment = lineage
         self._pending = writes_state(lineage)
-        self._lines: list[_Line] = []
+        self._lines: list[_BranchCursor] = []
         """A heap of the lines that have not been read to their beginnings."""
         self._by_ids: ByIds | None = None
         if namespace is not None and ByIds.serves(lineage, namespace, before):
@@ -75,21 +81,21 @@ class Ordered:
     def _begin_lines(self, lineage: Lineage) -> None:
         line = None if self._namespace is None else line_name(self._namespace)
         self._lines = [
-            _Line(head.branch, head.checkpoint)
+            _BranchCursor(head.branch, head.checkpoint)
             for head in lineage.heads(line or "")
             if head.branch != WRITES_BRANCH and (line is None or is_of_line(head.branch, line))
         ]
 
-    def draw(self, lineage: Lineage, count: int, *, hidden: bool = False) -> Iterator[Found]:
+    def draw(self, lineage: Lineage, count: int, *, hidden: bool = False) -> Iterator[FoundCheckpoint]:
         """Yield at most `count` more; `hidden`: also those that were removed."""
         if lineage is not self._moment:
             self._moment, self._pending = lineage, writes_state(lineage)
             for line in self._lines:
                 line.page = []
         for own, checkpoint in self._draw_all(lineage, count) if count > 0 else ():
-            place = Place(lineage.id, own.namespace, own.id)
+            place = CheckpointName(lineage.id, own.namespace, own.id)
             if hidden or not is_hidden(self._pending, place):
-                yield Found(place, checkpoint, own, self._pending)
+                yield FoundCheckpoint(place, checkpoint, own, self._pending)
                 count -= 1
                 if count <= 0:
                     return
@@ -126,7 +132,7 @@ class Ordered:
             else:
                 heapq.heapreplace(lines, lines[0])
 
-    def _step(self, lineage: Lineage, line: _Line, superseded: dict[str, int], count: int) -> None:
+    def _step(self, lineage: Lineage, line: _BranchCursor, superseded: dict[str, int], count: int) -> None:
         """Read one version of a line."""
         if not line.page:
             try:
@@ -160,7 +166,7 @@ def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint 
     return found[0] if found and found[0].version == read.version else None
 
 
-def _may_exceed(line: _Line, top: str | None) -> bool:
+def _may_exceed(line: _BranchCursor, top: str | None) -> bool:
     """Return whether a line may still have an id that is greater than `top`. True if `top` is None."""
     if top is None or not line.bound:
         return True

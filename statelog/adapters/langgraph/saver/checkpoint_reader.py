@@ -12,7 +12,7 @@ import ormsgpack
 from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 
 from statelog.adapters.kit import items
-from statelog.adapters.kit.moment import Moment
+from statelog.adapters.kit.moment import ThreadView
 from statelog.adapters.kit.notes import note
 from statelog.adapters.langgraph.saver.bundles import decode_bundles, decode_write, read_bundle
 from statelog.adapters.langgraph.saver.listed import ListedTuple
@@ -24,7 +24,7 @@ from statelog.adapters.langgraph.values.names import (
     METADATA_CHANNEL,
     OF_FORK,
     WRITES_BRANCH,
-    Place,
+    CheckpointName,
     channel_name,
     checkpoint_name,
     config_of,
@@ -34,7 +34,7 @@ from statelog.adapters.langgraph.values.names import (
     writes_prefix,
     writes_range,
 )
-from statelog.adapters.langgraph.values.own import Kept, Own, decode_own, kept_item, pack_own, split_kept
+from statelog.adapters.langgraph.values.own import CheckpointItem, Own, decode_own, kept_item, pack_own, split_kept
 from statelog.display import graph_versions
 from statelog.errors import FormatError
 from statelog.format import cbor
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.kit.lineage import Lineage
     from statelog.adapters.langgraph.saver.bundles import Bundle, BundledWrite
-    from statelog.adapters.langgraph.values.codec import Codec, Read
+    from statelog.adapters.langgraph.values.codec import Read, ValueCodec
     from statelog.adapters.langgraph.values.copies import DecodedBy
     from statelog.log.engine import Engine
     from statelog.store.views import MapView
@@ -65,7 +65,7 @@ _APART = ("id", "channel_values")
 """Parts of a checkpoint that are kept apart."""
 
 
-def encode_kept(codec: Codec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
+def encode_kept(codec: ValueCodec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
     """Return the item of `CHECKPOINT_CHANNEL`: the position, and the checkpoint without its id and values."""
     kept = {part: value for part, value in checkpoint.items() if part not in _APART}
     short = graph_versions.encode(kept) if codec.proves else None
@@ -82,7 +82,7 @@ def is_in_namespace(namespace: str, state: MapView) -> bool:
     return own is not None and own.namespace == namespace
 
 
-def load_kept(codec: Codec, kept: Kept) -> Any:
+def load_kept(codec: ValueCodec, kept: CheckpointItem) -> Any:
     """Return a checkpoint without its id and values. Raises errors of the serialiser."""
     if kept.is_short:
         names, numbers = kept.value
@@ -90,7 +90,7 @@ def load_kept(codec: Codec, kept: Kept) -> Any:
     return codec.load_part(kept.value)
 
 
-def decode_versions(codec: Codec, item: bytes) -> dict[str, Any]:
+def decode_versions(codec: ValueCodec, item: bytes) -> dict[str, Any]:
     """Return the versions of a checkpoint's channels."""
     kept = split_kept(item)
     checkpoint = {} if kept is None else load_kept(codec, kept)
@@ -104,7 +104,7 @@ WriteRow = list[bytes]
 """Pending writes of some tasks, as `read_bundle` returns them."""
 
 
-def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[WriteRow]:
+def read_writes(state: MapView | items.Ranges | None, place: CheckpointName) -> list[WriteRow]:
     """Return the pending writes of a checkpoint from the state of `WRITES_BRANCH`. `items.Ranges` suits many."""
     if state is None:
         return []
@@ -116,11 +116,11 @@ def read_writes(state: MapView | items.Ranges | None, place: Place) -> list[Writ
 # --- one checkpoint -----------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class CheckpointRow(NamedTuple):
     """One checkpoint as stored, read but not decoded."""
 
-    place: Place
-    kept: Kept
+    place: CheckpointName
+    kept: CheckpointItem
     metadata: bytes
     """The encoded metadata of the checkpoint."""
     channels: dict[str, Read]
@@ -133,13 +133,13 @@ class Row(NamedTuple):
         return None if parent is None or self.is_orphan else config_of(self.place._replace(id=parent))
 
 
-def read_latest(engine: Engine, decoded: DecodedBy, asked: Place) -> Row | EllipsisType | None:
+def read_latest(engine: Engine, decoded: DecodedBy, asked: CheckpointName) -> CheckpointRow | EllipsisType | None:
     """Read the checkpoint that a config names, or the latest, in one short read. None if there is none.
 
     Returns Ellipsis if the latest may not be the last one of the only line of its namespace. `Ordered` finds it then.
     """
     with engine.read() as view:
-        moment = Moment(engine, view, asked.thread_id)
+        moment = ThreadView(engine, view, asked.thread_id)
         branch = moment.branch(WRITES_BRANCH)
         absent = None if asked.id else ...
         if asked.id:
@@ -161,7 +161,7 @@ def read_latest(engine: Engine, decoded: DecodedBy, asked: Place) -> Row | Ellip
         place = asked
         if not asked.id:
             own = kept.own
-            place = _new(Place, (asked.thread_id, own.namespace, own.id))
+            place = _new(CheckpointName, (asked.thread_id, own.namespace, own.id))
             if own.latest != own.id or not moment.is_last_of(head, checkpoint_name(own.namespace, own.id)):
                 return ...
         pending = None if branch is None else moment.head(branch)
@@ -174,18 +174,26 @@ def read_latest(engine: Engine, decoded: DecodedBy, asked: Place) -> Row | Ellip
         return _row(place, kept, head.event.metadata, decoded.read_all(stored), found)
 
 
-def _row(place: Place, kept: Kept, metadata: bytes, channels: dict[str, Read], found: dict[str, items.Stored]) -> Row:
+def _row(
+    place: CheckpointName,
+    kept: CheckpointItem,
+    metadata: bytes,
+    channels: dict[str, Read],
+    found: dict[str, items.Stored],
+) -> CheckpointRow:
     """Return a row. `found` has the channels in the range of its writes."""
     is_orphan = bool(found) and found.pop(orphan_name(writes_prefix(place)), None) is not None
-    return _new(Row, (place, kept, metadata, channels, [*map(read_bundle, found.values())], is_orphan))
+    return _new(CheckpointRow, (place, kept, metadata, channels, [*map(read_bundle, found.values())], is_orphan))
 
 
-def find_place(lineage: Lineage, place: Place) -> Checkpoint | None:
+def find_place(lineage: Lineage, place: CheckpointName) -> Checkpoint | None:
     """Return the checkpoint that a place names, be it hidden or not."""
     return lineage.find(checkpoint_name(place.namespace, place.id))
 
 
-def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: MapView | None) -> Row | None:
+def read_row(
+    decoded: DecodedBy, checkpoint: Checkpoint, place: CheckpointName, pending: MapView | None
+) -> CheckpointRow | None:
     """Read a whole checkpoint. Return None if it is not LangGraph's."""
     stored = items.read(checkpoint.state)
     item = stored.pop(CHECKPOINT_CHANNEL, None)
@@ -197,7 +205,7 @@ def read_row(decoded: DecodedBy, checkpoint: Checkpoint, place: Place, pending: 
 
 
 def decode_row(
-    codec: Codec, row: Row, config: RunnableConfig | None = None, decoded: DecodedBy | None = None
+    codec: ValueCodec, row: CheckpointRow, config: RunnableConfig | None = None, decoded: DecodedBy | None = None
 ) -> CheckpointTuple:
     """Return the tuple for LangGraph. `config` is the config of the caller, if it named this checkpoint.
 
@@ -210,7 +218,9 @@ def decode_row(
         raise
 
 
-def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: DecodedBy | None) -> CheckpointTuple:
+def _decode_row(
+    codec: ValueCodec, row: CheckpointRow, config: RunnableConfig | None, decoded: DecodedBy | None
+) -> CheckpointTuple:
     own = row.kept.own
     checkpoint = load_kept(codec, row.kept)
     if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote
@@ -244,7 +254,7 @@ def _decode_row(codec: Codec, row: Row, config: RunnableConfig | None, decoded: 
     )
 
 
-def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
+def list_row(codec: ValueCodec, row: CheckpointRow, decoded: DecodedBy) -> CheckpointTuple:
     """Return a tuple whose checkpoint is decoded on first use."""
     return ListedTuple.of(
         config_of(row.place),
@@ -254,13 +264,13 @@ def list_row(codec: Codec, row: Row, decoded: DecodedBy) -> CheckpointTuple:
     )
 
 
-def row_metadata(codec: Codec, row: Row) -> dict[str, Any]:
+def row_metadata(codec: ValueCodec, row: CheckpointRow) -> dict[str, Any]:
     """Return LangGraph's metadata."""
     metadata = cbor.decode(row.metadata, loosely=True)
     return codec.decode_metadata(metadata, row.channels.get(METADATA_CHANNEL))
 
 
-class Written(NamedTuple):
+class WritePosition(NamedTuple):
     """The position of a pending write."""
 
     task_id: str
@@ -271,13 +281,13 @@ class Written(NamedTuple):
     waits for an answer, with another path."""
 
 
-def written(rows: Sequence[WriteRow]) -> list[Written]:
+def written(rows: Sequence[WriteRow]) -> list[WritePosition]:
     """Return the positions of pending writes in LangGraph's order. Nothing is decoded."""
     return [each for each, _write in _sorted(rows)]
 
 
 def decode_writes(
-    codec: Codec,
+    codec: ValueCodec,
     rows: Sequence[WriteRow],
     channels: set[str] | None = None,
     decoded: DecodedBy | None = None,
@@ -290,11 +300,11 @@ def decode_writes(
     ]
 
 
-def _sorted(rows: Sequence[WriteRow]) -> list[tuple[Written, BundledWrite]]:
-    found: dict[tuple[str, int], tuple[Written, BundledWrite]] = {}
+def _sorted(rows: Sequence[WriteRow]) -> list[tuple[WritePosition, BundledWrite]]:
+    found: dict[tuple[str, int], tuple[WritePosition, BundledWrite]] = {}
     for task_id, path, writes in _in_order(rows):
         for number, write in writes.items():
-            found.setdefault((task_id, number), (_new(Written, (task_id, number, write.channel, path)), write))
+            found.setdefault((task_id, number), (_new(WritePosition, (task_id, number, write.channel, path)), write))
     return sorted(found.values(), key=_sort_key)
 
 
@@ -310,6 +320,6 @@ def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
     yield from reversed(groups)
 
 
-def _sort_key(pair: tuple[Written, BundledWrite]) -> Any:
+def _sort_key(pair: tuple[WritePosition, BundledWrite]) -> Any:
     task_id, number, _channel, path = pair[0]
     return writes_sort_key(path, task_id, number)

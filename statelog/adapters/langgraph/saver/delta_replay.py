@@ -14,7 +14,7 @@ from statelog.adapters.langgraph.saver.checkpoint_reader import (
     read_writes,
 )
 from statelog.adapters.langgraph.saver.metadata import deltas_of
-from statelog.adapters.langgraph.values.names import METADATA_CHANNEL, Place, channel_name, checkpoint_name
+from statelog.adapters.langgraph.values.names import METADATA_CHANNEL, CheckpointName, channel_name, checkpoint_name
 from statelog.adapters.langgraph.values.own import decode_own, kept_item, writes_state
 from statelog.errors import ExpiredError
 
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from statelog.store.views import MapView
 
 
-def ancestors(lineage: Lineage, place: Place, checkpoint: Checkpoint) -> Iterator[tuple[Place, Checkpoint, MapView]]:
+def ancestors(
+    lineage: Lineage, place: CheckpointName, checkpoint: Checkpoint
+) -> Iterator[tuple[CheckpointName, Checkpoint, MapView]]:
     """Yield the ancestors of a checkpoint as LangGraph knows them, also removed ones. A cycle ends after one turn."""
     seen = {place.id}
     state = checkpoint.state
@@ -50,7 +52,7 @@ def ancestors(lineage: Lineage, place: Place, checkpoint: Checkpoint) -> Iterato
 
 
 def delta_history(
-    store: Store, decoded: DecodedBy, asked: Place, channels: Sequence[str]
+    store: Store, decoded: DecodedBy, asked: CheckpointName, channels: Sequence[str]
 ) -> Mapping[str, DeltaChannelHistory]:
     """Return for each channel the value stored last, if any, and the writes since.
 
@@ -96,7 +98,7 @@ def _has_lost_its_parent(checkpoint: Checkpoint) -> bool:
     return own is not None and own.parent is not None and checkpoint.has_parent and checkpoint.parent is None
 
 
-def _expired(place: Place, channels: list[str]) -> ExpiredError:
+def _expired(place: CheckpointName, channels: list[str]) -> ExpiredError:
     message = (
         f"thread {place.thread_id!r}: checkpoints that its DeltaChannels {', '.join(map(repr, channels))} need"
         " have expired: an older release stored this checkpoint without recording that it needs them"
@@ -121,7 +123,7 @@ def _decode(
     return found
 
 
-def _start(lineage: Lineage, asked: Place) -> tuple[Place, Checkpoint | None]:
+def _start(lineage: Lineage, asked: CheckpointName) -> tuple[CheckpointName, Checkpoint | None]:
     """Return the checkpoint that a config names, or the latest one, with its place."""
     if asked.id:
         return asked, find_place(lineage, asked)
@@ -129,7 +131,7 @@ def _start(lineage: Lineage, asked: Place) -> tuple[Place, Checkpoint | None]:
     return (asked, None) if latest is None else (latest.place, latest.checkpoint)
 
 
-def keepset(store: Store, asked: Place, channels: Sequence[str]) -> set[str]:
+def keepset(store: Store, asked: CheckpointName, channels: Sequence[str]) -> set[str]:
     """Return the ids of a checkpoint and of its ancestors back to the last value of each channel."""
     with store.snapshot() as snapshot:
         lineage = Lineage(snapshot, asked.thread_id)
@@ -148,7 +150,7 @@ def keepset(store: Store, asked: Place, channels: Sequence[str]) -> set[str]:
         return kept
 
 
-def needed_by(lineage: Lineage, place: Place, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
+def needed_by(lineage: Lineage, place: CheckpointName, checkpoint: Checkpoint, metadata: Any) -> Iterator[int]:
     """Yield the LSNs of the ancestors from which the DeltaChannels of a checkpoint are made."""
     missing = {channel_name(channel) for channel in deltas_of(metadata)}
     missing = {name for name in missing if items.get(checkpoint.state, name) is None}

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointMetadata, CheckpointTuple
 
-    from statelog.adapters.langgraph.values.names import AtHead, Place
+    from statelog.adapters.langgraph.values.names import AtHead, CheckpointName
 
 
-def is_at_head(config: RunnableConfig, asked: Place, metadata: CheckpointMetadata) -> bool:
+def is_at_head(config: RunnableConfig, asked: CheckpointName, metadata: CheckpointMetadata) -> bool:
     """Return True if a checkpoint must continue the last one of its thread. The config has an `AtHead`.
 
     Raises:

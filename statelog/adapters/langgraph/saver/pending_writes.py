@@ -11,7 +11,13 @@ from statelog.adapters.kit import items
 from statelog.adapters.kit.lineage import Follows
 from statelog.adapters.kit.shared_items import Similar, are_looked_for
 from statelog.adapters.langgraph.saver.arguments import pair_of, several
-from statelog.adapters.langgraph.saver.bundles import Encoded, encode_alone, encode_bundles, encode_writes, join_bundles
+from statelog.adapters.langgraph.saver.bundles import (
+    EncodedWrites,
+    encode_alone,
+    encode_bundles,
+    encode_writes,
+    join_bundles,
+)
 from statelog.adapters.langgraph.values.names import (
     WRITES_BRANCH,
     awaited_name,
@@ -34,8 +40,8 @@ if TYPE_CHECKING:
     from statelog.adapters.kit.items import PreparedWrite
     from statelog.adapters.kit.lineage import Lineage
     from statelog.adapters.langgraph.saver.puts import Bases
-    from statelog.adapters.langgraph.values.codec import Codec
-    from statelog.adapters.langgraph.values.names import Place
+    from statelog.adapters.langgraph.values.codec import ValueCodec
+    from statelog.adapters.langgraph.values.names import CheckpointName
     from statelog.log.batch import Batch, Head
 
 _new = tuple.__new__
@@ -47,12 +53,12 @@ class Pending(NamedTuple):
 
     prefix: str
     """The prefix of the names of the checkpoint's writes."""
-    together: Encoded | None
+    together: EncodedWrites | None
     """The other writes. Of two with one number, the first is kept."""
     others: Sequence[PreparedWrite]
     """Errors, interrupts and resumes. A later one replaces an earlier one. They must be on the disk at once, because
     there may be no later checkpoint."""
-    place: Place
+    place: CheckpointName
     """The checkpoint that has the writes."""
     follows: Follows
     similar: Similar | None
@@ -73,8 +79,8 @@ class _Aside(TypedDict):
 
 
 def pending(
-    codec: Codec,
-    place: Place,
+    codec: ValueCodec,
+    place: CheckpointName,
     writes: Sequence[tuple[str, Any]],
     task_id: str,
     task_path: str,
@@ -120,7 +126,7 @@ REFUSED = (UsageError, LimitError, ThreadDeletedError)
 """Errors that a write raises for what it is, alone or together with others."""
 
 
-def follows(asked: Place, made: Place, parents: Any = None) -> Follows:
+def follows(asked: CheckpointName, made: CheckpointName, parents: Any = None) -> Follows:
     """Return what a write continues: a checkpoint, or without one only the time at which the new id was made.
 
     The first checkpoint of a subgraph continues the one that called it, as the `parents` in its metadata say.
@@ -159,7 +165,7 @@ def with_checkpoint(lineage: Lineage, bases: Bases, parts: Sequence[Pending], ma
 
 
 def _aside(bases: Bases, parts: Sequence[Pending], made: str | None = None) -> _Aside:
-    tasks: dict[str, list[Encoded]] = {}
+    tasks: dict[str, list[EncodedWrites]] = {}
     prefixes = {part.follows.id: part.prefix for part in parts}
     for part in parts:
         if part.together is not None:

@@ -18,7 +18,7 @@ from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
     WRITES_BRANCH,
-    Place,
+    CheckpointName,
     channel_name,
     checkpoint_prefix,
     similar_lines,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statelog import Checkpoint
     from statelog.adapters.kit.items import PreparedWrite, Stored
     from statelog.adapters.kit.lineage import Lineage
-    from statelog.adapters.langgraph.values.codec import Codec, Encoded
+    from statelog.adapters.langgraph.values.codec import Encoded, ValueCodec
     from statelog.adapters.langgraph.values.frozen import Frozen, Items
     from statelog.adapters.langgraph.values.own import Own
 
@@ -81,7 +81,7 @@ class Trail(NamedTuple):
             found.append((namespace, id))
         return found
 
-    def twins(self, snapshots: Sequence[str], asked: Place) -> Twins:
+    def twins(self, snapshots: Sequence[str], asked: CheckpointName) -> Twins:
         """Return where the items of channels that are stored whole may be stored already."""
         count = 0
         held: list[tuple[Checkpoint, str]] = []
@@ -97,7 +97,7 @@ class Trail(NamedTuple):
 NO_TRAIL = Trail(0, (), {})
 
 
-class Base(NamedTuple):
+class PutBase(NamedTuple):
     """What a checkpoint is put on top of. Values are inherited by version, so any base with these versions would do."""
 
     checkpoint: Checkpoint | None
@@ -127,14 +127,14 @@ class Base(NamedTuple):
         own: Own,
         *,
         has_deltas: bool,
-    ) -> Base:
+    ) -> PutBase:
         """Return the base after a put. `has_deltas` tells whether it has DeltaChannels."""
         channels = items.after(self.channels, writes, made)
         trail = self.trail.after(changes.snapshots, made, own) if has_deltas or changes.snapshots else NO_TRAIL
-        return _new(Base, (made, dict(versions), channels, own, trail))
+        return _new(PutBase, (made, dict(versions), channels, own, trail))
 
     @classmethod
-    def find(cls, codec: Codec, lineage: Lineage, asked: Place) -> Base:
+    def find(cls, codec: ValueCodec, lineage: Lineage, asked: CheckpointName) -> PutBase:
         """Read the parent that a config names."""
         parent = find_place(lineage, asked) if asked.id else None
         channels = {} if parent is None else items.read(parent.state)
@@ -157,21 +157,21 @@ class Bases:
         """By thread and `checkpoint_prefix`, the commit of all pending writes of a checkpoint that was put here. None
         if
         there are several."""
-        self._lately: dict[tuple[str, str], tuple[tuple[str, Base], ...]] = {}
+        self._lately: dict[tuple[str, str], tuple[tuple[str, PutBase], ...]] = {}
         """By thread and namespace, ids and bases, the last one first."""
         self.last_called: dict[tuple[str, ...], Checkpoint] = {}
         """By thread and namespace, the last checkpoint of a graph that a task in it has called."""
         self._called: dict[tuple[str, str], str] = {}
         """By thread and task, the namespace of the graph that the task has called."""
 
-    def get(self, place: Place) -> Base | None:
+    def get(self, place: CheckpointName) -> PutBase | None:
         """Return the base at a place, or None if it is not remembered."""
         for id, base in self._lately.get(place[:2], ()):
             if id == place[2]:
                 return base
         return None
 
-    def keep(self, place: Place, base: Base) -> None:
+    def keep(self, place: CheckpointName, base: PutBase) -> None:
         """Remember a base, and forget the oldest in its namespace."""
         of = place[:2]
         lately = self._lately.get(of)
@@ -198,12 +198,12 @@ class Bases:
         """Return the namespace of the graph that a task has called and whose result it writes. Empty if unknown."""
         return self._called.get((thread_id, task_id), "")
 
-    def forget(self, place: Place) -> None:
+    def forget(self, place: CheckpointName) -> None:
         """Forget the bases in the namespace of a place."""
         self._lately.pop(place[:2], None)
 
 
-def _find_elsewhere(codec: Codec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:
+def _find_elsewhere(codec: ValueCodec, lineage: Lineage, namespace: str, wanted: dict[str, Any]) -> dict[str, Stored]:
     """Return the values of channels by version, from any checkpoint in the namespace."""
     values: dict[str, Stored] = {}
     missing = dict(wanted)
@@ -233,11 +233,11 @@ class Changes(NamedTuple):
     whole: list[int]
     """The lengths of lists that are written whole and are not small."""
 
-    def similar(self, place: Place) -> Similar:
+    def similar(self, place: CheckpointName) -> Similar:
         """Return where parts of lists that are written whole may be stored already."""
         return _new(Similar, (similar_lines(place.namespace), max(self.whole)))
 
-    def needs(self, base: Base, metadata: Mapping[str, Any]) -> list[str]:
+    def needs(self, base: PutBase, metadata: Mapping[str, Any]) -> list[str]:
         """Return the DeltaChannels that are made from values and writes of ancestors."""
         names = set(map(channel_name, deltas_of(metadata)))
         gone = {write.channel for write in self.writes if isinstance(write, Removal)}
@@ -245,7 +245,14 @@ class Changes(NamedTuple):
         return sorted(names - held)
 
     def twins(
-        self, base: Base, asked: Place, made: Place, bases: Bases, *, is_known: bool, is_together: bool
+        self,
+        base: PutBase,
+        asked: CheckpointName,
+        made: CheckpointName,
+        bases: Bases,
+        *,
+        is_known: bool,
+        is_together: bool,
     ) -> Twins | None:
         """Return where the items to write may be stored already.
 
@@ -276,7 +283,7 @@ class Changes(NamedTuple):
             return _new(Twins, (WRITES_BRANCH, [writes_range(prefix)], (), last, False, records))
         return _new(Twins, (WRITES_BRANCH, (), (), None, is_together, records)) if is_together or records else None
 
-    def remember(self, memory: Frozen, made: Base) -> None:
+    def remember(self, memory: Frozen, made: PutBase) -> None:
         """Remember the frozen lists by their present identity in the store."""
         for name, frozen in self.frozen.items():
             stored = made.channels.get(name)
@@ -285,13 +292,13 @@ class Changes(NamedTuple):
 
 
 def value_writes(
-    codec: Codec,
+    codec: ValueCodec,
     memory: Frozen,
     lineage: Lineage,
-    base: Base,
+    base: PutBase,
     checkpoint: LangGraphCheckpoint,
     new_versions: Mapping[str, Any],
-    place: Place,
+    place: CheckpointName,
 ) -> Changes:
     """Return the writes that turn the values of the base into those of a checkpoint."""
     _checkpoint, known_versions, channels, _own, _trail = base
@@ -328,7 +335,9 @@ def value_writes(
     return changes
 
 
-def _changed_since(codec: Codec, base: Base, versions: Mapping[str, Any], place: Place) -> Iterable[str]:
+def _changed_since(
+    codec: ValueCodec, base: PutBase, versions: Mapping[str, Any], place: CheckpointName
+) -> Iterable[str]:
     """Return channels that the base has under other names or in an older version of the schema."""
     known, migration, renaming = base.versions, codec.migration, codec.renaming
     if migration is not None and migration.is_older(base.checkpoint, place):
@@ -340,13 +349,13 @@ def _changed_since(codec: Codec, base: Base, versions: Mapping[str, Any], place:
 
 
 def _value_writes(
-    codec: Codec,
+    codec: ValueCodec,
     memory: Frozen,
     changes: Changes,
     channel: str,
     held: Stored | items.Unread | None,
     value: Any,
-    place: Place,
+    place: CheckpointName,
 ) -> Sequence[PreparedWrite]:
     """Return the writes that set a channel. Empty if it has not changed."""
     name = channel_name(channel)

@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
     from statelog import Checkpoint, Store
     from statelog.adapters.kit.lineage import LineHead
-    from statelog.adapters.langgraph.saver.checkpoint_order import Found
-    from statelog.adapters.langgraph.values.codec import Codec
+    from statelog.adapters.langgraph.saver.checkpoint_order import FoundCheckpoint
+    from statelog.adapters.langgraph.values.codec import ValueCodec
 
 _ALL = 1 << 62
 _TRUE = b"\xf5"
 
 
-def keep_latest(store: Store, codec: Codec, thread_id: str) -> None:
+def keep_latest(store: Store, codec: ValueCodec, thread_id: str) -> None:
     """Remove all checkpoints of a thread, except the latest of each namespace whose caller, if any, is kept."""
     lineage = Lineage(store, thread_id)
-    latest: dict[str, tuple[Found, str | None]] = {}
+    latest: dict[str, tuple[FoundCheckpoint, str | None]] = {}
     there: set[str] = set()
     for found in Ordered(lineage, None).draw(lineage, _ALL):
         there.add(_name(found))
@@ -60,45 +60,50 @@ def keep_latest(store: Store, codec: Codec, thread_id: str) -> None:
     _remove(store, codec, thread_id, lambda found: _name(found) not in kept, leaves_orphans=True)
 
 
-def _name(found: Found) -> str:
+def _name(found: FoundCheckpoint) -> str:
     return checkpoint_name(found.own.namespace, found.own.id)
 
 
-def _served_by(codec: Codec, found: Found) -> str | None:
+def _served_by(codec: ValueCodec, found: FoundCheckpoint) -> str | None:
     """Return the id in the store of the checkpoint that has called a graph, also for older releases."""
     parents = _metadata(codec, found).get("parents") if found.own.namespace else None
     return served_by(found.own.namespace, parents)
 
 
-def _is_awaited(found: Found, serves: str, there: Collection[str]) -> bool:
+def _is_awaited(found: FoundCheckpoint, serves: str, there: Collection[str]) -> bool:
     """Whether the checkpoint that has called may be still to come."""
     age_us = time.time_ns() // 1000 - event_of(found.checkpoint).time_us
     return serves not in there and age_us < UNMET_US
 
 
-def remove_all(store: Store, codec: Codec, thread_id: str) -> None:
+def remove_all(store: Store, codec: ValueCodec, thread_id: str) -> None:
     """Remove all checkpoints of a thread."""
     _remove(store, codec, thread_id, lambda _found: True)
 
 
-def remove_runs(store: Store, codec: Codec, thread_id: str, run_ids: frozenset[str]) -> None:
+def remove_runs(store: Store, codec: ValueCodec, thread_id: str, run_ids: frozenset[str]) -> None:
     """Remove the checkpoints of a thread whose metadata has one of these run ids."""
     _remove(store, codec, thread_id, lambda found: _run_of(found) in run_ids)
 
 
-def _run_of(found: Found) -> str | None:
+def _run_of(found: FoundCheckpoint) -> str | None:
     run_id = found.checkpoint.metadata.get("run_id")
     return run_id if isinstance(run_id, str) else None
 
 
 def _remove(
-    store: Store, codec: Codec, thread_id: str, is_doomed: Callable[[Found], bool], *, leaves_orphans: bool = False
+    store: Store,
+    codec: ValueCodec,
+    thread_id: str,
+    is_doomed: Callable[[FoundCheckpoint], bool],
+    *,
+    leaves_orphans: bool = False,
 ) -> None:
     """Remove checkpoints. With `leaves_orphans`, a kept one whose parent is removed has no parent then."""
     lineage = Lineage(store, thread_id)
-    doomed: list[Found] = []
-    kept: dict[str, Found] = {}
-    alone: list[Found] = []
+    doomed: list[FoundCheckpoint] = []
+    kept: dict[str, FoundCheckpoint] = {}
+    alone: list[FoundCheckpoint] = []
     needed: set[int] = set()
     for found in Ordered(lineage, None).draw(lineage, _ALL):
         if is_doomed(found):
@@ -135,21 +140,26 @@ def _goes_by_itself(head: LineHead, going: Collection[str], heads: Sequence[Line
     return head.checkpoint.metadata.get(SERVES_KEY) in going and not is_left
 
 
-def _needed(codec: Codec, lineage: Lineage, found: Found) -> set[int]:
+def _needed(codec: ValueCodec, lineage: Lineage, found: FoundCheckpoint) -> set[int]:
     return set(needed_by(lineage, found.place, found.checkpoint, _metadata(codec, found)))
 
 
-def _metadata(codec: Codec, found: Found) -> dict[str, Any]:
+def _metadata(codec: ValueCodec, found: FoundCheckpoint) -> dict[str, Any]:
     stored = items.get(found.checkpoint.state, METADATA_CHANNEL)
     whole = None if stored is None else read_whole(stored)
     return codec.decode_metadata(found.checkpoint.metadata, whole)
 
 
-def _parent(found: Found) -> tuple[str, str]:
+def _parent(found: FoundCheckpoint) -> tuple[str, str]:
     return found.own.namespace, found.own.parent or ""
 
 
-def _hide(lineage: Lineage, doomed: Sequence[Found], going: Sequence[Found], orphans: Sequence[Found]) -> None:
+def _hide(
+    lineage: Lineage,
+    doomed: Sequence[FoundCheckpoint],
+    going: Sequence[FoundCheckpoint],
+    orphans: Sequence[FoundCheckpoint],
+) -> None:
     """Hide checkpoints, mark their children as orphans, and remove the pending writes of those that expire.
 
     A checkpoint whose DeltaChannels are made from hidden ones keeps its parent: LangGraph copies it beside that.

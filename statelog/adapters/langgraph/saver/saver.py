@@ -16,7 +16,7 @@ from statelog.adapters.langgraph.saver import pending_writes as tasks
 from statelog.adapters.langgraph.saver.awaited import AsyncCalls, Begun
 from statelog.adapters.langgraph.saver.checkpoint_order import Ordered
 from statelog.adapters.langgraph.saver.checkpoint_reader import (
-    Row,
+    CheckpointRow,
     decode_row,
     encode_kept,
     is_in_namespace,
@@ -32,11 +32,11 @@ from statelog.adapters.langgraph.saver.head_check import is_at_head, without_use
 from statelog.adapters.langgraph.saver.metadata import DELTAS, metadata_of
 from statelog.adapters.langgraph.saver.metadata_filter import fits
 from statelog.adapters.langgraph.saver.paused_nodes import LEADS, check_entrypoint, check_paused, may_be_functional
-from statelog.adapters.langgraph.saver.puts import Base, Bases, value_writes
+from statelog.adapters.langgraph.saver.puts import Bases, PutBase, value_writes
 from statelog.adapters.langgraph.saver.removal import keep_latest, remove_all, remove_runs
 from statelog.adapters.langgraph.saver.write_groups import Gatherer
 from statelog.adapters.langgraph.saver.write_sweep import sweep_after_retention
-from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.codec import ValueCodec
 from statelog.adapters.langgraph.values.conn_string import ConnString
 from statelog.adapters.langgraph.values.copies import CACHE_SIZE_BYTES, Decoded
 from statelog.adapters.langgraph.values.frozen import Frozen
@@ -45,7 +45,7 @@ from statelog.adapters.langgraph.values.names import (
     AT_HEAD,
     CHECKPOINT_CHANNEL,
     METADATA_CHANNEL,
-    Place,
+    CheckpointName,
     checkpoint_name,
     config_of,
     fork_name,
@@ -205,15 +205,15 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         return cls._open(path, options, make)
 
     @property
-    def _codec(self) -> Codec:
+    def _codec(self) -> ValueCodec:
         codec = self._codec_made
         if codec.serde is not self.serde or codec.proves is not codec.is_plain():
             codec = self._codec_made = self._make_codec()
         return codec
 
-    def _make_codec(self) -> Codec:
+    def _make_codec(self) -> ValueCodec:
         guard = session_of(self.store).owner.guard
-        return Codec(
+        return ValueCodec(
             self.serde,
             guard,
             include_quarantined=self._include_quarantined,
@@ -271,7 +271,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         found = decode_row(codec, row, config if asked.id else None, decoded)
         return without_used_answer(config, found) if AT_HEAD in config["configurable"] else found
 
-    def _read_latest_of_several(self, decoded: DecodedBy, asked: Place) -> Row | None:
+    def _read_latest_of_several(self, decoded: DecodedBy, asked: CheckpointName) -> CheckpointRow | None:
         with self.store.snapshot() as snapshot:
             lineage = Lineage(snapshot, asked.thread_id)
             latest = next(Ordered(lineage, asked.namespace).draw(lineage, 1), None)
@@ -312,7 +312,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         if config is not None:
             places = iter([(place_of(config), config["configurable"].get("checkpoint_ns"))])
         else:
-            places = ((Place(info.id, "", ""), None) for info in self.store.threads())
+            places = ((CheckpointName(info.id, "", ""), None) for info in self.store.threads())
         decoded = self._decoded.by(codec)
         left = limit
         for place, namespace in places:
@@ -326,19 +326,19 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
 
     def _pages(
         self,
-        codec: Codec,
+        codec: ValueCodec,
         decoded: DecodedBy,
-        place: Place,
+        place: CheckpointName,
         namespace: str | None,
         below: str,
         wanted: dict[str, Any] | None,
         limit: int | None,
-    ) -> Iterator[Sequence[Row]]:
+    ) -> Iterator[Sequence[CheckpointRow]]:
         """Yield pages of at most `limit` stored checkpoints of one thread."""
         ordered: Ordered | None = None
         while limit is None or limit > 0:
             count = _PAGE if wanted or limit is None else min(limit, _PAGE)
-            page: Sequence[Row] = ()
+            page: Sequence[CheckpointRow] = ()
             drawn = 0
             with self.store.snapshot() as snapshot:
                 lineage = Lineage(snapshot, place.thread_id)
@@ -380,7 +380,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         """
         asked = place_of(config)
         asking.check_put(checkpoint, metadata, new_versions)
-        place = _new(Place, (asked.thread_id, asked.namespace, checkpoint["id"]))
+        place = _new(CheckpointName, (asked.thread_id, asked.namespace, checkpoint["id"]))
         base = self._bases.get(asked)
         if base is not None:
             try:
@@ -389,7 +389,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
                 self._bases.forget(asked)
                 base = None
         if base is None:
-            base = Base.find(self._codec, self._lineage(asked.thread_id), asked)
+            base = PutBase.find(self._codec, self._lineage(asked.thread_id), asked)
             self._put(base, asked, place, config, checkpoint, metadata, new_versions, is_known=False)
         if self._engine.remote is not None:
             _wait_for_remote(self.store, config)
@@ -397,9 +397,9 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
 
     def _put(
         self,
-        base: Base,
-        asked: Place,
-        place: Place,
+        base: PutBase,
+        asked: CheckpointName,
+        place: CheckpointName,
         config: RunnableConfig,
         checkpoint: LangGraphCheckpoint,
         metadata: CheckpointMetadata,

@@ -45,7 +45,7 @@ class _Request(Generic[T]):
             self.gate.release()
 
 
-class _Line(Generic[T]):
+class _RequestGroup(Generic[T]):
     """The requests with one name."""
 
     __slots__ = ("leader", "waiting")
@@ -61,7 +61,7 @@ class Gatherer(Generic[T]):
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._lines: dict[str, _Line[T]] = {}
+        self._lines: dict[str, _RequestGroup[T]] = {}
         self._patient: set[_Request[T]] = set()
         self._skips = self._skipped = 0
 
@@ -75,10 +75,10 @@ class Gatherer(Generic[T]):
             is_followed: whether `taken` may take the part soon.
         """
         request = _Request(part)
-        line: _Line[T] | None = None
+        line: _RequestGroup[T] | None = None
         try:
             with self._lock:
-                line = self._lines.setdefault(name, _Line())
+                line = self._lines.setdefault(name, _RequestGroup())
                 line.waiting.append(request)
             while not request.is_settled:
                 with self._lock:
@@ -137,7 +137,7 @@ class Gatherer(Generic[T]):
             self._skips = 0 if request.is_settled else min(2 * self._skips + 1, _SKIPPED_MAX)
             self._skipped = 0
 
-    def _lead(self, line: _Line[T], request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
+    def _lead(self, line: _RequestGroup[T], request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
         """Commit the waiting parts, if that of `request` is one of them."""
         with self._lock:
             is_taken = request not in line.waiting
@@ -151,7 +151,7 @@ class Gatherer(Generic[T]):
         elif not request.is_settled:
             request.gate.acquire()
 
-    def _leave(self, name: str, line: _Line[T], request: _Request[T]) -> None:
+    def _leave(self, name: str, line: _RequestGroup[T], request: _Request[T]) -> None:
         """Remove a request and wake the next leader. Safe to run again after an interrupt at any line."""
         self._give_back(line, [each for each in request.group if each is not request])
         with self._lock:
@@ -165,7 +165,7 @@ class Gatherer(Generic[T]):
             elif line.leader is None and self._lines.get(name) is line:
                 del self._lines[name]
 
-    def _give_back(self, line: _Line[T], group: Sequence[_Request[T]]) -> None:
+    def _give_back(self, line: _RequestGroup[T], group: Sequence[_Request[T]]) -> None:
         with self._lock:
             line.waiting[:0] = [each for each in group if not each.is_settled and each not in line.waiting]
             for each in group:

@@ -170,7 +170,7 @@ _METHODS = frozenset(["dumps_typed", "loads_typed"])
 _GLOBALS = vars(jsonplus)
 
 
-class Codec:
+class ValueCodec:
     """Converts values to stored bytes and back with a serialiser. A guard of the store examines the bytes first.
 
     Args:
@@ -212,7 +212,7 @@ class Codec:
             return False
         return getattr(JsonPlusSerializer.dumps_typed, "__globals__", None) is _GLOBALS
 
-    def of(self, thread_id: str) -> Codec:
+    def of(self, thread_id: str) -> ValueCodec:
         """Return a codec for writes to a thread. The checks of a guard see the thread's id."""
         if self._guard is None or self._guard.on_write is None:
             return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from statelog.adapters.kit.opened import Opened
+from statelog.adapters.kit.opened import OpenedStore
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 
-class ConnString(Opened):
+class ConnString(OpenedStore):
     """An object that `from_conn_string` can open."""
 
     if TYPE_CHECKING:

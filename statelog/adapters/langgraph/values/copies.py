@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from statelog.adapters.kit.items import Stored
-    from statelog.adapters.langgraph.values.codec import Codec, Joined, Read
+    from statelog.adapters.langgraph.values.codec import Joined, Read, ValueCodec
 
 Maker = Any
 """A function without arguments that returns a copy."""
@@ -163,7 +163,7 @@ class Decoded:
         self._size_bytes_max = size_bytes_max
         self._last: DecodedBy | None = None
 
-    def by(self, codec: Codec) -> DecodedBy:
+    def by(self, codec: ValueCodec) -> DecodedBy:
         """Return the cache for a serialiser that decodes as this one does."""
         last = self._last
         if last is None or any(map(is_not, last.of, what_decodes(codec))):
@@ -171,7 +171,7 @@ class Decoded:
         return last
 
 
-class _Parts(dict[bytes, "Joined"]):
+class _ListParts(dict[bytes, "Joined"]):
     """Parts of lists as they were read, by their digests. Versions of a list share all parts but the last ones."""
 
     def __init__(self, take: Callable[[int], None]) -> None:
@@ -191,13 +191,13 @@ class DecodedBy:
         size_bytes_max: the approximate size at which the cache is cleared.
     """
 
-    def __init__(self, codec: Codec, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:
+    def __init__(self, codec: ValueCodec, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:
         self.codec = codec
         self.of = what_decodes(codec)
         self._size_bytes_max = size_bytes_max
         self._size = 0
         self._makers: dict[bytes, Any] = {}
-        self._parts = _Parts(self._take)
+        self._parts = _ListParts(self._take)
 
     def read(self, stored: Stored) -> Read:
         """Return a stored value with all its parts."""
@@ -256,7 +256,7 @@ class DecodedBy:
             self._size = size_bytes
 
 
-def what_decodes(codec: Codec) -> tuple[object, object, object]:
+def what_decodes(codec: ValueCodec) -> tuple[object, object, object]:
     """Return everything that affects what a serialiser decodes."""
     serde = codec.serde
     return serde, getattr(serde, "_allowed_msgpack_modules", None), getattr(serde, "_unpack_ext_hook", None)

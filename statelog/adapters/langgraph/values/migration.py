@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.base import PendingWrite
 
     from statelog import Checkpoint
-    from statelog.adapters.langgraph.values.names import Place
+    from statelog.adapters.langgraph.values.names import CheckpointName
 
 _OWN = ("branch:", "join:", "start:", "__")
 """The names of LangGraph's own channels begin so."""
@@ -39,11 +39,11 @@ class Migration:
             raise UsageError(message, argument="migrations", value=schema)
         self.schema = schema
 
-    def version_of(self, place: Place) -> int | None:
+    def version_of(self, place: CheckpointName) -> int | None:
         """Return the version for a checkpoint to put, or None if its graph has another schema."""
         return None if place.namespace else self.schema.version
 
-    def is_older(self, checkpoint: Checkpoint | None, place: Place) -> bool:
+    def is_older(self, checkpoint: Checkpoint | None, place: CheckpointName) -> bool:
         """Return True if a checkpoint of the graph has an older version."""
         if checkpoint is None or place.namespace:
             return False
@@ -52,7 +52,7 @@ class Migration:
 
 def migrate(
     migration: Migration | None,
-    place: Place,
+    place: CheckpointName,
     checkpoint: dict[str, Any],
     metadata: bytes,
     pending: list[PendingWrite],

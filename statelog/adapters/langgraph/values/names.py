@@ -98,7 +98,7 @@ class AtHead(NamedTuple):
     """Whether the last answer was used, so that it must not answer another question."""
 
 
-class Place(NamedTuple):
+class CheckpointName(NamedTuple):
     """A checkpoint as a config names it; `id` is empty for the latest."""
 
     thread_id: str
@@ -106,7 +106,7 @@ class Place(NamedTuple):
     id: str
 
 
-def place_of(config: Any) -> Place:
+def place_of(config: Any) -> CheckpointName:
     """Return the place that a config names.
 
     Raises:
@@ -125,7 +125,7 @@ def place_of(config: Any) -> Place:
             if not isinstance(value, str):
                 message = f"configurable.{argument} must be a str, not {value!r}"
                 raise UsageError(message, argument=argument, value=value)
-    return _new(Place, (thread_id, namespace, id))
+    return _new(CheckpointName, (thread_id, namespace, id))
 
 
 def thread_id_of(thread_id: Any) -> str:
@@ -145,7 +145,7 @@ def thread_id_of(thread_id: Any) -> str:
     return text
 
 
-def config_of(place: Place, thread_id: Any = None) -> RunnableConfig:
+def config_of(place: CheckpointName, thread_id: Any = None) -> RunnableConfig:
     """Return the config that names a checkpoint."""
     return {
         "configurable": {
@@ -251,7 +251,7 @@ PREFIX_SIZE = _TIME_WIDTH + _PLACE_WIDTH
 """The length of `writes_prefix`."""
 
 
-def writes_prefix(place: Place) -> str:
+def writes_prefix(place: CheckpointName) -> str:
     """Return the prefix of the names of a checkpoint's pending writes. Later checkpoints mostly have greater ones."""
     return checkpoint_prefix(place.namespace, place.id)
 

@@ -9,7 +9,7 @@ from statelog.adapters.langgraph.values.msgpack_items import pack, pack_id, pack
 from statelog.adapters.langgraph.values.names import (
     CHECKPOINT_CHANNEL,
     WRITES_BRANCH,
-    Place,
+    CheckpointName,
     hidden_name,
     orphan_name,
     writes_prefix,
@@ -44,7 +44,7 @@ END_OF_LINE = b"\xf6"
 """Stored instead of an `Own` when a line has ended, so that its last checkpoint can be removed."""
 
 
-class Kept(NamedTuple):
+class CheckpointItem(NamedTuple):
     """The item of `CHECKPOINT_CHANNEL`, split."""
 
     own: Own
@@ -53,7 +53,7 @@ class Kept(NamedTuple):
     is_short: bool
 
 
-def split_kept(item: bytes) -> Kept | None:
+def split_kept(item: bytes) -> CheckpointItem | None:
     """Split an item of `CHECKPOINT_CHANNEL`. None for the end of a line. No user code runs."""
     if item == END_OF_LINE:
         return None
@@ -63,7 +63,7 @@ def split_kept(item: bytes) -> Kept | None:
         del parts[0]
     namespace, id, parent, latest = map(unpack_id, parts[:_OWN_PARTS])
     id = id or ""
-    return _new(Kept, (_new(Own, (namespace or "", id, parent, latest or id)), parts[_OWN_PARTS:], is_short))
+    return _new(CheckpointItem, (_new(Own, (namespace or "", id, parent, latest or id)), parts[_OWN_PARTS:], is_short))
 
 
 def decode_own(item: bytes) -> Own | None:
@@ -100,11 +100,11 @@ def writes_state(lineage: Lineage) -> MapView | None:
     return None if head is None else head.state
 
 
-def is_hidden(state: MapView | None, place: Place) -> bool:
+def is_hidden(state: MapView | None, place: CheckpointName) -> bool:
     """Return True if the checkpoint was removed for LangGraph, but others still need it."""
     return state is not None and items.get(state, hidden_name(writes_prefix(place))) is not None
 
 
-def is_orphan(state: MapView | None, place: Place) -> bool:
+def is_orphan(state: MapView | None, place: CheckpointName) -> bool:
     """Return True if the parent was removed, so that LangGraph sees no parent."""
     return state is not None and items.get(state, orphan_name(writes_prefix(place))) is not None

@@ -27,13 +27,13 @@ from statelog.adapters.langgraph.saver.bundles import (
     read_bundle,
 )
 from statelog.adapters.langgraph.saver.checkpoint_reader import decode_writes
-from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.codec import ValueCodec
 from statelog.adapters.langgraph.values.msgpack_items import pack, pack_bytes, pack_text
 from statelog.adapters.langgraph.values.names import WRITES_BRANCH, place_of, write_name, writes_prefix
 from statelog.format import cbor
 from statelog.kernels.msgpack import join_array
 
-CODEC = Codec(JsonPlusSerializer())
+CODEC = ValueCodec(JsonPlusSerializer())
 
 values = st.one_of(
     st.none(),

@@ -21,7 +21,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 import statelog
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.values.frozen import freeze, still
-from statelog.adapters.langgraph.values.names import Place
+from statelog.adapters.langgraph.values.names import CheckpointName
 from statelog.errors import ClosedError
 
 
@@ -456,7 +456,7 @@ def test_the_cache_of_a_saver_can_change_during_a_change(saver, begun):
     bases._lately.call, frozen._lists.call = begun.step, lambda: frozen.put(b"another", known)
 
     def change():
-        bases.keep(Place(*of, id), base)
+        bases.keep(CheckpointName(*of, id), base)
         assert frozen.get(b"one") is known
 
     thread = threading.Thread(target=change, daemon=True)

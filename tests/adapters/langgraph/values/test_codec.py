@@ -30,7 +30,7 @@ from pydantic import v1 as pydantic_v1
 from statelog.adapters.kit.items import pack_list
 from statelog.adapters.langgraph import StatelogSaver
 from statelog.adapters.langgraph.move.untouched import UntouchedSerializer
-from statelog.adapters.langgraph.values.codec import Codec, is_snapshot, join
+from statelog.adapters.langgraph.values.codec import ValueCodec, is_snapshot, join
 from statelog.adapters.langgraph.values.frozen import common_ends, freeze
 from statelog.errors import ValueTypeError
 
@@ -374,7 +374,7 @@ def test_pydantic_has_the_major_version_that_is_supported():
 @pytest.mark.parametrize("count", [0, 1, 3, 20, 900])
 @pytest.mark.parametrize("item", [1, "x" * 90, HumanMessage("m" * 50, id="1")], ids=lambda item: type(item).__name__)
 def test_the_stored_form_of_a_delta_channel_is_restored(serde, count, item):
-    codec, data = Codec(serde), JsonPlusSerializer().dumps_typed(_DeltaSnapshot([item] * count))[1]
+    codec, data = ValueCodec(serde), JsonPlusSerializer().dumps_typed(_DeltaSnapshot([item] * count))[1]
     value = serde.loads_typed(("msgpack", data))
     encoded = codec.encode(value, "value")
     assert is_snapshot(encoded) == (count > 0 and item != 1)

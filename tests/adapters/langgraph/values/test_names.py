@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 pytest.importorskip("langgraph.checkpoint.base", reason="needs langgraph")
 
 from statelog.adapters.langgraph.values.names import (
-    Place,
+    CheckpointName,
     channel_name,
     group_name,
     hidden_name,
@@ -23,7 +23,9 @@ class Text(str):
     __slots__ = ()
 
 
-places = st.builds(Place, st.just("t"), st.text(max_size=3), st.text(min_size=1, max_size=5) | st.uuids().map(str))
+places = st.builds(
+    CheckpointName, st.just("t"), st.text(max_size=3), st.text(min_size=1, max_size=5) | st.uuids().map(str)
+)
 indexes = st.integers(-(1 << 17), (1 << 17) - 1)
 writes = st.tuples(places, st.text(max_size=5), indexes)
 
@@ -51,9 +53,9 @@ def test_the_range_of_a_checkpoint_holds_its_writes_and_no_others(write, other):
 
 def test_later_checkpoints_come_behind():
     ids = ["1f0c6e10-0000-6000-8000-000000000000", "1f0c6e10-0001-6000-8000-000000000000", "2f0c6e10-0000-6fff-8000-0"]
-    prefixes = [writes_prefix(Place("t", "", id)) for id in ids]
+    prefixes = [writes_prefix(CheckpointName("t", "", id)) for id in ids]
     assert prefixes == sorted(prefixes)
-    assert writes_prefix(Place("t", "", "no time")) < prefixes[0]
+    assert writes_prefix(CheckpointName("t", "", "no time")) < prefixes[0]
 
 
 @given(writes, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 63) - 1))

@@ -33,7 +33,7 @@ SWEPT_WITH_PUTS = 16
 """Expired items that each put takes with it, so that a store that is used needs no sweeper."""
 
 
-class About(NamedTuple):
+class ItemFacts(NamedTuple):
     """What is known about an item besides its value."""
 
     number: int
@@ -43,7 +43,7 @@ class About(NamedTuple):
     expires_us: int | None = None
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> About:
+    def of(cls, entry: Mapping[str, Any]) -> ItemFacts:
         """Return what an entry of `items` has besides the value."""
         return cls(entry["number"], entry["created"], entry["updated"], entry.get("ttl"), entry.get("expires"))
 
@@ -114,7 +114,7 @@ def refresh(state: State, read: Iterable[tuple[str, str, int]], now_us: int) -> 
 
 
 def replace_older(
-    state: State, namespace: str, key: str, about: About, value: Encoded, schema: Versioned[Any, Any]
+    state: State, namespace: str, key: str, about: ItemFacts, value: Encoded, schema: Versioned[Any, Any]
 ) -> bool:
     """Store the value of an item in the declared version. Return False if somebody has put or migrated it meanwhile.
 
@@ -147,10 +147,10 @@ def sweep(state: State, now_us: int, count_max: int) -> int:
     return len(found)
 
 
-def about_of(state: Mapping[str, Any], namespace: str, key: str) -> About | None:
+def about_of(state: Mapping[str, Any], namespace: str, key: str) -> ItemFacts | None:
     """Return what is known about an item, or None if it does not exist."""
     entry = state.get("items", {}).get(namespace, {}).get(key)
-    return None if entry is None else About.of(entry)
+    return None if entry is None else ItemFacts.of(entry)
 
 
 def _below(state: State, channel: str, namespace: str) -> State:
@@ -179,7 +179,7 @@ def _put(state: State, namespace: str, key: str, put: Put, now_us: int) -> None:
     state["last"] = number
     _below(state, "recent", namespace)[recent_key(number)] = key
     expires_us = None if put.ttl_us is None else now_us + put.ttl_us
-    about = About(number, created_us, now_us, put.ttl_us, expires_us)
+    about = ItemFacts(number, created_us, now_us, put.ttl_us, expires_us)
     _below(state, "items", namespace)[key] = about.to_entry(put.value) | label_entry(put.schema)
     _remember_expiry(state, namespace, key, about)
     if put.vectors:
@@ -188,12 +188,12 @@ def _put(state: State, namespace: str, key: str, put: Put, now_us: int) -> None:
         _forget_vectors(state, namespace, key)
 
 
-def _remember_expiry(state: State, namespace: str, key: str, about: About) -> None:
+def _remember_expiry(state: State, namespace: str, key: str, about: ItemFacts) -> None:
     if about.expires_us is not None:
         state.setdefault("expiring", {})[_expiring_key(about.expires_us, about.number)] = [namespace, key]
 
 
-def _forget_expiry(state: State, about: About) -> None:
+def _forget_expiry(state: State, about: ItemFacts) -> None:
     if about.expires_us is not None:
         del state["expiring"][_expiring_key(about.expires_us, about.number)]
 

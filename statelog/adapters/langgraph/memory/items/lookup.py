@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statelog.adapters.langgraph.memory.items.changes import About, expiring_bound, recent_key
+from statelog.adapters.langgraph.memory.items.changes import ItemFacts, expiring_bound, recent_key
 from statelog.adapters.langgraph.memory.items.namespaces import common_prefix, cut, fits, from_text, to_text
 from statelog.store.checkpoint import event_of
 
@@ -41,12 +41,12 @@ _WALKED_SHARE = 32
 _NOTHING: Mapping[str, Any] = {}
 
 
-class Found(NamedTuple):
+class FoundItem(NamedTuple):
     """An item that was found."""
 
     namespace: str
     key: str
-    about: About
+    about: ItemFacts
     value: Any
     """A dict, or a view of a large one."""
     score: float | None = None
@@ -96,7 +96,7 @@ class Reader:
 
     # --- items ------------------------------------------------------------------
 
-    def find(self, namespace: str, key: str) -> Found | None:
+    def find(self, namespace: str, key: str) -> FoundItem | None:
         """Return an item."""
         return self.match(namespace, key, None)
 
@@ -110,19 +110,19 @@ class Reader:
         entry: Mapping[str, Any] = self.of("items", namespace)[key]
         return entry
 
-    def match(self, namespace: str, key: str, matches: Matches | None) -> Found | None:
+    def match(self, namespace: str, key: str, matches: Matches | None) -> FoundItem | None:
         """Return an item if it is there and matches."""
         entry = self.of("items", namespace).get(key)
         return None if entry is None else self._found(namespace, key, entry, matches)
 
-    def _found(self, namespace: str, key: str, entry: Mapping[str, Any], matches: Matches | None) -> Found | None:
+    def _found(self, namespace: str, key: str, entry: Mapping[str, Any], matches: Matches | None) -> FoundItem | None:
         value = entry["value"] if self._schemas is None else self._schemas.shown(namespace, key, entry)
         if matches is not None and not matches(value):
             return None
-        about = About.of(entry)
-        return Found(namespace, key, about, value) if about.is_alive(self.now_us) else None
+        about = ItemFacts.of(entry)
+        return FoundItem(namespace, key, about, value) if about.is_alive(self.now_us) else None
 
-    def recent(self, prefix: Namespace, matches: Matches | None) -> Iterator[Found]:
+    def recent(self, prefix: Namespace, matches: Matches | None) -> Iterator[FoundItem]:
         """Yield the items in and below a namespace that match, from the last put to the first."""
         namespaces = self.namespaces(prefix)
         if self._are_many_and_small(namespaces):
@@ -155,7 +155,7 @@ class Reader:
         some = namespaces[:: len(namespaces) // _SAMPLE]
         return sum(len(self.of("items", each)) for each in some) < _SMALL * len(some)
 
-    def _all_before(self, at: str, namespaces: list[str], matches: Matches | None) -> Iterator[Found]:
+    def _all_before(self, at: str, namespaces: list[str], matches: Matches | None) -> Iterator[FoundItem]:
         """Yield the matching items put before one, latest first. All items are read, in the order of storage."""
         places = []
         for namespace, entries in self._entries(namespaces):
@@ -220,7 +220,7 @@ class Reader:
         return {from_text(each) for each, count in counts.items() if count == len(self.of("items", each))}
 
 
-def take(found: Iterator[Found], offset: int, limit: int) -> list[Found]:
+def take(found: Iterator[FoundItem], offset: int, limit: int) -> list[FoundItem]:
     """Return a slice `[offset : offset + limit]`, drawing no more than it takes; negative bounds count from the end."""
     if offset < 0 or limit < 0:
         return list(found)[offset : offset + limit]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from langgraph.store.base import SearchOp
 
     import statelog
-    from statelog.adapters.langgraph.memory.items.lookup import Found, Reader
+    from statelog.adapters.langgraph.memory.items.lookup import FoundItem, Reader
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
 
 _HITS_MAX = 1000
@@ -34,7 +34,7 @@ def find_by_text(store: statelog.Store, op: SearchOp) -> Ranked:
 
 def rank_by_text(
     reader: Reader, prefix: Namespace, query: Ranked, matches: Callable[[Any], bool] | None
-) -> Iterator[Found]:
+) -> Iterator[FoundItem]:
     """Yield matching items in and below a namespace: those that a query finds, the best first, and then the others."""
     within, ranked = {*reader.namespaces(prefix)}, set()
     for namespace, key, score in query:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from langgraph.store.base import IndexConfig, PutOp
 
-    from statelog.adapters.langgraph.memory.items.lookup import Found, Reader
+    from statelog.adapters.langgraph.memory.items.lookup import FoundItem, Reader
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
 
 Vectors = dict[str, bytes]
@@ -49,7 +49,7 @@ def _of(method: str, texts: Sequence[str]) -> str:
     return f"raised by {method} of {len(texts)} texts, the first {texts[0][:SHOWN_MAX]!r}" if texts else ""
 
 
-class _Held:
+class _NamespaceVectors:
     """The vectors of a namespace in memory, also of items that were deleted since."""
 
     def __init__(self, matrix: Matrix, line: tuple[int, int]) -> None:
@@ -99,7 +99,7 @@ class VectorIndex:
         self.dims = dims
         self._embeddings = ensure_embeddings(embed)
         self._fields = [(field, _tokens(field)) for field in fields or ["$"]]
-        self._matrices: dict[str, _Held] = {}
+        self._matrices: dict[str, _NamespaceVectors] = {}
         self._lock = Lock()
 
     # --- embedding ------------------------------------------------------------------
@@ -163,7 +163,7 @@ class VectorIndex:
 
     def rank(
         self, reader: Reader, prefix: Namespace, query: Any, matches: Callable[[Any], bool] | None
-    ) -> Iterator[Found]:
+    ) -> Iterator[FoundItem]:
         """Yield items in and below a namespace that match: the most similar first, then those without a vector.
 
         An item with several vectors counts by the most similar one.
@@ -199,7 +199,7 @@ class VectorIndex:
             namespace, own, _numbers, owners = parts[place]
             yield float(scores[row]), namespace, owners[row - ends[place] + len(own)][0]
 
-    def _matrix(self, reader: Reader, namespace: str) -> _Held | None:
+    def _matrix(self, reader: Reader, namespace: str) -> _NamespaceVectors | None:
         """Return the vectors of a namespace in the reader's snapshot, or None if it has none."""
         held = self._matrices.pop(namespace, None)
         stored = reader.of("vectors", namespace)
@@ -213,7 +213,7 @@ class VectorIndex:
             or held.matrix.is_mostly_dead(len(stored))
         ):
             shown = partial(_shown, namespace)
-            held = _Held(Matrix(self._np, self.dims, shown), line)
+            held = _NamespaceVectors(Matrix(self._np, self.dims, shown), line)
             numbers = {key: entry["number"] for key, entry in reader.of("items", namespace).items()}
             for key, vectors in stored.items():
                 held.matrix.put(key, numbers[key], dict(vectors.items()))
@@ -225,7 +225,7 @@ class VectorIndex:
         return held
 
     @staticmethod
-    def _catch_up(reader: Reader, namespace: str, held: _Held, stored: Mapping[str, Any]) -> None:
+    def _catch_up(reader: Reader, namespace: str, held: _NamespaceVectors, stored: Mapping[str, Any]) -> None:
         known = recent_key(held.number)
         for at, key in reader.of("recent", namespace).items():
             if at >= known:
