@@ -49,13 +49,13 @@ def check_vectors(np: Any, vectors: object, texts: Sequence[str], dims: int) -> 
     return [check_vector(np, vector, text, dims) for vector, text in zip(found, texts, strict=True)]
 
 
-def check_vector(np: Any, vector: object, text: str, dims: int) -> Any:
+def check_vector(np: Any, vector: Any, text: str, dims: int) -> Any:
     """Return a vector as an array. Raises EmbeddingError: it is not `dims` finite numbers."""
     shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
     of = f"for the text {shown!r}"
     try:
         if type(vector) is np.ndarray and vector.dtype.str == "<f4":
-            array: Any = vector
+            array = vector
         else:
             with np.errstate(over="ignore"):
                 array = np.asarray(vector, dtype="<f4")
