@@ -44,7 +44,7 @@ def test_a_copy_that_differs_is_not_stored(store):
 
 def test_existing_values_are_not_overwritten(store):
     store.thread("t").commit({"x": "mine"})
-    with pytest.raises(ConflictError, match="another it"):
+    with pytest.raises(ConflictError, match="a different it"):
         copy_once(store, "it", 1, held=held, write=writing(1))
     assert store.thread("t").state["x"] == "mine"
 
