@@ -170,6 +170,24 @@ def test_a_commit_appears_while_the_thread_is_open(own_address, visit, store_pat
     assert page.locator(".tree .int").first.inner_text() == "77"
 
 
+def test_more_tabs_than_a_browser_has_connections_are_live(own_address, visit, store_path):
+    first = visit(own_address)
+    expect(first.locator("body.is-live")).to_have_count(1)
+    screen = f"{own_address.partition('?')[0]}#/thread/ticket-42?tab=state"
+    tabs = [first.context.new_page() for _ in range(7)]
+    for tab in tabs:
+        tab.goto(screen)
+        expect(tab.locator("body.is-live")).to_have_count(1)
+    with statelog.open(store_path) as store:
+        store.thread("ticket-42").commit({"step": 77})
+    expect(tabs[-1].locator(".about h2")).to_contain_text("Version 6")
+    first.goto("about:blank")  # Another tab reads the stream now.
+    with statelog.open(store_path) as store:
+        store.thread("ticket-42").commit({"step": 78})
+    for tab in (tabs[0], tabs[-1]):
+        expect(tab.locator(".about h2")).to_contain_text("Version 7")
+
+
 def test_without_leave_to_write_no_button_writes(address, visit):
     page = open_thread(visit, address, "?tab=state")
     assert page.locator(".actions button").all_inner_texts() == ["Copy Python"]

@@ -85,7 +85,8 @@ export async function post(path, body) {
 }
 
 const listeners = new Set();
-let source = null;
+const ALL = { lsn: 0, threads: [], keys: [], types: [], all: true };
+let isListening = false;
 
 /**
  * Call `listener` with {lsn, threads, keys, types, all} when the store has changed, a few times a second at most.
@@ -94,19 +95,61 @@ let source = null;
 export function live(listener) {
   if (isExport) return () => {};
   listeners.add(listener);
-  if (source === null) {
-    source = new EventSource("api/live");
-    source.onmessage = (message) => {
-      const change = JSON.parse(message.data);
-      if (change.lsn) for (const each of [...listeners]) each(change);
-    };
-    const tell = (isLive) => {
+  if (!isListening) listen();
+  isListening = true;
+  return () => listeners.delete(listener);
+}
+
+/**
+ * Listen to the changes that the server reports. A browser opens six connections to a server, and a stream takes one of
+ * them for good. So one tab reads the stream, and passes it on to the others. If it is closed, another tab takes over.
+ */
+function listen() {
+  const tabs = new BroadcastChannel("live");
+  let isLive = false;
+  let isReader = false;
+  let hasFollowed = false;
+
+  function receive(news) {
+    if (news.isLive !== undefined) {
+      isLive = news.isLive;
       document.body.classList.toggle("is-live", isLive);
       const sign = document.querySelector("#bar .live");
       if (sign) sign.textContent = isLive ? "live" : "not live";
-    };
-    source.onopen = () => tell(true);
-    source.onerror = () => tell(false);
+    }
+    if (news.change) for (const each of [...listeners]) each(news.change);
   }
-  return () => listeners.delete(listener);
+
+  function tell(news) {
+    receive(news);
+    tabs.postMessage(news);
+  }
+
+  function read(end) {
+    const source = new EventSource("api/live");
+    isReader = true;
+    source.onmessage = (message) => {
+      const change = JSON.parse(message.data);
+      if (change.lsn) tell({ change });
+    };
+    source.onopen = () => tell({ isLive: true, change: hasFollowed ? ALL : undefined }); // A change may have been missed.
+    source.onerror = () => {
+      tell({ isLive: false });
+      if (source.readyState !== EventSource.CLOSED) return; // The browser tries again.
+      isReader = false;
+      end();
+    };
+  }
+
+  tabs.onmessage = ({ data }) => {
+    if (data.asks) {
+      if (isReader) tabs.postMessage({ isLive });
+    } else {
+      hasFollowed = true;
+      receive(data);
+    }
+  };
+  tabs.postMessage({ asks: true });
+  if (navigator.locks) navigator.locks.request("live", () => new Promise(read)).catch(() => {});
+  else read(() => {}); // Without encryption, a page of another machine has no locks.
 }
