@@ -170,6 +170,19 @@ def test_a_commit_appears_while_the_thread_is_open(own_address, visit, store_pat
     assert page.locator(".tree .int").first.inner_text() == "77"
 
 
+def test_a_thread_that_is_deleted_leaves_the_list_and_its_own_page(own_address, visit, store_path):
+    page = open_thread(visit, own_address, "?tab=state")
+    threads = page.context.new_page()
+    threads.goto(own_address.partition("?")[0])
+    expect(threads.locator("#threads tbody tr")).to_have_count(3)
+    for tab in (page, threads):
+        expect(tab.locator("body.is-live")).to_have_count(1)
+    with statelog.open(store_path) as store:
+        store.delete_thread("ticket-42")
+    expect(threads.locator("#threads tbody tr")).to_have_count(2)
+    expect(page.locator(".problem")).to_contain_text("no thread 'ticket-42'")
+
+
 def test_more_tabs_than_a_browser_has_connections_are_live(own_address, visit, store_path):
     first = visit(own_address)
     expect(first.locator("body.is-live")).to_have_count(1)

@@ -28,7 +28,7 @@ export async function show(root, params) {
   screen.scrollTo(screen.version);
   screen.showVersion(opened.version);
   const refresh = calmly(() => screen.refresh());
-  const stop = live((change) => (change.all || change.threads.includes(id)) && refresh());
+  const stop = live((change) => (change.all || change.threads.includes(id) || change.types.includes("delete")) && refresh());
   return () => {
     stop();
     screen.end();
@@ -277,7 +277,8 @@ class Screen {
       if (isAtHead && this.version !== this.top) this.select(this.top);
       else this.draw();
     } catch (error) {
-      notify(error.message);
+      if (error.status === 404) this.showVersion({ version: this.version, problem: { error: error.name, message: error.message, facts: error.facts } });
+      else notify(error.message);
     }
   }
 

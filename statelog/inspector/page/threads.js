@@ -116,7 +116,9 @@ export async function show(root, params) {
   }
 
   async function refresh(change) {
-    if (search.value || document.hidden || !(change.all || change.threads.length)) return;
+    if (search.value || document.hidden) return;
+    if (change.types.includes("delete")) return void (await restart());
+    if (!change.all && !change.threads.length) return;
     const answer = await get("threads", {});
     const found = answer.threads.filter((thread) => change.all || change.threads.includes(thread.id));
     for (const thread of found.reverse()) {
