@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -125,3 +126,45 @@ def test_a_copy_in_the_checkout_of_something_else_is_read(tmp_path):
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     lay_out(tmp_path / "copy", *OURS, *NOT_OURS)
     assert files_of(tmp_path / "copy") == OURS
+
+
+FACES = {"EnteredRun", "Handle", "Run", "Session", "StepContext", "StateOf", "Threads", "Turn", "_Worker"} | {
+    *("Board", "Claim", "Fleet", "Memory", "Store", "Thread", "Transaction"),
+}
+"""Classes of `statelog.aio` that are called as the synchronous classes that they face."""
+
+PUBLIC_TWICE = {"Problem", "StatelogSessionStore"}
+"""Two public names each: `statelog.Problem` and `statelog.fleet.Problem`; one class in each of two adapters."""
+
+
+def class_files(root):
+    """Return the files that define a class, by its name. Examples are left out: users read each one alone."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        if "examples" not in path.parts:
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name, set()).add(path.relative_to(root).as_posix())
+    return found
+
+
+def names_used_twice(root):
+    """Return the class names that two files use, except for a face in `aio` of one synchronous class."""
+    found = {}
+    for name, files in class_files(root).items():
+        sync = {file for file in files if not file.startswith("aio/")}
+        is_face = name in FACES and len(sync) == 1 and len(files) == 2
+        if len(files) > 1 and not is_face:
+            found[name] = files
+    return found
+
+
+def test_a_class_name_is_used_once():
+    assert names_used_twice(ROOT / "statelog").keys() == PUBLIC_TWICE
+
+
+def test_a_class_name_that_two_files_use_is_found(tmp_path):
+    for file, name in (("a.py", "Place"), ("b.py", "Place"), ("c.py", "Store"), ("aio/c.py", "Store")):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(f"class {name}:\n    pass\n")
+    assert names_used_twice(tmp_path) == {"Place": {"a.py", "b.py"}}

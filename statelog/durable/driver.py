@@ -23,7 +23,7 @@ from statelog.durable.failures import bare, error_of, error_text, failed_calls, 
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.owners import claim_one
 from statelog.durable.probes import stub_of
-from statelog.durable.record import UNDO, Record
+from statelog.durable.record import UNDO, RunRecord
 from statelog.durable.retries import restore
 from statelog.durable.run import Run
 from statelog.durable.runs import find, task_key_of
@@ -331,7 +331,7 @@ async def replay(
     The error is a StopIteration if the workflow makes a call that is not recorded.
     """
     execution = await host.io(Execution, store, workflow, value, None, host)
-    execution.record = Record(execution.id, items)
+    execution.record = RunRecord(execution.id, items)
     await _called(execution, Run(execution, None))
     return execution.stop
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from statelog.durable.execution import Execution
-    from statelog.durable.record import Record
+    from statelog.durable.record import RunRecord
 
 _CONFLICTS_MAX = 100
 
@@ -145,7 +145,7 @@ async def take_patch(execution: Execution, next_places: Sequence[str], name: str
     return True
 
 
-async def _going_by(record: Record, name: str) -> None:
+async def _going_by(record: RunRecord, name: str) -> None:
     record.patches[name] = True
 
 

@@ -25,7 +25,7 @@ from statelog.durable.failures import (
 from statelog.durable.keys import HEADER, STEPS, gate_key, new_checkpoint, run_key
 from statelog.durable.outbox import stage_message, stage_withdrawal
 from statelog.durable.probes import tell
-from statelog.durable.record import BEGUN, DONE, Item, Record
+from statelog.durable.record import BEGUN, DONE, Item, RunRecord
 from statelog.durable.runs import board_of, task_key_of, thread_of
 from statelog.durable.values import check_names, decode, digest_of, encode, guarded, refuse_plain_result, typed
 from statelog.durable.workflows import Cancelled, versions_of
@@ -154,7 +154,7 @@ class Execution:
         self.has_header = header is not None and header["run"] == self.id
         """True if the head of the thread names this run as the run at work."""
         held = state.get(STEPS) if self.has_header else None
-        self.record = Record(self.id, () if held is None else held.to_python())
+        self.record = RunRecord(self.id, () if held is None else held.to_python())
         self._lock = threading.RLock()
         self.stop: BaseException | None = None
         self.cancelled: str | None = None

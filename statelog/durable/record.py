@@ -35,7 +35,7 @@ def event_of(item: Mapping[str, Any]) -> str | None:
     return place if stage == DONE and not place.startswith("undo.") else None
 
 
-class Record:
+class RunRecord:
     """The recorded items of a run."""
 
     def __init__(self, run: str, items: Iterable[Item] = ()) -> None:
