@@ -20,7 +20,7 @@ from pathlib import Path
 import statelog
 from statelog.storage import faults
 
-_SERVE = "import sys; sys.path[:] = sys.argv[2:]; import forked; forked._serve(sys.argv[1])"
+_SERVE = "import sys; sys.path[:] = sys.argv[2:]; import {}; forked._serve(sys.argv[1])"
 BEFORE, AFTER = "before", "after"
 _NEVER = 1 << 30
 _MEETING_S_MAX = 120.0
@@ -48,10 +48,12 @@ class Nursery:
 
     Args:
         file: of the module.
+        modules: the names of further modules to import, because a forked process would take seconds for them.
     """
 
-    def __init__(self, file):
-        command = [sys.executable, "-W", "ignore", "-c", _SERVE, str(file), *sys.path]
+    def __init__(self, file, *modules):
+        program = _SERVE.format(", ".join(["forked", *modules]))
+        command = [sys.executable, "-W", "ignore", "-c", program, str(file), *sys.path]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):
@@ -79,7 +81,7 @@ class Nursery:
         assert code == 0, told
         return told
 
-    def deaths(self, work, folder, *, before=None, arguments=()):
+    def deaths(self, work, folder, *, before=None, before_arguments=(), arguments=()):
         """Yield the remains of work that is killed at each fault point it passes, each time on a new store.
 
         Args:
@@ -87,19 +89,20 @@ class Nursery:
                 kill may begin, and the second one when the work is done.
             folder: the folder of the stores.
             before: the name of a function that creates the store.
+            before_arguments: the arguments of this function, after the path.
             arguments: the arguments of the function.
         """
         made = Path(folder) / BEFORE
         made.mkdir()
         if before is not None:
-            self.call(before, str(made / "s"))
+            self.call(before, str(made / "s"), *before_arguments)
         for where in _chosen(self.call(*_anew(made, folder, AFTER), work, None, *arguments)):
             call = _anew(made, folder, where)
             [[code, told]] = self.together((*call, work, where, *arguments))
             assert code == -signal.SIGKILL, f"{where}: {code}, {told}"
             yield Death(where, Path(call[1]), _told_at(call[1]).exists())
 
-    def check_whole(self, work, folder, look, *, before, arguments=()):
+    def check_whole(self, work, folder, look, *, before, before_arguments=(), arguments=()):
         """Check that each death leaves the state before the work or the state after it.
 
         Args:
@@ -107,6 +110,7 @@ class Nursery:
             folder: as for `deaths`.
             look: returns the content of an open store. Threads and their versions are always compared.
             before: as for `deaths`.
+            before_arguments: as for `deaths`.
             arguments: as for `deaths`.
 
         Returns:
@@ -114,7 +118,7 @@ class Nursery:
         """
         lost = kept = 0
         was = done = None
-        for death in self.deaths(work, folder, before=before, arguments=arguments):
+        for death in self.deaths(work, folder, before=before, before_arguments=before_arguments, arguments=arguments):
             if was is None:
                 was, done = (_seen(folder / name / "s", look) for name in (BEFORE, AFTER))
                 assert was != done

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -22,8 +20,6 @@ from pydantic import BaseModel
 
 import statelog
 from statelog.adapters.crewai import StatelogFlowPersistence
-from statelog.errors import ClosedError, ReadOnlyError, StoreFullError, UsageError
-from statelog.storage.faults import POINTS
 
 
 @pytest.fixture
@@ -168,28 +164,6 @@ def test_a_waiting_state_survives_retention_until_it_is_answered(store):
     assert persistence.load_pending_feedback("f") is None
 
 
-@pytest.mark.parametrize("flow", ["", None])
-def test_an_empty_id_is_refused(store, flow):
-    with pytest.raises(UsageError, match="name"):
-        StatelogFlowPersistence(store).save_state(flow, "m", {})
-
-
-def test_closed_read_only_and_full_stores_raise(path):
-    with statelog.open(path, max_size_bytes=1 << 20) as store:
-        persistence = StatelogFlowPersistence(store)
-        with pytest.raises(StoreFullError):
-            persistence.save_state("f", "m", {str(n): f"{n} " * 40_000 for n in range(40)})
-        assert persistence.load_state("f") is None
-        persistence.save_state("f", "m", {"n": 1})
-    with pytest.raises(ClosedError):
-        persistence.load_state("f")
-    with statelog.open(path, read_only=True) as store:
-        reading = StatelogFlowPersistence(store)
-        assert reading.load_state("f") == {"n": 1}
-        with pytest.raises(ReadOnlyError):
-            reading.save_state("f", "m", {})
-
-
 WRITER = """
 import sys, statelog
 from statelog.adapters.crewai import StatelogFlowPersistence
@@ -198,20 +172,6 @@ for number in range(9):
     persistence.save_state("f", "m", {"messages": [{"n": n} for n in range(number)], "who": sys.argv[2], "n": number})
     print(number, flush=True)
 """
-
-
-@pytest.mark.parametrize("point", ["commit.before_lmdb_commit", "commit.after_lmdb_commit", "commit.after_delivery"])
-def test_a_state_saved_before_a_kill_is_complete(path, point):
-    assert point in POINTS
-    environment = {**os.environ, "STATELOG_FAULT": f"{point}:5:kill"}
-    command = [sys.executable, "-W", "ignore", "-c", WRITER, str(path), "a"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with statelog.open(path) as store:
-        state = StatelogFlowPersistence(store).load_state("f")
-    saved = len(done.stdout.split())
-    assert state["n"] in (saved - 1, saved)
-    assert state["messages"] == [{"n": n} for n in range(state["n"])]
 
 
 def test_the_last_state_of_two_processes_is_complete(path):

@@ -17,7 +17,7 @@ from google.genai import types
 
 import statelog
 from statelog.adapters.google_adk import StatelogArtifactService, StatelogMemoryService, StatelogSessionService
-from statelog.errors import ClosedError, LimitError, ReadOnlyError, StoreFullError, UsageError, ValueTypeError
+from statelog.errors import LimitError, UsageError, ValueTypeError
 
 USER = {"app_name": "app", "user_id": "user"}
 HERE = {**USER, "session_id": "s"}
@@ -181,62 +181,3 @@ def test_a_delta_that_is_not_json_is_refused_with_its_whole_event(store, scope, 
         return await service.get_session(**HERE)
 
     assert asyncio.run(main()).state == {"first": 2}
-
-
-def test_metadata_that_is_not_json_is_refused_and_no_version_is_created(store):
-    async def main():
-        artifacts = StatelogArtifactService(store)
-        with pytest.raises(ValueTypeError, match="JSON"):
-            await artifacts.save_artifact(**HERE, filename="f", artifact={"text": "x"}, custom_metadata={"k": math.nan})
-        return await artifacts.list_artifact_keys(**HERE)
-
-    assert asyncio.run(main()) == []
-    assert store.last_lsn == 0
-
-
-async def answers(store):
-    artifacts, memory = StatelogArtifactService(store), StatelogMemoryService(store)
-    found = (await memory.search_memory(**USER, query="word")).memories
-    return await artifacts.list_versions(**HERE, filename="f"), [each.id for each in found]
-
-
-def writes(store):
-    """Return calls that write to a store: each by a service, with much or little data."""
-    artifacts, memory = StatelogArtifactService(store), StatelogMemoryService(store)
-    sessions = StatelogSessionService(store)
-
-    def save(text):
-        return artifacts.save_artifact(**HERE, filename="f", artifact={"text": text})
-
-    def remember(text):
-        return memory.add_events_to_memory(**HERE, events=[said(str(len(text)), f"word {text}")])
-
-    def fork(text):
-        return sessions.fork_session(**HERE, new_session_id=text or "f")
-
-    return save, remember, fork
-
-
-def test_artifacts_and_memory_raise_on_closed_read_only_and_full_stores(path):
-    async def main():
-        with statelog.open(path, max_size_bytes=1 << 20) as store:
-            await StatelogSessionService(store).create_session(**HERE)
-            save, remember, _fork = writes(store)
-            await save("x")
-            await remember("x")
-            held, before = await answers(store), store.last_lsn
-            assert held == ([0], ["1"])
-            for write in (save, remember):
-                with pytest.raises(StoreFullError):
-                    await write("x" * (1 << 21))
-            assert (await answers(store), store.last_lsn) == (held, before)
-        for write in writes(store):
-            with pytest.raises(ClosedError):
-                await write("")
-        with statelog.open(path, read_only=True) as store:
-            for write in writes(store):
-                with pytest.raises(ReadOnlyError):
-                    await write("")
-            assert await answers(store) == held
-
-    asyncio.run(main())

@@ -50,30 +50,6 @@ def user(content):
     return {"role": "user", "content": content}
 
 
-def holding_itself():
-    item = user([])
-    item["content"].append(item)
-    return item
-
-
-def nested(depth):
-    value = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-@pytest.mark.parametrize("item", [holding_itself(), user(nested(100_000))], ids=["cycle", "depth"])
-def test_an_item_without_end_is_refused_and_nothing_of_its_call_added(store, item):
-    async def main():
-        session = StatelogSession("s", store)
-        with pytest.raises(ValueTypeError, match="JSON"):
-            await session.add_items([user("a"), item])
-        return await session.get_items()
-
-    assert asyncio.run(main()) == []
-
-
 @pytest.mark.parametrize("content", [math.nan, b"x"], ids=["not a number", "bytes"])
 def test_a_turn_that_is_not_json_is_refused_and_keeps_the_conversation(store, content):
     async def main():

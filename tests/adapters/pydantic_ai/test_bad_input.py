@@ -23,7 +23,6 @@ from pydantic_ai.messages import (
 
 import statelog
 from statelog.adapters.pydantic_ai import StatelogConversationStore
-from statelog.errors import ClosedError, ReadOnlyError, StoreFullError
 
 
 @pytest.fixture
@@ -87,13 +86,10 @@ def test_a_message_comes_back_as_pydantic_ais_own_json_has_it(held, message):
     ("conversation", "scope"),
     [
         (said(asked("x"), ModelResponse(parts=[ToolCallPart("tool", holding_itself())])), None),
-        (said(asked("x"), returned(object())), None),
         (said(asked("x"), asked("\ud800")), None),
         (said(asked("x")), "\ud800"),
-        (said(asked("x"), name=""), None),
-        (said(asked("x"), name="\ud800"), None),
     ],
-    ids=["cycle", "object", "surrogate", "scope", "empty id", "id"],
+    ids=["cycle in a call", "surrogate", "scope"],
 )
 def test_a_value_that_cannot_be_stored_is_a_users_error_and_nothing_is_written(held, conversation, scope):
     async def work():
@@ -138,30 +134,3 @@ def test_a_negative_limit_and_a_lost_head_are_errors_as_in_memory(held, is_ours)
                 await refused
 
     asyncio.run(work())
-
-
-def test_closed_read_only_and_full_stores_say_so(tmp_path):
-    async def fill(store):
-        conversation = said()
-        for number in range(40):
-            conversation.messages.append(asked(f"{number} " * 40_000))
-            await store.save(conversation)
-
-    async def grow(store):
-        conversation = await store.load("c")
-        conversation.messages.append(asked("more"))
-        await store.save(conversation)
-
-    with statelog.open(tmp_path / "s", max_size_bytes=1 << 20) as held:
-        store = StatelogConversationStore(held)
-        with pytest.raises(StoreFullError):
-            asyncio.run(fill(store))
-        kept = asyncio.run(store.load("c"))
-        assert [each.conversation_id for each in asyncio.run(store.list_conversations())] == ["c"]
-    with pytest.raises(ClosedError):
-        asyncio.run(store.load("c"))
-    with statelog.open(tmp_path / "s", read_only=True) as held:
-        store = StatelogConversationStore(held)
-        assert asyncio.run(store.load("c")).messages == kept.messages
-        with pytest.raises(ReadOnlyError):
-            asyncio.run(grow(store))

@@ -1,9 +1,6 @@
 """Conversations, with the framework's own store as an oracle."""
 
 import asyncio
-import signal
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -205,56 +202,3 @@ def test_two_stores_on_one_file_clobber_nothing(held, tmp_path):
 
     with statelog.open(tmp_path / "a.state") as other:
         asyncio.run(work(other))
-
-
-KILLED = """
-import asyncio, os, sys
-import statelog
-from pydantic_ai.conversation import Conversation
-from pydantic_ai.messages import ModelRequest, UserPromptPart
-from statelog.adapters.pydantic_ai import StatelogConversationStore
-from statelog.storage import faults
-
-async def main():
-    with statelog.open(sys.argv[1]) as held:
-        store = StatelogConversationStore(held)
-        conversation = await store.load("c")
-        if sys.argv[3] == "save":
-            conversation.messages.append(ModelRequest(parts=[UserPromptPart("new")]))
-        faults.arm(sys.argv[2], action=lambda: os.kill(os.getpid(), 9))
-        await (store.save(conversation) if sys.argv[3] == "save" else store.delete("c"))
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("point", ["commit.before_lmdb_commit", "commit.after_lmdb_commit"])
-@pytest.mark.parametrize("what", ["save", "delete"])
-def test_a_process_killed_in_a_commit_leaves_the_conversation_whole(tmp_path, point, what):
-    path = tmp_path / "k.state"
-    with statelog.open(path) as store:
-        asyncio.run(talk(StatelogConversationStore(store)))
-    killed = [sys.executable, "-c", KILLED, str(path), point, what]
-    assert subprocess.run(killed, check=False, timeout=600).returncode == -signal.SIGKILL
-    is_done = point == "commit.after_lmdb_commit"
-    with statelog.open(path) as store:
-        conversations = StatelogConversationStore(store)
-        loaded, listed = asyncio.run(conversations.load("c")), asyncio.run(conversations.list_conversations())
-        if what == "delete":
-            assert (loaded is None) is is_done
-            assert len(listed) == 1 - is_done
-        else:
-            assert len(loaded.messages) == 6 + is_done
-            assert listed[0].revision == loaded.revision
-
-
-def test_a_conversation_whose_thread_somebody_has_deleted_begins_anew(held):
-    async def work():
-        store = StatelogConversationStore(held)
-        await talk(store)
-        held.delete_thread("pydantic-ai:c")
-        assert await store.load("c") is None
-        await talk(store)
-        assert len((await store.load("c")).messages) == 6
-
-    asyncio.run(work())

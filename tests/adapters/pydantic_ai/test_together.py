@@ -35,19 +35,6 @@ def contents(store, name):
     return [each.parts[0].content for each in asyncio.run(store.load(name)).messages]
 
 
-def test_fifty_tasks_on_one_store_lose_nothing(tmp_path):
-    async def work(store):
-        await asyncio.gather(*(add(store, f"c{number % 10}", str(number)) for number in range(50)))
-        return await store.list_conversations()
-
-    with statelog.open(tmp_path / "a.state") as held:
-        store = StatelogConversationStore(held)
-        assert len(asyncio.run(work(store))) == 10
-        for last in range(10):
-            assert sorted(contents(store, f"c{last}")) == sorted(str(each) for each in range(last, 50, 10))
-        assert held.verify().problems == []
-
-
 ADDING = """
 import asyncio, sys, time
 from pathlib import Path

@@ -82,7 +82,7 @@ def test_a_pause_resumed_twice_runs_no_tool_again_and_not_the_next(desk):
     agent, result = desk.go_on(before_tool)
     after_tool = pause_of(agent, result)
     for _time in range(2):
-        with pytest.raises(ConflictError, match="gone on"):
+        with pytest.raises(ConflictError, match="has continued since"):
             desk.go_on(before_tool)
     desk.go_on(after_tool)
     with pytest.raises(ConflictError):

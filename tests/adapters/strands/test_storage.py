@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
-import sys
 from threading import Thread
 
 import pytest
@@ -132,28 +128,6 @@ def test_the_same_snapshot_written_beside_a_deletion_is_there(store):
     assert asyncio.run(storage.read(LATEST)) == snapshot(3)
 
 
-def test_a_key_whose_thread_somebody_has_deleted_has_nothing(store):
-    storage = StatelogStorage(store)
-    asyncio.run(storage.write(LATEST, snapshot(3)))
-    store.delete_thread(f"strands:{FOLDER.replace('/', '%2F')}")
-    assert asyncio.run(storage.read(LATEST)) is None
-    asyncio.run(storage.write(LATEST, snapshot(3)))
-    assert asyncio.run(storage.read(LATEST)) == snapshot(3)
-
-
-def test_fifty_tasks_and_two_objects_write_whole_values(store):
-    async def main():
-        storages = [StatelogStorage(store), StatelogStorage(store)]
-        await asyncio.gather(*(storages[n % 2].write(LATEST, snapshot(n % 7, seed=n)) for n in range(50)))
-        calls = (storages[n % 2].write(f"{FOLDER}/immutable_history/{n}.json", snapshot(3, seed=n)) for n in range(50))
-        await asyncio.gather(*calls)
-        assert await storages[0].read(LATEST) in [snapshot(n % 7, seed=n) for n in range(50)]
-        for n in range(50):
-            assert await storages[n % 2].read(f"{FOLDER}/immutable_history/{n}.json") == snapshot(3, seed=n)
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("key", ["", "/", "a/../b", "a\\b"])
 def test_a_key_that_is_none_is_refused_as_the_framework_does(store, key):
     for storage in (StatelogStorage(store), InMemoryStorage()):
@@ -173,52 +147,6 @@ def test_keys_of_any_length_and_namespaces(store):
     asyncio.run(main())
 
 
-def test_closed_read_only_and_full_stores_raise_the_framework_s_error(path):
-    storage = StatelogStorage.open(path, max_size_bytes=1 << 20)
-
-    async def fill():
-        for number in range(40):
-            await storage.write(f"k{number}", f"{number} ".encode() * 40_000)
-
-    with pytest.raises(StorageError, match=r"room|quota|full"):
-        asyncio.run(fill())
-    assert asyncio.run(storage.read("k0")) == b"0 " * 40_000
-    storage.store.close()
-    with pytest.raises(StorageError, match="closed"):
-        asyncio.run(storage.read("k0"))
-    with statelog.open(path, read_only=True) as store:
-        assert asyncio.run(StatelogStorage(store).read("k0")) == b"0 " * 40_000
-        with pytest.raises(StorageError, match="read"):
-            asyncio.run(StatelogStorage(store).write("k0", b""))
-
-
-KILLED = """
-import asyncio, json, sys
-from statelog.adapters.strands import StatelogStorage
-from statelog.adapters.strands.storage import point, thread_of
-async def main():
-    storage = StatelogStorage.open(sys.argv[1])
-    for n in range(9):
-        data = json.dumps({"messages": [{"text": str(each)} for each in range(n)], "n": n}).encode()
-        await storage.write("session/s/snapshots/snapshot_latest.json", data)
-        print(n, flush=True)
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("point", ["commit.between_works", "commit.before_lmdb_commit", "commit.after_lmdb_commit"])
-def test_a_kill_leaves_the_snapshot_before_or_the_new_one(path, point):
-    environment = {**os.environ, "STATELOG_FAULT": f"{point}:5:kill"}
-    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    with statelog.open(path) as store:
-        kept = json.loads(asyncio.run(StatelogStorage(store).read("session/s/snapshots/snapshot_latest.json")))
-        assert store.verify().ok
-    assert kept["n"] - len(done.stdout.split()) in (-1, 0)
-    assert kept["messages"] == [{"text": str(each)} for each in range(kept["n"])]
-
-
 def test_deletions_and_writes_that_race_leave_whole_values_or_none(store):
     async def main():
         storages = [StatelogStorage(store), StatelogStorage(store)]
@@ -236,51 +164,6 @@ def test_deletions_and_writes_that_race_leave_whole_values_or_none(store):
                 await storages[0].delete(key)
 
     asyncio.run(main())
-
-
-def test_a_write_for_which_there_is_no_room_leaves_snapshots_and_lists_as_they_were(path):
-    async def main(store):
-        storage = StatelogStorage(store)
-        await storage.write(LATEST, snapshot(2))
-        await storage.write("plain", b"x")
-        before = store.last_lsn
-        for key in (LATEST, HISTORY[0], "plain", "new", "another/snapshots/snapshot_latest.json"):
-            with pytest.raises(StorageError, match=r"room|quota|full"):
-                await storage.write(key, bytes(number % 251 for number in range(1 << 21)))
-        assert store.last_lsn == before
-        return await storage.list(), await storage.read(LATEST), await storage.read("plain")
-
-    with statelog.open(path, max_size_bytes=1 << 20) as store:
-        assert asyncio.run(main(store)) == (["plain", LATEST], snapshot(2), b"x")
-    closed = StatelogStorage(store)
-    for call in (closed.write("plain", b""), closed.delete(LATEST), closed.list()):
-        with pytest.raises(StorageError, match="closed"):
-            asyncio.run(call)
-    with statelog.open(path, read_only=True) as store:
-        with pytest.raises(StorageError, match="read"):
-            asyncio.run(StatelogStorage(store).delete(LATEST))
-        assert asyncio.run(StatelogStorage(store).read(LATEST)) == snapshot(2)
-
-
-def test_cached_values_are_not_used_after_another_storage_changed_them(path):
-    """Two opened stores, as two processes have."""
-
-    async def main(one, two):
-        await one.write(LATEST, snapshot(2))
-        seen = [await one.read(LATEST) == snapshot(2)]
-        await two.write(LATEST, snapshot(3))
-        seen.append(await one.read(LATEST) == snapshot(3))
-        await two.delete(LATEST)
-        seen.append(await one.read(LATEST) is None)
-        await two.write(LATEST, snapshot(1))
-        seen.append(await one.read(LATEST) == snapshot(1))
-        two.store.delete_thread("strands-keys")
-        seen.append(await one.read(LATEST) is None)
-        await two.write(LATEST, snapshot(4))
-        return [*seen, await one.read(LATEST) == snapshot(4)]
-
-    with statelog.open(path) as first, statelog.open(path) as second:
-        assert asyncio.run(main(StatelogStorage(first), StatelogStorage(second))) == [True] * 6
 
 
 def test_a_snapshot_that_is_in_memory_is_read_without_a_thread(store, monkeypatch):
