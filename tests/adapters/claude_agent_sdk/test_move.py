@@ -219,7 +219,7 @@ def test_a_session_that_has_grown_gets_its_new_entries(projects, store):
     write(projects / PROJECT / A / "subagents" / "agent-y.jsonl", [entry(A, 9)])
     report = moved(projects, store)
     assert (report.copied, report.left_out) == (1, ())
-    assert "has gone on" in report.remarks[0]
+    assert "has grown since it was imported" in report.remarks[0]
     assert load(store, A) == transcript(A)
     assert [each.get("uuid") for each in load(store, A, subpath=SUBPATH)] == [f"{A}-7", None, f"{A}-8"]
     assert load(store, A, subpath="subagents/agent-y") == [entry(A, 9)]

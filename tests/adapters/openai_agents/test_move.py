@@ -97,7 +97,7 @@ def test_another_session_of_that_name_is_left_alone_and_all_others_are_copied(tm
 def test_a_foreign_file_is_told(tmp_path, content):
     path = tmp_path / "foreign"
     path.write_bytes(content)
-    with pytest.raises(FormatError, match="no database of the SDK's sessions"), opened(path):
+    with pytest.raises(FormatError, match="is not a database of the SDK's sessions"), opened(path):
         pass
     assert path.read_bytes() == content
 
