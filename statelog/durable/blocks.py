@@ -18,7 +18,7 @@ from statelog.durable.hosts import ThreadHost
 from statelog.durable.keys import check_part
 from statelog.durable.owners import claim_one
 from statelog.durable.recorded import recorded_items
-from statelog.durable.runs import ENDED, create, error_of_end, find, hurry, task_key_of
+from statelog.durable.runs import ENDED, create, error_of_end, find, skip_retry_delay, task_key_of
 from statelog.durable.starts import prepare
 from statelog.durable.task_claims import LEASE_S
 from statelog.durable.workflows import NO_OPTIONS, Cancelled, P, R, StepOptions, check_number, workflow
@@ -230,7 +230,7 @@ def _block(_run: Run) -> None:
 def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s: float) -> _Driven:
     """Begin, continue or replay a run. Raises ConflictError."""
     if not create(store, prepare(made, (), {}, id=id, thread=None)):
-        hurry(store, id)
+        skip_retry_delay(store, id)
     until_s = monotonic() + wait_s
     while (value := find(store, id).value)["status"] not in ENDED:
         left_s = max(until_s - monotonic(), 0.0)

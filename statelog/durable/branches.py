@@ -104,7 +104,7 @@ async def in_turn(
     ended: dict[int, Any] = {}
     errors: dict[int, BaseException] = {}
 
-    async def go_on() -> None:
+    async def run_remaining() -> None:
         for number, work in todo:
             try:
                 ended[number] = await host.in_order(f"{place}.{number}", work())
@@ -112,15 +112,15 @@ async def in_turn(
                 errors[number] = error
 
     if len(works) == 1:
-        await go_on()
+        await run_remaining()
     else:
-        futures = [host.spawn(go_on()) for _ in range(min(concurrency, len(works)))]
+        futures = [host.spawn(run_remaining()) for _ in range(min(concurrency, len(works)))]
         try:
             if futures:
                 await host.wait(futures, first=False)
         except BaseException:  # The call was cancelled.
             for each in futures:
-                host.let_go(each)
+                host.abandon(each)
             raise
         stopped = {number: error for number, each in enumerate(futures) if (error := error_in(each)) is not None}
         await _raise_one(execution, place, "map", len(works), stopped)
@@ -129,7 +129,7 @@ async def in_turn(
 
 
 async def first_done(execution: Execution, place: str, branches: Sequence[Branch]) -> Branch:
-    """Return the first branch that has ended, and record its number. The other branches are let go."""
+    """Return the first branch that has ended, and record its number. The other branches are abandoned."""
     done = execution.begin(place, "any", str(len(branches)))
     if done is not None:
         winner = branches[done["r"]]
@@ -140,9 +140,9 @@ async def first_done(execution: Execution, place: str, branches: Sequence[Branch
         await execution.host.io(execution.commit, execution.done(place, "any", str(len(branches)), r=number))
     for each in branches:
         if each is not winner:
-            execution.let_go[each.place] = each.future
+            execution.abandoned[each.place] = each.future
             execution.outstanding.pop(each.place, None)
-            execution.host.let_go(each.future)
+            execution.host.abandon(each.future)
     return winner
 
 

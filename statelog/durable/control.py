@@ -13,7 +13,7 @@ from statelog.durable.deadlines import stage_cancellation
 from statelog.durable.endings import unpark
 from statelog.durable.infos import get_run
 from statelog.durable.outbox import stage_withdrawal
-from statelog.durable.runs import ENDED, board_of, check_open, find, poke, retried, stage_poke
+from statelog.durable.runs import ENDED, board_of, check_open, find, retried, stage_wake_up, wake
 from statelog.durable.values import check_names, decode, encode, recorded
 from statelog.durable.workflows import check_number, check_text
 from statelog.errors import ConflictError, GateNotFoundError, RunNotFoundError, UsageError
@@ -107,7 +107,7 @@ def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, b
         changed = {**value, "status": "answered", "answer": given}
         board_of(tx).cas(key, changed, expected_version=entry.version)
         stage_withdrawal(tx, store, gate_id)
-        stage_poke(tx, store, find(store, value["run"]).value)
+        stage_wake_up(tx, store, find(store, value["run"]).value)
         return changed
 
     return _gate_of(retried(store, work))
@@ -142,7 +142,7 @@ def send(store: Store, run: str, message: Any, *, topic: str = "default", idempo
         if board_of(store).get(key) is not None:
             return
         board_of(tx).create(key, {"message": given, "topic": topic})
-        stage_poke(tx, store, entry.value)
+        stage_wake_up(tx, store, entry.value)
 
     retried(store, work)
 
@@ -187,7 +187,7 @@ def cancel(store: Store, run: str) -> bool:
         if not entry.value.get("cancel"):
             board_of(tx).cas(entry.key, {**entry.value, "cancel": True}, expected_version=entry.version)
             if entry.value["status"] != "parked":
-                stage_poke(tx, store, entry.value, is_at_once=True)
+                stage_wake_up(tx, store, entry.value, is_at_once=True)
         return True
 
     is_open: bool = retried(store, work)
@@ -209,5 +209,5 @@ def resume(store: Store, run: str) -> RunInfo:
     """
     check_open(find(store, run).value)
     unpark(store, run)
-    poke(store, run)
+    wake(store, run)
     return get_run(store, run)

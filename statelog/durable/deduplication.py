@@ -55,7 +55,7 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
                 )
                 raise ConflictError(message, run=entry.value["id"], workflow=entry.value["workflow"])
             if is_debounced:
-                _stage_anew(tx, store, entry, start)
+                _stage_new_arguments(tx, store, entry, start)
             return str(entry.value["id"])
         there = outside.get(run_key(start.id))
         if there is not None:
@@ -69,7 +69,7 @@ def create_once(store: Store, start: Start, *, is_debounced: bool) -> str:
     return str(retried(store, work))
 
 
-def _stage_anew(tx: Any, store: Store, entry: Entry, start: Start) -> None:
+def _stage_new_arguments(tx: Any, store: Store, entry: Entry, start: Start) -> None:
     """Stage the arguments and the due time of `start` for an open run, if that run has not begun."""
     task = board_of(store).get(task_key_of(entry.value))
     if has_begun(store, entry.value, task):

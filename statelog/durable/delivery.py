@@ -93,7 +93,7 @@ def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None,
     while known:
         claim = _claim(store, run, wait_s)
         if claim is not None:
-            _Turn(store, known, claim, tally, is_patient=wait).go_on()
+            _RunDelivery(store, known, claim, tally, is_patient=wait).deliver_messages()
         elif not wait or not waiting(store, run):
             break
         wait_s = _SLICE_S if claim is None else 0.0
@@ -111,8 +111,8 @@ def _claim(store: Store, run: str | None, wait_s: float) -> Claim | None:
     return board_of(store, me()).claim("durable/deliver/*", lease_s=LEASE_S, wait_s=wait_s)
 
 
-class _Turn:
-    """A claim of the messages of one run."""
+class _RunDelivery:
+    """The delivery of the messages of one run, under a claim."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class _Turn:
         self._run: str = claim.value["run"]
         self._flushed_lsn = claim.token
 
-    def go_on(self) -> None:
+    def deliver_messages(self) -> None:
         """Send the messages that may be sent now, and release the claim."""
         try:
             with renewed(self._claim, LEASE_S):
@@ -204,7 +204,7 @@ class _Turn:
                 value = {**value, "order": order_of(entry)}
                 entry = self._board.cas(entry.key, value, expected_version=entry.version, fence=self._claim)
         if not any(_is_open_for(value, each) for each in open_for):
-            self._let_go(entry, value)
+            self._remove_or_park(entry, value)
 
     def _attempt(self, entry: Entry, value: dict[str, Any], subscriber: Subscriber) -> dict[str, Any]:
         """Send a message to a subscriber. Return the new value of its entry, which has the outcome."""
@@ -217,7 +217,7 @@ class _Turn:
         self._tally["sent"] += 1
         return {**value, "delivered": [*value["delivered"], subscriber.digest]}
 
-    def _let_go(self, entry: Entry, value: Mapping[str, Any]) -> None:
+    def _remove_or_park(self, entry: Entry, value: Mapping[str, Any]) -> None:
         """Remove a message that no subscriber needs any more. Park it if a subscriber has refused it permanently."""
         if any(each["due"] is None for each in value.get("refusals", {}).values()):
             with self._store.transaction() as tx:
@@ -274,7 +274,7 @@ def deliver_here(store: Store, subscribers: tuple[Subscriber, ...], run: str) ->
 
 def _deliver_now(store: Store, subscribers: tuple[Subscriber, ...], run: str | None = None) -> None:
     while (claim := _claim(store, run, 0.0)) is not None:
-        _Turn(store, subscribers, claim, _tally()).go_on()
+        _RunDelivery(store, subscribers, claim, _tally()).deliver_messages()
 
 
 @contextmanager
@@ -284,7 +284,9 @@ def delivered_beside(store: Store, subscribers: tuple[Subscriber, ...], *, drain
         yield
         return
     stop = threading.Event()
-    thread = threading.Thread(target=_go_on, args=(store, subscribers, stop), name="statelog outbox", daemon=True)
+    thread = threading.Thread(
+        target=_deliver_until_stopped, args=(store, subscribers, stop), name="statelog outbox", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -295,12 +297,12 @@ def delivered_beside(store: Store, subscribers: tuple[Subscriber, ...], *, drain
         _deliver_now(store, subscribers)
 
 
-def _go_on(store: Store, subscribers: tuple[Subscriber, ...], stop: threading.Event) -> None:
+def _deliver_until_stopped(store: Store, subscribers: tuple[Subscriber, ...], stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             claim = _claim(store, None, _SLICE_S)
             if claim is not None:
-                _Turn(store, subscribers, claim, _tally(), stop=stop).go_on()
+                _RunDelivery(store, subscribers, claim, _tally(), stop=stop).deliver_messages()
         except ClosedError:
             return
         except Exception:  # noqa: BLE001 - one run may have failed, or the disk may be full

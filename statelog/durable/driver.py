@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from statelog.durable import observers
 from statelog.durable.control import cancel
-from statelog.durable.endings import ATTEMPTS_MAX, begin_anew, end, park, put_back, suspend
+from statelog.durable.endings import ATTEMPTS_MAX, end, park, put_back, restart, suspend
 from statelog.durable.execution import (
     RECORDED,
     ContinuedAsNew,
@@ -94,7 +94,7 @@ async def drive(
         try:
             if "retry" in value:
                 value = await host.io(restore, store, run, claim)
-            await _to_rest(store, workflow, value, claim, host, lease_s)
+            await _execute_until_done(store, workflow, value, claim, host, lease_s)
         except NondeterminismError as error:
             text = recorded_text(store, error_text(error_of(error)))
             await host.io(_give_back, store, value, claim, STOPPED_DELAY_S, text, backs_off)
@@ -121,20 +121,20 @@ def _give_back(
         return
 
 
-async def _to_rest(
+async def _execute_until_done(
     store: Store, workflow: Workflow, value: Mapping[str, Any], claim: Claim, host: Host, lease_s: float
 ) -> None:
     """Call the workflow until the run has ended or is suspended."""
-    rollbacks, is_at_rest = 0, False
-    while not is_at_rest:
+    rollbacks, is_done = 0, False
+    while not is_done:
         try:
-            is_at_rest = await _executed(store, workflow, value, claim, host, lease_s)
+            is_done = await _executed(store, workflow, value, claim, host, lease_s)
         except RolledBackError:
             rollbacks += 1
             if rollbacks > ATTEMPTS_MAX:
                 message = f"thread {value['thread']!r} was rolled back {rollbacks} times while run {value['id']!r} ran"
                 raise ConflictError(message, thread=value["thread"], run=value["id"]) from None
-        if not is_at_rest:
+        if not is_done:
             value = (await host.io(find, store, value["id"])).value
 
 
@@ -155,12 +155,13 @@ async def _execute(
     execution = await host.io(Execution, store, workflow, value, claim, host)
     try:
         with observers.executing(execution):
-            return await _go_on(execution, lease_s)
+            return await _call_and_record(execution, lease_s)
     finally:
         execution.leave()
 
 
-async def _go_on(execution: Execution, lease_s: float) -> bool:
+async def _call_and_record(execution: Execution, lease_s: float) -> bool:
+    """Call the workflow, and record the outcome. Return False if the workflow must be called again at once."""
     store, host = execution.store, execution.host
 
     async def drive_child(made: Workflow, run: str) -> None:
@@ -178,15 +179,15 @@ async def _go_on(execution: Execution, lease_s: float) -> bool:
         args, kwargs = (
             decode(guarded(store, encode(each, "arguments", depth=1), RECORDED)) for each in error.arguments
         )
-        await host.io(begin_anew, execution, args, kwargs)
+        await host.io(restart, execution, args, kwargs)
         return False
     if error is not None and not isinstance(error, (Exception, Cancelled, Unwinding)):
         raise error  # This is an interrupt.
     try:
-        execution.record.check_all_called(execution.let_go)
+        execution.record.check_all_called(execution.abandoned)
     except NondeterminismError as differs:
         raise differs from error
-    if error is None and (forgotten := execution.made - execution.record.cut_short):
+    if error is None and (forgotten := execution.made - execution.record.cancelled_places):
         message = f"run {execution.id!r}: the operation at place {min(forgotten)} was called but never awaited"
         raise UsageError(message, run=execution.id, place=min(forgotten))
     if error is None and execution.record.undo is None:
@@ -207,9 +208,9 @@ def _end(execution: Execution, status: str, more: Mapping[str, Any], error: Base
     if status == "failed":
         undo = execution.record.undo
         is_meant = isinstance(error, Abort) if undo is None else undo["e"]["type"] == Abort.__name__
-        told = "run %s of workflow %s has failed: %s\n%s"
+        message = "run %s of workflow %s has failed: %s\n%s"
         level = logging.INFO if is_meant else logging.ERROR
-        _log.log(level, told, execution.id, execution.workflow.name, more["error"], more.get("traceback", ""))
+        _log.log(level, message, execution.id, execution.workflow.name, more["error"], more.get("traceback", ""))
 
 
 async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | None]:
@@ -228,9 +229,9 @@ async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | 
 
 
 async def _settle(execution: Execution, error: BaseException | None) -> None:
-    """Wait for the branches that the run needs. After a failure, first wait for branches that were let go."""
-    if execution.let_go and isinstance(error, (Exception, Cancelled, Unwinding)):
-        await execution.host.io(execution.wait_for_branches_let_go)
+    """Wait for the branches that the run needs. After a failure, first wait for abandoned branches."""
+    if execution.abandoned and isinstance(error, (Exception, Cancelled, Unwinding)):
+        await execution.host.io(execution.wait_for_abandoned_branches)
     await execution.host.settle(execution)
 
 
@@ -249,8 +250,8 @@ async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[
 
 async def _undone(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
     host, record = execution.host, execution.record
-    if execution.let_go:
-        await host.io(execution.wait_for_branches_let_go)
+    if execution.abandoned:
+        await host.io(execution.wait_for_abandoned_branches)
     undos = sorted(execution.undos.values(), key=lambda each: -record.order.get(each.place, 0))
     failure = record.undo
     if failure is None:
@@ -353,7 +354,7 @@ async def rehearse(
     if isinstance(execution.stop, StopIteration) or isinstance(error, Suspended):
         return None  # The replay has reached the end of the record.
     try:
-        execution.record.check_all_called(execution.let_go)
+        execution.record.check_all_called(execution.abandoned)
     except NondeterminismError as differs:
         return differs
     return None

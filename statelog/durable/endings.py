@@ -10,16 +10,16 @@ from statelog.durable.clock import clock
 from statelog.durable.deduplication import stage_forgotten
 from statelog.durable.keys import HEADER, STEPS
 from statelog.durable.outbox import stage_withdrawal
-from statelog.durable.probes import tell
+from statelog.durable.probes import call_probe
 from statelog.durable.runs import (
     FAR_S,
     board_of,
     delay_of,
     find,
-    is_by_others,
+    is_version_conflict,
     retried,
-    stage_poke,
     stage_task,
+    stage_wake_up,
     task_key_of,
     task_value,
 )
@@ -91,17 +91,17 @@ def stage_end(
         board.delete(keys.deadline_key(value["id"]))
     for parent in dict.fromkeys(filter(None, (value.get("parent"), *value.get("waiters", ())))):
         with suppress(RunNotFoundError):
-            stage_poke(tx, seen, find(seen, parent).value)
+            stage_wake_up(tx, seen, find(seen, parent).value)
 
 
 def _stopping(execution: Execution, what: str, work: Any) -> None:
     """Call `work`, which ends the execution. If the store refuses it, stop the execution: raises Stopped."""
-    tell("before", execution.id, what)
+    call_probe("before", execution.id, what)
     try:
         work()
     except StatelogError as error:
         raise execution.stopped(error) from error
-    tell("after", execution.id, what)
+    call_probe("after", execution.id, what)
 
 
 def _next_of_thread(board: Any, store: Any, value: Mapping[str, Any]) -> None:
@@ -164,25 +164,25 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
         value["items"] = execution.recorded
         delay_s = delay_of(due_us) if due_us else FAR_S
 
-        tell("before", execution.id, "suspension")
+        call_probe("before", execution.id, "suspension")
         try:
             with store.transaction() as tx:
                 board = board_of(tx)
                 board.delete(key, expected_version=task.version, fence=claim)
                 board.create(key, value, priority=execution.value["priority"], delay_s=delay_s)
         except ConflictError as error:
-            if not is_by_others(error):
+            if not is_version_conflict(error):
                 raise execution.stopped(error) from error
             continue  # The task was changed to wake the run, so the waits must be checked again.
         except StatelogError as error:
             raise execution.stopped(error) from error
-        tell("after", execution.id, "suspension")
+        call_probe("after", execution.id, "suspension")
         if observers.observer is not None:
             observers.observer.suspended(execution, waits)
         return True
 
 
-def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def restart(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Record that a run begins again with other arguments, as `continue_as_new` asks. Raises Stopped."""
     store, claim = execution.store, execution.claim
 
@@ -200,7 +200,7 @@ def begin_anew(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, A
 
     def begin() -> None:
         retried(store, work)
-        execution.leave()  # A branch that was let go may still run. It must not record its outcome.
+        execution.leave()  # An abandoned branch may still run. It must not record its outcome.
 
     _stopping(execution, "beginning anew", lambda: execution.alone(begin))
 
@@ -212,7 +212,7 @@ def put_back(
 
     With `backs_off`, the delay grows with the number of stops since the run was last suspended.
     """
-    tell("before", value["id"], "return to its queue")
+    call_probe("before", value["id"], "return to its queue")
     key = task_key_of(value)
     task = board_of(store).get(key)
     if task is None or task.claim is None or task.claim.token != claim.token:

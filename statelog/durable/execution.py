@@ -24,7 +24,7 @@ from statelog.durable.failures import (
 )
 from statelog.durable.keys import HEADER, STEPS, gate_key, new_checkpoint, run_key
 from statelog.durable.outbox import stage_message, stage_withdrawal
-from statelog.durable.probes import tell
+from statelog.durable.probes import call_probe
 from statelog.durable.record import BEGUN, DONE, Item, RunRecord
 from statelog.durable.runs import board_of, task_key_of, thread_of
 from statelog.durable.values import check_names, decode, digest_of, encode, guarded, refuse_plain_result, typed
@@ -74,7 +74,7 @@ class Unwinding(BaseException):
     """Raised in a workflow whose failure is recorded, when it makes a call that is not recorded."""
 
 
-class CutShort(BaseException):
+class CallCancelled(BaseException):
     """Raised on replay by a call that an asyncio workflow cancelled. The call waits to be cancelled again."""
 
     def __init__(self, place: str) -> None:
@@ -106,7 +106,7 @@ class Suspended(BaseException):
 
 
 _BEHIND_S = 5.0
-"""How long a failed run waits for branches that were let go, until their replay has registered their compensations."""
+"""How long a failed run waits for abandoned branches, until their replay has registered their compensations."""
 _LOOK_S = 0.002
 
 RECORDED = "statelog:steps"
@@ -128,7 +128,7 @@ class Undo(NamedTuple):
 
 
 undoing: ContextVar[bool] = ContextVar("undoing", default=False)
-"""True in calls of compensations, and False in branches that were let go and run at the same time."""
+"""True in calls of compensations, and False in abandoned branches that run at the same time."""
 
 in_step: ContextVar[tuple[str, ...]] = ContextVar("in_step", default=())
 """The ids of the runs whose steps are being called here. A step may drive another run, which calls its own steps."""
@@ -163,8 +163,8 @@ class Execution:
         self.undos: dict[str, Undo] = {}
         self.noted: set[str] = set()
         """Places of steps that are recorded to have begun, and are in `undos` if they have a compensation."""
-        self.let_go: dict[str, Any] = {}
-        """Futures of branches that nobody waits for, by place."""
+        self.abandoned: dict[str, Any] = {}
+        """Futures of the branches that nobody waits for any more, by place."""
         self.unpatched: set[str] = set()
         """Patches for which `patched` has returned False in this execution."""
         self.made: set[str] = set()
@@ -193,7 +193,7 @@ class Execution:
             UsageError: the call is made within a step.
             SecretError: the name has a secret.
             Stopped: the run has stopped, or another call is recorded at this place.
-            CutShort: the workflow has cancelled this call.
+            CallCancelled: the workflow has cancelled this call.
         """
         if self.id in in_step.get() or (self.host.is_async and in_step.get()):
             message = f"{op} {name!r} was called inside a step: only the workflow can call operations of its run"
@@ -210,11 +210,11 @@ class Execution:
         return done
 
     def check_cut(self, place: str) -> None:
-        """Raise CutShort if the record has a cancellation of the call, so that the call waits to be cancelled again."""
+        """Raise CallCancelled if the workflow has cancelled the call, so that the call waits to be cancelled again."""
         done = self.record.done.get(place)
         if done is not None and "x" in done:
             self.record.see(place)
-            raise CutShort(place)
+            raise CallCancelled(place)
 
     def cancellation(self, place: str) -> BaseException:
         """Return the exception of a call that the workflow has cancelled."""
@@ -310,7 +310,7 @@ class Execution:
     @property
     def is_cancelled(self) -> bool:
         """True if the run was cancelled, has stopped, or its time is up."""
-        if self.is_shielded:  # Compensations continue after a cancellation, and so do branches that were let go.
+        if self.is_shielded:  # Compensations continue after a cancellation, and so do abandoned branches.
             return self.stop is not None
         return self.cancelled is not None or self.stop is not None or self._reason_to_cancel() is not None
 
@@ -398,7 +398,7 @@ class Execution:
             self.check_stop()
             deferred = len(self._deferred)
             items = (*self._deferred, *items)
-            tell("before", self.id, items)
+            call_probe("before", self.id, items)
             update: dict[str, Any] = {STEPS: list(items) if self.has_header else Overwrite(list(items))}
             if not self.has_header:
                 update[HEADER] = {"run": self.id, "workflow": self.workflow.name}
@@ -419,7 +419,7 @@ class Execution:
             del self._deferred[:deferred]
             for item in new:
                 self.record.add(item)
-            tell("after", self.id, items)
+            call_probe("after", self.id, items)
             if observers.observer is not None:
                 observers.observer.recorded(self, items, made.id)
 
@@ -539,8 +539,8 @@ class Execution:
         """Return the run's thread in a transaction."""
         return thread_of(tx, self.value, self.workflow.schema)
 
-    def wait_for_branches_let_go(self) -> None:
-        """Wait up to five seconds until branches that were let go have replayed their recorded steps.
+    def wait_for_abandoned_branches(self) -> None:
+        """Wait up to five seconds until abandoned branches have replayed their recorded steps.
 
         Until then, the compensations of these steps are not registered.
         """
@@ -548,10 +548,10 @@ class Execution:
         while monotonic() < until_s:
             begun = [place for place, item in list(self.record.begun.items()) if item["o"] == "step"]
             behind = {place for place in begun if place not in self.noted}
-            let_go = list(self.let_go.items())
+            abandoned = list(self.abandoned.items())
             if not any(
                 place == above or place.startswith(f"{above}.")
-                for above, future in let_go
+                for above, future in abandoned
                 if not future.done()
                 for place in behind
             ):

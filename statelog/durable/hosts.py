@@ -93,7 +93,7 @@ class Host(Protocol):
     def place_of_caller(self) -> object:
         """Return an object that identifies the calling task or thread."""
 
-    def let_go(self, future: Any) -> None:
+    def abandon(self, future: Any) -> None:
         """Cancel a branch whose result is not needed any more, if the host can cancel it."""
 
 
@@ -219,5 +219,5 @@ class ThreadHost:
         """As declared."""
         return threading.get_ident()
 
-    def let_go(self, future: Any) -> None:
+    def abandon(self, future: Any) -> None:
         """As declared. This does nothing, because a thread cannot be stopped."""

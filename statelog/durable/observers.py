@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from statelog.durable.record import Item
 
-Told = Any
+ObservedExecution = Any
 """The execution of a run. This module cannot import the class, because `execution` imports this module."""
 
 
@@ -21,22 +21,22 @@ class Observer(Protocol):
     def started(self, store: Any) -> Mapping[str, Any]:
         """Return fields for the entry of a run that begins."""
 
-    def executing(self, execution: Told) -> AbstractContextManager[object]:
+    def executing(self, execution: ObservedExecution) -> AbstractContextManager[object]:
         """Return a context in which a process drives a run, until it ends, waits or stops."""
 
-    def calling(self, execution: Told, place: str, call: Any, attempt: int) -> AbstractContextManager[Any]:
+    def calling(self, execution: ObservedExecution, place: str, call: Any, attempt: int) -> AbstractContextManager[Any]:
         """Return a context in which the function of a step is called. It yields a function that receives the result."""
 
-    def metadata(self, execution: Told, metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    def metadata(self, execution: ObservedExecution, metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return the metadata of a checkpoint of a run."""
 
-    def recorded(self, execution: Told, items: Sequence[Item], checkpoint: str) -> None:
+    def recorded(self, execution: ObservedExecution, items: Sequence[Item], checkpoint: str) -> None:
         """Take note of a commit of a run."""
 
-    def suspended(self, execution: Told, waits: Sequence[Any]) -> None:
+    def suspended(self, execution: ObservedExecution, waits: Sequence[Any]) -> None:
         """Take note that a run was put to rest."""
 
-    def ended(self, execution: Told, status: str, error: str | None, items: Sequence[Item]) -> None:
+    def ended(self, execution: ObservedExecution, status: str, error: str | None, items: Sequence[Item]) -> None:
         """Take note of the end of a run, and of the items that were recorded with it."""
 
 
@@ -49,18 +49,20 @@ def started(store: Any) -> Mapping[str, Any]:
     return {} if observer is None else observer.started(store)
 
 
-def executing(execution: Told) -> AbstractContextManager[object]:
+def executing(execution: ObservedExecution) -> AbstractContextManager[object]:
     """Return a context in which a process drives a run."""
     return nullcontext() if observer is None else observer.executing(execution)
 
 
-def _untold(_result: Any) -> None:
+def _ignore_result(_result: Any) -> None:
     """Do nothing."""
 
 
-_UNOBSERVED: AbstractContextManager[Callable[[Any], None]] = nullcontext(_untold)
+_UNOBSERVED: AbstractContextManager[Callable[[Any], None]] = nullcontext(_ignore_result)
 
 
-def calling(execution: Told, place: str, call: Any, attempt: int) -> AbstractContextManager[Callable[[Any], None]]:
+def calling(
+    execution: ObservedExecution, place: str, call: Any, attempt: int
+) -> AbstractContextManager[Callable[[Any], None]]:
     """Return a context in which a step is called. It yields a function that receives the result."""
     return _UNOBSERVED if observer is None else observer.calling(execution, place, call, attempt)

@@ -106,10 +106,10 @@ def stage_withdrawal(tx: Any, store: Any, gate: str) -> None:
     outside, board = board_of(store), board_of(tx)
     run = gate.rpartition("/")[0]
     messages = outside.list(f"durable/outbox/{run}/*")
-    told = [entry for entry in messages if entry.value["gate"] == gate]
-    for entry in told:
+    of_gate = [entry for entry in messages if entry.value["gate"] == gate]
+    for entry in of_gate:
         board.delete(entry.key, expected_version=entry.version)
-    if told and len(told) == len(messages):
+    if of_gate and len(of_gate) == len(messages):
         delivery = outside.get(f"durable/deliver/{run}")
         if delivery is not None and delivery.claim is None:
             board.delete(delivery.key, expected_version=delivery.version)

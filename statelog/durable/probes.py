@@ -18,7 +18,7 @@ stubs: dict[object, Callable[..., Any]] = {}
 """Functions that are called instead of steps, by the name or function of the step, in all threads of the process."""
 
 
-def tell(moment: str, run: str, what: Any) -> None:
+def call_probe(moment: str, run: str, what: Any) -> None:
     """Call the probe, if there is one.
 
     Args:
@@ -26,9 +26,9 @@ def tell(moment: str, run: str, what: Any) -> None:
         run: the id of the run.
         what: the items of the commit, or a word for the commit; for a step, its place and its call.
     """
-    told = probe.get()
-    if told is not None:
-        told(moment, run, what)
+    found = probe.get()
+    if found is not None:
+        found(moment, run, what)
 
 
 def stub_of(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

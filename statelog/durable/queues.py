@@ -17,7 +17,7 @@ from statelog.durable.clock import clock, now
 from statelog.durable.keys import run_key
 from statelog.durable.owners import me
 from statelog.durable.runs import FAR_S, board_of
-from statelog.durable.task_claims import hold, is_held, let_go
+from statelog.durable.task_claims import is_held, start_renewing, stop_renewing
 from statelog.durable.workflows import check_number
 from statelog.errors import AlreadyExistsError, ConflictError, LeaseLostError, StatelogError, UsageError
 
@@ -81,8 +81,8 @@ class Queue:
 _NO_LIMITS: Final = Queue()
 
 
-class Wanted(NamedTuple):
-    """Changes that limits make to the patterns of a worker's next claim."""
+class ClaimAdjustment(NamedTuple):
+    """The changes that limits make to the patterns of a worker's next claim."""
 
     patterns: list[str]
     """Additional patterns: those of the slots of full queues."""
@@ -93,7 +93,7 @@ class Wanted(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class QueueSlot:
     """A slot that this process has claimed."""
 
     pool: str
@@ -105,16 +105,16 @@ class Slot:
 
 
 @dataclass(slots=True, eq=False)
-class Hand:
-    """The slots of a thread, which it keeps from one run to the next."""
+class HeldSlots:
+    """The slots that a thread holds. The thread keeps them from one run to the next."""
 
     queue: str = ""
     """The queue for whose `per_worker` limit the thread counts; empty for none."""
-    slots: list[Slot] = field(default_factory=list)
+    slots: list[QueueSlot] = field(default_factory=list)
 
 
-class Limits:
-    """The limits of a worker's queues. The threads of the worker share this object; each has its own `Hand`."""
+class QueueLimits:
+    """The limits of a worker's queues. The threads of the worker share this object; each has its own `HeldSlots`."""
 
     def __init__(self, store: Store, queues: Mapping[str, Queue], lease_s: float) -> None:
         self._board, self._queues, self._lease_s = board_of(store, me()), queues, lease_s
@@ -127,72 +127,72 @@ class Limits:
 
     # --- what a worker may claim ------------------------------------------------------------
 
-    def wanted(self, hand: Hand) -> Wanted:
+    def claim_adjustment(self, held: HeldSlots) -> ClaimAdjustment:
         """Return what a thread may claim now. Of a full queue it may claim the next free slot, but no task."""
-        now_s, held = monotonic(), {slot.pool for slot in hand.slots}
+        now_s, held_pools = monotonic(), {slot.pool for slot in held.slots}
         with self._lock:
             self._full = {pool: at_s for pool, at_s in self._full.items() if at_s > now_s}
             self._used_up = {queue: at_s for queue, at_s in self._used_up.items() if at_s > now_s}
-            busy = [name for name in self._queues if name != hand.queue and not self._has_room(name)]
-            full, used_up = [pool for pool in self._full if pool not in held], dict(self._used_up)
+            busy = [name for name in self._queues if name != held.queue and not self._has_room(name)]
+            full, used_up = [pool for pool in self._full if pool not in held_pools], dict(self._used_up)
         shut = {*busy, *used_up}
         waits = [at_s - now_s for at_s in used_up.values()] + ([_BUSY_S] if busy else [])
         unless = [f"durable/tasks/{each}/" for each in (*shut, *full)]
         unless += [f"durable/tasks/{each}@" for each in (*shut, *full) if "@" not in each]
         patterns = [f"durable/slots/{pool}/*" for pool in full if pool.partition("@")[0] not in shut]
-        return Wanted(patterns, unless, min(waits, default=_FULL_S))
+        return ClaimAdjustment(patterns, unless, min(waits, default=_FULL_S))
 
-    def admit(self, claim: Claim, hand: Hand) -> bool:
-        """Claim the slots that a claimed run needs. Other slots of the hand are released.
+    def admit(self, claim: Claim, held: HeldSlots) -> bool:
+        """Claim the slots that a claimed run needs. Other slots that the thread holds are released.
 
         Returns:
-            False if a limit does not allow the run now. Then the run and all slots of the hand are released.
+            False if a limit does not allow the run now. Then the run and all slots of the thread are released.
         """
         segment = claim.key.split("/")[2]
         name, _at, partition = segment.partition("@")
         queue = self._queues.get(name, _NO_LIMITS)
         pools = {name: queue.concurrency, segment: queue.per_partition if partition else queue.concurrency}
         try:
-            self._drop(hand, [slot for slot in hand.slots if slot.pool not in pools or not self._is_ours(slot)])
-            is_allowed = self._join(hand, name)
+            self._drop(held, [slot for slot in held.slots if slot.pool not in pools or not self._is_ours(slot)])
+            is_allowed = self._join(held, name)
             for pool, size in pools.items():
-                if is_allowed and size is not None and all(slot.pool != pool for slot in hand.slots):
-                    is_allowed = self._take(hand, pool, size)
+                if is_allowed and size is not None and all(slot.pool != pool for slot in held.slots):
+                    is_allowed = self._take(held, pool, size)
             is_allowed = is_allowed and self._may_begin(name, queue, claim)
         except BaseException:
-            self.give_back(hand)
+            self.give_back(held)
             raise
         if not is_allowed:
-            self.give_back(hand)
+            self.give_back(held)
             with suppress(StatelogError):
                 claim.release(counts=False)
         return is_allowed
 
-    def came(self, claim: Claim, hand: Hand) -> None:
-        """Add a claimed slot to a hand, unless its limit was reduced meanwhile."""
+    def add_slot(self, claim: Claim, held: HeldSlots) -> None:
+        """Add a claimed slot to the slots of a thread, unless its limit was reduced meanwhile."""
         pool = claim.key.split("/")[2]
         if not self._is_extra(claim, pool):
-            hold(claim, self._lease_s)
+            start_renewing(claim, self._lease_s)
             now_s = monotonic()
-            hand.slots.append(Slot(pool, claim, now_s, now_s))
+            held.slots.append(QueueSlot(pool, claim, now_s, now_s))
 
-    def take_turns(self, hand: Hand) -> None:
+    def release_old_slots(self, held: HeldSlots) -> None:
         """Release the slots that a thread has held for longer than `_TURN_S`. Called between two runs."""
         until_s = monotonic() - _TURN_S
-        self._drop(hand, [slot for slot in hand.slots if slot.since_s <= until_s])
+        self._drop(held, [slot for slot in held.slots if slot.since_s <= until_s])
 
-    def give_back(self, hand: Hand, *, is_idle: bool = False) -> bool:
-        """Release all slots of a hand. Return True if there were any.
+    def give_back(self, held: HeldSlots, *, is_idle: bool = False) -> bool:
+        """Release all slots of a thread. Return True if there were any.
 
         `is_idle`: there was no task for the slots, so their queues do not count as full.
         """
         with self._lock:
-            if hand.queue:
-                self._at_work[hand.queue] -= 1
-            for slot in hand.slots if is_idle else ():
+            if held.queue:
+                self._at_work[held.queue] -= 1
+            for slot in held.slots if is_idle else ():
                 self._full.pop(slot.pool, None)
-        hand.queue = ""
-        return self._drop(hand, list(hand.slots))
+        held.queue = ""
+        return self._drop(held, list(held.slots))
 
     # --- slots ----------------------------------------------------------------------------------
 
@@ -200,23 +200,23 @@ class Limits:
         most = self._queues[name].per_worker
         return most is None or self._at_work[name] < most
 
-    def _join(self, hand: Hand, name: str) -> bool:
+    def _join(self, held: HeldSlots, name: str) -> bool:
         """Count a thread for the `per_worker` limit of a queue. Return False if the limit is reached."""
-        if hand.queue == name:
+        if held.queue == name:
             return True
         with self._lock:
-            if hand.queue:
-                self._at_work[hand.queue] -= 1
-            hand.queue = ""
+            if held.queue:
+                self._at_work[held.queue] -= 1
+            held.queue = ""
             if name not in self._queues:
                 return True
             if not self._has_room(name):
                 return False
             self._at_work[name] += 1
-            hand.queue = name
+            held.queue = name
         return True
 
-    def _is_ours(self, slot: Slot) -> bool:
+    def _is_ours(self, slot: QueueSlot) -> bool:
         """Return True if this process still holds a slot. It may have lost the slot while it was paused."""
         if not is_held(slot.claim):
             return False
@@ -229,13 +229,13 @@ class Limits:
             slot.checked_s = now_s
         return True
 
-    def _take(self, hand: Hand, pool: str, size: int) -> bool:
+    def _take(self, held: HeldSlots, pool: str, size: int) -> bool:
         """Claim a slot of a pool. Return False if none is free."""
         while True:
             claim = self._board.claim(f"durable/slots/{pool}/*", lease_s=self._lease_s)
             if claim is not None:
-                self.came(claim, hand)
-                if any(slot.pool == pool for slot in hand.slots):
+                self.add_slot(claim, held)
+                if any(slot.pool == pool for slot in held.slots):
                     return True
             elif not self._make(pool, size):
                 with self._lock:
@@ -262,11 +262,11 @@ class Limits:
             claim.complete()
         return True
 
-    def _drop(self, hand: Hand, slots: list[Slot]) -> bool:
+    def _drop(self, held: HeldSlots, slots: list[QueueSlot]) -> bool:
         """Release slots. Return True if there were any."""
         for slot in slots:
-            hand.slots.remove(slot)
-            let_go(slot.claim)
+            held.slots.remove(slot)
+            stop_renewing(slot.claim)
             with suppress(StatelogError):  # The claim expires by itself.
                 slot.claim.release()
                 if "@" in slot.pool and not self._board.children(f"durable/tasks/{slot.pool}/"):

@@ -73,7 +73,7 @@ class RunRecord:
             self.undo = item
 
     @property
-    def cut_short(self) -> set[str]:
+    def cancelled_places(self) -> set[str]:
         """The places of calls that the workflow cancelled. On replay, it may cancel them before they begin."""
         return {place for place, item in self.done.items() if "x" in item}
 
@@ -82,7 +82,7 @@ class RunRecord:
 
         A cancelled call does not make its inner calls on replay, so the events of these inner calls are left out.
         """
-        cut = self.cut_short
+        cut = self.cancelled_places
         return [event for event in self._events if not any(above in cut for above in _scopes_around(event))]
 
     def look(self, place: str, op: str, name: str, digest: bytes | None) -> Item | None:
@@ -122,13 +122,13 @@ class RunRecord:
         """Count a call as made, although its branch may look it up later."""
         self._seen.add(place)
 
-    def check_all_called(self, let_go: Iterable[str] = ()) -> None:
+    def check_all_called(self, abandoned: Iterable[str] = ()) -> None:
         """Raise NondeterminismError if the workflow has ended without a recorded call.
 
-        Calls in the branches `let_go` are not checked, because these branches may still run.
+        Calls in the branches `abandoned` are not checked, because these branches may still run.
         """
-        cut = self.cut_short
-        passed = ("undo.", *(f"{place}." for place in (*let_go, *cut)))
+        cut = self.cancelled_places
+        passed = ("undo.", *(f"{place}." for place in (*abandoned, *cut)))
         missing = (self.done.keys() | self.begun.keys()) - self._seen - cut
         for place in sorted(missing, key=lambda each: self.order[each]):
             if not place.startswith(passed) and (self.done.get(place) or self.begun[place])["o"] != "timer":

@@ -303,9 +303,9 @@ class Run:
         return self._host.operate(lambda: self._guard(scope, lambda: gathered(self._execution, place, given)), place)
 
     def wait_any(self, *branches: Branch[R] | Sequence[Branch[R]]) -> Branch[R]:
-        """Return the first branch that has ended, and let the other branches go. The choice is recorded.
+        """Return the first branch that has ended, and abandon the other branches. The choice is recorded.
 
-        A step of a branch that was let go is interrupted only if it is async. If it ends before the run ends, its
+        A step of an abandoned branch is interrupted only if it is async. If it ends before the run ends, its
         result is recorded.
         """
         given = _branches(branches)

@@ -249,7 +249,7 @@ def thread_of(held: Any, value: Mapping[str, Any], schema: object = None) -> Any
     return held.thread(value["thread"], branch=value["branch"], schema=schema)
 
 
-def wake_if_it_can_go_on(store: Store, run: str) -> bool:
+def wake_if_it_can_continue(store: Store, run: str) -> bool:
     """Wake a suspended run if its thread was rolled back, or if a child that it waits for can continue.
 
     Return True if the run was woken.
@@ -262,13 +262,13 @@ def wake_if_it_can_go_on(store: Store, run: str) -> bool:
     header, held = state.get(HEADER), state.get(STEPS)
     is_there = header is not None and header["run"] == value["id"]
     is_as_it_was = task.value["items"] == (len(held or ()) if is_there else 0)
-    if is_as_it_was and not _child_can_go_on(store, task.value["waiting_for"]):
+    if is_as_it_was and not _child_can_continue(store, task.value["waiting_for"]):
         return False
-    poke(store, run)
+    wake(store, run)
     return True
 
 
-def _child_can_go_on(store: Store, waiting_for: Sequence[str]) -> bool:
+def _child_can_continue(store: Store, waiting_for: Sequence[str]) -> bool:
     """Return True if a child that a run waits for, or a child of that child, may be driven now."""
     for child in (label.removeprefix("run ") for label in waiting_for if label.startswith("run ")):
         task = board_of(store).get(task_key_of(find(store, child).value))
@@ -276,8 +276,8 @@ def _child_can_go_on(store: Store, waiting_for: Sequence[str]) -> bool:
             continue
         if task.ready is None or task.ready <= datetime.now(UTC):
             return True
-        if _child_can_go_on(store, task.value["waiting_for"]):
-            poke(store, child)
+        if _child_can_continue(store, task.value["waiting_for"]):
+            wake(store, child)
             return True
     return False
 
@@ -291,7 +291,7 @@ def is_at_work(store: Any, value: Mapping[str, Any]) -> bool:
 # --- waking ------------------------------------------------------------------------------------
 
 
-def stage_poke(tx: Any, store: Any, value: Mapping[str, Any], *, is_at_once: bool = False) -> None:
+def stage_wake_up(tx: Any, store: Any, value: Mapping[str, Any], *, is_at_once: bool = False) -> None:
     """Stage the wake-up of a suspended run. With `is_at_once`, also wake a run whose beginning or retry is delayed.
 
     The transaction may raise ConflictError when it commits. Then the caller must read and stage again.
@@ -307,24 +307,24 @@ def stage_poke(tx: Any, store: Any, value: Mapping[str, Any], *, is_at_once: boo
         board_of(tx, agent).cas(key, kept, expected_version=task.version, **how)
 
 
-def hurry(store: Store, run: str) -> None:
+def skip_retry_delay(store: Store, run: str) -> None:
     """Let a run that has stopped with an error be claimed now, without its delay."""
     value = find(store, run).value
     task = board_of(store).get(task_key_of(value))
     if task is not None and task.claim is None and task.value.get("error") and not task.value["waiting_for"]:
-        retried(store, lambda tx: stage_poke(tx, store, value, is_at_once=True))
+        retried(store, lambda tx: stage_wake_up(tx, store, value, is_at_once=True))
 
 
-def poke(store: Store, run: str) -> None:
+def wake(store: Store, run: str) -> None:
     """Wake a run now, whatever it waits for."""
 
     def work(tx: Any) -> None:
-        stage_poke(tx, store, find(store, run).value, is_at_once=True)
+        stage_wake_up(tx, store, find(store, run).value, is_at_once=True)
 
     retried(store, work)
 
 
-def is_by_others(error: ConflictError) -> bool:
+def is_version_conflict(error: ConflictError) -> bool:
     """Return True if a commit was refused because an entry or thread has changed since it was read.
 
     The ConflictErrors that this package raises itself have none of these facts, and are not retried.
@@ -343,7 +343,7 @@ def retried(store: Store, work: Any) -> Any:
             with store.transaction() as tx:
                 result = work(tx)
         except ConflictError as error:
-            if not is_by_others(error):
+            if not is_version_conflict(error):
                 raise
             continue
         return result

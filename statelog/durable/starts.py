@@ -25,9 +25,9 @@ from statelog.durable.runs import (
     board_of,
     create,
     find,
-    hurry,
+    skip_retry_delay,
     task_key_of,
-    wake_if_it_can_go_on,
+    wake_if_it_can_continue,
 )
 from statelog.durable.subscriptions import check_subscribers
 from statelog.durable.task_claims import LEASE_S
@@ -195,7 +195,7 @@ def run(
     start = prepare(workflow, args, kwargs, id=id, thread=thread, timeout_s=timeout_s)
     is_new = create(store, start)
     if not is_new:
-        hurry(store, start.id)
+        skip_retry_delay(store, start.id)
     info = drive_here(store, workflow, start.id, wait_s=wait_s, is_patient=is_new, lease_s=lease_s)
     deliver_here(store, subscribers, start.id)
     return typed_info(info, workflow)
@@ -235,7 +235,7 @@ def drive_here(
             claim, is_patient = None, False
             continue
         info = info_of(store, entry)
-        if info.status == "suspended" and wake_if_it_can_go_on(store, run):
+        if info.status == "suspended" and wake_if_it_can_continue(store, run):
             continue
         if info.status == "queued" and deadlines.end_overdue(store, run):
             continue
@@ -341,20 +341,20 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
         UsageError: one of the workflows is not a workflow.
     """
     known, subscribers = by_name(workflows), check_subscribers(outbox)
-    round_, host = Round(store, known), ThreadHost()
+    resume_pass, host = ResumePass(store, known), ThreadHost()
     try:
-        while (claim := round_.next()) is not None:
+        while (claim := resume_pass.next()) is not None:
             run = claim.value["run"]
-            with round_.reported(claim):
+            with resume_pass.reported(claim):
                 host.finish(drive(store, known[find(store, run).value["workflow"]], run, claim, host))
     finally:
-        round_.close()
-    for run in round_.runs:
+        resume_pass.close()
+    for run in resume_pass.runs:
         deliver_here(store, subscribers, run)
-    return round_.infos()
+    return resume_pass.infos()
 
 
-class Round:
+class ResumePass:
     """The claims of one `resume_all`. Each run that stops is tried only once, and reported.
 
     Attributes:

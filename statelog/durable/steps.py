@@ -13,7 +13,7 @@ from statelog.durable.execution import SIGNALS, Suspended, Undo, Wait, in_step
 from statelog.durable.failures import bare, error_of
 from statelog.durable.keys import check_channels, visit_of
 from statelog.durable.outbox import Emitted
-from statelog.durable.probes import stub_of, tell
+from statelog.durable.probes import call_probe, stub_of
 from statelog.durable.record import TRIED
 from statelog.durable.streams import next_attempt, stage_chunk
 from statelog.durable.values import arguments_item, typed
@@ -249,13 +249,13 @@ async def _call(execution: Execution, place: str, call: StepCall, attempt: int) 
     began_us = clock().now_us()
     late_us = 0 if call.timeout_s is None else began_us + round(call.timeout_s * 1e6)
     context = StepContext(execution, place, call.name, attempt, late_us)
-    tell("call", execution.id, (place, call))
+    call_probe("call", execution.id, (place, call))
     function = call.function if place.startswith("undo.") else stub_of(call.name, call.function)
     current, inside = _current.set(context), in_step.set((*in_step.get(), execution.id))
     try:
-        with observers.calling(execution, place, call, attempt) as told:
+        with observers.calling(execution, place, call, attempt) as report_result:
             result = await execution.host.call(function, call.args, call.kwargs, call.timeout_s)
-            told(result)
+            report_result(result)
     except TimeoutError as error:
         if late_us and clock().now_us() >= late_us:
             raise _late(call) from error

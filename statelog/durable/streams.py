@@ -54,8 +54,8 @@ def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
     Calls that a crash ended are recorded only by their parts.
     """
     held = _thread_of(store, run).state.get(STEPS)
-    told = next((item["i"] for item in reversed(held or ()) if item["p"] == place), 0)
-    return max(attempt, told + 1)
+    last = next((item["i"] for item in reversed(held or ()) if item["p"] == place), 0)
+    return max(attempt, last + 1)
 
 
 def check_stream(after: object, timeout_s: object) -> None:

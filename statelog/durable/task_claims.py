@@ -37,7 +37,7 @@ class _Renewer:
         with self._lock:
             self._held[id(claim)] = (ref(claim), lease_s / _RENEWALS, monotonic() + lease_s / _RENEWALS)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._go_on, name="statelog durable", daemon=True)
+                self._thread = threading.Thread(target=self._renew_held, name="statelog durable", daemon=True)
                 self._thread.start()
             elif lease_s < LEASE_S:
                 self._lock.notify()
@@ -52,7 +52,7 @@ class _Renewer:
         with self._lock:
             return id(claim) in self._held
 
-    def _go_on(self) -> None:
+    def _renew_held(self) -> None:
         while True:
             with self._lock:
                 now_s = monotonic()
@@ -84,26 +84,26 @@ class _Renewer:
 _renewer = _Renewer()
 
 
-def hold(claim: Claim, lease_s: float) -> None:
+def start_renewing(claim: Claim, lease_s: float) -> None:
     """Renew a claim regularly from now on."""
     _renewer.add(claim, lease_s)
 
 
-def let_go(claim: Claim) -> None:
+def stop_renewing(claim: Claim) -> None:
     """Stop renewing a claim. The claim is not released."""
     _renewer.drop(claim)
 
 
 def is_held(claim: Claim) -> bool:
-    """Return True if a claim is being renewed. If it is not, and was not let go, the claim was lost."""
+    """Return True if a claim is being renewed. If not, it was lost, unless `stop_renewing` was called."""
     return _renewer.has(claim)
 
 
 @contextmanager
 def renewed(claim: Claim, lease_s: float) -> Iterator[None]:
     """Renew a claim during the block."""
-    hold(claim, lease_s)
+    start_renewing(claim, lease_s)
     try:
         yield
     finally:
-        let_go(claim)
+        stop_renewing(claim)

@@ -40,11 +40,11 @@ class UnknownWorkflows:
 
     def __init__(self, store: Store, known: Collection[str], queues: Collection[str] | None) -> None:
         self._store, self._known, self._queues = store, known, queues
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._marked_s: dict[str, float] = {}
         """The times from which this worker may set a mark again, by the key of the mark."""
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Check the queues. Log each unknown workflow once, mark it, and remove the marks of known workflows."""
         self.remove_marks()
         found: dict[str, list[Entry]] = {}
@@ -56,8 +56,8 @@ class UnknownWorkflows:
                 run = task.value["run"]
                 name = find(self._store, run).value["workflow"]
                 self._mark(key, name, max(each.version for each in tasks))
-                if name not in self._told:
-                    self._told.add(name)
+                if name not in self._reported:
+                    self._reported.add(name)
                     wait = f" for {', '.join(task.value['waiting_for'])}" if task.value["waiting_for"] else ""
                     known = ", ".join(sorted(self._known))
                     _log.warning(

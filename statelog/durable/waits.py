@@ -110,8 +110,8 @@ def _open_gate(execution: Execution, begun: Mapping[str, Any], payload: Any) -> 
         board_of(tx).set(keys.gate_key(gate), value)
 
     due = moment_of(begun["u"]).isoformat() if begun["u"] else None
-    told = {"name": begun["n"], "payload": payload, "due": due}
-    execution.commit(dict(begun), also=also, emitted=Emitted(GATE_OPENED, told, gate))
+    announcement = {"name": begun["n"], "payload": payload, "due": due}
+    execution.commit(dict(begun), also=also, emitted=Emitted(GATE_OPENED, announcement, gate))
 
 
 def _gate_value(execution: Execution, begun: Mapping[str, Any], payload: Any) -> dict[str, Any]:

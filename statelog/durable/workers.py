@@ -15,7 +15,7 @@ from statelog.durable.driver import drive
 from statelog.durable.hosts import ThreadHost
 from statelog.durable.keys import check_part, check_queue
 from statelog.durable.owners import free_all, me
-from statelog.durable.queues import Hand, Limits, Queue
+from statelog.durable.queues import HeldSlots, Queue, QueueLimits
 from statelog.durable.runs import board_of
 from statelog.durable.schedules import begin_due, follow_clock
 from statelog.durable.subscriptions import check_subscribers
@@ -73,10 +73,10 @@ def run_worker(
     """
     if stop is not None and not hasattr(stop, "is_set"):
         raise UsageError(f"stop must be a threading.Event, not {stop!r}", argument="stop", value=stop)
-    taker = Taker(store, workflows, queues, concurrency, lease_s)
+    claimer = RunClaimer(store, workflows, queues, concurrency, lease_s)
     subscribers = check_subscribers(outbox)
     with delivered_beside(store, subscribers, drains=until_idle):
-        return _Worker(taker).go_on(stop or threading.Event(), until_idle=until_idle)
+        return _Worker(claimer).drive_runs(stop or threading.Event(), until_idle=until_idle)
 
 
 def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Queue] | None:
@@ -92,7 +92,7 @@ def limits_of(queues: Iterable[str] | Mapping[str, Queue] | None) -> dict[str, Q
     return {check_queue(name): queue for name, queue in given.items()}
 
 
-class Taken(NamedTuple):
+class ClaimedRun(NamedTuple):
     """A run that a worker has claimed."""
 
     claim: Claim
@@ -104,7 +104,7 @@ class Taken(NamedTuple):
         return str(self.claim.value["run"])
 
 
-class Taker:
+class RunClaimer:
     """Claims the work of a worker. One claim looks for tasks, schedules, deadlines and slots.
 
     Raises:
@@ -133,57 +133,59 @@ class Taker:
                 "a worker needs at least one workflow and one queue", argument="workflows", value=workflows
             )
         self._patterns += ["durable/schedules/*", deadlines.PATTERN]
-        self._limits = Limits(store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s)
+        self._limits = QueueLimits(
+            store, {name: each for name, each in (limits or {}).items() if each != Queue()}, lease_s
+        )
         self._board = board_of(store, me())
         self._unknown = UnknownWorkflows(store, self._known, limits)
         self._looks_at_s = 0.0
         self.store, self.concurrency, self.lease_s = store, concurrency, lease_s
 
-    def next(self, hand: Hand, stop: threading.Event, wait_s: float) -> Taken | None:
+    def next(self, held: HeldSlots, stop: threading.Event, wait_s: float) -> ClaimedRun | None:
         """Claim the next run, and handle schedules and deadlines meanwhile. Return None if no run comes in time.
 
-        The hand then has the slots that the run needs. Without a run, the hand is empty.
+        `held` then has the slots that the run needs. Without a run, `held` is empty.
         """
         try:
-            self._limits.take_turns(hand)
+            self._limits.release_old_slots(held)
             while not stop.is_set():
                 self._look_around()
-                attempt, waits_s = self.attempt(hand)
-                claim = attempt.take_in_time(0.0 if hand.slots else min(wait_s, waits_s))
+                attempt, waits_s = self.attempt(held)
+                claim = attempt.take_in_time(0.0 if held.slots else min(wait_s, waits_s))
                 if claim is None:
-                    if self._limits.give_back(hand, is_idle=True) and wait_s > 0:
+                    if self._limits.give_back(held, is_idle=True) and wait_s > 0:
                         continue
                     return None
                 kind = claim.key.split("/")[1]
                 if kind == "slots":
-                    self._limits.came(claim, hand)
+                    self._limits.add_slot(claim, held)
                 elif kind == "schedules":
                     begin_due(self.store, claim)
                 elif kind == "deadlines":
                     deadlines.end_claimed(self.store, claim)
-                elif self._limits.admit(claim, hand):
-                    return Taken(claim, self._known[claim.key.split("/")[3]])
+                elif self._limits.admit(claim, held):
+                    return ClaimedRun(claim, self._known[claim.key.split("/")[3]])
         except BaseException:
-            self._limits.give_back(hand)
+            self._limits.give_back(held)
             raise
-        self._limits.give_back(hand)
+        self._limits.give_back(held)
         return None
 
-    def attempt(self, hand: Hand) -> tuple[ClaimAttempt, float]:
+    def attempt(self, held: HeldSlots) -> tuple[ClaimAttempt, float]:
         """Return an attempt to claim the next work, and after how many seconds more work may be claimable."""
-        wanted = self._limits.wanted(hand)
-        patterns = [*self._patterns, *wanted.patterns]
-        return attempt_claim(self._board, patterns, unless=wanted.unless, lease_s=self.lease_s), wanted.wait_s
+        adjustment = self._limits.claim_adjustment(held)
+        patterns = [*self._patterns, *adjustment.patterns]
+        return attempt_claim(self._board, patterns, unless=adjustment.unless, lease_s=self.lease_s), adjustment.wait_s
 
-    def drop(self, hand: Hand) -> None:
-        """Release the slots of a hand."""
-        self._limits.give_back(hand)
+    def drop(self, held: HeldSlots) -> None:
+        """Release the slots of a thread."""
+        self._limits.give_back(held)
 
-    def give_back(self, taken: Taken, hand: Hand) -> None:
-        """Release a claimed run that is not driven, and the slots of its hand."""
-        with told(taken.run):
-            taken.claim.release(counts=False)
-        self.drop(hand)
+    def give_back(self, claimed: ClaimedRun, held: HeldSlots) -> None:
+        """Release a claimed run that is not driven, and the slots of its thread."""
+        with log_stop(claimed.run):
+            claimed.claim.release(counts=False)
+        self.drop(held)
 
     def _look_around(self) -> None:
         """Now and then, release claims of dead processes, correct schedules, and report unknown workflows."""
@@ -192,49 +194,49 @@ class Taker:
             self._looks_at_s = now_s + _LOOK_AROUND_S
             free_all(self.store)
             follow_clock(self.store)
-            self._unknown.tell()
+            self._unknown.report()
 
 
 class _Worker:
     """Drives runs in OS threads. When a thread has driven a run, it claims the next one."""
 
-    def __init__(self, taker: Taker) -> None:
-        self._taker = taker
-        self._free = threading.Semaphore(taker.concurrency)
+    def __init__(self, claimer: RunClaimer) -> None:
+        self._claimer = claimer
+        self._free = threading.Semaphore(claimer.concurrency)
         self._lock = threading.Lock()
         self._at_work = 0
         self._count = 0
 
-    def go_on(self, stop: threading.Event, *, until_idle: bool) -> int:
+    def drive_runs(self, stop: threading.Event, *, until_idle: bool) -> int:
         """Claim runs, and drive them in threads. Return how often a run was taken up."""
-        with ThreadPoolExecutor(self._taker.concurrency, thread_name_prefix="statelog worker") as pool:
+        with ThreadPoolExecutor(self._claimer.concurrency, thread_name_prefix="statelog worker") as pool:
             while not stop.is_set():
                 if not self._free.acquire(timeout=_SLICE_S):
                     continue
-                taken, hand, is_idle = None, Hand(), self._at_work == 0
+                claimed, held, is_idle = None, HeldSlots(), self._at_work == 0
                 try:
-                    taken = self._taker.next(hand, stop, 0.0 if until_idle else _SLICE_S)
+                    claimed = self._claimer.next(held, stop, 0.0 if until_idle else _SLICE_S)
                 finally:
-                    if taken is None:
+                    if claimed is None:
                         self._free.release()
-                if taken is not None:
+                if claimed is not None:
                     with self._lock:
                         self._at_work += 1
-                    pool.submit(self._drive, taken, hand, stop)
+                    pool.submit(self._drive, claimed, held, stop)
                 elif until_idle:
                     if is_idle:
                         break
                     stop.wait(0.005)
         return self._count
 
-    def _drive(self, taken: Taken | None, hand: Hand, stop: threading.Event) -> None:
+    def _drive(self, claimed: ClaimedRun | None, held: HeldSlots, stop: threading.Event) -> None:
         """Drive a run, and then the next ones, until there are none."""
         try:
-            while taken is not None:
+            while claimed is not None:
                 with self._lock:
                     self._count += 1
-                self._execute(taken)
-                taken = self._taker.next(hand, stop, 0.0)
+                self._execute(claimed)
+                claimed = self._claimer.next(held, stop, 0.0)
         except StatelogError as error:
             _log.warning("a worker could not continue: %s", error.message)
         except BaseException:  # noqa: BLE001 - the other threads continue
@@ -244,16 +246,24 @@ class _Worker:
                 self._at_work -= 1
             self._free.release()
 
-    def _execute(self, taken: Taken) -> None:
-        host, lease_s = ThreadHost(), self._taker.lease_s
-        with told(taken.run):
+    def _execute(self, claimed: ClaimedRun) -> None:
+        host, lease_s = ThreadHost(), self._claimer.lease_s
+        with log_stop(claimed.run):
             host.finish(
-                drive(self._taker.store, taken.workflow, taken.run, taken.claim, host, lease_s=lease_s, backs_off=True)
+                drive(
+                    self._claimer.store,
+                    claimed.workflow,
+                    claimed.run,
+                    claimed.claim,
+                    host,
+                    lease_s=lease_s,
+                    backs_off=True,
+                )
             )
 
 
 @contextmanager
-def told(run: str) -> Iterator[None]:
+def log_stop(run: str) -> Iterator[None]:
     """Log the reason if a run stops within the `with` block. The errors are not raised, so other runs continue."""
     try:
         yield

@@ -156,7 +156,7 @@ def test_a_worker_cancelled_while_claiming_a_run_releases_it_without_counting_an
     async def main(store):
         for _time in range(3):
             with monkeypatch.context() as patch:
-                reached, go_on = await held_up(patch, workers.Taker, "next", is_behind=is_behind)
+                reached, go_on = await held_up(patch, workers.RunClaimer, "next", is_behind=is_behind)
                 worker = asyncio.create_task(durable.run_worker(store, [doubled]))
                 if _time == 0:
                     await durable.start(store, doubled, 4, id="r")

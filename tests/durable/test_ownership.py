@@ -305,7 +305,7 @@ def test_a_claim_that_an_interrupt_left_without_a_holder_expires(store, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(task_claims, "let_go", interrupted)
+        patched.setattr(task_claims, "stop_renewing", interrupted)
         patched.setattr(driver, "put_back", interrupted)
         patched.setattr(driver, "Execution", interrupted)
         with pytest.raises(KeyboardInterrupt):

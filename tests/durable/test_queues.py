@@ -16,7 +16,7 @@ from waiting import until
 import statelog
 from statelog import durable
 from statelog.durable.clock import set_clock
-from statelog.durable.queues import Hand, Limits
+from statelog.durable.queues import HeldSlots, QueueLimits
 from statelog.errors import LimitError, UsageError
 from statelog.store.board import own_board
 
@@ -227,7 +227,7 @@ def test_a_waiting_worker_is_woken_by_a_released_slot(store):
 
 @pytest.mark.slow
 def test_a_worker_with_an_endless_supply_of_runs_yields_its_slot_to_others(store, monkeypatch):
-    monkeypatch.setitem(Limits.take_turns.__globals__, "_TURN_S", 0.01)
+    monkeypatch.setitem(QueueLimits.release_old_slots.__globals__, "_TURN_S", 0.01)
     stop = threading.Event()
 
     def follow():
@@ -262,19 +262,19 @@ def test_a_lowered_limit_holds(store):
 
 
 def test_a_paused_worker_does_not_continue_in_a_slot_that_another_holds(store):
-    limits, hand = Limits(store, {"trips": durable.Queue(concurrency=1)}, 30.0), Hand()
+    limits, held = QueueLimits(store, {"trips": durable.Queue(concurrency=1)}, 30.0), HeldSlots()
     for name in "ab":
         durable.start(store, job, name, queue="trips")
     board = own_board(store)
-    assert limits.admit(board.claim("durable/tasks/**"), hand)
-    slot = hand.slots[0]
+    assert limits.admit(board.claim("durable/tasks/**"), held)
+    slot = held.slots[0]
     board.delete(slot.claim.key)  # As if the claim had expired and another worker held the slot.
     board.create(slot.claim.key, {})
     board.claim("durable/slots/trips/*")
     slot.checked_s -= 60
     second = board.claim("durable/tasks/**")
-    assert not limits.admit(second, hand)
-    assert (hand.slots, board.get(second.key).attempts) == ([], 0)
+    assert not limits.admit(second, held)
+    assert (held.slots, board.get(second.key).attempts) == ([], 0)
 
 
 def test_an_unused_slot_is_released(store):

@@ -70,9 +70,9 @@ def test_runs_of_other_queues_and_runs_that_are_not_due_are_not_reported(store, 
 
 def test_a_running_worker_reports_later_runs(store, caplog, monkeypatch):
     monkeypatch.setattr("statelog.durable.workers._LOOK_AROUND_S", 0.0)
-    taker = statelog.durable.workers.Taker(store, [known], None, 1, 30.0)
+    claimer = statelog.durable.workers.RunClaimer(store, [known], None, 1, 30.0)
     for number in range(2):
         durable.start(store, unknown, id=f"a{number}")
-        taker._look_around()
+        claimer._look_around()
         assert durable.get_run(store, f"a{number}").error is not None
     assert len(warnings(caplog)) == 1

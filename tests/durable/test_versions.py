@@ -347,23 +347,23 @@ def test_a_run_that_was_driven_in_the_meantime_is_not_marked(store, other):
 
 
 def test_workers_with_and_without_the_workflow_do_not_write_in_turn(store, other):
-    taker = statelog.durable.workers.Taker
+    claimer = statelog.durable.workers.RunClaimer
     durable.run(store, booking(priced(result=1)), id="a")
-    knows, does_not = (taker(store, [each], None, 1, 30.0) for each in (renamed(), other))
-    does_not._unknown.tell()
-    knows._unknown.tell()
+    knows, does_not = (claimer(store, [each], None, 1, 30.0) for each in (renamed(), other))
+    does_not._unknown.report()
+    knows._unknown.report()
     before = store.last_lsn
     for _ in range(3):
-        does_not._unknown.tell()
-        knows._unknown.tell()
+        does_not._unknown.report()
+        knows._unknown.report()
     assert store.last_lsn == before
 
 
 def test_later_runs_are_marked_as_well(store, other):
-    worker = statelog.durable.workers.Taker(store, [other], None, 1, 30.0)
+    worker = statelog.durable.workers.RunClaimer(store, [other], None, 1, 30.0)
     for run in "ab":
         durable.run(store, booking(priced(result=1)), id=run)
-        worker._unknown.tell()
+        worker._unknown.report()
         assert "code booking" in durable.get_run(store, run).waiting_for
 
 

@@ -31,7 +31,7 @@ from statelog.durable.driver import replay
 from statelog.durable.execution import Stopped, Unwinding, current_scope
 from statelog.durable.keys import check_part
 from statelog.durable.recorded import recorded_items
-from statelog.durable.runs import ENDED, create, find, hurry, task_key_of
+from statelog.durable.runs import ENDED, create, find, skip_retry_delay, task_key_of
 from statelog.durable.task_claims import LEASE_S
 from statelog.durable.workflows import NO_OPTIONS, Cancelled, P, R, StepOptions, check_number, workflow
 from statelog.errors import UsageError, not_hiding
@@ -192,7 +192,7 @@ async def entered(
 async def _driven(store: Store, made: Workflow, id: str, wait_s: float, lease_s: float) -> asyncio.Future[Any]:
     """Begin, continue or replay a run. Raises ConflictError."""
     if not await on_pool(store, create, starts.prepare(made, (), {}, id=id, thread=None)):
-        await on_pool(store, hurry, id)
+        await on_pool(store, skip_retry_delay, id)
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
     while (value := (await on_pool(store, find, id)).value)["status"] not in ENDED:

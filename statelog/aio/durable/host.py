@@ -4,7 +4,7 @@ The runner's pool reads and writes the store, and functions that are not async a
 blocks the loop.
 
 An operation with a long wait does not raise here: it never ends, and the task that called it sleeps. So in a TaskGroup
-or a gather, other tasks go on while one waits for a person. When all tasks of a run sleep, the run is suspended, and
+or a gather, other tasks continue while one waits for a person. When all tasks of a run sleep, the run is suspended, and
 its tasks are cancelled.
 """
 
@@ -21,7 +21,7 @@ from statelog.aio.durable.order import Order
 from statelog.aio.durable.tasks import in_operation, is_operation, numbered_tasks
 from statelog.aio.durable.timers import recorded_timers
 from statelog.durable.clock import WallClock, clock
-from statelog.durable.execution import ContinuedAsNew, CutShort, Stopped, Suspended, Unwinding, Wait, in_step
+from statelog.durable.execution import CallCancelled, ContinuedAsNew, Stopped, Suspended, Unwinding, Wait, in_step
 from statelog.durable.failures import CarriedError
 from statelog.durable.hosts import called
 from statelog.durable.workflows import Cancelled
@@ -76,7 +76,7 @@ class EventLoopHost:
         self._tasks: set[asyncio.Task[Any]] = set()
         """All tasks that have called an operation, or are a branch, and have not ended."""
         self._branches: dict[asyncio.Future[Any], asyncio.Task[Any]] = {}
-        self._let_go: set[asyncio.Future[Any]] = set()
+        self._abandoned: set[asyncio.Future[Any]] = set()
         self._steps: dict[asyncio.Future[Any], tuple[asyncio.Future[Any], ...]] = {}
         self._changed = asyncio.Event()
         self._root: asyncio.Task[Any] | None = None
@@ -186,7 +186,9 @@ class EventLoopHost:
         """Wait for running operations and for branches that were not abandoned. Cancel all other tasks."""
         try:
             while not isinstance(execution.stop, asyncio.CancelledError):
-                going_on = [task for each, task in self._branches.items() if not (task.done() or each in self._let_go)]
+                going_on = [
+                    task for each, task in self._branches.items() if not (task.done() or each in self._abandoned)
+                ]
                 if not self.under_way and (not going_on or (self._waits and await self._is_quiet())):
                     break
                 await self._change()
@@ -273,7 +275,7 @@ class EventLoopHost:
                 if self._begun % _FAIR == 0:
                     await asyncio.sleep(0)
                 return await self._in_turn(place, make())
-        except CutShort:
+        except CallCancelled:
             assert self._order is not None
             with self.counted(1):
                 await self._order.cut(place)
@@ -325,7 +327,7 @@ class EventLoopHost:
     def _is_ours(self, execution: Execution) -> bool:
         """Return True if the library cancels the tasks, and not the workflow."""
         is_behind = self._is_over or self._has_ended() or execution.stop is not None
-        return is_behind or not self._let_go.isdisjoint(_beside.get())
+        return is_behind or not self._abandoned.isdisjoint(_beside.get())
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
         """As declared."""
@@ -440,9 +442,9 @@ class EventLoopHost:
         with self.counted(-1):
             await asyncio.wait(set(futures), return_when=asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED)
 
-    def let_go(self, future: Any) -> None:
+    def abandon(self, future: Any) -> None:
         """As declared. The async steps of the branch are interrupted, and it calls no other step."""
-        self._let_go.add(future)
+        self._abandoned.add(future)
         for step, branches in self._steps.items():
             if future in branches:
                 step.cancel()
@@ -455,7 +457,7 @@ class EventLoopHost:
             with self.counted(-1):
                 found = function(*args, **kwargs)
                 return await found if inspect.isawaitable(found) else found
-        if not self._let_go.isdisjoint(_beside.get()):
+        if not self._abandoned.isdisjoint(_beside.get()):
             raise asyncio.CancelledError
         if not inspect.iscoroutinefunction(function):
             made = in_thread(lambda: called(function, args, kwargs))
@@ -481,7 +483,7 @@ class EventLoopHost:
                     signal = await self.io(self._execution.look)
         finally:
             del self._steps[step]
-            was_let_go = step.cancelled() and not self._let_go.isdisjoint(_beside.get())
+            was_abandoned = step.cancelled() and not self._abandoned.isdisjoint(_beside.get())
             if not step.done():
                 step.cancel()
                 await ended(step)
@@ -489,7 +491,7 @@ class EventLoopHost:
             return step.result()
         if signal is not None:
             raise signal
-        if was_let_go:
+        if was_abandoned:
             raise asyncio.CancelledError
         raise RuntimeError("the step has cancelled itself")
 

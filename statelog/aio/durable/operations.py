@@ -166,7 +166,7 @@ class Run(Protocol):
         """
 
     def wait_any(self, *branches: Branch[R] | Sequence[Branch[R]]) -> Coroutine[Any, Any, Branch[R]]:
-        """Return the first branch that has ended, and let the other branches go. The choice is recorded.
+        """Return the first branch that has ended, and abandon the other branches. The choice is recorded.
 
         See `statelog.durable.Run.wait_any`.
         """

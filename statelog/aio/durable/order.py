@@ -279,7 +279,7 @@ class Order:
                 if self._execution.stop is not None:
                     self._release()
                 else:
-                    await self._go_on()
+                    await self._hand_out_ready()
                 await self._change()
         except Exception as error:
             self._execution.stopped(error)
@@ -289,7 +289,8 @@ class Order:
             for task in tuple(self._firing):
                 task.cancel()
 
-    async def _go_on(self) -> None:
+    async def _hand_out_ready(self) -> None:
+        """Hand out events until the next one has to wait."""
         while self._next() is not None or self._new or not self._is_at_rest:
             await self._rest()
             if not (self._hand_out_next() or self._unblock()):

@@ -17,7 +17,16 @@ from statelog.durable.driver import drive
 from statelog.durable.infos import get_run, info_of
 from statelog.durable.keys import run_key
 from statelog.durable.owners import claim_one, me
-from statelog.durable.runs import DEFAULT_QUEUE, ENDED, board_of, create, find, hurry, task_key_of, wake_if_it_can_go_on
+from statelog.durable.runs import (
+    DEFAULT_QUEUE,
+    ENDED,
+    board_of,
+    create,
+    find,
+    skip_retry_delay,
+    task_key_of,
+    wake_if_it_can_continue,
+)
 from statelog.durable.subscriptions import check_subscribers
 from statelog.durable.task_claims import LEASE_S
 from statelog.durable.workflows import R, by_name, check_number
@@ -114,7 +123,7 @@ async def run(
     start = starts.prepare(workflow, args, kwargs, id=id, thread=thread, timeout_s=timeout_s)
     is_new = await on_pool(store, create, start)
     if not is_new:
-        await on_pool(store, hurry, start.id)
+        await on_pool(store, skip_retry_delay, start.id)
     info = await drive_here(store, workflow, start.id, wait_s=wait_s, is_patient=is_new, lease_s=lease_s)
     await deliver(store, subscribers, start.id)
     return starts.typed_info(info, workflow)
@@ -144,7 +153,7 @@ async def drive_here(
             claim, is_patient = None, False
             continue
         info: RunInfo = await on_pool(store, info_of, entry)
-        if info.status == "suspended" and await on_pool(store, wake_if_it_can_go_on, run):
+        if info.status == "suspended" and await on_pool(store, wake_if_it_can_continue, run):
             continue
         if info.status == "queued" and await on_pool(store, end_overdue, run):
             continue
@@ -244,24 +253,24 @@ async def start(
 async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
     """Drive every run that can continue now, one after another. See `statelog.durable.resume_all`."""
     known, subscribers = by_name(workflows), check_subscribers(outbox)
-    round_ = await on_pool(store, starts.Round, known)
+    resume_pass = await on_pool(store, starts.ResumePass, known)
     try:
-        while (claim := await _next_of(store, round_)) is not None:
+        while (claim := await _next_of(store, resume_pass)) is not None:
             run = claim.value["run"]
-            with round_.reported(claim):
+            with resume_pass.reported(claim):
                 workflow = known[(await on_pool(store, find, run)).value["workflow"]]
                 await drive_claimed(store, workflow, run, claim, LEASE_S)
     finally:
-        await ended(asyncio.wrap_future(store._runner.submit(round_.close)))  # noqa: SLF001 - same package
-    for run in round_.runs:
+        await ended(asyncio.wrap_future(store._runner.submit(resume_pass.close)))  # noqa: SLF001 - same package
+    for run in resume_pass.runs:
         await deliver(store, subscribers, run)
-    infos: list[RunInfo] = await on_pool(store, lambda _store: round_.infos())
+    infos: list[RunInfo] = await on_pool(store, lambda _store: resume_pass.infos())
     return infos
 
 
-async def _next_of(store: Store, round_: starts.Round) -> Claim | None:
+async def _next_of(store: Store, resume_pass: starts.ResumePass) -> Claim | None:
     """Claim the next run. If the asyncio task is cancelled meanwhile, it releases the claim."""
-    claiming = asyncio.wrap_future(store._runner.submit(round_.next))  # noqa: SLF001 - same package
+    claiming = asyncio.wrap_future(store._runner.submit(resume_pass.next))  # noqa: SLF001 - same package
     try:
         await ended(claiming)
     except asyncio.CancelledError:

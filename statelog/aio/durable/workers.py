@@ -13,10 +13,10 @@ from statelog.aio.bridge import ended, in_thread
 from statelog.aio.durable.starts import drive_claimed
 from statelog.aio.waits import WaitTurn
 from statelog.durable.delivery import delivered_beside
-from statelog.durable.queues import Hand
+from statelog.durable.queues import HeldSlots
 from statelog.durable.subscriptions import check_subscribers
 from statelog.durable.task_claims import LEASE_S
-from statelog.durable.workers import CONCURRENCY, Taken, Taker, told
+from statelog.durable.workers import CONCURRENCY, ClaimedRun, RunClaimer, log_stop
 from statelog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,34 +61,34 @@ async def run_worker(
     # The `wait` of a threading.Event would block the event loop.
     if stop is not None and not inspect.iscoroutinefunction(getattr(stop, "wait", None)):
         raise UsageError(f"stop must be an asyncio.Event, not {stop!r}", argument="stop", value=stop)
-    taker = Taker(store.sync, workflows, queues, concurrency, lease_s)
+    claimer = RunClaimer(store.sync, workflows, queues, concurrency, lease_s)
     with ExitStack() as beside:
         beside.enter_context(delivered_beside(store.sync, check_subscribers(outbox), drains=until_idle))
         try:
-            return await _Worker(store, taker).go_on(stop or asyncio.Event(), until_idle=until_idle)
+            return await _Worker(store, claimer).drive_runs(stop or asyncio.Event(), until_idle=until_idle)
         finally:
             await ended(in_thread(beside.pop_all().close))
 
 
 class _Worker:
-    def __init__(self, store: Store, taker: Taker) -> None:
-        self._store, self._taker = store, taker
+    def __init__(self, store: Store, claimer: RunClaimer) -> None:
+        self._store, self._claimer = store, claimer
         self._halt = threading.Event()
         self._count = 0
         self._at_work: set[asyncio.Task[None]] = set()
 
-    async def go_on(self, stop: asyncio.Event, *, until_idle: bool) -> int:
+    async def drive_runs(self, stop: asyncio.Event, *, until_idle: bool) -> int:
         """Claim and drive runs."""
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
-                if len(self._at_work) >= self._taker.concurrency:
+                if len(self._at_work) >= self._claimer.concurrency:
                     await asyncio.wait({stopping, *self._at_work}, return_when=asyncio.FIRST_COMPLETED)
                     continue
-                hand = Hand()
-                taken = await (self._next(hand) if until_idle else self._next_in_time(hand, stopping))
-                if taken is not None:
-                    task = asyncio.create_task(self._drive(taken, hand))
+                held = HeldSlots()
+                claimed = await (self._next(held) if until_idle else self._next_in_time(held, stopping))
+                if claimed is not None:
+                    task = asyncio.create_task(self._drive(claimed, held))
                     self._at_work.add(task)
                     task.add_done_callback(self._at_work.discard)
                 elif until_idle:
@@ -104,14 +104,14 @@ class _Worker:
             await ended(*left)
         return self._count
 
-    async def _next(self, hand: Hand) -> Taken | None:
+    async def _next(self, held: HeldSlots) -> ClaimedRun | None:
         """Claim a run. If this task is cancelled, a run claimed for it is given back."""
-        take = partial(self._taker.next, hand, self._halt, 0.0)
-        return await self._store._runner.win(take, partial(self._taker.give_back, hand=hand))  # noqa: SLF001 - same package
+        take = partial(self._claimer.next, held, self._halt, 0.0)
+        return await self._store._runner.win(take, partial(self._claimer.give_back, held=held))  # noqa: SLF001 - same package
 
-    async def _next_in_time(self, hand: Hand, stopping: asyncio.Task[Any]) -> Taken | None:
+    async def _next_in_time(self, held: HeldSlots, stopping: asyncio.Task[Any]) -> ClaimedRun | None:
         """Claim a run, or wait for one. Return None if the worker should stop, or should look again."""
-        attempt, waits_s = self._taker.attempt(hand)
+        attempt, waits_s = self._claimer.attempt(held)
         with WaitTurn(attempt.session, attempt.condition) as turn:
             waiting = asyncio.ensure_future(turn.woken(min(waits_s, _LOOK_S)))
             try:
@@ -122,17 +122,17 @@ class _Worker:
                     await asyncio.wait([waiting])
             if not waiting.cancelled():
                 waiting.result()
-            return None if stopping.done() else await self._next(hand)
+            return None if stopping.done() else await self._next(held)
 
-    async def _drive(self, taken: Taken | None, hand: Hand) -> None:
+    async def _drive(self, claimed: ClaimedRun | None, held: HeldSlots) -> None:
         """Drive a run, and then the next ones, until there are none."""
         try:
-            while taken is not None:
+            while claimed is not None:
                 self._count += 1
-                with told(taken.run):
-                    what = (taken.workflow, taken.run, taken.claim, self._taker.lease_s)
+                with log_stop(claimed.run):
+                    what = (claimed.workflow, claimed.run, claimed.claim, self._claimer.lease_s)
                     await drive_claimed(self._store, *what, backs_off=True)
-                taken = await self._next(hand)
+                claimed = await self._next(held)
         except asyncio.CancelledError:
-            await ended(in_thread(lambda: self._taker.drop(hand)))
+            await ended(in_thread(lambda: self._claimer.drop(held)))
             raise

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from statelog.durable.clock import set_clock
-from statelog.durable.runs import ENDED, board_of, poke, task_key_of
+from statelog.durable.runs import ENDED, board_of, task_key_of, wake
 from statelog.durable.workflows import check_number
 from statelog.errors import ConflictError
 
@@ -59,7 +59,7 @@ class SkippingClock:
                 continue
             task = board.get(task_key_of(entry.value))
             if task is not None and 0 < task.value["due"] <= now_us:
-                poke(self._store, entry.value["id"])
+                wake(self._store, entry.value["id"])
 
     def _skip(self, seconds: float) -> None:
         with self._lock:

@@ -83,11 +83,11 @@ class Story:
 
         def work() -> None:
             probe.set(life)
-            self._go_on()
+            self._drive_to_end()
 
         Context().run(work)
 
-    def _go_on(self) -> None:
+    def _drive_to_end(self) -> None:
         seen: list[RunInfo] = []
         for _ in range(_ROUNDS_MAX):
             for info in durable.runs(self.store):
