@@ -844,7 +844,7 @@ def test_every_class_of_writes_defines_its_redaction():
                     if isinstance(each, ast.FunctionDef) and each.name == "merge"
                     for argument in each.args.args
                 ]
-                if "merge" in has and "workspace" in arguments and node.name not in ("Write", "Reducer"):
+                if "merge" in has and "workspace" in arguments and node.name not in ("PreparedWrite", "Reducer"):
                     found.add(node.name)
     assert found == WRITES
     inherits = {"_RemoveChannel"}

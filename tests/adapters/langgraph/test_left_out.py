@@ -130,7 +130,9 @@ def test_a_thread_of_a_refused_name_is_named_and_the_others_are_copied(tmp_path,
     first, again = import_into(path, database), import_into(path, database)
     for answer in (first, again):
         assert (answer.returncode, answer.stderr.count("\n")) == (REFUSED[thread_id], 1)
-        assert answer.stderr.startswith(f"statelog: thread {thread_id!r} is left out (0 of 3 checkpoints there): ")
+        assert answer.stderr.startswith(
+            f"statelog: thread {thread_id!r} is left out (0 of 3 checkpoints are in the target): "
+        )
     assert "2 threads, 6 checkpoints and" in first.stdout
     assert "2 threads, 6 checkpoints (6 were already there) and" in again.stdout
     assert in_store(path, "a", "z") == in_database(database, "a", "z")
@@ -141,7 +143,7 @@ def test_every_thread_left_out_is_reported(tmp_path, path):
     answer = import_into(path, database)
     assert (answer.returncode, answer.stderr) == (2, "statelog: 2 threads are left out: '', 'langgraph:store'\n")
     told = answer.stdout.splitlines()[1:]
-    assert [line.split(" is left out (0 of 3 checkpoints there): ")[0] for line in told] == [
+    assert [line.split(" is left out (0 of 3 checkpoints are in the target): ")[0] for line in told] == [
         "thread ''",
         "thread 'langgraph:store'",
     ]
@@ -248,7 +250,7 @@ def test_damage_has_its_exit_code(database, path):
     execute(database, DAMAGE["metadata is no JSON"])
     answer = import_into(path, database)
     assert (answer.returncode, answer.stderr.count("\n")) == (7, 1)
-    assert "thread 'b' is left out (2 of 3 checkpoints there): checkpoint " in answer.stderr
+    assert "thread 'b' is left out (2 of 3 checkpoints are in the target): checkpoint " in answer.stderr
     assert "2 threads, 6 checkpoints and" in answer.stdout
 
 

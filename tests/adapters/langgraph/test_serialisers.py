@@ -126,11 +126,11 @@ def patched(self, value):
     return own(self, value)
 
 JsonPlusSerializer.dumps_typed = patched
-from statelog.adapters.langgraph.values.codec import Codec
+from statelog.adapters.langgraph.values.codec import ValueCodec
 
-assert not Codec(JsonPlusSerializer()).proves
+assert not ValueCodec(JsonPlusSerializer()).proves
 JsonPlusSerializer.dumps_typed = own
-assert Codec(JsonPlusSerializer()).proves
+assert ValueCodec(JsonPlusSerializer()).proves
 """
 
 
