@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 C_COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/', re.DOTALL)
 C_MESSAGE = re.compile(r'\b(?:PyErr_SetString|PyErr_Format|sl_raise\w*)\([^;]*?"((?:\\.|[^"\\])*)"')
-PRAGMA = re.compile(r"#\s*(?:noqa|type:|pragma|ruff|!|-{3})")
+PRAGMA = re.compile(r"#\s*(?:noqa|type:|fmt:|pragma|ruff|!|-{3})")
 
 
 class Passage(NamedTuple):

@@ -118,7 +118,7 @@ static int merge_finish(const merge *m, const uint8_t *data, const sl_root *root
     return SL_OK;
 }
 
-/* True if all keys of the batch belong into the tail. If the first one does, all do. */
+/* True if all keys of the batch belong in the tail. If the first one does, all do. */
 static bool merge_is_in_tail(const merge *m, const sl_root *root)
 {
     if (root->head.level_count == 0 || m->batch_status != SL_OK) {
@@ -174,7 +174,7 @@ int sl_tail_merge(const uint8_t *data, size_t size, size_t content_size, uint64_
     return status == SL_END ? merge_finish(&m, data, &root, out) : status;
 }
 
-/* True if all keys of the batch follow the last key of a node, and so belong into an empty tail. */
+/* True if all keys of the batch follow the last key of a node, and so belong in an empty tail. */
 static bool merge_is_behind(const merge *m, int kind, const sl_node_view *below)
 {
     sl_entries it;

@@ -250,12 +250,12 @@ enum { /* The node at which a walk is. */
     SL_WALK_STATE = 0, /* The root of the dict. */
     SL_WALK_LIST = 1,  /* The root of the list. */
     SL_WALK_CHUNK = 2,
-    SL_WALK_ITEM = 3 /* The leaf. */
+    SL_WALK_ITEM = 3 /* The leaf that has the item. */
 };
 
 typedef struct {
     uint64_t item_at;   /* The item in the record, if it was found. */
-    uint64_t item_size; /* 0: the walk goes on in another record. */
+    uint64_t item_size; /* 0: the walk continues in another record. */
     uint64_t lsn;       /* The record of the next node. */
     uint64_t is_marked; /* The dict has the key `mark`. */
     uint64_t stage;
@@ -427,7 +427,8 @@ typedef struct {
     uint64_t time_us;
     uint8_t digest[24]; /* 20 bytes: the checkpoint's digest. */
 } sl_checkpoint_record;
-/* A whole record with a checked checksum. SL_FALLBACK: it has another LSN, format or type, or is redacted. */
+/* Read the record of a checkpoint. The caller has checked its checksum.
+ * SL_FALLBACK: the record has another LSN, format or type, or is redacted. */
 int sl_checkpoint_read(const uint8_t *record, size_t size, uint64_t lsn, sl_checkpoint_record *found);
 typedef struct {
     uint64_t type;
@@ -436,8 +437,8 @@ typedef struct {
     uint64_t time_us;
     uint8_t chain[24]; /* 20 bytes: the chain digest. */
 } sl_next_record;
-/* The record after one with the chain digest `chain`; its checksum was checked. SL_FALLBACK: it does not
- * continue that chain, has another LSN or format, or is redacted. */
+/* Read the record that follows the one with the chain digest `chain`. The caller has checked its checksum.
+ * SL_FALLBACK: the record does not continue that chain, has another LSN or format, or is redacted. */
 int sl_record_next(const uint8_t *record, size_t size, uint64_t lsn, const uint8_t *chain, sl_next_record *found);
 
 /* reduce.c: reducers on two whole CBOR items */

@@ -21,7 +21,7 @@ _Static_assert(ITEMS_SIZE_MAX + ITEM_LOCATORS_SIZE_MAX + LEVELS * (LEVEL_SIZE_MA
                    SL_STEP_SCRATCH_SIZE,
                "the scratch is too small");
 
-/* A level in progress: its entries that are in no closed chunk, and the nodes made of them. */
+/* A level in progress: its entries that are not in a closed chunk, and their nodes. */
 typedef struct {
     sl_entry_row row;
     sl_boundary closes[CLOSED_MAX];

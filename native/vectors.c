@@ -4,7 +4,7 @@
 #include "internal.h"
 
 enum {
-    BLOCK = 64, /* A sum of so many products of 8 and 16 bits fits into 32 bits. */
+    BLOCK = 64, /* The sum of this many products of 8 and 16 bits fits into 32 bits. */
     AHEAD = 2048
 };
 

@@ -115,7 +115,7 @@ class ExpiredError(NotFoundError):
 
 
 class CursorExpiredError(ExpiredError):
-    """Retention has removed some events behind a cursor. List the entries again, and watch from the oldest cursor.
+    """Retention has removed some events after a cursor. List the entries again, and watch from the oldest cursor.
 
     Facts: cursor, oldest.
     """

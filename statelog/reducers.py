@@ -147,7 +147,7 @@ DROP = _Drop()
 """
 
 REMOVE_ALL = Remove("statelog:all")
-"""In a write to an `upsert` channel: remove every item. Items behind it in the write are added."""
+"""In a write to an `upsert` channel, removes every item. Items after it in the same write are added."""
 
 
 _STRINGS = (2, 3)

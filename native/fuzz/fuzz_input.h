@@ -1,6 +1,6 @@
-/* Shared by the fuzz targets: cutting an input into arguments, and an output block of the size that
- * statelog/kernels uses. Each argument has a block of exactly its size, so that AddressSanitizer detects a read
- * of one more byte. */
+/* Shared by the fuzz targets: functions that cut an input into arguments, and an output block of the size that
+ * statelog/kernels uses. Each argument is in a block of exactly its size, so AddressSanitizer detects a read
+ * past its end. */
 #ifndef STATELOG_FUZZ_INPUT_H
 #define STATELOG_FUZZ_INPUT_H
 

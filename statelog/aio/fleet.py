@@ -51,7 +51,7 @@ class Fleet(FleetCalls):
 
     @asynccontextmanager
     async def follow(self, name: str, *, poll_s: float = 1) -> AsyncIterator[Store]:
-        """Yield a read-only copy that takes in what the owner ships. See `statelog.fleet.Fleet.follow`."""
+        """Yield a read-only copy that follows the owner of a store. See `statelog.fleet.Fleet.follow`."""
         following = self._fleet.follow(name, poll_s=poll_s)
         ended_by: BaseException | None = None
         try:

@@ -131,7 +131,7 @@ class StoreCalls:
         match: Literal["all", "any"] = "all",
         limit: int = 10,
     ) -> Hits:
-        """Return the texts that fit a query, the best first: of threads, entries, items of LangGraph, and runs.
+        """Return the texts that match a query, the best first: of threads, entries, items of LangGraph, and runs.
 
         See `statelog.Store.search`.
         """
@@ -699,7 +699,7 @@ class MemoryCalls:
         return await self._runner.run(self.sync.facts, source=source, metadata=metadata, at=at, known_at=known_at)
 
     async def pinned(self) -> list[Fact]:
-        """Return the pinned facts that are true now, sorted by key: those that belong into every prompt.
+        """Return the pinned facts that are true now, sorted by key: those that belong in every prompt.
 
         See `statelog.Memory.pinned`.
         """

@@ -1,7 +1,7 @@
 """Claims of entries, and leases: the holder, the deadline, and the next entry to claim.
 
 A commit makes a claim, so only one claimer wins. The token of a claim is the LSN of its first record. Only a record
-ends a claim, never a clock: a late holder may go on until another process has taken the entry over.
+ends a claim, never a clock: a late holder may continue until another process has taken the entry over.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _first_in(
             queued = board_keys.decode_queue_key(place)
             if not wanted.includes(queued.key):
                 continue
-            if is_delayed and queued.order_us > now_us:  # the entries behind it with this rank are delayed, too
+            if is_delayed and queued.order_us > now_us:  # the later entries with this rank are delayed, too
                 waits.append(queued.order_us - now_us)
                 if queued.rank == 255:
                     return None

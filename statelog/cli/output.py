@@ -83,11 +83,11 @@ class Output:
         return format_time(time) if self._absolute else format_age(time, datetime.now(UTC))
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write a line of any length for a person. Special characters in `text` are escaped."""
+        """Write a line of any length, without wrapping. Special characters in `text` are escaped."""
         self.console.print(Text(escape(text), style=style), soft_wrap=True)
 
     def say(self, text: str, *, indent: int = 0) -> None:
-        """Write a wrapped sentence for a person. All lines after the first are indented."""
+        """Write a sentence, wrapped at the width of the terminal. All lines after the first are indented."""
         for line in _wrap(escape(text), self.width, indent):
             self.console.print(Text(line), soft_wrap=True)
 
@@ -97,7 +97,7 @@ class Output:
         sys.stdout.write(safe if safe.endswith("\n") else safe + "\n")
 
     def hint(self, text: str) -> None:
-        """Print a message to a person that is not part of the result."""
+        """Print a message that is not part of the result, unless the output is JSON."""
         if not self.as_json:
             sys.stdout.flush()
             for line in _wrap(escape(text), self.messages.width, 0):

@@ -53,7 +53,7 @@ def checkpoint_line(checkpoint: CheckpointShape) -> str:
     end = f"version {checkpoint.version} id {shorten(printable(hidden(checkpoint.id)), _NAME_CHARACTERS_MAX)}"
     try:
         return f"{start} branch {_name(checkpoint.branch)} {end}{_channels(checkpoint.state)}>"
-    except StatelogError as error:  # as above
+    except StatelogError as error:  # The line shows the error.
         return f"{start} {end}, {type(error).__name__}>"
 
 
@@ -61,7 +61,7 @@ def diff_line(diff: DiffShape) -> str:
     """Return `<Diff of 3 changes: messages +2, steps ~1>`."""
     try:
         changes = diff.changes
-    except StatelogError as error:  # as above
+    except StatelogError as error:  # The line shows the error.
         return f"<Diff, {type(error).__name__}>"
     kinds = Counter((str(change.path[0]), change.kind) for change in changes)
     channels = dict.fromkeys(channel for channel, _kind in kinds)
@@ -91,7 +91,7 @@ def list_line(items: Sequence[Any]) -> str:
             return written(whole, _LINE_CHARACTERS_MAX)
         shown = [written(item, _LINE_CHARACTERS_MAX) for item in islice(lazily(items), _ITEMS_MAX)]
         return f"[{_joined(shown, len(items))}]"
-    except StatelogError as error:  # as above
+    except StatelogError as error:  # The line shows the error.
         return f"<list, {type(error).__name__}>"
 
 
@@ -102,7 +102,7 @@ def map_line(members: Mapping[str, Any]) -> str:
         names = islice(shown_names(members), _ITEMS_MAX)
         shown = [f"{key!r}: {written(members[key], _LINE_CHARACTERS_MAX)}" for key in names]
         return f"{{{_joined(shown, len(members))}}}"
-    except StatelogError as error:  # as above
+    except StatelogError as error:  # The line shows the error.
         return f"<dict, {type(error).__name__}>"
 
 

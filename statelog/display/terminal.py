@@ -45,7 +45,7 @@ def checkpoint_tree(checkpoint: CheckpointShape) -> RenderableType:
     title = checkpoint_line(checkpoint)
     try:
         return value_tree(checkpoint.state, title)
-    except StatelogError:  # as above
+    except StatelogError:  # The title shows the error.
         return value_tree({}, title)
 
 
@@ -58,7 +58,7 @@ def diff_table(diff: DiffShape) -> RenderableType:
         rows = [diff_row(change) for change in diff.changes[:CHANGES_MAX]]
         more = len(diff.changes) - CHANGES_MAX
         return _table(title, DIFF_COLUMNS, [*rows, (f"… {more:,} more", "", "")] if more > 0 else rows)
-    except StatelogError:  # as above
+    except StatelogError:  # The title shows the error.
         return Text(title)
 
 

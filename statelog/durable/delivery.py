@@ -112,7 +112,7 @@ def _claim(store: Store, run: str | None, wait_s: float) -> Claim | None:
 
 
 class _RunDelivery:
-    """The delivery of the messages of one run, under a claim."""
+    """Delivers the messages of one run while it has the claim on them."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class RunRecord:
         """Recorded patches, with True for those that this execution has asked for."""
         self.undo: Item | None = None
         self.order: dict[str, int] = {}
-        """The number of the first item of each place, from 1."""
+        """For each place, the number of its first item in the record. Numbers begin at 1."""
         self._seen: set[str] = set()
         self._events: dict[str, None] = {}
         for item in items:

@@ -106,7 +106,7 @@ def encode(value: Any, path: str, *, depth: int = RECORD_DEPTH) -> bytes:
 def guarded(store: Any, item: bytes, path: str) -> bytes:
     """Return an item as it will be stored: without secrets, if the store has a guard.
 
-    Digests and results are made of this form, so that a replay, which reads the store, finds the same.
+    Digests and results are computed from this form, so that a replay, which reads the store, finds the same.
     """
     guard = session_of(store).owner.guard
     return item if guard is None else guard.recorded(item, path)

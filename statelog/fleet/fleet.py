@@ -103,7 +103,10 @@ class Stranded:
 
 
 class Fleet:
-    """Stores in a storage, with local copies of the ones this machine has used. Use `statelog.fleet.connect`."""
+    """The stores in one remote storage, with local copies of those used on this machine.
+
+    `statelog.fleet.connect` returns a fleet.
+    """
 
     def __init__(self, archive: Archive, cache: Path, key: StoreKey | None = None) -> None:
         self._archive = archive
@@ -284,7 +287,7 @@ class Fleet:
 
     @contextmanager
     def follow(self, name: str, *, poll_s: float = 1) -> Iterator[Store]:
-        """Yield a read-only copy that takes in what the owner ships, within `poll_s`.
+        """Yield a read-only copy that follows the owner: shipped records arrive within `poll_s`.
 
         A store may have any number of followers. Commits to the copy raise ReadOnlyError.
         `store.remote.wait(lsn)` waits until the copy has an LSN, and raises the error that ended

@@ -138,8 +138,8 @@ class FolderArchive(Archive):
                 flush_file(descriptor)
                 with self._locked(name):
                     is_done = self._put_in_place(name, new, path, token)
-                # The caller acts on an existing object of another process, so it must be durable before it is
-                # reported.
+                # Flush the directories even if the object of another process was there first, because the caller
+                # relies on that object.
                 for folder in self._folders(path):
                     with suppress(FileNotFoundError):
                         sync_directory(folder)

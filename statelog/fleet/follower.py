@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Follower:
-    """The `store.remote` of a following copy: takes in what the owner ships."""
+    """The `store.remote` of a following copy. It applies the records that the owner ships."""
 
     def __init__(self, store: Store, performer: Performer, poll_s: float) -> None:
         self._store = store

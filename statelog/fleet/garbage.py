@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 KEEP_S = 7 * 86_400.0
 GRACE_S = 86_400.0
 BATCH = 1000
-"""The most objects that are removed at once."""
+"""The maximum number of objects that are removed at once."""
 
 OFTEN = 24
-"""The most collections in a grace period, because each one lists all objects of the store."""
+"""The maximum number of collections in a grace period, because each one lists all objects of the store."""
 
 
 def named_by(performer: Performer, head: HeadContents, *, keep_s: float, lists: dict[str, Listed]) -> set[str]:

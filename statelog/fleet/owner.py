@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 _SEGMENTS_MAX = 64
 _LOG_BYTES_MIN = 8 * 1024 * 1024
 _RECORDS_MAX = 2000
-"""The most records after the image of a base.
+"""The number of records after the last image that makes a new image due.
 
-A restore takes 0.1 ms for each record; a new image may send the whole file.
+A restore replays these records, and takes 0.1 ms for each. Fewer records would mean more images, and an image may
+upload the whole file.
 """
 
 _BACKOFF_S_MAX = 5.0

@@ -244,7 +244,7 @@ def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | d
 
 
 def _name_removed(performer: Performer, name: str, store: Store) -> None:
-    """List redacted records in a log that ends within a segment, if the segment lists them behind the end."""
+    """List redacted records in a log that ends within a segment, if the segment lists them after that end."""
     [data] = performer.read_segments([name])
     removed = segments.removed_behind(name, data, store.last_lsn)
     if removed:

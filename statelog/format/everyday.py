@@ -84,7 +84,7 @@ def _encode_time(value: time) -> str:
     if offset is None and value.tzinfo is not None:
         raise LossyError("its zone has no fixed offset")
     if offset is not None and offset.microseconds:
-        raise LossyError("an offset below a second")
+        raise LossyError("an offset with a fraction of a second")
     return value.isoformat()
 
 

@@ -69,7 +69,7 @@ def decode_header(value: bytes | memoryview) -> dict[str, Any]:
     """Return the fields of a header, which are valid. `check_key` checks the MAC of a store that has a key.
 
     Raises:
-        CorruptionError: the seal does not hold, or a field is not what the format allows.
+        CorruptionError: the seal does not match, or a field is not what the format allows.
         NewerFormatError: a newer format; FormatError: not a store at all. Facts: needed, supported.
     """
     header = cbor.decode(unseal(HEADER_KEY, value))
@@ -113,7 +113,7 @@ def check_key(header: dict[str, Any], key: StoreKey | None) -> StoreMac | None:
         raise WrongKeyError(message)
     fields = {name: value for name, value in header.items() if name != "mac"}
     if mac.header_mac(cbor.encode(fields)) != header["mac"]:
-        message = "the header is damaged or forged: its MAC does not hold"
+        message = "the header is damaged or forged: its MAC does not match"
         raise ForgeryError(message)
     return mac
 

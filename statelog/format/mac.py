@@ -116,10 +116,10 @@ class StoreMac:
         return bytes(record) + self.record_mac(lsn, record)
 
     def check_record(self, lsn: int, stored: bytes | memoryview) -> None:
-        """Raise ForgeryError if the MAC of a stored record does not hold. Facts: lsn."""
+        """Raise ForgeryError if the MAC of a stored record does not match. Facts: lsn."""
         end = len(stored) - RECORD_MAC_SIZE_BYTES
         if end < 0 or not compare_digest(self.record_mac(lsn, stored[:end]), bytes(stored[end:])):
-            message = f"record {lsn} is damaged or forged: its MAC does not hold"
+            message = f"record {lsn} is damaged or forged: its MAC does not match"
             raise ForgeryError(message, lsn=lsn)
 
     def open_record(self, lsn: int, stored: bytes) -> bytes:
@@ -155,7 +155,7 @@ class StoreMac:
         stored = bytes(value)
         payload, found = stored[:-SEAL_SIZE_BYTES], stored[-SEAL_SIZE_BYTES:]
         if not compare_digest(self.row_mac(key, payload), found):
-            message = f"the value under key {key!r} is damaged or forged: its MAC does not hold"
+            message = f"the value under key {key!r} is damaged or forged: its MAC does not match"
             raise ForgeryError(message, key=key)
         return payload
 

@@ -62,7 +62,7 @@ _SHORT_REST = struct.Struct(">BBHQ")
 _CHAINED = struct.Struct(">BBHQQ20s20s")
 ENVELOPE_SIZE_BYTES = _ENVELOPE.size
 REST_SIZE_BYTES = _REST.size
-"""The size of the envelope behind the checksum."""
+"""The size of the envelope after the checksum."""
 RECORD_SIZE_BYTES_MIN = _SHORT.size + 2
 """The minimum size of a record. A body and a table have at least a byte each."""
 TYPE_AT = 9
@@ -440,7 +440,7 @@ def _check_format(lsn: int, version: int, *, is_known: bool, flags: int) -> None
 def _type_and_flag(lsn: int, type_: int, flags: int) -> tuple[int, int]:
     """Return the type and the flags of a record whose type has the high bit."""
     if lsn != 1:
-        message = f"record {lsn}: type {type_} is one of record 1 only"
+        message = f"record {lsn}: only record 1 may have type {type_}"
         raise CorruptionError(message, lsn=lsn)
     return type_ & TYPE_MASK, flags | FLAG_NAMED
 

@@ -14,7 +14,7 @@ from statelog.errors import CorruptionError
 SEAL_SIZE_BYTES = 8
 
 RECORD_MAC_SIZE_BYTES = 16
-"""The size of the MAC behind each record of a store that has a key (`format/mac.py`)."""
+"""The size of the MAC after each record of a store that has a key (`format/mac.py`)."""
 
 
 def seal(key: bytes, payload: bytes) -> bytes:
@@ -31,6 +31,6 @@ def unseal(key: bytes, value: bytes | memoryview) -> bytes:
     stored = bytes(value)
     payload = stored[:-SEAL_SIZE_BYTES]
     if not stored.endswith(xxh3_64_digest(key + payload)) or len(stored) < SEAL_SIZE_BYTES:
-        message = f"the value under key {key!r} is damaged: its checksum does not hold"
+        message = f"the value under key {key!r} is damaged: its checksum does not match"
         raise CorruptionError(message, key=key)
     return payload

@@ -42,7 +42,10 @@ def has_twins(items: list[bytes]) -> bool:
 
 
 def is_lossy(value: datetime) -> bool:
-    """Return True if `fromisoformat` could not restore a datetime: a naive fold, or an offset below a second."""
+    """Return True if `fromisoformat` could not restore a datetime.
+
+    It restores neither a naive fold nor an offset with a fraction of a second.
+    """
     offset = value.utcoffset()
     return bool(value.fold) if offset is None else offset.microseconds != 0
 
@@ -79,7 +82,7 @@ class Refusals(NamedTuple):
             self._locate_inside(value, path, depth)
         elif kind is datetime:
             if is_lossy(value):
-                _refuse(path, value, f" {value!r} (a fold without a zone, or an offset below a second)")
+                _refuse(path, value, f" {value!r} (a fold without a zone, or an offset with a fraction of a second)")
         elif kind is str:
             _locate_surrogate(value, path)
         elif kind is int:

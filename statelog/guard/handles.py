@@ -344,7 +344,7 @@ def _rebuilt_object(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _is_host(host: str, declared: str) -> bool:
-    """Return True if a host is a declared one. What is not a host name with an optional port is none."""
+    """Return True if a host is a declared one. A text that is not a host name with an optional port is not declared."""
     given, wanted = _HOST.fullmatch(host), _HOST.fullmatch(declared)
     if given is None or wanted is None or given["any"] or wanted["port"] not in (None, given["port"]):
         return False
@@ -416,7 +416,7 @@ def _base64_forms_of(data: bytes) -> list[tuple[bytes, bytes]]:
     forms = []
     for encode in (b64encode, urlsafe_b64encode):
         for before in range(3):
-            # Other bytes may be before and behind the value. Only the characters that depend on the value alone are
+            # Other bytes may be before and after the value. Only the characters that depend on the value alone are
             # certain; one more at each end has some of its bits.
             size = before + len(data)
             whole = encode(b"\0" * before + data + b"\0" * (-size % 3))

@@ -249,7 +249,7 @@ class Redactor:
         return redaction_of(rule, self.detector.fingerprint(secret))
 
     def _refuse(self, rule: str | None, where: str) -> None:
-        # The path may itself have the secret, in a key.
+        # The path itself may contain the secret, in a key.
         place = self.shown(where)
         message = f"{place} contains a secret: {rule or FIELD}. Nothing was written"
         raise SecretError(message, rule=rule or FIELD, path=place)

@@ -144,7 +144,7 @@ class _Walker(ABC):
 
     @abstractmethod
     def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return a value, redacted, and the offset behind it."""
+        """Return a value, redacted, and the offset after it."""
 
     @staticmethod
     @abstractmethod
@@ -188,14 +188,14 @@ class _Cbor(_Walker):
         return item[1 + _SIZES.get(item[0] & 31, 0) :].decode("utf-8", "replace")
 
     def head(self, at: int) -> tuple[int, int, int]:
-        """Return major type, argument, and the offset behind the head."""
+        """Return major type, argument, and the offset after the head."""
         first = self._data[at]
         size = _SIZES.get(first & 31, 0)
         argument = int.from_bytes(self._data[at + 1 : at + 1 + size], "big") if size else first & 31
         return first >> 5, argument, at + 1 + size
 
     def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return a value, redacted, and the offset behind it."""
+        """Return a value, redacted, and the offset after it."""
         data, redactor = self._data, self._redactor
         major, argument, start = self.head(at)
         if major in _STRINGS:
@@ -373,7 +373,7 @@ class Msgpack(_Walker):
         return item[start:].decode("utf-8", "replace")
 
     def value(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return a value, redacted, and the offset behind it."""
+        """Return a value, redacted, and the offset after it."""
         data = self._data
         first = data[at]
         if first == _RESERVED:
@@ -467,7 +467,7 @@ class Msgpack(_Walker):
         return names is not None and names_secret(names[1].decode("utf-8", "replace"))
 
     def names(self) -> tuple[bytes, bytes, int] | None:
-        """Return module, name, and the offset behind them, of [module, name, ...]."""
+        """Return module, name, and the offset after them, of [module, name, ...]."""
         if not 0x92 <= self._data[0] < 0xA0:
             return None
         texts = []

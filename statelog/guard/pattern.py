@@ -14,7 +14,7 @@ _MEMORY_SIZE_BYTES_MAX = 64 * 1024 * 1024
 """The memory that one compiled pattern may use."""
 
 _PROBE = b"statelog-guard-probe"
-"""A text that each pattern finds besides its own ones, so that a pattern that finds nothing is noticed."""
+"""A text that every compiled pattern also matches, so that a pattern that re2 cannot run is noticed."""
 
 
 def _engine() -> Any:

@@ -58,7 +58,7 @@ def quote(value: Any) -> str:
 
 
 def _apart(token: str) -> str:
-    """Insert blanks behind the opening and before the closing signs of a token."""
+    """Insert blanks after the opening and before the closing signs of a token."""
     return re.sub(r"(?<=[<\[|\uff5c/])|(?=[>\]|\uff5c])", " ", token)
 
 

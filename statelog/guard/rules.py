@@ -120,14 +120,14 @@ class SecretRule(NamedTuple):
     pattern: bytes
     """In re2's syntax. The group `secret`, if there is one, is the secret."""
     accepts: Callable[[bytes], bool] = _is_varied
-    """Called with the secret: return False if it is none after all."""
+    """Called with the secret: return False if it is not a secret after all."""
     is_bounded: bool = False
-    """Whether a letter or digit right before or behind means that it is a part of something else."""
+    """Whether a letter or digit right before or after means that it is a part of something else."""
     more: bytes = b""
-    """The characters that the secret may go on with behind the match. A pattern that had no bound would take quadratic
+    """The characters that may continue the secret after the match. A pattern that had no bound would take quadratic
     time on a text of beginnings."""
     resumes_at: bytes = b""
-    """A part of each match. Behind it, the search goes on after a match that is not accepted."""
+    """A part of each match. After a match that is not accepted, the search continues behind this part."""
 
 
 _SCHEMES = (
@@ -261,7 +261,10 @@ HINTS = (
     rb"|AccountKey=|gsk_|xai-|pplx-|r8_|lsv2_|tvly-|sbp_|lin_|ntn_|hv[sb]\.|dckr_|shp(?:at|ca|pa|ss)_|glsa_|pul-"
     rb"|AGE-SECRET|:\\*/\\*/(?:[^\s/@:\"'<>\\]*:[^\s/@\"'<>\\]{3,}|[A-Za-z0-9_-]{20}[A-Za-z0-9_-]*)@"
 )
-"""What is in a text if a rule finds a secret in it. It is short, because re2 slows down with counted repetitions."""
+"""A pattern that matches every text in which a rule finds a secret.
+
+It is short, because re2 slows down with counted repetitions.
+"""
 
 FIELD_HINTS = (
     rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?"
@@ -271,10 +274,10 @@ FIELD_HINTS = (
     rb"(?:[\"'\\\]\s]*(?:=>|:=|[:=])[\s\"'\\]*|[T-Wt-w\xb4-\xbf]|(?s:[Xx\xc4\xd9].|[Yy\xc5\xda]..|[Zz\xc6\xdb]....))"
     rb"(?:(?i:bearer|basic|token|bot) +)?[A-Za-z0-9+/=_.~-]{20})"
 )
-"""A name that may tell, and a value, in a text or in CBOR and msgpack. There, the head of a text of 20 bytes or more is
-between a key and its value. A list, tuple or set behind a name may have a value anywhere if its first item is a text,
-bytes or a list. A map of msgpack begins like a list of CBOR, and the next byte tells them apart. The lazy `*?` lets re2
-stop at the first match. With `*`, it is four times slower in base64."""
+"""A possible name of a secret, and a value, in a text, CBOR or msgpack. In CBOR and msgpack, the head of a text of 20
+bytes or more is between a key and its value. A list, tuple or set after a name may have a value anywhere if its first
+item is a text, bytes or a list. A map of msgpack begins like a list of CBOR, but the next byte differs. The lazy `*?`
+lets re2 stop at the first match. With `*`, it is four times slower in base64."""
 
 STORED_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?[\xfc\xfd]"
 """A possible name of a secret, before a ref to its value, because a record stores a long value in a separate node."""

@@ -62,7 +62,7 @@ class SecretSpan(NamedTuple):
     end: int
     rule: str
     quote: bytes = b""
-    """What is to be put around its replacement: the quotes of JSON if the secret is a number."""
+    """The text around its replacement: the quotes of JSON if the secret is a number."""
 
 
 @lru_cache(maxsize=1)
@@ -175,7 +175,7 @@ _STANDS_FOR_SECRET = re.compile(rb"\[REDACTED [a-z0-9-]{1,%d} [0-9a-f]{8}\]|\$CR
 
 
 def _end_of_text(text: bytes, start: int, quote: bytes) -> int | None:
-    """Return where a text in JSON ends that begins behind a quote, or None if nothing closes it.
+    """Return where a text in JSON ends that begins after a quote, or None if nothing closes it.
 
     At each level of JSON within JSON, an escape doubles. So the number of backslashes before a quote tells whether it
     is a part of the text, closes it, or closes a text around it, which was cut.
@@ -289,7 +289,7 @@ class Secrets:
         at = 0 if _assignment_hints().is_in(text) else len(text)
         while (match := _assignment().find(text, at)) is not None:
             (start, _end), (first, last), name = match
-            # What is called is code, and no value.
+            # A called name is code, not a value.
             is_set = is_sensitive_name(name) and assigns(text[start - 1 : start], name, text[start + len(name) : first])
             last = end_of_value(text, last, is_whole=False) if is_set else last
             if is_set and text[last : last + 1] != b"(" and is_random(text[first:last]):
@@ -376,7 +376,7 @@ def _end_of_run(letters: bytes, text: bytes, at: int) -> int:
 
 
 def _is_part(text: bytes, start: int, end: int) -> bool:
-    """Return True if a letter or digit is right before or behind a token, which makes it a part of something else."""
+    """Return True if a letter or digit is right before or after a token, which makes it a part of something else."""
     return text[end : end + 1].isalnum() or not _is_free_before(text, start)
 
 

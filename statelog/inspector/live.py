@@ -60,7 +60,7 @@ def routes(inspected: Inspected) -> list[Route]:
             try:
                 async for text in _stream(inspected, last, limiter):
                     yield text
-            except StatelogError:  # The file was replaced, or the disk refuses. The next request of the page says so.
+            except StatelogError:  # End the stream. The next request of the page reports the error.
                 return
             finally:
                 open_streams.pop()

@@ -443,8 +443,8 @@ def _fork(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
         raise UsageError(message, argument="edit")
     if is_graph(base.state):
         message = (
-            f"LangGraph keeps thread {thread.id!r}, and would not see an edit of the stored value: "
-            "graph.update_state(config, values) makes a checkpoint that it sees"
+            f"thread {thread.id!r} belongs to LangGraph, which would not see an edited value: "
+            "call graph.update_state(config, values) instead"
         )
         raise UsageError(message, thread=thread.id)
     channel, value = _text(edit, "channel"), _decode(_text(edit, "json"))

@@ -43,4 +43,4 @@ Raises ValueError if an item does not have this form.
 """
 
 copy_plain: Callable[[Any], Any] = objects.copy_plain
-"""Returns a value with copied lists and dicts; all else is shared. Raises RecursionError beyond a depth of 200."""
+"""Returns a value with copied lists and dicts. Others are shared. A depth over 200 raises RecursionError."""

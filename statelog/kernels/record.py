@@ -137,9 +137,9 @@ def record_rows(record: bytes | memoryview) -> dict[int, tuple[int, bytes, int, 
 
 
 def record_nodes(record: bytes | memoryview) -> list[tuple[int, bytes, int, int, int]]:
-    """Find all nodes of a record as ``record_rows`` does, in a list that includes vacuumed nodes.
+    """Return the nodes of a record by number, with `VACUUMED` for each vacuumed node. See ``record_rows``.
 
-    A short record may claim any number of vacuumed nodes. Each costs 8 bytes here.
+    A short record may claim any number of vacuumed nodes. Each takes 8 bytes of the list.
     """
     rows = record_rows(record)
     count = next(reversed(rows), -1) + 1

@@ -91,7 +91,7 @@ def check_opened(engine: Engine, expected: ExpectedHistory) -> None:
 
 
 def _chain_at(transaction: IndexedLog, lsn: int) -> bytes:
-    """Return the chain digest at an LSN, which is not behind the end of the log."""
+    """Return the chain digest at an LSN, which is not after the end of the log."""
     if not lsn:
         return NO_DIGEST
     found = read_chained(transaction.get_log, lsn)

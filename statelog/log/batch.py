@@ -106,7 +106,7 @@ class Head(NamedTuple):
 
     @property
     def head(self) -> Head:
-        """The head itself, so that a final head is a `session.Outcome`."""
+        """This head. Code that takes the outcome of a commit reads its `head`, and may get a Head instead."""
         return self
 
     def page_before(self, branch: int, version: int) -> bytes | None:

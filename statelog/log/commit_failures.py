@@ -34,7 +34,7 @@ ATTEMPTS = 4
 
 _TRANSACTIONS_TO_REUSE = 2
 _FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
-"""Failures of a commit, besides those of LMDB and the operating system."""
+"""Failures of a commit other than the errors of LMDB and the operating system."""
 
 
 def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:

@@ -207,7 +207,7 @@ class Engine:
 
     @property
     def is_shared(self) -> bool:
-        """Whether many hosts write the log. Then no host rewrites it."""
+        """Whether several hosts write to the log. No host may rewrite such a log."""
         return self.store_file.writer.is_shared
 
     def share(self, log: SharedLog) -> None:

@@ -50,7 +50,7 @@ _new = tuple.__new__
 """Creates a named tuple without a Python call."""
 
 _TRIES_MAX = 64
-"""The most nodes that are read for one step: the root of each list, and one or two open levels."""
+"""The maximum number of nodes that are read for one step: the root of each list, and one or two open levels."""
 
 Grown = tuple[bytearray, bytes]
 """The fingerprints of a keyed list that gets new items, and those of the items."""
@@ -236,7 +236,7 @@ def _make(
 
 
 def hold(reader: Batch, held: bytes, wanted: kernels.Wanted) -> bytes:
-    """Return the held nodes of a step, with a wanted node added."""
+    """Read the node that a step asked for. Return the step's loaded nodes with this node appended."""
     data, content_size, lsn = reader.read_node(*wanted)
     return held + pack_held(wanted[0], wanted[1], lsn, len(data), content_size) + data
 

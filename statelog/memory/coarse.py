@@ -35,12 +35,12 @@ class CoarseRows:
         self._np = np
         self._dims = dims
         self._vector_max = min((1 << 15) - 1, _SUM_MAX // (_CODE_MAX * dims))
-        """The greatest number of a query, so that sums do not overflow."""
+        """The maximum of the scaled numbers of a query. Larger ones would let the sums overflow."""
         self._count = 0
         self._codes = np.zeros((0, dims), dtype=np.int8)
         self._scales = np.zeros(0, dtype=np.float32)
         self._floors = np.zeros(0, dtype=np.float32)
-        """Zeros; -inf for rows that are dead."""
+        """A term that is added to each row's score: -inf for removed rows, so that no search finds them, else 0."""
         self._scale_max = 0.0
 
     def drop(self, rows: Iterable[int]) -> None:

@@ -174,7 +174,7 @@ class Memory:
         return self._list(check_filter(source, metadata), *_moments(at, known_at))
 
     def pinned(self) -> list[Fact]:
-        """Return the pinned facts that are true now, sorted by key: those that belong into every prompt."""
+        """Return the pinned facts that are true now, sorted by key: those that belong in every prompt."""
         return self._list(lambda stored: bool(stored.get("pinned")), *_moments(None, None))
 
     def recall(

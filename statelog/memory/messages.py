@@ -52,7 +52,8 @@ def blocks(messages: Sequence[Mapping[str, Any]]) -> list[range]:
     """Return the positions of messages in runs that must not be separated.
 
     A call, its answers and everything in between are one run. So are a reasoning item of OpenAI and the next item. Some
-    models number their calls anew in each turn, so an answer belongs to the last call before it that has its id.
+    models restart the numbers of their calls in each turn. So an answer belongs to the last call before it that has its
+    id.
     """
     begins: dict[str, int] = {}
     first_of = list(range(len(messages)))  # For each message, the first one that it cannot be separated from.
@@ -97,7 +98,7 @@ def _dicts(parts: Any) -> Iterator[Mapping[str, Any]]:
 def newest_that_fit(
     messages: Sequence[dict[str, Any]], tokens: int, count: Callable[[dict[str, Any]], int]
 ) -> list[dict[str, Any]]:
-    """Return the newest messages with at most so many tokens, in their order. Calls stay with their answers."""
+    """Return the newest messages that fit into a number of tokens, in their order. Calls stay with their answers."""
     left, first = tokens, len(messages)
     for block in reversed(blocks(messages)):
         left -= sum(count(messages[at]) for at in block)

@@ -82,7 +82,7 @@ class FactsAtTime:
 
 
 class RecallResult(NamedTuple):
-    """What is in memory for a question."""
+    """The loaded facts and vectors that answer a question."""
 
     facts: Mapping[str, list[Stored]]
     """The facts by key. Other threads may change them, so they are not iterated over."""
@@ -96,7 +96,7 @@ class RecallResult(NamedTuple):
     """What the keys of the entries begin with."""
 
     def confirmed(self, found: Iterable[tuple[str, int]]) -> Iterator[Place]:
-        """Yield the places of what the text index has found, if the facts are still there with the same texts."""
+        """Yield the places of facts that the text index has found, if they still exist with the same texts."""
         for entry, hashed in found:
             fact_id = self.hashes.get(entry, {}).get(hashed)
             if fact_id is not None:

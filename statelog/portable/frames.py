@@ -22,7 +22,7 @@ from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.limits import RECORD_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 
 MAGIC = b"\x89STLGX\r\n"
-"""The first byte is not text, so a transfer in text mode damages the magic at once."""
+"""The first bytes of an export. A transfer in text mode damages them, so the damage is found at once."""
 
 EXPORT_FORMAT = 4
 """The format number of an export of a log, which may have records that earlier formats did not have."""
@@ -51,7 +51,7 @@ _SIZE_BYTES_MAX = {
     TRAILER: _SMALL_SIZE_BYTES_MAX,
 }
 _PIECE_SIZE_BYTES = 1024 * 1024
-"""The most bytes requested at once, so that a false size cannot allocate more memory than this."""
+"""The maximum number of bytes requested at once, so that a false size cannot allocate more memory than this."""
 
 _HEAD = struct.Struct(">BI")
 _CHECK_SIZE_BYTES = 8

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PAGE_SIZE_BYTES = 1024 * 1024
 _PAGE_RECORDS = 1024
 _ROUNDS_MAX = 8
-"""The most rounds in which an export adds the records that were committed during the previous round."""
+"""The maximum number of rounds in which an export adds the records that were committed during the previous round."""
 
 
 def export_log(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from statelog.portable.salvage_plan import SalvagePlan
 
 LOSSES_LISTED_MAX = 100_000
-"""The most losses that are listed; further ones are only counted."""
+"""The maximum number of losses in the list. Further ones are only counted."""
 
 
 class Loss(NamedTuple):

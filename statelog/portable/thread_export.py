@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 CARRIED_SIZE_BYTES = 64 * 1024 * 1024
-"""The most bytes of nodes before one event. Further nodes precede it in carriers."""
+"""The maximum size of the nodes before one event. Further nodes precede it in carriers."""
 
 _PAGE_RECORDS = 4096
 _PAGE_SIZE_BYTES = 4 * 1024 * 1024

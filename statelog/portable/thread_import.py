@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import WriteTransaction
 
 _GROUP_SIZE_BYTES_MAX = CARRIED_SIZE_BYTES + VALUE_SIZE_BYTES_MAX + 4096
-"""The most bytes of nodes for one event. An export sends larger states in portions."""
+"""The maximum size of the nodes for one event. An export splits larger states."""
 
 _NODE_TYPES = range(1, 5)
 _TOUCHED_SIZE_BYTES = 16_384

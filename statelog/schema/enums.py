@@ -59,7 +59,7 @@ class EnumCheck:
         return self._dump(channel, value, set())
 
     def _dump(self, channel: str, value: object, around: set[int]) -> object:
-        # around: ids of the containers this value lies in, so that a cycle ends.
+        # around: ids of the containers around this value, so that a cycle ends.
         if isinstance(value, self._classes):
             base = _base_of(type(value))
             inside = value.value if isinstance(value, Enum) else value if base is None else base(value)

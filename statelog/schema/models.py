@@ -262,7 +262,7 @@ def is_dumped_as_another(annotation: object) -> bool:
 def reading_of(annotation: object) -> Shape:
     """Return the shape with which values of a model's field are read: lists and dicts by item, others by pydantic.
 
-    Validators of the field itself do not run again. Those of nested models do, as always when a model is made of a
+    Validators of the field itself do not run again. Those of nested models do, as always when a model is created from a
     dump.
     """
     bare, _metadata = peel(annotation)

@@ -65,7 +65,7 @@ def check_replaced(
 def upgraded_item(
     schema: Versioned[Any, Any], key: str, value: Any, stored: int, namespace: str | None = None
 ) -> bytes:
-    """Return the encoded value of the declared version that the steps make of a stored value.
+    """Upgrade a stored value to the declared version by the registered steps, and return it encoded.
 
     Raises:
         MissingMigrationError: a step is not registered. MigrationError: a step has failed, or the value before or after

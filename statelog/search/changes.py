@@ -307,7 +307,7 @@ class TextFinder:
         Args:
             path: where the text was.
             hash: the hash of the text.
-            taken: items of lists that this search has found. An item that is found behind others is added, so that
+            taken: items of lists that this search has found. An item that is found after others is added, so that
                 equal texts are found one after the other.
         """
         known = self._lists.get(path[:-1])

@@ -50,18 +50,18 @@ T = TypeVar("T")
 _FORMAT: Final = 3
 _BATCH_RECORDS: Final = 4096
 _BATCH_CHARACTERS: Final = 16 * 1024 * 1024
-"""What one transaction of the index takes in, so that neither the store's pages nor the index are held for long."""
+"""The maximum work of one transaction of the index, so that it holds the store's pages and the index briefly."""
 
 _HASH_SIZE_BYTES: Final = 64 * 1024 * 1024
-"""What FTS5 collects in memory before it writes a segment: a transaction of 16 MB of text writes one."""
+"""The memory that FTS5 fills before it writes a segment. So a transaction of 16 MB of text writes one segment."""
 
 _MERGED_SEGMENTS: Final = 12
 """The number of segments that FTS5 merges. With its default, four, up to half of the file would be free pages."""
 
 _MERGE_ROWS_MIN: Final = 10_000
 _MERGE_GROWTH: Final = 2
-"""When an index of so many rows has grown by this factor, its segments are merged into one. So each row is merged about
-twice, whatever the size of the index."""
+"""When an index of this many rows has grown by this factor, its segments are merged into one. So each row is merged
+about twice, whatever the size of the index."""
 _MERGE_PAGES: Final = 256
 """The pages that one transaction of a merge writes. So the file grows by a megabyte, and is not locked for long."""
 
@@ -69,7 +69,7 @@ _SECOND_US: Final = 1_000_000
 _TIMEOUT_S: Final = 30.0
 _COUNTS_MAX: Final = 4096
 _LAST: Final = "\U0010ffff"
-"""A character behind all others, for the end of a range of texts."""
+"""A character that sorts after all others, for the end of a range of texts."""
 _GROWTH: Final = 8
 """Each further read of rows asks for this many times the rows of the read before."""
 _BASE_S: Final = "(SELECT value FROM meta WHERE name = 'base_s')"
@@ -397,7 +397,7 @@ class Index:
             connection.execute("UPDATE meta SET value = ? WHERE name = ?", (value, name))
 
     def _read(self, view: View, configuration: Configuration, cursor: int, end: int) -> tuple[list[TextRows], int]:
-        """Return the texts of some records behind the cursor, and the LSN of the last one that was read."""
+        """Return the texts of some records after the cursor, and the LSN of the last one that was read."""
         texts = LogTexts(self._engine, view, self._graphs, configuration.keep)
         found: list[TextRows] = []
         size, stop = 0, min(end, cursor + _BATCH_RECORDS)

@@ -21,7 +21,7 @@ JSON = "json"
 """The name of the codec that stores a value as JSON text."""
 
 _SHOWN_CHARACTERS_MAX = 8000
-"""Characters of a value that is shown as Python writes it."""
+"""The maximum number of characters of a value that is shown as a Python literal."""
 
 _ROLES = {
     "human": "user",

@@ -1,7 +1,7 @@
 """Converts queries of people and models to expressions of FTS5.
 
 Each word becomes a quoted token, so no query is a syntax error and no word is an operator. Two marks have a meaning:
-text in double quotes is a phrase, and `*` behind a word or a phrase stands for the rest of its last word.
+text in double quotes is a phrase, and `*` after a word or a phrase stands for the rest of its last word.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from statelog.errors import UsageError
 
 WORDS_MAX = 64
-"""Words and phrases of a query. Those behind them are left out."""
+"""Words and phrases of a query. Later ones are left out."""
 
 TOKENIZERS = ("unicode61", "trigram")
 _TRIGRAM_MIN = 3

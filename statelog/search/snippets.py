@@ -1,4 +1,4 @@
-"""A line of a text around the first word of a query, made of the store's own text."""
+"""The line of a stored text around the first word of a query."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ _PAGE_SIZE_BYTES_MAX = 65_536
 _PROGRESS_ENTRIES = 1024
 
 _TRANSACTION_ID_AT = 16 + 24 + 2 * 48 + 8
-"""The offset in a meta page, behind the page header, the meta head, two database records and the last page number."""
+"""The offset in a meta page, after the page header, the meta head, two database records and the last page number."""
 
 _TRANSACTION_ID = struct.Struct("=Q")
 

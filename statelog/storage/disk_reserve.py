@@ -1,4 +1,4 @@
-"""The disk reserve: blocks behind the last page of a file, so that retention works even if the disk is full.
+"""The disk reserve: blocks after the last page of a file, so that retention works even if the disk is full.
 
 LMDB takes pages before it gives any back. So in a file that cannot grow, neither retention nor deletion would work.
 Therefore a commit leaves the file longer than its last page (E5), by a reserve and a step. Retention and deletion use
@@ -164,7 +164,7 @@ class DiskReserve:
 
         Args:
             error: the error of the transaction.
-            alone: keeps other processes from writing, because this may write zeros behind the end of the file.
+            alone: keeps other processes from writing, because this may write zeros after the end of the file.
         """
         file = self._file
         was_limited = self.is_disk_full

@@ -331,7 +331,7 @@ class LmdbFile:
                     self._hooks.release_dead_readers()
             elif isinstance(error, lmdb.PanicError):
                 self.reopen()
-            elif error_code(error) != 0:  # With 0, a reopening has closed the handles.
+            elif error_code(error) != 0:  # 0 means that the file was reopened, so try again.
                 raise self.translate(error) from error
             self.pass_gate(transaction)
             try:
@@ -392,7 +392,7 @@ class LmdbFile:
                 self.is_shut = self.handles is None
 
     def set_map_size(self, size_bytes: int) -> None:
-        """Let LMDB's map end at `size_bytes`, or behind the last used page, whichever is later.
+        """Let LMDB's map end at `size_bytes`, or after the last used page, whichever is later.
 
         LMDB ends all transactions, including the pin, so the next writer makes a checkpoint (J2).
 

@@ -281,7 +281,7 @@ class ReadTransaction:
             CorruptionError: the number of records is not this LSN. Facts: lsn.
         """
         last = self._last_key()
-        # L1: LSNs are dense from 1. If a damaged key were trusted, the next record would be appended behind it.
+        # L1: LSNs are dense from 1. If a damaged key were trusted, the next record would be appended after it.
         if last != self._raw.stat(self._log)["entries"]:
             message = f"the log ends at LSN {last}, but has {self._raw.stat(self._log)['entries']} records"
             raise CorruptionError(message, lsn=last)

@@ -43,7 +43,7 @@ _EVEN_EXPIRED = 0
 
 
 class _Prepared(NamedTuple):
-    """An entry, and what the steps have made of its value, outside of any lock."""
+    """An entry and its value after the steps, which run without a lock."""
 
     key: str
     schema: Versioned[Any, Any]

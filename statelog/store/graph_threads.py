@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _COUNTERS_ITEM = cbor.encode(COUNTERS)
 _CHANNELS_MAX = 32
 _LISTS_MAX = 4
-"""Lists of one channel: a new one is made of one of them, and shares its items."""
+"""Lists of one channel: a new one is built from one of them, and shares its items."""
 
 
 class _HeldView:

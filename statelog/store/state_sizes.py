@@ -1,4 +1,4 @@
-"""Sizes of states and of their channels, by who wrote the records that they stand in."""
+"""Sizes of states and of their channels, by the writer of the records that contain them."""
 
 from __future__ import annotations
 

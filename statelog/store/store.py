@@ -299,7 +299,7 @@ class Store(Threads, OldStoreNames):
         match: Literal["all", "any"] = "all",
         limit: int = 10,
     ) -> Hits:
-        """Return the texts that fit a query, the best first: of threads, entries, items of LangGraph, and runs.
+        """Return the texts that match a query, the best first: of threads, entries, items of LangGraph, and runs.
 
         By default the heads of all branches are searched, and what the board has now. Each hit has been confirmed by
         the store: what was deleted, has expired, was purged or rolled away is not found, and neither is what a check
@@ -309,7 +309,7 @@ class Store(Threads, OldStoreNames):
         date. It can be deleted at any time.
 
         Args:
-            query: words, phrases in double quotes, and beginnings of words with `*` behind them. No query is a syntax
+            query: words, phrases in double quotes, and beginnings of words followed by `*`. No query is a syntax
                 error. A query without a letter or digit finds nothing.
             threads: a pattern of thread ids, as for file names. Only threads are searched then.
             where: a pattern of places: a path of threads such as `messages` or `plan.*`, or `threads:PATTERN`,
@@ -354,7 +354,7 @@ class Store(Threads, OldStoreNames):
     ) -> None:
         """Set what is indexed, and how. The store keeps it, and all processes follow it.
 
-        If something changes, the next search makes the index anew. A call that changes nothing writes nothing.
+        If something changes, the next search rebuilds the index. A call that changes nothing writes nothing.
 
         Args:
             include: patterns of places, as `where` of `search`; nothing else is indexed. By default everything is.

@@ -382,7 +382,7 @@ class Thread(Written[S, W]):
         *,
         is_guarded: bool,
     ) -> tuple[Sequence[PreparedWrite], bytes]:
-        """Return writes behind those that bring the head to the declared version, and the item of their channels.
+        """Return writes that first migrate the head to the declared version, and the item of their channels.
 
         Raises:
             SchemaVersionError: the head has a newer version.

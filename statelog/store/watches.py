@@ -43,7 +43,7 @@ class Event:
     version: int
     """The LSN of the record."""
     cursor: str
-    """The position behind the event: `watch(after=cursor)` continues there."""
+    """The position after the event: `watch(after=cursor)` continues there."""
     agent: str | None
     """The agent that made the change, or None."""
     time: datetime | None
@@ -123,7 +123,7 @@ class Watch:
             self._dispatcher.wait(self._subscription, wait_s)
 
     def poll(self) -> tuple[list[Event] | None, float]:
-        """Return the available events, or None if there will be no more. Also return how long there may be none."""
+        """Return the available events, or None if there will be no more. Also return how long to wait for one."""
         if self._failure is not None:
             self.close()
             raise self._failure

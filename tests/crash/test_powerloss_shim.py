@@ -228,7 +228,7 @@ def test_operations_that_cannot_be_logged_are_reported(run, log, watched):
 def test_a_file_that_is_not_in_the_base_is_reported(run, log, watched):
     (watched / "old").write_bytes(b"x")
     run("os.open('old', os.O_RDWR)")
-    with pytest.raises(UsageError, match="old was there before"):
+    with pytest.raises(UsageError, match="old existed before"):
         read_trace(log.records())
 
 

@@ -165,12 +165,12 @@ def _with_event(config: RunnableConfig, event_id: str | None) -> RunnableConfig:
 
 
 def _at_head(config: RunnableConfig, state: Any, *, is_answered: bool = False) -> RunnableConfig:
-    """Return a config with which a StatelogSaver refuses the checkpoints of a run that others have overtaken.
+    """Return a config with which a StatelogSaver refuses the checkpoints of a run that another run has overtaken.
 
-    `is_answered` tells whether the run goes on behind an answer, which must not answer a later question, too.
+    `is_answered` is True if the run continues after an answer. That answer must not answer a later question, too.
     """
     configurable = config.get("configurable") or {}
-    if configurable.get("checkpoint_id"):  # The caller goes back in time, and begins another line.
+    if configurable.get("checkpoint_id"):  # The caller continues from an earlier checkpoint, on a branch of its own.
         return config
     return {
         **config,

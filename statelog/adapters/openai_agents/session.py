@@ -41,10 +41,10 @@ class StatelogSession(BranchedConversation):
     """
 
     async def run(self, agent: Agent[Any], input: Any, **options: Any) -> RunResult:
-        """Run a turn like `Runner.run`. At its end, one commit has its items, and its state if it was interrupted.
+        """Run a turn like `Runner.run`. At its end, store its items in one commit.
 
-        If the process is killed before the commit, the conversation is unchanged. A repeated turn may run its tools
-        again.
+        If the turn is interrupted for an approval, the same commit stores its state. If the process is killed before
+        the commit, the conversation is unchanged. A repeated turn may run its tools again.
 
         Args:
             agent: the agent that begins.
@@ -52,8 +52,8 @@ class StatelogSession(BranchedConversation):
             options: options of `Runner.run`, except `session`.
 
         Raises:
-            ConflictError: the conversation has changed since the turn began. The turn is not stored. Or the
-                conversation no longer waits for this answer. Then the turn does not begin.
+            ConflictError: the conversation has changed since the turn began, so the turn is not stored. Also raised
+                before the turn begins if the conversation no longer waits for this answer.
             ReadOnlyError: the store is read-only. The turn does not begin.
             Exception: what the run raises. The turn is not stored.
         """

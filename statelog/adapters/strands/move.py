@@ -1,4 +1,4 @@
-"""Copies a folder of Strands' LocalFileStorage to a store. A snapshot is a version."""
+"""Copies a folder of Strands' LocalFileStorage to a store. Each snapshot becomes a version."""
 
 from __future__ import annotations
 

@@ -242,7 +242,10 @@ class EventLoopHost:
     # --- operations -------------------------------------------------------------------------------
 
     def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> Coroutine[Any, Any, T]:
-        """Return the operation. In a long wait, its task sleeps until it is cancelled."""
+        """Return a coroutine that makes the call.
+
+        If the call suspends the run, its task sleeps until it is cancelled.
+        """
         return self._operate(make, place)
 
     @is_operation

@@ -394,7 +394,7 @@ class Order:
         if place in self._uncut:
             message = (
                 f"run {execution.id!r} has recorded that the call at place {place} was cancelled, and the code does "
-                "not cancel it. It has stopped, and goes on with code that does as it did"
+                "not cancel it. The run has stopped. It continues with code that cancels the call as before"
             )
             return NondeterminismError(message, run=execution.id, place=place, recorded="a cancellation", called=None)
         return execution.record.missing(place, "does not come to it")

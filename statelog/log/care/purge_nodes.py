@@ -1,6 +1,6 @@
 """Rewrites the nodes of records for a purge. Each node keeps its record and its number, so every locator holds.
 
-A node in which a secret was replaced gets a new digest, and so does each node above it. New nodes are added behind the
+A node in which a secret was replaced gets a new digest, and so does each node above it. New nodes are added after the
 last node of the record: a value that has become too large for its parent, and the parts of a rebuilt set or long
 string. The chunks of lists and dicts keep their borders, and other values stay where they are stored. So a purged tree
 may break the rules T1 and T2, which only writers follow and no reader depends on.

@@ -1,6 +1,6 @@
 """Which redacted records the log names, and the mark that an older log gets (R2).
 
-A removal event is behind the records that it lists. So one pass over the log notes each redacted record, and drops it
+A removal event comes after the records that it lists. So one pass over the log notes each redacted record, and drops it
 again when a removal event lists it. No process that could append to the log has redacted the others.
 """
 

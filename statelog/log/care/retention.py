@@ -10,8 +10,8 @@ are examined again at the end.
 Versions expire from the newest to the oldest. A version refers only to older versions and needs
 only older ones, so an interruption leaves no version without them. A redacted record may have nodes
 that other marks kept and that are unreachable now. These nodes refer to earlier nodes. So immediate
-retention also vacuums such records in order, and a policy keeps all nodes of earlier versions until
-it marks everything anew (T5).
+retention also vacuums such records in order, and a policy keeps all nodes of earlier versions until it marks everything
+again (T5).
 
 A policy that is applied during commits marks the kept nodes once, and later only new ones. A node
 that becomes unreachable stays marked until the next complete marking, which is rare.
@@ -64,7 +64,7 @@ MARKS_MAX = 500_000
 
 _MARK_TRIES_MAX = 5
 _POLICY_TRANSACTIONS_MAX = 16
-"""The most transactions at one version. A thread with more versions to expire continues at later versions."""
+"""The maximum number of transactions at one version. More versions are expired at later versions."""
 
 
 class _AllBelow(NamedTuple):
@@ -327,7 +327,7 @@ def _run_sweepers(engine: Engine, thread: int, *, at_once: bool) -> bool:
 def apply_policy(engine: Engine, thread: int, version: int) -> None:
     """Apply a thread's policy after the commit of a version, if the thread has one and it is due.
 
-    At certain versions, everything is marked anew, and the records with nodes are examined again.
+    At certain versions, everything is marked again, and the records with nodes are examined again.
     The period is about the number of such records, so each commit pays for one or two of them. It
     depends only on the version and the file, so processes may start and end at any time.
     """
@@ -371,7 +371,7 @@ def _sweep_period(held: int) -> int:
 
 
 def _forget_longest_unused(collectors: dict[int, Collector]) -> None:
-    """Limit the memory of collectors. A dropped collector marks everything anew when it is next due."""
+    """Limit the memory of collectors. A dropped collector marks everything again when it is next due."""
     marked = sum(collector.marked for collector in collectors.values())
     while marked > MARKS_MAX and len(collectors) > 1:
         marked -= collectors.pop(next(iter(collectors))).marked

@@ -63,7 +63,7 @@ _NAMES = {
 """The fields of events that hold names, and the paths of secrets in these fields."""
 
 _VALUE = "value"
-"""The key under which the root of an entry of the board has its value."""
+"""The key of the value in the root of a board entry."""
 
 _PAIR = 2
 _OS_THREADS = 2
@@ -140,7 +140,7 @@ def is_cut(item: bytes) -> bool:
 
 
 def pieces_of(tree: Tree) -> Iterator[StringPiece]:
-    """Yield the pieces of a long string. The bytes behind the last piece are in the root of the string."""
+    """Yield the pieces of a long string. The bytes after the last piece are in the root of the string."""
     for digest, lsn, number, level in parts_of(tree):
         if not level:
             yield StringPiece(digest, lsn, number)

@@ -211,7 +211,7 @@ class _Verifier:
             if event is not None and kind.is_version:
                 thread = owner_of(event, record.lsn)
                 if record.time_us <= self._times_us.get(thread, 0):
-                    message = f"record {record.lsn} is not later than the version before it, of thread {thread}"
+                    message = f"record {record.lsn} is not later than the previous version of thread {thread}"
                     self.report.add("L2", record.lsn, message)
                 self._times_us[thread] = record.time_us
             for root in () if event is None else kind.roots(event):

@@ -85,7 +85,7 @@ class Kind(NamedTuple, Generic[E]):
     is_owner: Callable[[View, int], bool] = _any_owner
     """Return False if an owner has no records of this kind."""
     prefixes: tuple[bytes, ...] = ()
-    """First bytes of the kind's keys that go on with the owner's LSN. No other kind uses them."""
+    """First bytes of the kind's keys that continue with the owner's LSN. No other kind uses them."""
     other_prefixes: tuple[bytes, ...] = ()
     """Prefixes of the kind's other keys."""
     root_field: int | None = None

@@ -6,7 +6,7 @@ removes the index entries of these records. An import then redacts those of the 
 The records of a deleted thread are listed in the commit of the deletion, and redacted later.
 
 A removal event without records is a mark: it says that a log which an older release has begun lists every redacted
-record from there on. Record 1 of a newer log has a flag that says the same (`FLAG_NAMED`).
+record from that point on. Record 1 of a newer log has a flag that says the same (`FLAG_NAMED`).
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def create_store(path: Path, store_id: bytes | None = None, *, key: StoreKey | N
         check_before_creation(path)
         remove_leftovers(path)
         for _ in range(_ATTEMPTS):
-            # Only `remove_leftovers` of another process removes the temporary file before it is locked.
+            # Before the temporary file is locked, `remove_leftovers` of another process may remove it. Then try again.
             with contextlib.suppress(FileNotFoundError), _temporary(path) as temporary:
                 _fill(temporary, store_id or os.urandom(STORE_ID_SIZE_BYTES), key)
                 _publish(temporary, path)
@@ -230,7 +230,7 @@ def lock_temporary(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
-    except OSError:  # A file system without such locks.
+    except OSError:  # The file system does not support flock.
         return
 
 

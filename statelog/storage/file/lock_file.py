@@ -124,7 +124,8 @@ class LockFile:
         # A stray close releases both of LMDB's locks. So if the second exists, no stray close came before our lock.
         if not is_held(self._descriptor, range_lock(fcntl.F_WRLCK, process_id)):
             return False
-        # LMDB's exclusive lock on this byte excludes our lock. A shared lock is enough for LMDB's own checks.
+        # LMDB holds an exclusive lock on this byte, which conflicts with our lock. So downgrade it to a shared lock.
+        # LMDB's own checks need no more.
         shared = range_lock(fcntl.F_RDLCK, process_id)
         fcntl.fcntl(self._descriptor, fcntl.F_SETLK, shared)
         set_lock(self._descriptor, shared)

@@ -1,7 +1,8 @@
-"""The filling of LMDB's pages: the best order for putting records, and the number of pages of an ordered copy.
+"""How records fill LMDB's pages: the best order to put them in, and the number of pages of an ordered copy.
 
-If a page overflows at its end, LMDB moves its last node to a new page, with the new node. So records that are put in
-ascending order leave space for one node in each page. If two records fit into a page, this is half of the space.
+If a new node does not fit at the end of a page, LMDB puts it on a new page, and moves the last node there, too. So
+records that are put in ascending order leave space for one node in each page. If two records fit into a page, this is
+half of the space.
 """
 
 from __future__ import annotations

@@ -340,7 +340,7 @@ def _check_root(descriptor: int, path: Path, meta: Meta, record: DatabaseRecord)
 
 
 def _check_missing_pages(descriptor: int, path: Path, meta: Meta, pages_present: int) -> None:
-    """Raise CorruptionError if a page behind the end of the file is not on the free list.
+    """Raise CorruptionError if a page past the end of the file is not on the free list.
 
     LMDB never writes a page that was taken and dropped within one transaction. So a valid file may end before its last
     page, if the missing pages are free.

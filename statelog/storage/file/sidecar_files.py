@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Error = TypeVar("Error", bound=CorruptionError)
 
 _MAGIC = 0xBEEFC0DE.to_bytes(4, sys.byteorder)
-"""A lock file of LMDB begins with these bytes. A data file has them behind the head of its first page."""
+"""A lock file of LMDB begins with these bytes. A data file has them after the head of its first page."""
 
 _META_MAGIC_AT = 16
 _NO_FILE_ERRNOS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV})

@@ -3,7 +3,7 @@
 The lock is a robust mutex in a small file that all processes map (native/writer_lock.c). Waiting processes get it in
 order of arrival. If its owner dies, the next process gets it, and learns that it has to repair.
 
-On a system without robust mutexes (macOS), `fcntl` locks a byte of the same file. Then waiting processes poll, in no
+On a system without robust mutexes (macOS), `fcntl` locks a byte of the same file. Then waiting processes poll, in any
 order. Such a lock belongs to the process, so a process may have only one `WriterLock` for a file. Closing any other
 descriptor of the file releases the lock. This does no harm: such a system has no OFD locks either, so only one process
 at a time has the store open for writing (`locks.py`).

@@ -104,7 +104,7 @@ class SlotFile:
 
     Attributes:
         file: the mapped file, or None.
-        look_at_s: when to check again whether the file is there and the same.
+        look_at_s: when to check again whether the file exists and is the same.
     """
 
     def __init__(self, file: LmdbFile) -> None:

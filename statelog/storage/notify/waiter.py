@@ -144,7 +144,7 @@ class Waiter:
                 return False
 
     def pass_slice(self, timeout_s: float, longest_s: float = SLICE_S) -> bool:
-        """Wait as `wait` does, but for at most `longest_s`."""
+        """Wait like `wait`, for at most `longest_s` seconds."""
         timeout_s = min(timeout_s, _DOUBT_SLICE_S if self._doubt_at_s else longest_s)
         slots, place = self._slots, self._place
         if slots is None or place is None:

@@ -1,6 +1,6 @@
 """The dirty flag marks a store that is in use, or was not closed. FORMAT.md section 8.
 
-The flag is in the data file, behind the first meta page, where LMDB never writes. A process sets it before it
+The flag is in the data file, after the first meta page, where LMDB never writes. A process sets it before it
 acknowledges its first commit, and clears it after everything is flushed. If the flag is set and the WAL is missing,
 commits are missing. Behind the flag, the data file records how much of the WAL was flushed.
 """

@@ -367,7 +367,7 @@ class Wal:
         self.shared_state, self.descriptor, self.is_flagged = former
 
     def begin_anew(self) -> None:
-        """Reset the failures and the extent, after the WAL was detached."""
+        """Forget the failures and the size of the former WAL. The caller has detached it."""
         self.is_broken = self.is_gone = False
         self._extent = NO_EXTENT
 

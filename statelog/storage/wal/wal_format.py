@@ -136,7 +136,7 @@ def write_slot(descriptor: int, slot: SnapshotSlot) -> None:
 def fill(descriptor: int, start: int, end: int, filled: int) -> int:
     """Fill a half with zeros from `filled` to `end` at least, and return the new end of the zeros.
 
-    Nothing is written behind the half, because the bytes there are of another epoch, and may be needed.
+    Nothing is written after the half, because the bytes there are of another epoch, and may be needed.
 
     Args:
         descriptor: a descriptor of the WAL.

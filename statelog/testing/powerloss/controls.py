@@ -97,7 +97,7 @@ def _is_directory_flush(event: Event) -> bool:
 
 
 def control_recordings(directory: Path, names: Collection[str] = ()) -> dict[str, Recording]:
-    """Record the controls with some names, by default all. Each of them must be detected."""
+    """Record the negative controls called `names`, or all of them. The checks must fail for each recording."""
 
     @cache
     def recorded(name: str) -> Recording:

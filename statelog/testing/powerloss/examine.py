@@ -41,7 +41,7 @@ _SECOND = (4, 1, 0)
 
 _REOPENED_OF = 8
 _GARBAGE_OF = 16
-"""One of so many images is opened again after its first commit, or has garbage in files that were written as maps."""
+"""Of this many images, one is opened again after its first commit, or gets garbage in files written as maps."""
 
 _GARBAGE_SIZE_BYTES_MAX = 3 * 65536
 
@@ -57,7 +57,7 @@ class Task:
         seed: the seed of all random choices.
         units_max: the maximum number of units to single out at a cut. 0 means only random images.
         rounds: the number of random images for each cut with uncertain changes.
-        second_of: one of so many images is cut again during its recovery. 0 means none.
+        second_of: of this many images, one is cut again during its recovery. 0 means none.
         evidence: a directory for bad images.
         until_bad: end after the first cut with a bad image.
     """

@@ -92,7 +92,7 @@ struct fault {
     uint32_t action;
     int32_t error;
     uint32_t persistent; /* strike again at every later call */
-    int64_t countdown;   /* strikes when it gets to 0 */
+    int64_t countdown;   /* the fault strikes when this reaches 0 */
     uint64_t strikes;
 };
 

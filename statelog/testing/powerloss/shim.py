@@ -1,6 +1,6 @@
 """Builds, preloads, reads and controls the library that logs a process's file operations, and makes calls fail.
 
-`shim.c` describes what is logged. The log is a sparse file that all these processes map. The layouts here are those of
+`shim.c` describes the log. The log is a sparse file that all these processes map. The layouts here are those of
 `struct head` and `struct record` in `shim.c`.
 """
 

@@ -241,7 +241,7 @@ class _TraceReader:
 
     def _known(self, name: str) -> int:
         if name not in self.files:
-            message = f"{name or 'a file'} was there before the recording, and is not in its base"
+            message = f"{name or 'a file'} existed before the recording began, but is not in the base of the recording"
             raise UsageError(message, path=name)
         return self.files[name]
 

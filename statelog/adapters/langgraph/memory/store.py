@@ -282,7 +282,7 @@ class StatelogStore(ThreadHolder, BaseStore):
         return counts[0]
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
-        """Start an OS thread that sweeps until `stop_ttl_sweeper` or `close`. A running sweeper goes on.
+        """Start an OS thread that sweeps until `stop_ttl_sweeper` or `close`. A running sweeper continues.
 
         Args:
             sweep_interval_minutes: the interval. The default is that of `ttl`, or 5.

@@ -84,7 +84,7 @@ def find(endpoint: Endpoint, place: CheckpointKey, before: CheckpointKey | None)
     Args:
         endpoint: where to look.
         place: the place. Its names have been checked.
-        before: its parent, or None if that does not come before it.
+        before: its parent, or None if that does not precede it.
 
     Raises:
         CorruptionError: it, or a write to it, is damaged. Facts: path, thread, namespace, checkpoint.

@@ -389,7 +389,7 @@ def _not_as_written(place: CheckpointKey, target: Endpoint, fields: list[str]) -
 
 
 def _differences(found: CheckpointTuple, there: CheckpointTuple) -> set[str]:
-    """Return the fields in which two tuples differ, besides their pending writes."""
+    """Return the fields in which two tuples differ. Pending writes are not compared."""
     ours, theirs = _fields(found), _fields(there)
     return {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
 

@@ -28,7 +28,7 @@ _PAGE = 16
 
 
 class ByIds:
-    """Draws the checkpoints of a namespace, greatest id first. Each draw reads the store anew."""
+    """Draws the checkpoints of a namespace, greatest id first. Each draw reads the store again."""
 
     def __init__(self, namespace: str, before: str) -> None:
         """Draw the checkpoints of a namespace, below the id `before` if it is not empty."""

@@ -62,7 +62,7 @@ class _BranchCursor:
 
 
 class Ordered:
-    """Draws checkpoints in order. Each draw reads the store anew."""
+    """Draws checkpoints in order. Each draw reads the store again."""
 
     def __init__(self, lineage: Lineage, namespace: str | None, before: str = "") -> None:
         self._namespace = namespace

@@ -1,4 +1,4 @@
-"""What a run of `resume_or_start` asks of a saver: that nobody overtakes the run, and that no answer is used twice."""
+"""Checks that a saver makes for `resume_or_start`: no other run overtakes the run, and no answer is used twice."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_at_head(config: RunnableConfig, asked: CheckpointName, metadata: Checkpoi
 
 
 def without_used_answer(config: RunnableConfig, found: CheckpointTuple) -> CheckpointTuple:
-    """Return a checkpoint without its last answer, if a run goes on behind that answer and a task has used it.
+    """Return a checkpoint without its last answer, if a run continues after that answer and a task has used it.
 
     LangGraph would take the answer for the next question of the task.
     """

@@ -1,4 +1,4 @@
-"""Refuses to go on with a thread that is paused at a node which the graph does not have.
+"""Refuses to continue a thread that is paused at a node which the graph does not have.
 
 LangGraph passes over such a node: the run ends at once, and what a person has answered is never read.
 """
@@ -37,7 +37,7 @@ def check_paused(found: CheckpointTuple, migration: Migration | None) -> None:
     with new input, which leaves the paused node behind, and calls that only look, get the checkpoint.
 
     Raises:
-        NodeNotFoundError: the run is to go on at a node that its graph does not have.
+        NodeNotFoundError: the run would continue at a node that its graph does not have.
         MigrationError: the graph is one that a node calls, and its checkpoint has a channel of a former name.
     """
     loop = _loop_that_asks()
@@ -85,7 +85,7 @@ def check_entrypoint(found: CheckpointTuple, read_paths: Callable[[], Iterable[s
         read_paths: returns the paths of the tasks that have written to it.
 
     Raises:
-        NodeNotFoundError: the run is to go on in an entrypoint that its graph does not have.
+        NodeNotFoundError: the run would continue in an entrypoint that its graph does not have.
     """
     loop = _loop_that_asks()
     if loop is None or not _goes_on(loop):
@@ -116,7 +116,7 @@ def _loop_that_asks() -> Any:
 
 
 def _goes_on(loop: Any) -> bool:
-    """Return True if a run goes on from its checkpoint, as LangGraph decides it."""
+    """Return True if a run continues from its checkpoint, by the rules of LangGraph."""
     if loop.is_nested:
         return bool(loop.config["configurable"].get("__pregel_resuming"))
     given = loop.input

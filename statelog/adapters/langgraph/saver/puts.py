@@ -52,7 +52,7 @@ _PASSED_MAX = 512
 
 
 class Trail(NamedTuple):
-    """The checkpoints on the way to one, whose values and writes its DeltaChannels would be made of."""
+    """The ancestors of a checkpoint whose values and writes would make up the values of its DeltaChannels."""
 
     number: int
     """The number of checkpoints passed."""

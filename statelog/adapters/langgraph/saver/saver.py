@@ -232,7 +232,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         return lineage
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:
-        """Return a version above `current`; equal in no two lines, for it ends in chance."""
+        """Return a version above `current`. It ends with a random number, so versions of two branches differ."""
         return f"{asking.number_of(current) + 1:032}.{random.getrandbits(40):010x}"
 
     # --- reading ----------------------------------------------------------------------

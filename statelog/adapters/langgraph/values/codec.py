@@ -112,7 +112,7 @@ def split(data: bytes) -> list[bytes] | None:
 
 
 def _snapshot_head(size: int) -> bytes:
-    """Return the shortest head of a DeltaChannel's whole value of `size` bytes."""
+    """Return the shortest msgpack extension header for a DeltaChannel snapshot of `size` bytes."""
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
     return bytes([0xC6 + width.bit_length()]) + size.to_bytes(width) + bytes([_SNAPSHOT_TYPE])
 

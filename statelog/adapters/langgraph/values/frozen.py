@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ITEMS_MAX = 200_000
-"""The number of frozen items in memory, each about 400 bytes besides its texts."""
+"""The number of frozen items in memory, each about 400 bytes plus its texts."""
 
 _TYPES_MAX = 4096
 """Types in memory."""

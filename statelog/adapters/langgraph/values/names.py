@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 CHECKPOINT_CHANNEL = GRAPH_CHANNEL
-"""The channel with what LangGraph keeps of a checkpoint besides values."""
+"""The channel for the fields of a LangGraph checkpoint other than its values."""
 
 METADATA_CHANNEL = "langgraph:metadata"
 """The channel with metadata that is too large for a checkpoint's metadata."""
@@ -76,7 +76,7 @@ _TIME_WIDTH = 8
 _UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-")
 
 _PLACE_WIDTH, _TASK_WIDTH = 8, 11
-"""The numbers of digits for the digest of a checkpoint, which follows its time, and for that of a task."""
+"""The number of digits for the digest of a checkpoint, and for the digest of a task."""
 
 _INDEX_WIDTH = 3
 _INDEX_MIN = -(1 << 17)
@@ -209,9 +209,9 @@ def caller_of(namespace: str, parents: Any) -> tuple[str, str] | None:
 
 
 def served_by(namespace: str, parents: Any) -> str | None:
-    """Return the id in the store of the checkpoint that has called a namespace with a task id.
+    """Return the store's id of the checkpoint that called the graph of a namespace with a task id.
 
-    A namespace without a task id serves all calls (`checkpointer=True`), so this returns None.
+    Return None for a namespace without a task id, because all calls share it (`checkpointer=True`).
     """
     caller = caller_of(namespace, parents) if _OF_TASK in namespace else None
     return None if caller is None else checkpoint_name(*caller)

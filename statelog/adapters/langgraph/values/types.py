@@ -148,7 +148,7 @@ class Loading(NamedTuple):
 
 
 LOADING: ContextVar[Loading] = ContextVar("loading", default=Loading(None, []))  # noqa: B039 - nobody adds to this list
-"""What is being deserialised here."""
+"""The value that this OS thread or task is deserialising."""
 
 
 def _note(event: Any) -> None:

@@ -34,7 +34,7 @@ SWEPT_WITH_PUTS = 16
 
 
 class ItemFacts(NamedTuple):
-    """What is known about an item besides its value."""
+    """The facts about an item, without its value."""
 
     number: int
     created_us: int
@@ -44,18 +44,18 @@ class ItemFacts(NamedTuple):
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> ItemFacts:
-        """Return what an entry of `items` has besides the value."""
+        """Return the facts of an entry of `items`."""
         return cls(entry["number"], entry["created"], entry["updated"], entry.get("ttl"), entry.get("expires"))
 
     def to_entry(self, value: Any) -> dict[str, Any]:
-        """Inverse of `of`."""
+        """Return an entry of `items` with these facts and a value."""
         entry = {"value": value, "number": self.number, "created": self.created_us, "updated": self.updated_us}
         if self.expires_us is not None:
             entry |= {"ttl": self.ttl_us, "expires": self.expires_us}
         return entry
 
     def is_alive(self, now_us: int) -> bool:
-        """Whether it has not expired."""
+        """Return True if the item has not expired."""
         return self.expires_us is None or now_us < self.expires_us
 
     def is_worth_refreshing(self, now_us: int) -> bool:
@@ -148,7 +148,7 @@ def sweep(state: State, now_us: int, count_max: int) -> int:
 
 
 def about_of(state: Mapping[str, Any], namespace: str, key: str) -> ItemFacts | None:
-    """Return what is known about an item, or None if it does not exist."""
+    """Return the facts about an item, or None if it does not exist."""
     entry = state.get("items", {}).get(namespace, {}).get(key)
     return None if entry is None else ItemFacts.of(entry)
 

@@ -53,7 +53,7 @@ class FoundItem(NamedTuple):
 
 
 def to_time(time_us: int) -> datetime:
-    """Return a time as items bear it."""
+    """Return a time in the form that items store."""
     return _EPOCH + timedelta(microseconds=time_us)
 
 
@@ -111,7 +111,7 @@ class Reader:
         return entry
 
     def match(self, namespace: str, key: str, matches: Matches | None) -> FoundItem | None:
-        """Return an item if it is there and matches."""
+        """Return an item if it exists and matches."""
         entry = self.of("items", namespace).get(key)
         return None if entry is None else self._found(namespace, key, entry, matches)
 

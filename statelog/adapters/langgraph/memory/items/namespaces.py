@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Namespace = tuple[str, ...]
 
 _SEPARATOR = "."
-"""LangGraph allows none in a label."""
+"""The text between labels. LangGraph does not allow a dot in a label."""
 
 
 def to_text(namespace: Sequence[str]) -> str:
