@@ -566,7 +566,7 @@ enum {
     SL_LOCK_OWNED = 0,
     SL_LOCK_ABANDONED = 1, /* Owned. A dead owner's state has not been repaired. */
     SL_LOCK_BUSY = 2,      /* Another process owns it, and the time is up. */
-    SL_LOCK_LOST = 3,      /* It can never be owned again. */
+    SL_LOCK_LOST = 3,      /* The lock can never be owned again. */
     SL_LOCK_INVALID = 4    /* Not a valid page, or not owned by this thread. */
 };
 /* One user of the lock, initially zero. One thread at a time may use it; the thread that locks must also

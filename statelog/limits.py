@@ -31,7 +31,7 @@ INTEGER_BITS_MAX = 262_144
 
 # --- names ------------------------------------------------------------------
 ENTRY_ERROR_SIZE_BYTES_MAX = 4096
-"""The maximum size of a claim's error. It is for a message, not for a large traceback, because every read has it."""
+"""The maximum size of a claim's error: a message, not a large traceback, because every read returns the error."""
 
 ENTRY_KEY_SIZE_BYTES_MAX = 400
 THREAD_ID_SIZE_BYTES_MAX = 400

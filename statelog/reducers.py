@@ -327,7 +327,7 @@ class Reducer(_Value):
     def prepare(self, channel: str, value: Any, *, path: str) -> Prepared:
         """Encode a write. Raises what `cbor.encode` raises, and ReducerTypeError."""
         if isinstance(value, Overwrite):
-            if self.name == "upsert":  # Its items are checked and merged as in any other write.
+            if self.name == "upsert":  # The items are checked and merged as in any other write.
                 held = value.value
                 if type(held) not in (list, tuple) or any(isinstance(item, Remove) for item in held):
                     raise _mismatch(self, held, path, "a list of dicts, in Overwrite")

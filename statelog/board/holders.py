@@ -394,7 +394,7 @@ def holder(view: View, name: str) -> EntryRecord | None:
 
 
 def acquire(writer: EntryWriter, name: str, ttl_us: int, clock: ProcessClocks) -> EntryRecord | None:
-    """Stage that a lease is taken. Return None if somebody has it."""
+    """Stage that a lease is taken. Return None if another holder has the lease."""
     found = writer.last_record(f"/{name}") if writer.row(f"/{name}")[0].lsn else None
     if found is not None and found.claim is not None and clock.left_us(found.claim) > 0:
         return None

@@ -81,7 +81,7 @@ def export_langgraph(*, store: Path, target: str, as_json: bool) -> None:
 def _store_of(database: str) -> Path:
     """Return the default store for a database's threads: the database's name, in the current directory."""
     name = ""
-    with suppress(ValueError):  # It is not a valid address, for example because of a [ in its password.
+    with suppress(ValueError):  # The database is not a valid URL, for example because of a [ in its password.
         path = urlsplit(database).path if "://" in database else database.partition(":")[2]
         name = PurePath(path).stem
     if not name:

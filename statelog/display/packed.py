@@ -106,7 +106,7 @@ def shown_msgpack(data: bytes) -> Any:
     if data == SNAPSHOT:
         return Constructed("DeltaSnapshot", ())
     value, end = None, -1
-    with suppress(IndexError, ValueError, UnicodeDecodeError, struct.error, TypeError):  # It is not msgpack.
+    with suppress(IndexError, ValueError, UnicodeDecodeError, struct.error, TypeError):  # The data is not msgpack.
         value, end = _read(data, 0, 0)
     return value if end == len(data) else Constructed(MSGPACK, {"size_bytes": len(data)})
 

@@ -22,7 +22,7 @@ _DIRECTORIES = ("mail", "gates", "events", "children", "outbox", "outbox-parked"
 
 
 class RunOnBoard(NamedTuple):
-    """A run as its entry on the board has it."""
+    """The part of a run that is read from its board entry."""
 
     id: str
     thread: str

@@ -326,7 +326,7 @@ class Execution:
         return done.get("r") if function is None else self.result(done, function)
 
     def result(self, done: Item, function: Callable[..., Any]) -> Any:
-        """Return the recorded result of a call, as this version of its function has it. Raises Stopped."""
+        """Return the recorded result of a call, in the form of this version of its function. Raises Stopped."""
         found, version, options = done.get("r"), done.get("v", 1), versions_of(function)
         missing = options.missing(version)
         if version > options.version or missing is not None:

@@ -361,7 +361,7 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
         raise refusal
     held = recorded.held()
     head, begun = recorded.thread.at(recorded.version), list(held[:1])
-    near, far = 0, 1  # These are generations before the head. The number of items grows from one to the next.
+    near, far = 0, 1  # Both are generations before the head. A later generation has more items.
     while _count_at(_back(head, far), known, begun) > count:
         near, far = far, far * 2
     while near < far:

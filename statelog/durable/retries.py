@@ -183,6 +183,6 @@ def _is_led_to(item: Item, call: Mapping[str, Any]) -> bool:
             counted = own.removeprefix(sign)
             if own.startswith(sign) and counted.isdigit() and int(counted) >= number:
                 return True
-        if own.startswith("g") and item["o"] == "gather":  # It has recorded which failure came first.
+        if own.startswith("g") and item["o"] == "gather":  # A gather has recorded which failure came first.
             return True
     return bool(item["o"] == "map") and call["p"].startswith(f"{place}.")

@@ -289,7 +289,7 @@ class Handles(Forms):
             raise
         except Exception as error:  # noqa: BLE001 - a source may raise anything
             message = f"the source of handle {name!r} raised {type(error).__name__}"
-            raise GuardError(message, **facts) from None  # Its text may hold the value.
+            raise GuardError(message, **facts) from None  # The text of the cause may contain the value.
         if not isinstance(value, str) or len(value.strip()) < VALUE_SIZE_MIN:
             kind = f"{len(value.strip())} characters" if isinstance(value, str) else type(value).__name__
             message = f"the value of handle {name!r} must be a str of at least {VALUE_SIZE_MIN} characters, not {kind}"
@@ -394,7 +394,7 @@ def _quoted_for_urls(value: str) -> set[bytes]:
 
 
 def _quoted_for_programs(value: str) -> set[bytes]:
-    """Return a value as repr, HTML, XML, shells, and the JSON of Go and .NET have it."""
+    """Return a value as repr, HTML, XML, shells, and the JSON encoders of Go and .NET write it."""
     escaped = {html.escape(value, quote=False), html.escape(value)}
     escaped |= {each.replace("&#x27;", "&#39;").replace("&quot;", "&#34;") for each in escaped}
     escaped |= {html.escape(value).replace("&#x27;", "&#39;"), html.escape(value).replace("&#x27;", "&apos;")}

@@ -135,7 +135,7 @@ def page_limit(request: Request, default: int = 50) -> int:
 
 def cursor(request: Request, name: str = "after") -> str:
     """Return the cursor at which a page of a list begins; empty for the first page."""
-    return str(request.query_params.get(name, ""))  # It has no type if Starlette is missing.
+    return str(request.query_params.get(name, ""))  # Type checkers do not know the type if Starlette is missing.
 
 
 def needed(request: Request, name: str) -> str:

@@ -604,7 +604,7 @@ class Batch:
         staged = self.staged
         if self.guard is not None:
             self._check_bodies(self.guard)
-        if len(staged) == 1 and (made := staged[0].made) is not None:  # Nearly every commit.
+        if len(staged) == 1 and (made := staged[0].made) is not None:  # This is the case for nearly every commit.
             rest, self.chain, _body_end = made
             records = [xxh3_64_digest(rest) + rest]
         else:

@@ -236,7 +236,7 @@ class Committer:
             except Exception as error:
                 if transaction.changes != changes or is_of_lmdb(error):
                     transaction.work_error = error
-                    raise  # Its writes cannot be separated from earlier ones, so the whole transaction fails.
+                    raise  # The writes of this work cannot be undone alone, so the whole transaction fails.
                 request.error = error
             if armed:
                 point("commit.between_works")

@@ -158,7 +158,7 @@ class CommitFailures:
         if outcome is False and not is_failure(transaction, error):
             return
         for request in group:
-            if request.error is not None:  # Its work has raised, and wrote nothing.
+            if request.error is not None:  # The work of this request has raised, and wrote nothing.
                 pass
             elif outcome is False:
                 request.error = self.refusal(error)

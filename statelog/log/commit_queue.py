@@ -141,7 +141,7 @@ class CommitQueue:
         The others are done. After an interrupt at any line, `leave` calls this again.
         """
         waiting, group = self.requests, self.group
-        if request.gate is not None:  # Its caller may have been interrupted before `begin` took it out.
+        if request.gate is not None:  # The caller may have been interrupted before `begin` took out the request.
             with self._moving:
                 if request in waiting:
                     waiting.remove(request)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 Stored = dict[str, Any]
-"""A fact as an entry has it. DESIGN.md here has the fields."""
+"""A fact in the form that an entry stores. DESIGN.md here has the fields."""
 
 FAR_US = 1 << 62
 """A time after all others."""

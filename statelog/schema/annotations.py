@@ -87,7 +87,7 @@ def classes_named(annotation: object) -> list[type]:
 def parts_of(annotation: object) -> list[object]:
     """Return an annotation and the annotations and metadata in it, at any depth, also in the fields of classes."""
     pending = [annotation]
-    seen: dict[int, object] = {}  # It keeps the parts alive, because a freed id is used again.
+    seen: dict[int, object] = {}  # The dict keeps the parts alive, because Python reuses the id of a freed object.
     while pending:
         current = pending.pop()
         if id(current) not in seen:

@@ -110,7 +110,7 @@ def check_names(schema_name: str, names: Mapping[str, Channel]) -> None:
 def _can_be_stored(name: str) -> bool:
     try:
         return 0 < len(name.encode()) <= NAME_SIZE_BYTES_MAX
-    except UnicodeEncodeError:  # A lone surrogate.
+    except UnicodeEncodeError:  # The name contains a lone surrogate.
         return False
 
 

@@ -39,7 +39,7 @@ def parts_with_fields(annotation: object) -> Iterator[tuple[object, tuple[object
     The fields of a generic model have the types that were given to it.
     """
     pending = [annotation]
-    seen: dict[int, object] = {}  # It keeps the parts alive, because a freed id is used again.
+    seen: dict[int, object] = {}  # The dict keeps the parts alive, because Python reuses the id of a freed object.
     while pending:
         current: Any = pending.pop()
         if id(current) in seen:

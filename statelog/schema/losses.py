@@ -105,7 +105,7 @@ def _kind_of_class(cls: type) -> _ValidatedClass:
     decorators = getattr(cls, "__pydantic_decorators__", None)
     validators = decorators.model_validators.values() if decorators else ()
     if any(validator.info.mode != "after" for validator in validators):
-        return _UNKNOWN_KIND  # It may take its fields from any part of the dict.
+        return _UNKNOWN_KIND  # Such a validator may take fields from any part of the dict.
     if decorators:
         fields = fields_of(cls).items()
         names = {key: name for name, field in fields for key in _keys_of(name, field)}

@@ -81,7 +81,7 @@ def read_model(model: type) -> dict[str, Channel]:
         message = f"{name}: a root model has no fields that could be channels"
         raise SchemaError(message, schema=name)
     if model is pydantic.BaseModel:
-        return {}  # It declares nothing, and is not a finished model.
+        return {}  # BaseModel declares no fields, and is not a finished model.
     try:
         if issubclass(model, pydantic.BaseModel):
             model.model_rebuild()

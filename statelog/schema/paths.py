@@ -46,5 +46,5 @@ def _value_at(value: object, step: str | int) -> tuple[object] | None:
     if isinstance(value, list | tuple):
         is_position = isinstance(step, int) and 0 <= step < len(value)
         return (value[step],) if is_position else None  # type: ignore[index] # an int, as checked
-    attributes = getattr(value, "__dict__", {})  # It may be an instance of a model or dataclass.
+    attributes = getattr(value, "__dict__", {})  # The value may be an instance of a model or dataclass.
     return (attributes[step],) if step in attributes else None

@@ -128,7 +128,7 @@ def _merged(shape: Shape, *, is_deep: bool) -> Dump:
 
     def dump(value: Any, path: str) -> Any:
         if is_deep and shape.load is None:
-            return value  # Its dicts may lack keys at any depth, so the result is not known here.
+            return value  # The dicts in the value may lack keys at any depth, so the result is not known here.
         return partial(value, path)
 
     return dump

@@ -143,7 +143,7 @@ class Schema(NamedTuple):
         if isinstance(get_origin(user_schema) or user_schema, type):
             try:
                 return _without_own(_read_class(user_schema))
-            except TypeError:  # It is not hashable, so it cannot be cached.
+            except TypeError:  # The class is not hashable, so the result cannot be cached.
                 return _without_own(_read_class.__wrapped__(user_schema))
         if isinstance(user_schema, Mapping):
             return _without_own(_schema_of_plain_channels("schema", read_mapping(user_schema)))

@@ -103,7 +103,7 @@ def declared_value(schema: Versioned[Any, Any], value: Any) -> Any:
 def _checked(schema: Schema, fields: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in fields.items():
-        if type(value) is Quarantined:  # Its type is hidden.
+        if type(value) is Quarantined:  # The type of a quarantined value is unknown.
             made[name] = value
             continue
         checked = schema.validate_write(name, Overwrite(value))

@@ -251,7 +251,7 @@ class Index:
         """Open the file, or find that it is still the one that is open."""
         if self._connection is not None:
             if not self._is_private and self._inode != inode_of(self._paths[1]):
-                self.close()  # It was removed, by a compaction perhaps.
+                self.close()  # The file was replaced, for example by a compaction.
             elif configuration == self._configuration:
                 return
             elif self._is_private:

@@ -81,7 +81,7 @@ class _LastRead(NamedTuple):
 
     version: int
     found: Digested
-    """Its event, or that of the next version if there is no version before."""
+    """The event of that version. If no version was read, the event of the next version."""
     tree: Tree
     keep: Callable[[str], bool]
     kind: int

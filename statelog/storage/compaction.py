@@ -297,7 +297,7 @@ def opened_for_filling(
     try:
         with _full_if_short(descriptor):
             yield target
-    except lmdb.MapFullError as error:  # It always fits, because the new file has no free pages.
+    except lmdb.MapFullError as error:  # This cannot happen, because the new file has no free pages.
         raise StorageError(f"{file.path} does not fit into its own size", path=str(file.path)) from error
     finally:
         target.close()

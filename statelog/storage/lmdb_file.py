@@ -307,7 +307,7 @@ class LmdbFile:
         active = self.active_transactions
         while True:
             active.discard(transaction)
-            if self.is_shut and is_owned(self.gate):  # It would wait for itself.
+            if self.is_shut and is_owned(self.gate):  # This thread would wait for itself.
                 message = f"{self.path} cannot be used by a signal handler that interrupted its opening or closing"
                 raise UsageError(message, path=str(self.path))
             with self.gate:

@@ -134,7 +134,7 @@ class WriteTransaction(ReadTransaction):
     _leaf = NO_PAGE
     _may_own_pages = True
 
-    def __init__(self, writer: StoreWriter) -> None:  # It does not call super(), which would double its time.
+    def __init__(self, writer: StoreWriter) -> None:  # A call of super() would double the time.
         self._writer = writer
         self._file = writer.file
         self._borrowed = []
@@ -145,7 +145,8 @@ class WriteTransaction(ReadTransaction):
     @property
     def snapshot_id(self) -> int:  # type: ignore[override]  # It follows from the number of changes.
         """The commit whose free list is checked, or 0."""
-        return 0 if self.changes else self.number - 1  # It may take pages that were free in the snapshot before it.
+        # This transaction may take pages that were free in the previous snapshot.
+        return 0 if self.changes else self.number - 1
 
     @property
     def rewrite_size_bytes_max(self) -> int:

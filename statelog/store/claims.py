@@ -294,7 +294,7 @@ class ClaimAttempt:
             found = claim(writer)
             if found is not None and schemas.of(found.event.key) is not None:
                 value = reads.read_value(writer.batch.workspace(writer.board, []), found.event)
-                schemas.shown_of(found.event, value)  # It raises if this code cannot read the value.
+                schemas.shown_of(found.event, value)  # Raises if this code cannot read the value.
             return found
 
         work = claim if schemas is None else claim_readable

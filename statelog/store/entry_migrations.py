@@ -107,7 +107,7 @@ class _EntryMigration:
             board = reads.board_of(view)
             found = None if board is None else reads.find(view, board, key, now_us())
         if found is None or schema is None:
-            return  # It was deleted meanwhile, or has expired.
+            return  # The entry was deleted meanwhile, or has expired.
         stored = stored_version(schema, key, found.event.schema)
         if stored == schema.version:
             self._report.skipped += 1

@@ -295,7 +295,7 @@ class _StoredChannels:
             plain = plain_value(value)
             if cbor.encode(plain, path=name) == cbor.encode(value.stored.to_python()):
                 return given[1]
-        if type(value) is Quarantined:  # Its type is hidden, too.
+        if type(value) is Quarantined:  # The type of a quarantined value is unknown.
             return cbor.encode(value, path=name)
         checked = self._schema.validate_write(name, Overwrite(plain_value(plain)))
         return cbor.encode(checked.value if isinstance(checked, Overwrite) else checked, path=name)

@@ -92,7 +92,7 @@ class OpenedNode(NamedTuple):
     size_bytes: int
     """The bytes in the node itself."""
     children: list[NodePart]
-    """Its chunks and roots."""
+    """The chunks and roots to which the node refers."""
     leaves: list[NodePart]
 
 

@@ -280,7 +280,7 @@ def _read_checkpoints(view: View) -> _Checkpoints:
     by_thread: Counter[int] = Counter()
     lsns = array("Q")
     for key, payload in view.transaction.scan_index(b"v"):
-        kernels.page_range(payload)  # It checks the sizes.
+        kernels.page_range(payload)  # This call checks the sizes.
         found = [lsn for (lsn,) in _PAGE_ENTRY.iter_unpack(payload[_PAGE_HEAD_SIZE_BYTES:]) if lsn]  # 0 means expired.
         by_thread[_PAGE_KEY.unpack_from(key)[0]] += len(found)
         lsns.extend(found)

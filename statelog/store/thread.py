@@ -417,7 +417,7 @@ class Thread(Written[S, W]):
         head = batch.head(*ids)
         if head is None or schema_version(head.event.metadata) == self._declared_version:
             return False
-        if head.event.lsn <= batch.memory.end.lsn:  # It is not staged, so it need not be read again.
+        if head.event.lsn <= batch.memory.end.lsn:  # The head is not staged, so it need not be read again.
             batch.memory.heads[ids] = head
         self._commit_in([], NO_METADATA, b"", None, None, False, batch)  # noqa: FBT003 - of a partial elsewhere
         return True

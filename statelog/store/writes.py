@@ -67,7 +67,7 @@ def prepare_writes(schema: Schema, writes: Sequence[Any]) -> list[PreparedWrite]
             if channel not in channel_keys:
                 channel_key(channel)
             if value is DROP:
-                schema.reducer(channel)  # It raises if the channel is not declared.
+                schema.reducer(channel)  # Raises if the channel is not declared.
                 prepared.append(Removal(channel))
                 continue
             declared = channels.get(channel)

@@ -99,7 +99,7 @@ class Child:
 
     def await_acknowledged(self, count: int) -> None:
         """Wait until `count` operations are acknowledged, or the child has ended."""
-        while self.acknowledged < count and os.read(self._process.out, 1):  # unbuffered, like `wait`
+        while self.acknowledged < count and os.read(self._process.out, 1):  # Read without a buffer, like `wait`.
             self.acknowledged += 1
 
     def kill(self) -> None:

@@ -221,7 +221,7 @@ def _kill_now_and_then(
             _replace(killing, processes, place)
             report.kills += 1
         for place, process in enumerate(processes):
-            if process.process.poll() is not None:  # It has reported the reason.
+            if process.process.poll() is not None:  # The process has reported the reason.
                 report.blame(f"{process.role} {process.number} ended with {process.process.returncode}")
                 _replace(killing, processes, place)
         time.sleep(min(0.05, kill_interval_s / 4))

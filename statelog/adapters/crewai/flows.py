@@ -142,7 +142,7 @@ def read_pending(within: Threads, flow_uuid: str) -> tuple[dict[str, Any], Pendi
     head = thread.head
     try:
         state = join(thread.at(kept[STATE]).state)
-    except NotFoundError:  # It was removed.
+    except NotFoundError:  # The version was removed.
         state = None if head is None else join(head.state)
     return None if state is None else (state, PendingFeedbackContext.from_dict(context))
 

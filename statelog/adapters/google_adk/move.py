@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 _OLD_COLUMN, _NEW_TABLE = "actions", "adk_internal_metadata"
-"""They identify a DatabaseSessionService: its first schema has the column, its second schema has the table."""
+"""The first schema of a DatabaseSessionService has this column, its second schema has this table."""
 
 _SESSIONS = "SELECT app_name, user_id, id FROM sessions ORDER BY app_name, user_id, id"
 _USERS = "SELECT app_name, user_id FROM user_states WHERE state <> '{}' EXCEPT SELECT app_name, user_id FROM sessions"

@@ -241,7 +241,7 @@ def _answered(state: Any) -> Generator[_Do, Any, _Answered | None]:
         return None
     found = yield _Do("get_tuple", (state.config,), {})
     answers = {task: value for task, channel, value in found.pending_writes or () if channel == ANSWERS}
-    last = answers.get(NO_TASK)  # It stays there until the next answer.
+    last = answers.get(NO_TASK)  # A used answer stays among the pending writes.
     used = {task.id: _listed(answers.get(task.id)) for task in asking}
     is_unused = last is not None and not any(each and each[-1] == last for each in used.values())
     for task in asking:

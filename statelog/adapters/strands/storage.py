@@ -126,7 +126,7 @@ class StatelogStorage(Storage):
             return None if kept is None else bytes(kept)
         thread = thread_of(key)
         assert thread is not None, "only keys of snapshots point at versions"
-        with suppress(CheckpointNotFoundError, ExpiredError, ThreadNotFoundError):  # It was removed.
+        with suppress(CheckpointNotFoundError, ExpiredError, ThreadNotFoundError):  # The version was removed.
             return self._pieces.read(self.store, thread, kept)
         return None
 

@@ -301,7 +301,7 @@ def _visit_all(verifier: _Verifier, engine: Engine, transaction: ReadTransaction
     total = transaction.log_count()
     pages = MappedPages(engine.store_file.lmdb_file)
     count = 0
-    with ThreadPoolExecutor(1) as pool:  # It hashes the next records meanwhile.
+    with ThreadPoolExecutor(1) as pool:  # A second OS thread hashes the next records.
         ahead: deque[tuple[Batch, Future[list[RecordFacts | None]]]] = deque()
         for batch in chain(transaction.log_batches(_BATCH_SIZE_BYTES), [None]):
             if batch is not None:

@@ -89,7 +89,7 @@ def remove_leftovers(path: Path, *, suffix: str = _TEMPORARY_SUFFIX) -> None:
     for entry in path.parent.iterdir():
         if entry.name.startswith(_temporary_prefix(path)) and entry.name.endswith(suffix):
             with contextlib.suppress(OSError):
-                # Its creator holds this lock while it lives.
+                # The creating process holds this lock while it runs.
                 _remove_leftover(entry, lambda descriptor: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 

@@ -46,7 +46,7 @@ class Alarm:
 
     def set(self) -> None:
         """Wake the thread, or let its next `wait` return at once."""
-        with contextlib.suppress(RuntimeError):  # It is set already.
+        with contextlib.suppress(RuntimeError):  # The event is set already.
             self._lock.release()
 
     def wait(self, timeout_s: float) -> bool:

@@ -121,7 +121,8 @@ class ReaderSlots:
         with ReadTransaction(self._file) as transaction:
             raw = transaction.handles.raw
             most_ever: int = raw.info()["num_readers"]
-            return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1  # without the heading
+            # The first line of the table is the heading.
+            return most_ever if most_ever < enough else len(raw.readers().splitlines()) - 1
 
     def release_dead(self) -> int:
         """Release the slots of dead processes, whose snapshots keep pages from reuse. Return their number.

@@ -219,7 +219,7 @@ class Agreements:
         with self._new_file() as path:
             store.image(path)
             with _opened(path) as copy:
-                copy.compact()  # It may append a removal record, if leases have ended.
+                copy.compact()  # If leases have ended, a compaction may append a removal record.
                 self._spoil_copy(copy)
                 shown = {**self._observe(copy), "log": observed["log"]}
                 return [*_problems(copy), *differences(observed, shown, ("the store", "the copy"))]

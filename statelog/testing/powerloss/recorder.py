@@ -70,7 +70,7 @@ class Recording:
                     done[lane] = step
                     if word == b"done" and self._flushes(lane, step):
                         durable[lane] = step
-                        if not self.workload.processes:  # It also flushes earlier steps of other lanes.
+                        if not self.workload.processes:  # The flush includes earlier steps of other lanes.
                             durable = list(map(max, durable, before[lane]))
                 current = Progress(tuple(done), tuple(begun), tuple(durable))
             yield current

@@ -138,7 +138,7 @@ class StatelogStore(ThreadHolder, BaseStore):
     # --- batches --------------------------------------------------------------------
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Run operations together. The class says what they see of each other.
+        """Run operations together. The class describes which operations see the results of others.
 
         Raises:
             InvalidNamespaceError: a label that LangGraph does not allow.

@@ -71,7 +71,7 @@ class AsyncCalls:
     _begun: Begun
     _migration: Migration | None
 
-    if TYPE_CHECKING:  # of the saver
+    if TYPE_CHECKING:  # These are attributes of the saver.
         put: Callable[..., RunnableConfig]
         put_writes: Callable[..., None]
         delete_thread: Callable[..., None]

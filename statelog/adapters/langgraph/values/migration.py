@@ -1,4 +1,4 @@
-"""Channels of a LangGraph checkpoint as a later version of the graph's state has them."""
+"""Converts channels of a LangGraph checkpoint to a later version of the graph's state."""
 
 from __future__ import annotations
 
