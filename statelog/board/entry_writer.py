@@ -207,9 +207,8 @@ def stage(
     if is_there and claim is None:
         former = before.event
         has_fewer_attempts = former is not None and former.order is not None and former.order[2] > attempts
-        if (
-            has_fewer_attempts or not before.is_there or before.row[2:5] != row[2:5]
-        ):  # The entry has a new place in the queue.
+        # Call a waiting claimer if the entry has a new place in the queue.
+        if has_fewer_attempts or not before.is_there or before.row[2:5] != row[2:5]:
             batch.calls += (partial(call_claimer, key),)
     return _new(EntryRecord, (event, lsn, now_us))
 

@@ -401,7 +401,8 @@ def bring_here(performer: Performer, head: HeadContents, path: Path) -> Path | N
             catch_up(performer, head, store)
             if head.cut is None or chain_at(store, head.cut.lsn) == head.cut.chain:
                 return None
-        except (ConflictError, CorruptionError) as error:  # A base is between, or the histories differ.
+        except (ConflictError, CorruptionError) as error:
+            # The missing segments were merged into a base, or the histories differ.
             if "object" in error.facts:  # The error is about the storage, not about the local file.
                 raise
     return start_over(performer, head, path)

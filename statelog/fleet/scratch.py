@@ -22,7 +22,7 @@ def scratch(cache: Path) -> Iterator[Path]:
     for left in cache.glob(f"{_PREFIX}*"):
         _remove(left, _locked(left))
     lock = None
-    while lock is None:  # Another process may remove it as a leftover before it is locked.
+    while lock is None:  # Another process may remove the folder as a leftover before it is locked.
         folder = Path(tempfile.mkdtemp(dir=cache, prefix=_PREFIX))
         lock = _locked(folder)
     try:

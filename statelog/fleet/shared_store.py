@@ -220,7 +220,8 @@ class Sharer(Follower):
                 rows = rows[1:]
             elif self._head.base is None or Cut(self._head.base.lsn, self._head.base.chain) != known.cut:
                 raise self._fenced("the log lost records that this copy has, or that it still needs")
-        # A host that has the store alone ends its epoch with END. The next turn of this host reports that host.
+        # A host that opened the store for itself alone ends its epoch with END.
+        # The next turn of this host reports that host.
         rows = [row for row in rows if row.data != protocol.END]
         if not rows:
             return

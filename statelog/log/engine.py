@@ -193,7 +193,7 @@ class Engine:
     def care(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
         """Run `work` on a write transaction and commit it. The work rewrites records, or imports them.
 
-        The commit ends in a checkpoint. The committer remembers nothing of it.
+        The commit ends with a checkpoint of the WAL. The committer keeps no state of this commit for the next one.
         """
 
         def run(transaction: WriteTransaction) -> T:

@@ -136,7 +136,8 @@ class Memory:
         found = next((each for each in spans(read_facts(entry.value)) if each[0]["id"] == stored["id"]), None)
         if found is not None:
             return fact_of(key, *found)
-        hidden = entry.value[-1] if isinstance(entry.value, list) else entry.value  # A check has put this in its place.
+        # A check has replaced the fact, or all facts of the entry, by a placeholder.
+        hidden = entry.value[-1] if isinstance(entry.value, list) else entry.value
         return fact_of(key, {"from": stored["known"], **stored, "text": hidden}, stored.get("until") or FAR_US)
 
     def get(self, key: str, *, at: date | None = None, known_at: date | None = None) -> Fact | None:

@@ -281,7 +281,7 @@ def is_deleted(held: Any, id: str) -> bool:
 
 
 def _policies(store: Store) -> list[Any]:
-    with session_of(store).read() as view:  # `statistics` has them too, but measures the whole store
+    with session_of(store).read() as view:  # `statistics` also reports the policies, but measures the whole store.
         return [plain(each) for each in stored_policies(view)]
 
 

@@ -516,7 +516,7 @@ def _heads_from(batch: Batch, thread: int, place: tuple[int, int]) -> list[Head]
 
 
 def _last_commit(batch: Batch, thread: int, head: Head, above: int) -> Head | None:
-    """Return the last version of a branch above `above` that is not a rollback, or None."""
+    """Return the last version of a branch that is greater than `above` and not a rollback, or None."""
     found: Head | None = head
     while found is not None and found.event.target and found.event.version > above:
         branch, version = found.event.branch, found.event.version

@@ -51,7 +51,7 @@ _TOUCHED_SIZE_BYTES = 128 * 1024
 """Bytes of the map that rewriting a record touches: pages of the record, of its neighbours and of the index."""
 
 _GAP_SIZE_BYTES_MAX = 16 * 1024
-"""Bytes of unchanged records between two rewritten ones that are put back together with these."""
+"""Unchanged records between two rewritten ones are rewritten, too, if they have fewer bytes than this."""
 
 
 class Rewritable(NamedTuple):

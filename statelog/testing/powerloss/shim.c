@@ -737,7 +737,7 @@ EXPORT int __openat64_2(int at, const char *path, int flags)
     return logged_open(at, path, flags, 0);
 }
 
-/* Two names, "" for one that is not watched. */
+/* Log an event with two names. A name outside the watched directory is "". */
 static uint64_t append_names(enum kind kind, uint64_t inode, const char *old, const char *new)
 {
     struct iovec parts[2] = {

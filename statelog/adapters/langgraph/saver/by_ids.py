@@ -1,7 +1,8 @@
-"""Reads the checkpoints of a namespace with many lines by the index of ids. Otherwise the end of each line is read.
+"""Reads the checkpoints of a namespace from the index of ids, the greatest id first.
 
-The index has the checkpoints of all namespaces of a thread in the order of their names (`names.checkpoint_name`). It is
-read downwards. The checkpoints of another namespace are adjacent, so one look-up skips them all.
+This is for namespaces with many branches. For others, the last checkpoints of each branch are read instead. The index
+has the checkpoints of all namespaces of a thread in the order of their names (`names.checkpoint_name`). The checkpoints
+of another namespace are adjacent, so one look-up skips them all.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def _row(
     channels: dict[str, Read],
     found: dict[str, items.Stored],
 ) -> CheckpointRow:
-    """Return a row. `found` has the channels in the range of its writes."""
+    """Return the row of a checkpoint. `found` has the channels with its pending writes."""
     is_orphan = bool(found) and found.pop(orphan_name(writes_prefix(place)), None) is not None
     return _new(CheckpointRow, (place, kept, metadata, channels, [*map(read_bundle, found.values())], is_orphan))
 
