@@ -2,7 +2,7 @@
 
 A workflow is a function that can be called again. A block cannot be called again. So an event that would call the
 workflow again ends the block, and the run continues when the program enters it again. The coroutine that drives the run
-is suspended during the block. The end of the block is the outcome of the workflow.
+is suspended during the block. The outcome of the block is the outcome of the workflow.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 SLICE_S: Final = 0.5
-"""How often to check a run that another block has entered. If the run ends there, it cannot be claimed any more."""
+"""The interval, in seconds, at which to check whether a run that another block has entered has ended."""
 
 
 class EnteredRun:
@@ -93,7 +93,7 @@ class EnteredRun:
 
 @contextmanager
 def closing_block(run: Any) -> Iterator[None]:
-    """Mark an entered run when its `with` block ends. A step that is called later raises UsageError."""
+    """Mark a run as left when its `with` block ends. A step that is called later raises UsageError."""
     try:
         yield
     finally:
@@ -111,7 +111,7 @@ class CalledAnewError(BaseException):
 
 
 class _Handover:
-    """Suspends the coroutine of a run during the block. Its result is the exception that left the block, or None."""
+    """Suspends the coroutine of a run during the block. Its result is the exception of the block, or None."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -135,7 +135,7 @@ class _BlockHost(ThreadHost):
         args: Any,
         kwargs: Any,  # noqa: ARG002 - as declared
     ) -> None:
-        """Suspend the coroutine until the block ends, instead of calling the workflow. Raise its exception."""
+        """Suspend the coroutine until the block ends, instead of calling the workflow. Raise the block's exception."""
         if self._was_called:
             raise CalledAnewError
         self._was_called = True
@@ -270,7 +270,7 @@ def is_of_block(error: BaseException) -> bool:
 
 
 def reason(store: Store, id: str, error: BaseException) -> BaseException:
-    """Return the error of a block that its run has ended."""
+    """Return the error to raise from a block after its run has ended the block."""
     if isinstance(error, Stopped):
         return error.error
     value = find(store, id).value

@@ -28,7 +28,7 @@ class Branch(Generic[R]):
         return f"<Branch {self.place} of {self._execution.id!r}>"
 
     def result(self) -> R:
-        """Wait for the branch. Return its result, or raise its exception. In an asyncio workflow, await the call."""
+        """Wait for the branch. Return its result, or raise its exception. In an asyncio workflow, await this call."""
         found: R = self._awaited(lambda: _result(self._execution, self.future))
         return found
 
@@ -96,9 +96,9 @@ def _is_signal(error: BaseException) -> bool:
 async def in_turn(
     execution: Execution, place: str, works: Sequence[Callable[[], Coroutine[Any, Any, Any]]], concurrency: int
 ) -> list[Any]:
-    """Run `works`, at most `concurrency` at a time, and return their results in order.
+    """Run the coroutines of `works`, at most `concurrency` at a time. Return their results in order.
 
-    An exception is raised only after all of them have ended or are suspended.
+    An exception is raised only after all coroutines have ended or are suspended.
     """
     host, todo = execution.host, iter(enumerate(works))
     ended: dict[int, Any] = {}

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A clock: it has a time, and can wait."""
+    """A source of the current time, which can also wait."""
 
     def now_us(self) -> int:
         """Return the time in microseconds since the epoch."""
@@ -17,22 +17,22 @@ class Clock(Protocol):
         """Wait for `seconds`."""
 
     def is_short(self, seconds: float) -> bool:
-        """Return True if a run is not suspended for a wait of this length."""
+        """Return True if the process sleeps through a wait of this length, instead of suspending the run."""
 
 
 class WallClock:
     """The wall clock."""
 
     def now_us(self) -> int:
-        """As declared."""
+        """Implement `Clock.now_us`."""
         return time.time_ns() // 1000
 
     def sleep(self, seconds: float) -> None:
-        """As declared."""
+        """Implement `Clock.sleep`."""
         time.sleep(max(seconds, 0.0))
 
     def is_short(self, seconds: float) -> bool:
-        """As declared."""
+        """Implement `Clock.is_short`."""
         return seconds <= _SHORT_S
 
 

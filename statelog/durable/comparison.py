@@ -1,4 +1,4 @@
-"""The differences of two runs."""
+"""Finds the differences between two runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunDifference:
-    """A difference of two runs: of the runs themselves, or of a call.
+    """A difference between two runs: in the runs themselves, or in a call.
 
     Attributes:
         place: the place of the call, or None if the runs themselves differ.
@@ -35,10 +35,10 @@ class RunDifference:
 
 
 def compare_runs(store: Store, run: str, other: str) -> list[RunDifference]:
-    """Return the differences of two runs, the first one first. The list is empty if the runs did the same.
+    """Return the differences between two runs, in order. The list is empty if the runs did the same.
 
     Workflow and arguments come first, then the calls in the order in which they were recorded, then the outcome of the
-    runs. Calls at the same place are compared. Times and numbers of attempts do not count.
+    runs. Calls at the same place are compared. Times and numbers of attempts are ignored.
 
     Raises:
         RunNotFoundError: there is no such run.
@@ -71,12 +71,12 @@ def _of_run(value: Mapping[str, Any], what: str) -> object:
 
 
 def _encoded(value: Any) -> bytes:
-    """Return the canonical bytes of a value. Unlike `==`, they differ for 1 and True, and compare arrays and NaN."""
+    """Return the canonical bytes of a value. Unlike `==`, they distinguish 1 from True, and compare arrays and NaN."""
     return encode(value, "value", depth=0)
 
 
 def in_order(places: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return all places in the order of `places`. A place of `others` alone follows the place before it in `others`."""
+    """Return all places, in the order of `places`. A place only in `others` follows its predecessor in `others`."""
     first: list[str] = []
     behind: dict[str, list[str]] = {place: [] for place in places}
     last = first
@@ -89,7 +89,7 @@ def in_order(places: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def _difference(items: Sequence[Item], others: Sequence[Item], infos: Sequence[StepInfo | None]) -> str | None:
-    """Return `call`, `arguments` or `outcome`, in which a call of two runs differs, or None."""
+    """Return what differs in a call of two runs: `call`, `arguments` or `outcome`. Return None if nothing does."""
     first, second = items[0], others[0]
     left, right = infos
     assert left is not None

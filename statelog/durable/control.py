@@ -70,7 +70,7 @@ def _gate_of(value: dict[str, Any]) -> Gate:
 
 
 def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, by: str | None = None) -> Gate:
-    """Answer a gate. Its run continues in a worker, which is woken, or when the run is run again.
+    """Answer a gate. A worker wakes up and continues the run. Without a worker, it continues when it is run again.
 
     Args:
         store: the store.
@@ -170,7 +170,7 @@ def get_event(store: Store, run: str, name: str, *, timeout_s: float = 0.0) -> A
 def cancel(store: Store, run: str) -> bool:
     """Cancel a run and its children. Return False if the run has ended.
 
-    Each of them stops at its next operation, and its compensations undo its steps. A step that is being called is
+    Each run stops at its next operation, and its compensations undo its steps. A step that is being called is
     interrupted only if it is async. If the run is waiting, the next worker undoes it, or the next call that runs it. A
     run that has not begun ends at once.
 
@@ -202,7 +202,7 @@ def cancel(store: Store, run: str) -> bool:
 
 
 def resume(store: Store, run: str) -> RunInfo:
-    """Continue a parked run, or make a suspended run check its waits now. A worker or `durable.run` takes it up.
+    """Continue a parked run, or make a suspended run check its waits now. A worker or `durable.run` then drives it.
 
     Raises:
         RunNotFoundError: there is no such run. RunEndedError: the run has ended.

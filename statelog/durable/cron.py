@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CatchUp = Literal["none", "latest", "all"]
-"""Which of the times that passed without a worker still begin a run."""
+"""Which scheduled times that passed without a worker still begin a run."""
 
 _LATEST_WINDOW = timedelta(hours=1)
-"""The first window before the end in which the latest time is searched. The window doubles until a time is found."""
+"""The length of the first window before the end that is searched for the latest time. It doubles until one is found."""
 
 
 def check_cron(expression: str, timezone: str) -> None:
@@ -142,7 +142,7 @@ def _between(expression: str, timezone: str, start: datetime, end: datetime) -> 
 
 
 def _latest(expression: str, timezone: str, start: datetime, end: datetime) -> list[datetime]:
-    """Return a list with the last time between two moments, if any. It searches from the end: the span may be long."""
+    """Return a list with the last time between two moments, if any. Search backwards, because the span may be long."""
     window = _LATEST_WINDOW
     while start < end:
         begin = max(start, end - window) if window < end - start else start
@@ -164,7 +164,7 @@ def _moment(argument: str, value: datetime) -> datetime:
 
 def _grace(grace_s: float) -> timedelta:
     is_number = isinstance(grace_s, (int, float)) and not isinstance(grace_s, bool)
-    if not is_number or not 0 <= grace_s <= timedelta.max.days:  # The number of days serves as a limit in seconds.
+    if not is_number or not 0 <= grace_s <= timedelta.max.days:  # This limit in seconds keeps timedelta in range.
         message = f"grace_s must be a number of seconds, not {grace_s!r}"
         raise UsageError(message, argument="grace_s", value=grace_s)
     return timedelta(seconds=grace_s)

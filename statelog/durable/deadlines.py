@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 PATTERN: Final = "durable/deadlines/*"
-"""The pattern of the entries of deadlines. Such an entry is due when the time of its run is up."""
+"""The pattern of the keys of deadlines. The entry of a deadline is due when the time of its run is up."""
 
 _LOOK_AGAIN_S: Final = 5.0
-"""If a process has claimed a run whose time is up, the delay before the next check. The run may be given back."""
+"""The delay before the next check of an overdue run that a process has claimed. The process may release the run."""
 
 
 def stage_cancellation(tx: Any, store: Store, run: str) -> bool:

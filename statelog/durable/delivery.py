@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = redacting_logger("statelog.durable")
 
 DELAYS_S: Final = (5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 50400.0, 72000.0, 86400.0)
-"""The waits after the first nine refusals, as the Standard Webhooks specification proposes. The tenth is permanent."""
+"""The waits after the first nine refusals, as the Standard Webhooks specification proposes. The tenth is final."""
 
 _RETRY_AFTER_S_MAX = 86400.0
 _SLICE_S = 0.5
@@ -44,13 +44,13 @@ _PAUSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """The outcome of `deliver`.
+    """The result of `deliver`.
 
     Attributes:
         sent: how often a subscriber accepted a message.
         refused: how often a subscriber refused a message.
         parked: the number of messages that were parked because a subscriber has refused them permanently.
-        waiting: the number of messages that wait now.
+        waiting: the number of messages that still wait for delivery.
         due: when the first refused message is tried again, or None if no waiting message was refused.
     """
 
@@ -75,7 +75,7 @@ def deliver(store: Store, subscribers: Iterable[Any], *, run: str | None = None,
         store: the store.
         subscribers: webhooks, functions of a `Message`, and results of `subscription`.
         run: the id of the run whose messages are delivered; None for all runs.
-        wait: continue until no message waits any more, including refused messages.
+        wait: continue until no message is waiting, including refused messages.
 
     Raises:
         UsageError: an argument is not valid.
@@ -148,7 +148,7 @@ class _RunDelivery:
         """Send messages until none may be sent. Return True if all have left the outbox, and their claim has ended."""
         key, board = self._claim.key, self._board
         while not self._stop.is_set():
-            entry = board.get(key)  # This is read first, because each later message changes the version of the entry.
+            entry = board.get(key)  # Read this first, because each later message changes the version of the entry.
             messages = waiting(self._store, self._run)
             with _unless_changed():
                 if entry is None:
@@ -232,7 +232,7 @@ class _RunDelivery:
 
 @contextmanager
 def _unless_changed() -> Iterator[None]:
-    """Leave the block if another process has changed an entry that the block has read. LeaseLostError is raised."""
+    """Suppress the ConflictError of an entry that another process has changed. A LeaseLostError is still raised."""
     try:
         yield
     except LeaseLostError:
@@ -242,7 +242,7 @@ def _unless_changed() -> Iterator[None]:
 
 
 def _is_open_for(value: Mapping[str, Any], subscriber: Subscriber) -> bool:
-    """Return True if a subscriber still needs a message: it does not have it, and has not refused it permanently."""
+    """Return True if a subscriber still needs a message: it has neither accepted nor permanently refused it."""
     refusal = value.get("refusals", {}).get(subscriber.digest)
     has_given_up = refusal is not None and refusal["due"] is None
     return subscriber.target.fits(value["topic"]) and subscriber.digest not in value["delivered"] and not has_given_up
@@ -279,7 +279,7 @@ def _deliver_now(store: Store, subscribers: tuple[Subscriber, ...], run: str | N
 
 @contextmanager
 def delivered_beside(store: Store, subscribers: tuple[Subscriber, ...], *, drains: bool) -> Iterator[None]:
-    """Deliver messages in another thread during the block. With `drains`, deliver those that are left at its end."""
+    """Deliver messages in another thread during the block. With `drains`, deliver the remaining messages at its end."""
     if not subscribers:
         yield
         return

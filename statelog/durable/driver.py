@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _log = redacting_logger("statelog.durable")
 
 STOPPED_DELAY_S = 5.0
-"""The delay before a run whose code does not match its record is taken up again, in seconds."""
+"""The delay, in seconds, before a worker takes up again a run whose code does not match its record."""
 
 
 async def drive(
@@ -144,7 +144,7 @@ async def _executed(
     """Call the workflow. Return False if it must be called again at once. Raise the error that stopped the run."""
     try:
         return await _execute(store, workflow, value, claim, host, lease_s)
-    except Stopped as stopped:  # The run stopped after the workflow: in a compensation, or in the commit of its end.
+    except Stopped as stopped:  # The run stopped after the workflow: in a compensation, or in its last commit.
         raise stopped.error from stopped
 
 
@@ -202,7 +202,7 @@ async def _call_and_record(execution: Execution, lease_s: float) -> bool:
 
 
 def _end(execution: Execution, status: str, more: Mapping[str, Any], error: BaseException | None) -> None:
-    """End a run that did not complete, and log a failure. A failure by `Abort` is logged at level INFO."""
+    """End a run that did not complete, and log its failure. A failure by `Abort` is logged at level INFO."""
     more = execution.recorded_error(dict(more))
     end(execution, status, more)
     if status == "failed":
@@ -214,7 +214,7 @@ def _end(execution: Execution, status: str, more: Mapping[str, Any], error: Base
 
 
 async def _called(execution: Execution, run: Run) -> tuple[Any, BaseException | None]:
-    """Call the workflow. Return its result as a replay will read it, or None, and its exception, or None."""
+    """Call the workflow. Return its result, as a replay will read it, and its exception. Either may be None."""
     workflow, value, host = execution.workflow, execution.value, execution.host
     result: Any = None
     error: BaseException | None = None
@@ -239,7 +239,7 @@ async def _settle(execution: Execution, error: BaseException | None) -> None:
 
 
 async def _undo_all(execution: Execution, error: BaseException | None) -> tuple[str, dict[str, Any]]:
-    """Run the compensations, that of the last step first. Return the status of the run, and fields for its entry."""
+    """Run the compensations, the last step's first. Return the status of the run, and fields for its entry."""
     execution.is_shielded = True
     shield = undoing.set(True)
     try:
@@ -346,7 +346,7 @@ def rehearse_here(store: Store, workflow: Workflow, value: Mapping[str, Any]) ->
 async def rehearse(
     store: Store, workflow: Workflow, value: Mapping[str, Any], host: Host
 ) -> NondeterminismError | None:
-    """Replay a run up to the end of its record. Return the difference of its code from the record, or None."""
+    """Replay a run up to the end of its record. Return the difference between its code and the record, or None."""
     execution = await host.io(Execution, store, workflow, value, None, host)
     _result, error = await _called(execution, Run(execution, None))
     if isinstance(execution.stop, NondeterminismError):

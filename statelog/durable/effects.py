@@ -1,4 +1,4 @@
-"""Operations that only write to the store. Each is done exactly once, in the commit that records it."""
+"""Operations that only write to the store. Each takes effect exactly once, in the commit that records it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _transact(
             raise
         except Exception as error:  # noqa: BLE001 - the error is recorded
             if isinstance(error, ConflictError) and has_returned:
-                continue  # Another process has changed what the function has read.
+                continue  # Another process has changed data that the function has read.
             failed = error
             break
         return typed(function, "return", item["r"])
@@ -150,7 +150,7 @@ async def _going_by(record: RunRecord, name: str) -> None:
 
 
 async def pass_patch(execution: Execution, name: str) -> None:
-    """Accept the record of a patch, whose code does not call `patched` any more."""
+    """Accept the recorded patch of a workflow whose code no longer calls `patched` for it."""
     execution.check_stop()
     if name in execution.record.patches:
         await execution.host.in_order(f"patch {name}", _going_by(execution.record, name))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 ATTEMPTS_MAX: Final = 20
-"""A run is parked if its process has died this many times in a row (D20)."""
+"""The number of deaths of its process in a row after which a run is parked (D20)."""
 
 
 STOPPED_DELAY_S_MAX: Final = 60.0
@@ -43,7 +43,7 @@ STOPPED_DELAY_S_MAX: Final = 60.0
 
 
 def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
-    """Record the end of a run, and let the next run of its thread begin. Raises Stopped if the store refuses."""
+    """Record the end of a run, and let the next run of its thread begin. Raises Stopped if the commit is refused."""
     store, claim = execution.store, execution.claim
     checkpoint = keys.new_checkpoint() if execution.has_header else None
     last = execution.deferred
@@ -53,7 +53,7 @@ def end(execution: Execution, status: str, more: Mapping[str, Any]) -> None:
         entry = find(store, execution.id)
         if checkpoint is not None:
             thread = execution.thread_in(tx)
-            if last:  # The last items are ends of waits. The version before the end has them (D28).
+            if last:  # Ends of waits must be in the version before the end of the run (D28).
                 thread.commit({STEPS: last}, fence=claim)
             thread.commit({STEPS: DROP, HEADER: DROP}, fence=claim, id=checkpoint)
         stage_end(tx, store, entry, task, {**more, "status": status, "checkpoint": checkpoint}, fence=claim)
@@ -81,7 +81,7 @@ def stage_end(
     board = board_of(tx)
     value = {**entry.value, **more, "ended": clock().now_us()}
     board.cas(entry.key, value, expected_version=entry.version, fence=fence)
-    if task is not None:  # If mail has arrived since, this conflicts, and the caller's retry deletes the mail, too.
+    if task is not None:  # If mail has arrived since, this write conflicts. The caller's retry then deletes the mail.
         board.delete(task.key, expected_version=task.version)
     _next_of_thread(board, seen, value)
     _clear(tx, seen, value["id"])
@@ -95,7 +95,7 @@ def stage_end(
 
 
 def _stopping(execution: Execution, what: str, work: Any) -> None:
-    """Call `work`, which ends the execution. If the store refuses it, stop the execution: raises Stopped."""
+    """Call `work`, which ends the execution. If the store refuses the commit, stop the execution and raise Stopped."""
     call_probe("before", execution.id, what)
     try:
         work()
@@ -125,7 +125,7 @@ def _clear(tx: Any, store: Any, run: str) -> None:
     mail = f"durable/mail/{keys.check_run_id(run)}/"
     for entry in outside.list(f"{mail}**") if outside.children(mail) else ():  # `children` is cheaper than a pattern.
         board.delete(entry.key)
-    for gate in _gates(store, run):  # This includes gates from before a rollback.
+    for gate in _gates(store, run):  # `_gates` also returns gates that were opened before a rollback.
         if gate.value["status"] == "pending":
             board.cas(gate.key, {**gate.value, "status": "closed"}, expected_version=gate.version)
             stage_withdrawal(tx, store, gate.value["id"])
@@ -140,7 +140,7 @@ def suspend(execution: Execution, waits: Sequence[Wait]) -> bool:
     """Suspend a run until one of its waits ends. Return False if one has ended already: call the workflow again.
 
     Raises:
-        Stopped: the run was ended or taken over by another process, or the store refuses.
+        Stopped: another process has ended the run or taken it over, or the store refuses the commit.
     """
     store, claim = execution.store, execution.claim
     assert claim is not None
@@ -190,7 +190,7 @@ def restart(execution: Execution, args: Sequence[Any], kwargs: Mapping[str, Any]
         entry = find(store, execution.id)
         visit = entry.value.get("visit", 0) + 1
         value = {**entry.value, "args": list(args), "kwargs": dict(kwargs), "visit": visit}
-        value.pop("replaced", None)  # The new beginning makes other calls at the same places.
+        value.pop("replaced", None)  # After the restart, other calls are at these places.
         if execution.has_header:
             execution.thread_in(tx).commit({STEPS: DROP, HEADER: DROP}, fence=claim)
         board_of(tx).cas(entry.key, value, expected_version=entry.version, fence=claim)
@@ -241,7 +241,7 @@ def park(store: Store, run: str, claim: Claim, error: str) -> None:
 
 
 def unpark(store: Store, run: str) -> None:
-    """Open a parked run again, and stage its task. A run that is not parked stays as it is."""
+    """Open a parked run again, and stage its task. A run that is not parked does not change."""
 
     def work(tx: Any) -> None:
         entry = find(store, run)

@@ -22,7 +22,7 @@ _DIRECTORIES = ("mail", "gates", "events", "children", "outbox", "outbox-parked"
 
 
 class RunOnBoard(NamedTuple):
-    """The part of a run that is read from its board entry."""
+    """The facts about a run that its board entry contains."""
 
     id: str
     thread: str

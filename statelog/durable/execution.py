@@ -75,7 +75,7 @@ class Unwinding(BaseException):
 
 
 class CallCancelled(BaseException):
-    """Raised on replay by a call that an asyncio workflow cancelled. The call waits to be cancelled again."""
+    """Raised on replay by a call that an asyncio workflow has cancelled. The call then waits to be cancelled again."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -106,11 +106,11 @@ class Suspended(BaseException):
 
 
 _BEHIND_S = 5.0
-"""How long a failed run waits for abandoned branches, until their replay has registered their compensations."""
+"""How long a failed run waits until the replay of abandoned branches has registered their compensations."""
 _LOOK_S = 0.002
 
 RECORDED = "statelog:steps"
-"""The path under which a guard reports secrets in recorded values. It is the name of the channel of the record."""
+"""The path under which a guard reports secrets in recorded values. It is the name of the channel with the record."""
 
 SIGNALS = (Stopped, Unwinding, Suspended, Cancelled)
 
@@ -128,10 +128,10 @@ class Undo(NamedTuple):
 
 
 undoing: ContextVar[bool] = ContextVar("undoing", default=False)
-"""True in calls of compensations, and False in abandoned branches that run at the same time."""
+"""True while a compensation is called. It is False in abandoned branches that run at the same time."""
 
 in_step: ContextVar[tuple[str, ...]] = ContextVar("in_step", default=())
-"""The ids of the runs whose steps are being called here. A step may drive another run, which calls its own steps."""
+"""The ids of the runs whose steps are being called in this context. A step may drive another run with steps."""
 
 
 class Execution:
@@ -144,11 +144,11 @@ class Execution:
         self.value = value
         self.id: str = value["id"]
         self.visit: int = value.get("visit", 0)
-        """How often the run has begun again, so that it returned to earlier places. See `visit_of`."""
+        """How often the run has begun again and returned to its earlier places. See `visit_of`."""
         self.thread: Any = thread_of(store, value, workflow.schema)
         head = self.thread.head
         self._version = -1 if head is None else head.version
-        """The version of the head when it was last known to have the record of this execution."""
+        """The latest version of the head that is known to contain the record of this execution."""
         state = {} if head is None else head.state
         header = state.get(HEADER)
         self.has_header = header is not None and header["run"] == self.id
@@ -162,19 +162,19 @@ class Execution:
         self.is_unwinding = self.record.undo is not None
         self.undos: dict[str, Undo] = {}
         self.noted: set[str] = set()
-        """Places of steps that are recorded to have begun, and are in `undos` if they have a compensation."""
+        """Places of steps whose beginning is recorded. Their compensations, if any, are in `undos`."""
         self.abandoned: dict[str, Any] = {}
         """Futures of the branches that nobody waits for any more, by place."""
         self.unpatched: set[str] = set()
         """Patches for which `patched` has returned False in this execution."""
         self.made: set[str] = set()
-        """Places of operations that the workflow has called, and that have not begun."""
+        """Places of operations that the workflow has called, but that have not begun."""
         self.outstanding: dict[str, Any] = {}
         """Futures of the branches that must end before the run ends, by place."""
         self.scopes: WeakValueDictionary[str, Scope] = WeakValueDictionary()
         """The scopes that number calls, by the prefix of the places of these calls."""
         self.calls: dict[str, tuple[str, str, bytes | None]] = {}
-        """By place, the operation, name and digest of each call that is under way on an event loop."""
+        """The operation, name and digest of each call in progress on an event loop, by place."""
         self.order: EventOrder | None = None
         """The order of the events of a workflow on an event loop. See D32."""
         self._deferred: list[Item] = []
@@ -266,7 +266,7 @@ class Execution:
         """Check whether a call that is not recorded may still be made. Raises Stopped, Unwinding, Cancelled.
 
         Args:
-            place: the place of the call. It waits until all recorded events were replayed (D33).
+            place: the place of the call. The call waits until all recorded events have been replayed (D33).
         """
         self.check_stop()
         if self.is_shielded and undoing.get():
@@ -341,13 +341,13 @@ class Execution:
         return typed(function, "return", found)
 
     def name_at(self, place: str, op: str, names: Sequence[str]) -> str:
-        """Return the one of a call's names that is recorded at its place, or the first name if none is recorded."""
+        """Return the recorded name of the call at a place, one of `names`. If none is recorded, return the first."""
         recorded = self.record.done.get(place) or self.record.begun.get(place)
         held = recorded or self.value.get("replaced", {}).get(place, {})
         return held["n"] if held.get("o") == op and held["n"] in names else names[0]
 
     def replacement(self, place: str, op: str, name: str) -> Item | None:
-        """Return {`r`: result} if `fork` has replaced the result of this call, or None. Then the call is not made."""
+        """Return {`r`: result} if `fork` has replaced this call, so that the call is not made. Else return None."""
         replaced: Mapping[str, Item] = self.value.get("replaced", {})
         found = replaced.get(place)
         return found if found is not None and (found["o"], found["n"]) == (op, name) else None
@@ -391,8 +391,8 @@ class Execution:
                 effect with `also` or `emitted`.
 
         Raises:
-            Stopped: another process has taken the run over, or the store refuses.
-            StatelogError: the further writes are refused.
+            Stopped: another process has taken the run over, or the store refuses the commit.
+            StatelogError: the store refuses the further writes.
         """
         with self._lock:
             self.check_stop()
@@ -455,7 +455,7 @@ class Execution:
         *,
         is_flushed: bool,
     ) -> Any:
-        """Commit if the head has the record of this execution. Repeat if others have committed to the thread."""
+        """Commit if the head has the record of this execution. Retry if other writers have committed to the thread."""
         while True:
             try:
                 if also is not None or emitted is not None:
@@ -517,7 +517,7 @@ class Execution:
     def _stage_besides(
         self, tx: Transaction, items: Any, also: Callable[[Transaction], None] | None, emitted: Emitted | None
     ) -> str | None:
-        """Stage the further writes of a commit. Return the id for its checkpoint if a message names it, else None."""
+        """Stage the further writes of a commit. Return an id for its checkpoint if a message needs it, else None."""
         if also is not None:
             also(tx)
         if emitted is None:
@@ -528,7 +528,7 @@ class Execution:
         return checkpoint
 
     def defer(self, item: Item) -> None:
-        """Record an item with the next commit. If it is lost before, a replay finds the same outcome again."""
+        """Record an item with the next commit. If a crash loses the item, a replay finds the same outcome again."""
         with self._lock:
             if self.order is not None:
                 self.order.expect((item,))
@@ -586,7 +586,7 @@ class Execution:
         return decode(guarded(self.store, encode(value, what), RECORDED))
 
     def recorded_error(self, record: dict[str, Any], *names: str) -> dict[str, Any]:
-        """Return the record of an exception as a replay will read it. It has only texts, and never a placeholder.
+        """Return the record of an exception as a replay will read it. The record has texts only, never a placeholder.
 
         `names` are the names of the members that will contain the record.
         """
@@ -597,7 +597,7 @@ class Execution:
         return made
 
     def digest_of(self, item: bytes) -> bytes:
-        """Return the digest of encoded arguments in the form in which they will be stored."""
+        """Return the digest of encoded arguments. It is computed from the form that will be stored."""
         return digest_of(guarded(self.store, item, RECORDED))
 
     def record_failure(
@@ -620,7 +620,7 @@ class Execution:
         return error
 
     def failed(self, error: BaseException, *others: BaseException) -> BaseException:
-        """Attach the calls that led to `error` or to `others` to `error`. Return `error` for the workflow."""
+        """Attach to `error` the calls that led to it and to `others`. Return `error` for the workflow."""
         calls = [call["p"] for each in (error, *others) for call in noted_failed(each)]
         if calls:
             note_failed(error, [{"p": place, "next": self._next_numbers(place)} for place in dict.fromkeys(calls)])
@@ -631,7 +631,7 @@ class Execution:
         return {prefix: scope.next_numbers for prefix, scope in list(self.scopes.items()) if place.startswith(prefix)}
 
     def begin_undoing(self, failure: Item) -> None:
-        """Record the failure of the workflow, before its compensations run."""
+        """Record the failure of the workflow before its compensations run."""
         self.commit(failure)
         self.is_unwinding = True
 
@@ -699,13 +699,13 @@ class Scope:
         return place
 
     def take_gathering(self) -> str:
-        """Return the place of a `gather`. It is not a call, but a failure that it raises early needs a place."""
+        """Return the place of a `gather`. A `gather` is not a call, but its early failure needs a place."""
         place = f"{self._prefix}g{self._next_gathering}"
         self._next_gathering += 1
         return place
 
     def take_await(self) -> str:
-        """Return the place of an `await` of a branch. It is not a call, but its cancellation needs a place."""
+        """Return the place of an `await` of a branch. The `await` is not a call, but its cancellation needs a place."""
         place = f"{self._prefix}w{self._next_await}"
         self._next_await += 1
         return place
@@ -723,9 +723,9 @@ class Scope:
 
     @property
     def next_places(self) -> tuple[str, str]:
-        """The places of the next call and of the next task. This does not take them."""
+        """The places of the next call and of the next task. Reading them does not take them."""
         return f"{self._prefix}{self.next_number}", f"{self._prefix}t{self._next_task}"
 
 
 current_scope: ContextVar[tuple[Execution, Scope] | None] = ContextVar("scope", default=None)
-"""The execution and the scope that number the calls made here. None stands for the scope of the workflow."""
+"""The execution and the scope that number calls in the current context. None means the scope of the workflow."""

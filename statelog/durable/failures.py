@@ -108,7 +108,7 @@ def _named(kind: type) -> str:
 
 
 def _attributes(error: BaseException) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an exception: those in its `__dict__`, in slots, and of builtin classes."""
+    """Yield the attributes of an exception: those in its `__dict__` and slots, and those of builtin classes."""
     for kind in type(error).__mro__:
         if kind in _ROOTS:
             continue
@@ -148,7 +148,7 @@ _TYPE_OF: Final = "type of "
 
 
 def _item_of(value: Any) -> tuple[bytes | None, bool]:
-    """Return the encoded value, or None if it cannot be encoded. Also return whether encoding changes its type."""
+    """Return the encoded value, or None if it cannot be encoded, and whether encoding changes the type of the value."""
     for is_plain, encoded in ((False, cbor.encode), (True, encode)):
         try:
             return encoded(value, path="exception", depth=_DEPTH), is_plain
@@ -158,7 +158,7 @@ def _item_of(value: Any) -> tuple[bytes | None, bool]:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return the text of an exception in storable form, or an empty text if its `__str__` fails."""
+    """Return the text of an exception in a form that can be stored, or an empty text if its `__str__` fails."""
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - `__str__` may need an attribute that is not set
@@ -248,7 +248,7 @@ _OURS: Final = (_FAILED, _RECORDED, _STEP_FRAMES)
 def note_failed(error: BaseException, calls: Sequence[Mapping[str, Any]], recorded: str | None = None) -> None:
     """Attach to an exception the calls that raised it, and its recorded traceback.
 
-    For each call, the note has its place, and the numbers of the next calls at the time of the failure.
+    Each call is noted with its place, and with the numbers of the next calls at the time of the failure.
     """
     vars(bare(error))[_FAILED] = list(calls)
     if recorded is not None:
@@ -256,7 +256,7 @@ def note_failed(error: BaseException, calls: Sequence[Mapping[str, Any]], record
 
 
 def show_step(error: BaseException, origin: BaseException) -> None:
-    """Give an exception that was decoded from the record the traceback of `origin`, which the step has just raised.
+    """Add the traceback of `origin`, which the step has just raised, to an exception decoded from the record.
 
     A decoded exception never has a cause, so that a live run and a replay do not differ (D7). The traceback shows a
     developer the line that failed.
@@ -391,7 +391,7 @@ def _new(base: Any, kind: Any, args: Sequence[Any]) -> BaseException:
 
 def _set(error: BaseException, name: str, value: Any) -> None:
     """Set an attribute without the `__setattr__` of the class, which may refuse, as in a frozen dataclass."""
-    with suppress(Exception):  # The attribute may be a computed property by now.
+    with suppress(Exception):  # In the current class, the attribute may be a property.
         BaseException.__setattr__(error, name, value)
 
 

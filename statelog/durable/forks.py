@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """An attempt of a step that failed, and that another attempt follows.
+    """A failed attempt of a step that is followed by another attempt.
 
     Attributes:
         number: the number of the attempt, from 1.
         error: the exception, as `Type: message`.
         time: the time at which the attempt failed.
-        next: the time from which the next attempt may begin.
+        next: the earliest time of the next attempt.
     """
 
     number: int
@@ -59,7 +59,7 @@ class StepInfo:
             while the call waited), `cut` (the workflow cancelled the call, for example by a timeout).
         result: the result of the call.
         error: the exception of the call, as `Type: message`.
-        attempts: how often the function was called.
+        attempts: the number of calls of the function.
         began: the time of the first record of the call. For most calls, only the end is recorded.
         ended: the time at which the call ended.
         child: the id of the run that a call of kind `child` has begun.
@@ -83,7 +83,7 @@ class StepInfo:
 
 
 def steps(store: Store, run: str) -> list[StepInfo]:
-    """Return the recorded calls of a run in the order of recording; of an ended run, those at its end.
+    """Return the recorded calls of a run, in the order of recording. For an ended run, return the calls at its end.
 
     The list is empty if the thread was deleted, or if retention has removed the version that has the record.
 
@@ -139,7 +139,7 @@ def step_info(place: str, items: Sequence[Item], *, has_ended: bool) -> StepInfo
 
 
 def _back(head: Any, generations: int) -> Any:
-    """Return the checkpoint some generations before a head. Return None if there is none, or retention removed it."""
+    """Return the checkpoint `generations` before `head`, or None if there is none or retention has removed it."""
     try:
         return head.ancestor(generations)
     except (CheckpointNotFoundError, ExpiredError):
@@ -159,7 +159,7 @@ def _count_at(checkpoint: Any, known: Collection[str], first: Sequence[Item]) ->
 
 
 def _known_as(store: Store, value: Mapping[str, Any]) -> list[str]:
-    """Return the ids under which a run has recorded: its own, and those of the runs that it was forked from."""
+    """Return the ids in the record of a run: its own id, and the ids of the runs from which it was forked."""
     found = [value["id"]]
     while value.get("forked") and value["forked"] not in found:
         found.append(value["forked"])
@@ -183,7 +183,7 @@ def fork(
     """Begin a new run from the middle of another run, on a new branch of its thread, with the calls recorded before.
 
     This is one commit, whatever the length of the record. The state of the branch is that of the thread before the
-    step. Later mail and answers are not taken along, so gates ask again. `RunInfo` of the new run names the other run,
+    step. Later mail and answers are not copied, so gates ask again. `RunInfo` of the new run names the other run,
     the place and the replaced results. `compare_runs` shows the differences of the two runs.
 
     Args:
@@ -243,7 +243,7 @@ def fork(
         update: dict[str, Any] | None = None
         if count:
             update = {HEADER: {"run": id, "workflow": source["workflow"]}, STEPS: missing}
-        if missing is None:  # The first commit of the thread is the run's, so the branch must be empty.
+        if missing is None:  # The run made the first commit of the thread, so the branch must be empty.
             update = dict.fromkeys(found.state, DROP)
         held.fork(id, at=found.version, update=update)
         board = board_of(tx)
@@ -282,14 +282,14 @@ def _count_before(recorded: Recorded, at: str | int | StepInfo) -> int:
         raise UsageError(message, argument="at", value=at)
     place = found.pop()
     count = next(number for number, item in enumerate(items) if item["p"] == place)
-    while count and items[count - 1]["o"] == "timer":  # A timer that cancelled the call would cancel it again.
+    while count and items[count - 1]["o"] == "timer":  # The timer that cancelled the call would cancel it again.
         count -= 1
     return count
 
 
 _REPLACEABLE: Final = ("step", "child", "recv")
 _REPLACED_DEPTH: Final = 3
-"""The depth of a replaced result in the entry of a run: its members are `replaced`, a place and `r`."""
+"""The depth of a replaced result in the entry of a run, below the keys `replaced`, the place, and `r`."""
 
 
 def _replacements(
@@ -321,7 +321,7 @@ def _replacements(
 
 
 def _call_to_replace(run: str, items: Sequence[Item], call: object) -> Item:
-    """Return the first item of a call that is named by its place, or by its name. Raises UsageError."""
+    """Return the first item of the call that a caller names by its place or its name. Raises UsageError."""
     calls = {item["p"]: item for item in reversed(items) if item["s"] in (BEGUN, TRIED, DONE)}
     if isinstance(call, str) and call in calls and not call.startswith("undo."):
         return calls[call]
@@ -346,11 +346,11 @@ def _named(items: Sequence[Item], at: object) -> set[str]:
 
 
 def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[Any, list[Item] | None]:
-    """Return the last ancestor of the record with at most `count` items, and the items that it lacks.
+    """Return the last checkpoint of the record with at most `count` items, and the items that it lacks.
 
     The missing items are ends of waits and timers, which are recorded with the next commit. They are None if the run
     has made the first commit of the thread, and `count` is 0: then nothing of the checkpoint may be kept. Versions that
-    were rolled back are not ancestors.
+    were rolled back are not considered.
 
     Raises:
         UsageError: there is no such checkpoint.
@@ -361,7 +361,7 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
         raise refusal
     held = recorded.held()
     head, begun = recorded.thread.at(recorded.version), list(held[:1])
-    near, far = 0, 1  # Both are generations before the head. A later generation has more items.
+    near, far = 0, 1  # Both count generations before the head. A later generation has more items.
     while _count_at(_back(head, far), known, begun) > count:
         near, far = far, far * 2
     while near < far:
@@ -382,7 +382,7 @@ def _last_with(recorded: Recorded, count: int, known: Sequence[str]) -> tuple[An
 
 
 def _is_deferred(item: Item) -> bool:
-    """Return True if an item is recorded with the next commit, and not by a commit of its own."""
+    """Return True if an item is recorded together with the next commit, not in a separate commit."""
     return item["o"] in ("gate", "sleep", "timer") and item["s"] == DONE
 
 

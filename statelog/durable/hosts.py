@@ -56,12 +56,12 @@ class Host(Protocol):
         """Return the host for a child run."""
 
     async def aside(self, host: ThreadHost, call: Callable[[], T]) -> T:
-        """Make a call in another thread, where it uses `host`. If this host is stopped meanwhile, stop `host`."""
+        """Make a call that uses `host` in another thread. If this host is stopped meanwhile, stop `host`, too."""
 
     async def call_workflow(
         self, execution: Any, enter: Callable[[], None], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """Call `enter`, then the workflow, in the same thread or task. Raises Suspended if the workflow only waits."""
+        """Call `enter`, then the workflow, in the same thread or task. Raises Suspended if the workflow must wait."""
 
     async def settle(self, execution: Any) -> None:
         """Wait for the branches that run beside the workflow."""
@@ -73,10 +73,10 @@ class Host(Protocol):
         """Call a step, or a part of a workflow. Raises TimeoutError if it was stopped after `timeout_s`."""
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
-        """Make a call. Return its outcome when it is the turn of its event (D32)."""
+        """Make a call. Return its outcome when the turn of its event has come (D32)."""
 
     async def caught_up(self, place: str) -> bool:
-        """Wait until all recorded events were replayed (D33). Return False to make the caller check for signals."""
+        """Wait until all recorded events are replayed (D33). Return False if the caller must check for signals."""
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function that reads or writes the store."""
@@ -88,7 +88,7 @@ class Host(Protocol):
         """Begin a branch. Return its future."""
 
     async def wait(self, futures: Sequence[Any], *, first: bool) -> None:
-        """Wait until all futures are done, or with `first` until one is."""
+        """Wait until all futures are done. With `first`, wait until one future is done."""
 
     def place_of_caller(self) -> object:
         """Return an object that identifies the calling task or thread."""
@@ -115,18 +115,18 @@ class ThreadHost:
                 execution.stopped(error)
 
     def another(self) -> ThreadHost:
-        """As declared."""
+        """Implement `Host.another`."""
         return self
 
     async def aside(self, host: ThreadHost, call: Callable[[], T]) -> T:
-        """As declared."""
+        """Implement `Host.aside`."""
         del host
         return call()
 
     async def call_workflow(
         self, execution: Any, enter: Callable[[], None], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """As declared."""
+        """Implement `Host.call_workflow`."""
         with self._lock:
             self._executions.add(execution)
             if self._stop is not None:
@@ -135,7 +135,7 @@ class ThreadHost:
         return await self.call(function, args, kwargs, None)
 
     async def settle(self, execution: Any) -> None:
-        """As declared."""
+        """Implement `Host.settle`."""
         while execution.outstanding:
             futures = list(execution.outstanding.values())
             wait(futures)
@@ -143,7 +143,7 @@ class ThreadHost:
                 del execution.outstanding[place]
 
     def operate(self, make: Callable[[], Coroutine[Any, Any, T]], place: str = "") -> T:
-        """As declared."""
+        """Implement `Host.operate`."""
         del place
         return self.finish(make())
 
@@ -170,7 +170,7 @@ class ThreadHost:
         kwargs: Any,
         timeout_s: float | None,  # noqa: ARG002 - a thread cannot be stopped
     ) -> Any:
-        """As declared."""
+        """Implement `Host.call`."""
         result = called(function, args, kwargs)
         if inspect.iscoroutine(result):
             result.close()
@@ -183,19 +183,19 @@ class ThreadHost:
         return await work
 
     async def caught_up(self, place: str) -> bool:  # noqa: ARG002 - as declared
-        """As declared."""
+        """Implement `Host.caught_up`."""
         return True
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
-        """As declared."""
+        """Implement `Host.io`."""
         return function(*args)
 
     async def sleep(self, seconds: float) -> None:
-        """As declared."""
+        """Implement `Host.sleep`."""
         clock().sleep(seconds)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """As declared. Each branch has an OS thread, so that it can wait for other branches."""
+        """Implement `Host.spawn`. Each branch has an OS thread, so that it can wait for other branches."""
         future: Future[Any] = Future()
         context = copy_context()
 
@@ -209,15 +209,15 @@ class ThreadHost:
         return future
 
     async def wait(self, futures: Sequence[Any], *, first: bool) -> None:
-        """As declared."""
+        """Implement `Host.wait`."""
         if first:
             wait(futures, return_when=FIRST_COMPLETED)
         else:
             wait(futures)
 
     def place_of_caller(self) -> object:
-        """As declared."""
+        """Implement `Host.place_of_caller`."""
         return threading.get_ident()
 
     def abandon(self, future: Any) -> None:
-        """As declared. This does nothing, because a thread cannot be stopped."""
+        """Implement `Host.abandon`. This does nothing, because a thread cannot be stopped."""

@@ -23,7 +23,7 @@ STATUSES: Final = ("queued", "running", "suspended", "parked", *ENDED)
 
 @dataclass(frozen=True, slots=True)
 class RunInfo(Generic[R]):
-    """The state of a run at a moment.
+    """The state of a run at one moment.
 
     Attributes:
         status: `queued` (the run waits for a process, or for its turn), `running`, `suspended` (the run waits, and no
@@ -37,8 +37,8 @@ class RunInfo(Generic[R]):
         parked: compensations that have failed permanently, by the step that they should undo.
         traceback: the traceback of the exception that made the run fail, cut to 16,384 characters.
         forked_from: the id of the run that `fork` has begun this run from, or None.
-        forked_at: the place in `forked_from` of the first call that the fork has not taken along, or None if it took
-            all calls along.
+        forked_at: the place in `forked_from` of the first call that the fork did not copy, or None if it copied all
+            calls.
         replaced: the results that `fork(replace=)` has given, by the place of the call. `continue_as_new` drops them.
     """
 
@@ -136,7 +136,7 @@ def info_of(store: Store, entry: Entry) -> RunInfo:
 
 
 def _is_marked(store: Store, value: Mapping[str, Any], task: Entry) -> bool:
-    """Return True if a worker does not know the workflow of a run, and no worker that knows it has looked since."""
+    """Return True if a worker has marked the workflow of a run as unknown, and no worker that knows it came since."""
     queue, workflow = keys.check_queue(value["queue"]), keys.check_part("workflow", value["workflow"])
     mark = board_of(store).get(keys.unknown_key(queue, workflow))
     return mark is not None and mark.version > task.version

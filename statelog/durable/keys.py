@@ -31,7 +31,7 @@ _SIGNS = re.compile(r"[%/*?\[\]\\]")
 
 
 def quote(text: str) -> str:
-    """Return a text as one segment of a key, with signs that have a meaning in keys and patterns escaped."""
+    """Return a text as one segment of a key. Characters with a meaning in keys and patterns are escaped."""
     quoted = _SIGNS.sub(lambda found: f"%{ord(found[0]):02X}", text)
     if unicodedata.normalize("NFC", quoted) != quoted:
         quoted = "".join(sign if sign.isascii() else f"%u{ord(sign):X}." for sign in quoted)
@@ -97,7 +97,7 @@ def task_patterns(workflows: Iterable[str]) -> list[str]:
 
 
 def unknown_key(queue: str, workflow: str) -> str:
-    """Return the key of the mark of a workflow that a worker of a queue does not know. Both are parts of a key."""
+    """Return the key of the mark that a worker of `queue` does not know `workflow`. Both must be parts of a key."""
     return f"durable/unknown/{queue}/{workflow}"
 
 
@@ -112,7 +112,7 @@ def schedule_key(name: str) -> str:
 
 
 def deadline_key(run: str) -> str:
-    """Return the key of the entry for the deadline of a run. It is due when the time of the run is up."""
+    """Return the key of the deadline of a run. Its entry is due when the time of the run is up."""
     return f"durable/deadlines/{check_run_id(run)}"
 
 
@@ -130,7 +130,7 @@ def gate_key(gate: str) -> str:
 
 
 def visit_of(place: str, visit: int) -> str:
-    """Return the place of a call with its visit number. A run that begins again returns to its earlier places."""
+    """Return the place of a call with its visit number. A run that begins again visits its earlier places again."""
     return f"{visit}~{place}" if visit else place
 
 
@@ -185,6 +185,6 @@ def new_checkpoint() -> str:
 
 
 def child_id(parent: str, place: str) -> str:
-    """Return the default id of a child: `PARENT.PLACE`, or a digest of that if it is too long."""
+    """Return the default id of a child: `PARENT.PLACE`, or a digest of this text if it is too long."""
     named = f"{parent}.{place}"
     return named if len(quote(named).encode()) <= RUN_ID_SIZE_BYTES_MAX else f"child.{text_digest(named)}"

@@ -16,7 +16,7 @@ ObservedExecution = Any
 
 
 class Observer(Protocol):
-    """The methods that an observer has. They must not raise."""
+    """An observer of runs. Its methods must not raise."""
 
     def started(self, store: Any) -> Mapping[str, Any]:
         """Return fields for the entry of a run that begins."""
@@ -34,14 +34,14 @@ class Observer(Protocol):
         """Take note of a commit of a run."""
 
     def suspended(self, execution: ObservedExecution, waits: Sequence[Any]) -> None:
-        """Take note that a run was put to rest."""
+        """Take note that a run was suspended."""
 
     def ended(self, execution: ObservedExecution, status: str, error: str | None, items: Sequence[Item]) -> None:
         """Take note of the end of a run, and of the items that were recorded with it."""
 
 
 observer: Observer | None = None
-"""Set and removed by `statelog.otel`."""
+"""The observer, which `statelog.otel` sets and removes."""
 
 
 def started(store: Any) -> Mapping[str, Any]:

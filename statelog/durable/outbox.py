@@ -1,4 +1,4 @@
-"""The outbox: messages of a run are sent after their commit, at least once, in order."""
+"""The outbox, which sends the messages of a run after their commit, at least once, in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SHOWN = ("id", "topic", "payload", "run", "thread", "branch", "checkpoint", "ga
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message that a run has emitted, or the message that a gate waits for an answer (topic `gate/opened`).
+    """A message that a run has emitted, or the report that a gate waits for an answer (topic `gate/opened`).
 
     Attributes:
         id: the id of the message, which is the same in each delivery. A receiver detects repeated deliveries by it.
@@ -78,7 +78,7 @@ class Emitted(NamedTuple):
 
 
 def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitted, checkpoint: str) -> None:
-    """Stage a message in the transaction that it reports. Raises UsageError, ValueTypeError, LimitError."""
+    """Stage a message in the transaction that the message reports. Raises UsageError, ValueTypeError, LimitError."""
     check_topic(emitted.topic)
     run = value["id"]
     board = board_of(tx)
@@ -102,7 +102,7 @@ def stage_message(tx: Any, value: Mapping[str, Any], place: str, emitted: Emitte
 
 
 def stage_withdrawal(tx: Any, store: Any, gate: str) -> None:
-    """Stage the removal of the message that a gate waits for its answer, because the gate waits no more."""
+    """Stage the removal of the message that reports an open gate, because the gate no longer waits."""
     outside, board = board_of(store), board_of(tx)
     run = gate.rpartition("/")[0]
     messages = outside.list(f"durable/outbox/{run}/*")
@@ -125,7 +125,7 @@ def _listed(store: Any, pattern: str) -> list[Entry]:
 
 
 def order_of(entry: Entry) -> int:
-    """Return the LSN with which a message was emitted. Later changes of its entry keep this LSN as `order`."""
+    """Return the LSN at which a message was emitted. Later changes of its entry keep this LSN as `order`."""
     return int(entry.value.get("order", entry.version))
 
 

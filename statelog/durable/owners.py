@@ -1,6 +1,7 @@
 """Names the processes that claim runs, and detects dead ones. The claim of a dead process is taken over at once.
 
-This works on Linux, among processes with the same process ids. Elsewhere, other processes wait until the claim expires.
+This works on Linux, among processes in one process-id namespace. Elsewhere, other processes wait until the claim
+expires.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 _IMAGE = uuid4().hex[:12]
-"""A random name of this program. If a process executes another program, it keeps its id, but not its claims."""
+"""A random name of this program image. A process that executes another program keeps its id, but not its claims."""
 
 
 class _Owner(NamedTuple):

@@ -15,7 +15,7 @@ probe: ContextVar[Callable[[str, str, Any], None] | None] = ContextVar("probe", 
 """Called at each hook that a run passes. Its exceptions go through the run unchanged."""
 
 stubs: dict[object, Callable[..., Any]] = {}
-"""Functions that are called instead of steps, by the name or function of the step, in all threads of the process."""
+"""Functions to call instead of steps, by the name or function of the step. They apply to all threads of the process."""
 
 
 def call_probe(moment: str, run: str, what: Any) -> None:
@@ -24,7 +24,7 @@ def call_probe(moment: str, run: str, what: Any) -> None:
     Args:
         moment: `before` or `after` a commit of a run, or `call` before a step is called.
         run: the id of the run.
-        what: the items of the commit, or a word for the commit; for a step, its place and its call.
+        what: the items of the commit, or a word that describes it; for a step, the place and the call.
     """
     found = probe.get()
     if found is not None:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 _FULL_S: Final = 2.0
-"""The time after which a worker checks a full queue again, even if no slot was reported free."""
+"""The time after which a worker checks a full queue again, even if no slot was released."""
 _BUSY_S: Final = 0.05
 """The interval at which a worker checks again while a `per_worker` limit is reached."""
 _TURN_S: Final = 1.0
-"""The time after which a thread releases its slot when its run is at rest, so that other workers get a turn."""
+"""The time after which a thread releases its slots between two runs, so that other workers get a turn."""
 _RATE_COUNT_MAX: Final = 10_000
 
 
@@ -82,10 +82,10 @@ _NO_LIMITS: Final = Queue()
 
 
 class ClaimAdjustment(NamedTuple):
-    """The changes that limits make to the patterns of a worker's next claim."""
+    """The changes to the patterns of a worker's next claim that limits require."""
 
     patterns: list[str]
-    """Additional patterns: those of the slots of full queues."""
+    """Additional patterns, which match the slots of full queues."""
     unless: list[str]
     """Prefixes of the tasks that may not be claimed now."""
     wait_s: float
@@ -109,7 +109,7 @@ class HeldSlots:
     """The slots that a thread holds. The thread keeps them from one run to the next."""
 
     queue: str = ""
-    """The queue for whose `per_worker` limit the thread counts; empty for none."""
+    """The queue whose `per_worker` limit counts this thread; empty if none does."""
     slots: list[QueueSlot] = field(default_factory=list)
 
 
@@ -128,7 +128,7 @@ class QueueLimits:
     # --- what a worker may claim ------------------------------------------------------------
 
     def claim_adjustment(self, held: HeldSlots) -> ClaimAdjustment:
-        """Return what a thread may claim now. Of a full queue it may claim the next free slot, but no task."""
+        """Return what a thread may claim now. From a full queue, it may claim the next free slot, but no task."""
         now_s, held_pools = monotonic(), {slot.pool for slot in held.slots}
         with self._lock:
             self._full = {pool: at_s for pool, at_s in self._full.items() if at_s > now_s}
@@ -184,7 +184,7 @@ class QueueLimits:
     def give_back(self, held: HeldSlots, *, is_idle: bool = False) -> bool:
         """Release all slots of a thread. Return True if there were any.
 
-        `is_idle`: there was no task for the slots, so their queues do not count as full.
+        `is_idle` means that there was no task for the slots, so their queues do not count as full.
         """
         with self._lock:
             if held.queue:
@@ -292,7 +292,7 @@ class QueueLimits:
         while True:
             now_us, entry = clock().now_us(), self._board.get(key)
             held = [] if entry is None else entry.value
-            times = [each for each in held if abs(now_us - each) < window_us]  # Drop future times of a clock set back.
+            times = [each for each in held if abs(now_us - each) < window_us]  # The clock may have been set back.
             if len(times) >= count:
                 with self._lock:
                     self._used_up[name] = monotonic() + (times[-count] + window_us - now_us) / 1e6

@@ -28,7 +28,7 @@ UNDO = 4
 
 
 def event_of(item: Mapping[str, Any]) -> str | None:
-    """Return the key of the event of an asyncio workflow that an item records, or None if it records no event."""
+    """Return the key of the event of an asyncio workflow that an item records, or None if it records none."""
     stage, place = item["s"], item["p"]
     if stage == PATCH:
         return f"patch {place}"
@@ -45,7 +45,7 @@ class RunRecord:
         self.begun: dict[str, Item] = {}
         self.tried: dict[str, list[Item]] = {}
         self.patches: dict[str, bool] = {}
-        """Recorded patches, with True for those that this execution has asked for."""
+        """Recorded patches. The value is True if this execution has asked for the patch."""
         self.undo: Item | None = None
         self.order: dict[str, int] = {}
         """For each place, the number of its first item in the record. Numbers begin at 1."""
@@ -109,7 +109,7 @@ class RunRecord:
         scope, _dot, number = place.rpartition(".")
         is_task = number.startswith("t")
         first = int(number.removeprefix("t"))
-        for each in list(self.order):  # Another branch may add items meanwhile.
+        for each in list(self.order):  # Copy the keys, because another branch may add items meanwhile.
             above, _dot, tail = each.rpartition(".")
             while above != scope and above.startswith(f"{scope}." if scope else ""):
                 above, _dot, tail = above.rpartition(".")
@@ -119,7 +119,7 @@ class RunRecord:
         return False
 
     def see(self, place: str) -> None:
-        """Count a call as made, although its branch may look it up later."""
+        """Count a call as made even if its branch looks it up only later."""
         self._seen.add(place)
 
     def check_all_called(self, abandoned: Iterable[str] = ()) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Recorded(NamedTuple):
-    """The place of the recorded items of a run.
+    """The location of the recorded items of a run.
 
     Attributes:
         thread: the thread of the run.
@@ -29,7 +29,7 @@ class Recorded(NamedTuple):
     run: str
 
     def held(self) -> Any:
-        """Return a view of the items."""
+        """Return a lazy view of the items."""
         try:
             state = self.thread.at(self.version).state if self.version >= 0 else {}
         except (CheckpointNotFoundError, ExpiredError):
@@ -47,7 +47,7 @@ class Recorded(NamedTuple):
 
 
 def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
-    """Return the place of the recorded items of a run."""
+    """Return the location of the recorded items of a run."""
     run = value["id"]
     checkpoint = value.get("checkpoint") if value["status"] in ENDED else value.get("retry", {}).get("checkpoint")
     thread = None
@@ -61,5 +61,5 @@ def recorded_of(store: Store, value: Mapping[str, Any]) -> Recorded:
 
 
 def recorded_items(store: Store, run: str) -> list[Item]:
-    """Return the recorded items of a run; of an ended run, those at its end. Raises RunNotFoundError."""
+    """Return the recorded items of a run, or of an ended run the items at its end. Raises RunNotFoundError."""
     return recorded_of(store, find(store, run).value).items()

@@ -90,7 +90,8 @@ def _failed_children(store: Store, value: Mapping[str, Any]) -> list[str]:
 def _failed(store: Store, value: Mapping[str, Any]) -> list[Any]:
     """Return the calls that made a run fail.
 
-    An earlier release did not store these calls. For a run that it has ended, return the last call with the same error.
+    Earlier releases did not store these calls. If such a release ended the run, return the last call with the same
+    error.
     """
     if "failed" in value or "traceback" in value:
         return list(value.get("failed", ()))
@@ -147,7 +148,7 @@ def kept(items: Sequence[Item], failed: Sequence[Mapping[str, Any]]) -> list[Ite
 
 
 def _timers_of(items: Sequence[Item], dropped: Collection[str]) -> set[str]:
-    """Return the places of timers that cancelled dropped calls. On a retry, they would cancel the new calls at once."""
+    """Return the places of timers that cancelled dropped calls. In a retry, they would cancel the new calls at once."""
     found, timer = set(), None
     for item in items:
         if item["o"] == "timer":
@@ -158,7 +159,7 @@ def _timers_of(items: Sequence[Item], dropped: Collection[str]) -> set[str]:
 
 
 def _cut(place: str) -> Mapping[str, Any]:
-    """Return a cancelled call as a failed call. It was cancelled because other calls had failed."""
+    """Return a cancelled call in the form of a failed call. It was cancelled because other calls had failed."""
     prefix, dot, number = place.rpartition(".")
     nexts = {f"{prefix}{dot}": [int(number) + 1, _NEVER, _NEVER, _NEVER]} if number.isdigit() else {}
     return {"p": place, "next": nexts}

@@ -1,4 +1,4 @@
-"""The entries of runs and tasks on the board: they are created, found, put in line, and woken here."""
+"""The entries of runs and tasks on the board. This module creates, finds, queues and wakes runs."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def delay_of(due_us: int) -> float | None:
 
 
 FAR_S: Final = 10 * 365 * 86400.0
-"""The delay of the task of a run that waits for an event without a time, in seconds."""
+"""The delay, in seconds, of the task of a run that waits for an event without a time limit."""
 
 
 def find(store: Any, run: str) -> Entry:
@@ -154,7 +154,7 @@ def create(store: Store, start: Start) -> bool:
 
 
 def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None) -> None:
-    """Stage the beginning of a run, or with its entry `held` its reopening.
+    """Stage the beginning of a run. With `held`, the entry of an ended run, stage the reopening of the run.
 
     The transaction raises ConflictError when it commits if another process has changed the entries.
     """
@@ -175,7 +175,7 @@ def stage_create(tx: Any, store: Store, start: Start, held: Entry | None = None)
 
 
 def stage_turn(board: Board, store: Store, value: Mapping[str, Any]) -> None:
-    """Stage the turn of a run, after the other runs of its thread."""
+    """Stage the addition of a run to the line of its thread. If the line is empty, also stage the run's task."""
     key = keys.line_key(value["thread"], value["branch"])
     line = board_of(store).get(key)
     if line is None:
@@ -193,7 +193,7 @@ def stage_task(board: Board, value: Mapping[str, Any]) -> None:
 
 
 def time_of_start(value: Mapping[str, Any]) -> int:
-    """Return the time from which the `timeout_s` of a run counts. It is the start of the run, or its last retry."""
+    """Return the time from which the `timeout_s` of a run counts: the start of the run, or its last retry."""
     return int(value.get("retried", value["created"]))
 
 
@@ -206,14 +206,14 @@ def stage_deadline(board: Board, value: Mapping[str, Any]) -> None:
 
 
 def has_begun(store: Any, value: Mapping[str, Any], task: Entry | None) -> bool:
-    """Return False if an open run has done nothing yet, and no process drives it. Then it may end or change at once.
+    """Return False if an open run has done nothing yet, and no process drives it. Such a run may end or change at once.
 
     Args:
         store: the store, or a snapshot of it.
         value: the value of the run's entry.
         task: the run's task, or None if it does not have one.
     """
-    if task is None:  # The run may wait for its turn on its thread.
+    if task is None:  # The run may be waiting for its turn on its thread.
         line = board_of(store).get(keys.line_key(value["thread"], value["branch"]))
         if line is None or value["id"] not in line.value[1:]:
             return True
@@ -308,7 +308,7 @@ def stage_wake_up(tx: Any, store: Any, value: Mapping[str, Any], *, is_at_once: 
 
 
 def skip_retry_delay(store: Store, run: str) -> None:
-    """Let a run that has stopped with an error be claimed now, without its delay."""
+    """Allow a run that has stopped with an error to be claimed now, without its delay."""
     value = find(store, run).value
     task = board_of(store).get(task_key_of(value))
     if task is not None and task.claim is None and task.value.get("error") and not task.value["waiting_for"]:
@@ -327,7 +327,7 @@ def wake(store: Store, run: str) -> None:
 def is_version_conflict(error: ConflictError) -> bool:
     """Return True if a commit was refused because an entry or thread has changed since it was read.
 
-    The ConflictErrors that this package raises itself have none of these facts, and are not retried.
+    The ConflictErrors that this package itself raises do not have these facts, and are not retried.
     """
     return "actual_version" in error.facts or "version" in error.facts
 

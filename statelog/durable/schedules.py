@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _log = redacting_logger("statelog.durable")
 
 GRACE_S: Final = 60.0
-"""With `catch_up="none"`, a time is missed if no worker has begun its run within this time, in seconds."""
+"""With `catch_up="none"`, a scheduled time is missed if no worker begins its run within this many seconds."""
 _AT_ONCE: Final = 50
 """The maximum number of runs that begin in one commit."""
 _TRIED_AGAIN_S: Final = 60.0
@@ -171,7 +171,7 @@ def _set_paused(store: Store, name: str, *, is_paused: bool) -> bool:
 
 
 def schedules(store: Store) -> list[Schedule]:
-    """Return the schedules of a store, by name."""
+    """Return the schedules of a store, sorted by name."""
     return [_schedule_of(entry.value) for entry in board_of(store).list("durable/schedules/*")]
 
 
@@ -195,7 +195,7 @@ def _seen_us(value: Mapping[str, Any]) -> int:
 
     A stored time in the future was written while the clock was ahead. The moment at which the clock was set back is not
     known, so a run that was due in the last minute may not have begun. A run cannot begin twice, because its id is
-    known.
+    fixed.
     """
     last_us: int = value["last"]
     now_us = clock().now_us()

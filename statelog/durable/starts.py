@@ -98,7 +98,7 @@ def result_of(info: RunInfo, workflow: Workflow | None, timeout_s: float | None)
 
 
 def wait_for_end(store: Store, run: str, timeout_s: float | None) -> RunInfo:
-    """Wait until a run has ended, or the time is up. Return its state. Raises RunNotFoundError."""
+    """Wait until a run has ended, or the time is up. Return the state of the run. Raises RunNotFoundError."""
     if timeout_s is not None:
         check_number("timeout_s", timeout_s, least=0)
     deadline_s = None if timeout_s is None else monotonic() + timeout_s
@@ -327,7 +327,7 @@ def _debounced(debounce_s: float, dedup_key: str | None, delay_s: float) -> floa
 
 
 def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[Any] = ()) -> list[RunInfo]:
-    """Drive every run that can continue now, in this process, one after the other. Return their states afterwards.
+    """Drive every run that can continue now, in this process, one after the other. Return the states of these runs.
 
     A run that cannot be driven stops, and does not affect the other runs. Its `info.error` has the reason: its code
     does not match its record, its workflow is async, or its record cannot be read.
@@ -355,7 +355,7 @@ def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Iterable[
 
 
 class ResumePass:
-    """The claims of one `resume_all`. Each run that stops is tried only once, and reported.
+    """The claims of one `resume_all`. A run that stops is reported, and not tried again.
 
     Attributes:
         runs: ids of the runs that were driven, in order.
@@ -365,17 +365,17 @@ class ResumePass:
         self._store, self._patterns = store, task_patterns(workflows)
         UnknownWorkflows(store, [check_part("workflow", name) for name in workflows], None).remove_marks()
         self._stopped: dict[str, str] = {}
-        """The reasons for which runs have stopped, by run id."""
+        """The reasons why runs have stopped, by run id."""
         self._set_aside: list[Claim] = []
         """Claims of runs that have stopped. While they are held, the same run is not claimed again."""
         self._left: list[Claim] = []
-        """Claims under which runs have stopped."""
+        """Claims of runs that have stopped in this process."""
         self.runs: list[str] = []
         free_all(store)
 
     def next(self) -> Claim | None:
         """Return the claim of the next run to drive, or None if there are no more."""
-        self._give_back(self._left)  # Usually, the run was given back when it stopped.
+        self._give_back(self._left)  # Most of these runs were already released when they stopped.
         while self._patterns:
             claim = board_of(self._store, me()).claim([*self._patterns, deadlines.PATTERN], lease_s=LEASE_S)
             if claim is None:
@@ -402,7 +402,7 @@ class ResumePass:
 
     @contextmanager
     def reported(self, claim: Claim) -> Iterator[None]:
-        """Note the reason if a run stops within the `with` block, so that the other runs continue."""
+        """Note the error of a run that stops in the `with` block, instead of raising it, so that others continue."""
         run = claim.value["run"]
         try:
             yield

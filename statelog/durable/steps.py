@@ -1,4 +1,4 @@
-"""Steps: functions whose outcome is recorded, and which are not called again after that."""
+"""Steps: functions whose outcome is recorded. A replay does not call them again."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StepContext:
 
     @property
     def is_cancelled(self) -> bool:
-        """True if the run was cancelled, or its time or that of the step is up. A long step should check and return."""
+        """True if the run was cancelled, or the time of the run or step is up. A long step should then return."""
         return self._execution.is_cancelled or 0 < self._late_us <= clock().now_us()
 
     def heartbeat(self) -> None:
@@ -102,7 +102,7 @@ class StepCall(NamedTuple):
     kwargs: Mapping[str, Any]
     name: str
     digest: bytes
-    """The digest of the arguments. Before `take_step`, it is their encoded form."""
+    """The digest of the arguments. Before `take_step`, this is the encoded form of the arguments."""
     retry: Retry
     timeout_s: float | None
     compensate: Callable[..., Any] | None
@@ -208,7 +208,7 @@ async def take_step(execution: Execution, place: str, call: StepCall) -> Any:
         if await execution.host.io(_note_attempt, execution, place, call, attempt, error):
             attempt += 1
             await execution.check_signals()
-        else:  # After the `except` block, where it would get a context that a replay does not have.
+        else:  # Raised in the `except` block, the error would get a context that a replay lacks.
             fail = partial(execution.record_failure, error, place, "step", call.name, call.digest, i=attempt)
             raise await execution.host.io(fail)
 
@@ -274,7 +274,7 @@ def _late(call: StepCall) -> StepTimeoutError:
 
 
 def _note_attempt(execution: Execution, place: str, call: StepCall, attempt: int, error: BaseException) -> bool:
-    """Record a failed attempt if another attempt follows. Return True if one follows."""
+    """Record a failed attempt if another attempt follows. Return True if another attempt follows."""
     if attempt >= call.retry.attempts or call.retry.gives_up(error):
         return False
     until_us = clock().now_us() + round(call.retry.delay_s(attempt) * 1e6)

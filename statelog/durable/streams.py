@@ -49,9 +49,9 @@ def stage_chunk(store: Store, run: str, place: str, attempt: int, chunk: Any) ->
 
 
 def next_attempt(store: Store, run: str, place: str, attempt: int) -> int:
-    """Return the number of an attempt for its parts, which is greater than those of all earlier parts of the step.
+    """Return the number for the parts of an attempt. It is greater than the numbers of all earlier parts of the step.
 
-    Calls that a crash ended are recorded only by their parts.
+    A call that a crash ended is recorded only by its parts.
     """
     held = _thread_of(store, run).state.get(STEPS)
     last = next((item["i"] for item in reversed(held or ()) if item["p"] == place), 0)

@@ -99,7 +99,7 @@ def check_subscribers(given: Iterable[Any], argument: str = "outbox") -> tuple[S
 
 
 def shown_error(error: Exception) -> str:
-    """Return the text of a refusal for the store, without the URL of a webhook, and its answer, which may quote it."""
+    """Return the text of a refusal for the store, without the URL of a webhook and an answer that may quote the URL."""
     if not isinstance(error, WebhookError):
         return f"{type(error).__name__}: {error}"[:1000]
     status, reason = error.facts["status"], error.facts["reason"]

@@ -24,7 +24,7 @@ _RENEWALS: Final = 3
 class _Renewer:
     """Renews the held claims until there are none.
 
-    It holds weak references, because an interrupt may prevent the release of a claim. Such a claim then expires.
+    It holds weak references, because an interrupt may prevent the release of a claim. An unreferenced claim expires.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Reports runs in the queues of a worker whose workflow the worker does not know."""
+"""Reports queued runs whose workflow a worker of the queue does not know."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _LOOKED_AT_MAX: Final = 100
 """The maximum number of tasks to check for each workflow and queue, because a queue may be long."""
 
 _MARKED_AGAIN_S: Final = 60.0
-"""A worker that knows the workflow removes the mark. If there are workers of both kinds, they write this often."""
+"""The minimum interval between two marks of a workflow, in seconds. Workers that know the workflow remove the mark."""
 
 
 class UnknownWorkflows:
-    """Reports the runs that no worker may be able to take up: in the log, and in `RunInfo.waiting_for`.
+    """Reports runs that perhaps no worker can take up, in the log and in `RunInfo.waiting_for`.
 
-    An entry of the board marks a workflow and queue. It holds for the tasks that are older than the entry.
+    An entry of the board marks a workflow and queue. It applies to tasks that are older than the entry.
 
     Args:
         store: the store.
@@ -70,7 +70,7 @@ class UnknownWorkflows:
                     )
 
     def _mark(self, key: str, workflow: str, version: int) -> None:
-        """Set a mark that is later than a version, if there is none."""
+        """Set a mark, unless there is one that is later than `version`."""
         board, now_s = board_of(self._store), monotonic()
         held = board.get(key)
         if held is not None and held.version > version:

@@ -125,7 +125,7 @@ def recorded_text(store: Any, text: str) -> str:
 
 
 def check_names(store: Any, *names: str) -> None:
-    """Refuse names with a secret, because a replay could not find a call that is recorded under a redacted name.
+    """Refuse names that contain a secret: a replay could not find a call that is recorded under a redacted name.
 
     Raises:
         SecretError: a name has a secret. Facts: rule, path.
@@ -143,7 +143,7 @@ def decode(item: bytes) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _annotations(function: Callable[..., Any], *, include_extras: bool = False) -> Mapping[str, Any]:
-    """Return the annotations of a function or class, except those with names that only a type checker knows."""
+    """Return the annotations of a function or class, except those with names that only type checkers define."""
     with suppress(Exception):
         return typing.get_type_hints(function, include_extras=include_extras)
     found: dict[str, Any] = {}
@@ -185,7 +185,7 @@ def typed_arguments(
 def _parameters_of(
     function: Callable[..., Any], count: int, kwargs: Iterable[str], skip: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the parameters that take `count` arguments after the first `skip`, and those of `kwargs`."""
+    """Return the parameters that take `count` arguments, after the first `skip`, and those that take `kwargs`."""
     parameters = list(inspect.signature(function).parameters.values())
     by_place = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)][skip:]
     by_name = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
@@ -204,7 +204,7 @@ def _handle_annotations(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def refuse_plain_result(function: Callable[..., Any], result: Any, path: str) -> None:
-    """Raise ValueTypeError if the annotation of a function's result accepts handles only, and the result has a text."""
+    """Raise ValueTypeError if the annotation of a function's result accepts handles only, but the result has a text."""
     annotation = _handle_annotations(function).get("return")
     if annotation is not None:
         refuse_plain(result, annotation, path)
@@ -235,9 +235,9 @@ def arguments_item(
     *,
     skip: int = 0,
 ) -> bytes:
-    """Return the item of the arguments of a call, except those to be ignored.
+    """Return the encoded arguments of a call, without those in `ignore`.
 
-    `args` does not have the first `skip` parameters of the function, such as the run.
+    `args` does not contain the first `skip` parameters of the function, such as the run.
 
     Raises:
         ValueTypeError, LimitError: an argument cannot be stored. Facts: path.

@@ -65,10 +65,10 @@ class Webhook:
         self._keys = _keys_of(secret)
         self._patterns = patterns_of(topics)
         self.digest = text_digest(f"{self._login} {self._target}")
-        """The digest under which the store records sent messages. The store does not keep the URL."""
+        """The digest under which the store records messages sent to this webhook. The store does not keep the URL."""
         self._certificates: ssl.SSLContext | None = None
         self.url = parts._replace(netloc=host, query="", fragment="").geturl()
-        """The URL without user, password and query, so that it may be shown."""
+        """The URL without user, password and query. It may be shown."""
         self.topics = tuple(topics)
         self.timeout_s = _checked_timeout(timeout_s)
         if importlib.util.find_spec("httpx2") is None:
@@ -160,7 +160,7 @@ class _Exchange(Thread):
         self.status: int | None = None
         self.retry_after: str | None = None
         self.quotation = ""
-        """The beginning of the text of a refusal."""
+        """The beginning of the text with which the receiver has refused the message."""
         self.failure = ""
         """The reason why there was no answer; empty after a timeout."""
         self.bug: Exception | None = None
@@ -191,12 +191,12 @@ class _Exchange(Thread):
                 self.failure = f"{type(error).__name__}: {error}"
 
     def _follow(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Keep a duplicate of the socket when the connection is open, so that `end` can close the connection."""
+        """Duplicate the socket when the connection is open, so that `end` can close the connection."""
         if not event.endswith("connect_tcp.complete"):
             return
         stream = facts["return_value"]
         with self._lock:
-            if self._is_over:  # The caller waits no more, so nothing may be sent.
+            if self._is_over:  # The caller no longer waits, so nothing may be sent.
                 stream.close()
                 raise TimeoutError
             self._connection = stream.get_extra_info("socket").dup()  # TLS detaches the original socket.
@@ -281,7 +281,7 @@ def _signed(keys: Sequence[bytes], id: str, now_s: float, body: bytes) -> dict[s
 
 
 def _split_url(url: str) -> SplitResult:
-    """Return the parts of a URL. Raises UsageError if it is not valid. The message does not have its password."""
+    """Return the parts of a URL. Raises UsageError if it is not valid. The error message omits the password."""
     if not isinstance(url, str):
         message = f"url must be a str, not {type(url).__name__}"
         raise UsageError(message, argument="url", value=None)
@@ -318,7 +318,7 @@ def _keys_of(secret: str | bytes) -> list[bytes]:
 
 
 def _decoded(text: str) -> bytes:
-    """Return the bytes of a secret. Raises UsageError, whose message does not have the secret."""
+    """Return the bytes of a secret. Raises UsageError if it is not valid. The error message omits the secret."""
     if text.startswith(_SECRET_PREFIX):
         encoded = text.removeprefix(_SECRET_PREFIX).rstrip("=")
         with suppress(binascii.Error, ValueError):
@@ -349,7 +349,7 @@ def _checked_timeout(timeout_s: float) -> float:
 
 
 def _retry_after_s(header: str | None, now_s: float) -> float | None:
-    """Return the seconds that a receiver asks to wait. Return None if the header has neither seconds nor a date."""
+    """Return how many seconds a receiver asks to wait. Return None if the header has neither seconds nor a date."""
     text = (header or "").strip()
     if re.fullmatch(r"[0-9]{1,9}", text):
         return float(text)

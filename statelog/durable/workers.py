@@ -105,7 +105,7 @@ class ClaimedRun(NamedTuple):
 
 
 class RunClaimer:
-    """Claims the work of a worker. One claim looks for tasks, schedules, deadlines and slots.
+    """Claims the work of a worker. Each claim searches tasks, schedules, deadlines and slots.
 
     Raises:
         UsageError: an argument is not valid.
@@ -144,7 +144,7 @@ class RunClaimer:
     def next(self, held: HeldSlots, stop: threading.Event, wait_s: float) -> ClaimedRun | None:
         """Claim the next run, and handle schedules and deadlines meanwhile. Return None if no run comes in time.
 
-        `held` then has the slots that the run needs. Without a run, `held` is empty.
+        Afterwards, `held` has the slots that the run needs. Without a run, `held` is empty.
         """
         try:
             self._limits.release_old_slots(held)
@@ -172,7 +172,7 @@ class RunClaimer:
         return None
 
     def attempt(self, held: HeldSlots) -> tuple[ClaimAttempt, float]:
-        """Return an attempt to claim the next work, and after how many seconds more work may be claimable."""
+        """Return an attempt to claim the next work, and the seconds after which more work may be claimable."""
         adjustment = self._limits.claim_adjustment(held)
         patterns = [*self._patterns, *adjustment.patterns]
         return attempt_claim(self._board, patterns, unless=adjustment.unless, lease_s=self.lease_s), adjustment.wait_s
@@ -188,7 +188,7 @@ class RunClaimer:
         self.drop(held)
 
     def _look_around(self) -> None:
-        """Now and then, release claims of dead processes, correct schedules, and report unknown workflows."""
+        """At intervals, release claims of dead processes, correct schedules, and report unknown workflows."""
         now_s = monotonic()
         if now_s >= self._looks_at_s:
             self._looks_at_s = now_s + _LOOK_AROUND_S

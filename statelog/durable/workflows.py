@@ -77,7 +77,7 @@ def check_text(argument: str, value: object) -> None:
 
 
 class Abort(Exception):  # noqa: N818 - it names an action of a workflow, not an error
-    """Raise this in a workflow to give up. The run fails, and its steps are undone, the last one first."""
+    """Raised by a workflow to give up. The run fails, and its steps are undone, the last one first."""
 
 
 class Cancelled(BaseException):
@@ -95,12 +95,12 @@ class _Unknown:
 
 
 UNKNOWN: Final = _Unknown()
-"""Passed to a compensation in place of a result if it is not known whether the step had its effect."""
+"""The value that a compensation gets instead of a result if it is not known whether the step had its effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a step is tried, and how long to wait after each failure.
+    """The rules for retries of a step: how often it is tried, and how long to wait after each failure.
 
     The wait before attempt n + 1 is `first_delay_s * backoff ** (n - 1)`, at most `max_delay_s`. With `jitter`, it is
     a random part of this time, at least half. A long wait suspends the run, so no process waits.
@@ -148,12 +148,12 @@ class Retry:
 
 NO_RETRY: Final = Retry()
 COMPENSATION_RETRY: Final = Retry(attempts=5)
-"""The default for compensations."""
+"""The default retries of compensations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOptions:
-    """How a step is called: for `run.step_with`, and as the arguments of `step.options(...)`.
+    """Options of a call of a step, for `run.step_with`. `step.options(...)` has the same options as arguments.
 
     Args:
         name: the name under which the call is recorded; by default the name of the function.
@@ -161,7 +161,7 @@ class StepOptions:
         timeout_s: how long an attempt may take.
         compensate: undoes the step if the run fails later. It is called as `compensate(result, *args, **kwargs)`, or
             with UNKNOWN in place of the result if nobody knows the result.
-        commit: returns, for the result, what is written to the thread of the run in the same commit.
+        commit: returns, for the result, the update of the run's thread that is written in the same commit.
         transact: called as `transact(transaction, result)`. It writes to the store in the same commit.
         emit: returns, for the result, a message as (topic, payload), which is emitted with the same commit.
         semantics: "at_least_once", the default, or "at_most_once".
@@ -192,7 +192,7 @@ class StepOptions:
                 check_callable(argument, value)
 
     def over(self, others: StepOptions) -> StepOptions:
-        """Return these options, with `others` in place of those that are None."""
+        """Return these options. Replace options that are None by those of `others`."""
         if others is NO_OPTIONS or self is NO_OPTIONS:
             return self if others is NO_OPTIONS else others
         given = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -216,7 +216,7 @@ class Declaration:
         return {} if self.version == 1 else {"v": self.version}
 
     def missing(self, version: int) -> int | None:
-        """Return the first version from `version` on without a function to the next version, or None."""
+        """Return the first version from `version` on that lacks a function to the next version, or None."""
         return next((each for each in range(version, self.version) if each not in self.upcast), None)
 
 
@@ -341,7 +341,7 @@ def step(
         ignore: parameters that are not compared on replay, and need not be storable, such as a client.
         retry: how often the step is tried.
         timeout_s: how long an attempt may take, in seconds.
-        version: the version of the result. Raise it when the meaning or the shape of the result changes.
+        version: the version of the result. Increase it when the meaning or the shape of the result changes.
         upcast: for each earlier version, a function that converts a result to the next version. On replay, a result of
             an earlier version passes through these functions; the record does not change. The functions must be
             deterministic and have no effects. If one is missing, or the recorded version is later than `version`, the

@@ -1,4 +1,4 @@
-"""JSON answers of screens. Handlers run in worker threads, and errors of the store keep their facts."""
+"""The JSON answers to the page. Handlers run in worker threads, and errors of the store keep their facts."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 Read = Callable[["Request"], Any]
-"""Answers a GET: takes the request, and returns a value for `json.dumps`."""
+"""A function that answers a GET. It takes the request, and returns a value for `json.dumps`."""
 Write = Callable[["Request", Mapping[str, Any]], Any]
-"""Answers a POST: takes the request and its JSON object, and returns a value for `json.dumps`."""
+"""A function that answers a POST. It takes the request and its JSON object, and returns a value for `json.dumps`."""
 Endpoint = Callable[["Request"], "Awaitable[Response]"]
 
 BODY_SIZE_BYTES_MAX = 4 << 20
@@ -90,7 +90,7 @@ def _decode(body: bytes) -> dict[str, Any]:
 
 
 def as_json(document: object, status: int = 200) -> Response:
-    """Return a JSON response in ASCII, so that no character depends on an encoding."""
+    """Return a JSON response in ASCII, which every encoding can represent."""
     return Response(json.dumps(document, allow_nan=False), status, media_type="application/json")
 
 
@@ -101,7 +101,7 @@ def of_error(error: StatelogError) -> Response:
 
 
 def error_document(error: StatelogError) -> dict[str, Any]:
-    """Return an error of the store as a part of an answer: {error, message, facts}."""
+    """Return an error of the store as JSON: {error, message, facts}."""
     facts = {name: _plain(value) for name, value in error.facts.items()}
     return {"error": type(error).__name__, "message": error.message, "facts": facts}
 
@@ -117,7 +117,7 @@ def whole_number(request: Request, name: str, default: int, *, maximum: int = 2*
     """Return a query parameter that is a non-negative int.
 
     Raises:
-        UsageError: it is something else. Facts: argument, value.
+        UsageError: the parameter is not a non-negative int. Facts: argument, value.
     """
     text = request.query_params.get(name)
     if text is None:

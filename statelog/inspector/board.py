@@ -71,7 +71,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
 
 def now() -> str:
-    """Return the server's time. Pages count deadlines down from it, because a browser's clock may be wrong."""
+    """Return the server's time. Pages count down to deadlines from it, because a browser's clock may be wrong."""
     return datetime.now(UTC).isoformat()
 
 
@@ -111,7 +111,7 @@ def _entries(board: Board, prefix: str, after: str, limit: int) -> list[Entry]:
 
 
 def _rows_one_by_one(board: Board, prefix: str, after: str, limit: int) -> list[dict[str, Any]]:
-    """Return the rows of entries, each of which is read separately by its key in the index."""
+    """Return the rows of entries. Each entry is read separately by its key."""
     is_pattern = bool(_WILD.intersection(prefix))
     rows: list[dict[str, Any]] = []
     for key in _keys(board, "" if is_pattern else prefix[: prefix.rfind("/") + 1], after):
@@ -176,13 +176,13 @@ def show_entry(board: Board, key: str, *, offset: int, limit: int) -> dict[str, 
 
 
 def _history(board: Board, key: str, limit: int) -> tuple[list[Entry], dict[str, Any] | None]:
-    """Return the last records of a key, down to the first unreadable one, and the error of that one."""
+    """Return the last records of a key, back to the first unreadable one, and the error of reading that record."""
     try:
         return board.history(key, limit=limit), None
     except CorruptionError as error:
         problem = error_document(error)
     readable: list[Entry] = []
-    low, high = 0, limit  # `low` records are readable, and `high` are not.
+    low, high = 0, limit  # The last `low` records are readable, and the last `high` are not.
     while low + 1 < high:
         middle = (low + high) // 2
         try:
@@ -197,7 +197,7 @@ def _history(board: Board, key: str, limit: int) -> tuple[list[Entry], dict[str,
 
 
 def list_claims(board: Board, *, after: str, limit: int) -> dict[str, Any]:
-    """Return a page of claimed entries, sorted by key, including those past their deadlines."""
+    """Return a page of claimed entries, sorted by key, including entries whose claim has expired."""
     found = [each for each in board.claims() if each.key > after]
     rows = [_row(each) for each in found[:limit]]
     return {"claims": rows, "next": rows[-1]["key"] if len(found) > limit else None, "now": now()}

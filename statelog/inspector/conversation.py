@@ -1,4 +1,4 @@
-"""Messages of a state as one conversation, whatever framework wrote them."""
+"""The messages of a state as one conversation, whichever framework wrote them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _document(name: str, items: Sequence[Any] | None, before: int, limit: int) -
 
 
 def _messages_in(value: Any) -> Sequence[Any] | None:
-    """Return the list of messages that a channel is, or has under a key such as `messages`; None if it has none."""
+    """Return a channel's messages: the channel itself, or a member such as `messages`. Return None if it has none."""
     value = opened(value)
     if isinstance(value, Constructed) and isinstance(value.fields, dict):
         value = value.fields
@@ -76,7 +76,7 @@ def _other(item: Any) -> Message:
 
 
 def _cut(message: Message) -> Message:
-    """Return a message with texts cut to the length that the page shows. `size` is that of the whole text."""
+    """Return a message with texts cut to the length that the page shows. `size` is the size of the whole text."""
     return message | {
         "text": message["text"][:_TEXT_CHARACTERS_MAX],
         "calls": [each | {"arguments": each["arguments"][:_ARGUMENTS_CHARACTERS_MAX]} for each in message["calls"]],

@@ -37,11 +37,11 @@ VERSIONS_DEFAULT = 200
 _PAGE = 50
 """The number of versions that `thread.js` requests at once."""
 _PART_CHARACTERS_MIN = 60
-"""Shorter parts are not replaced by references, which would be longer."""
+"""The minimum length of a part that a reference replaces. For a shorter part, a reference would be longer."""
 _REFERENCE_CHARACTERS = 16
 _ENTRY = "exported.js"
 _EXPORTED = AnswerLimits(nodes=1500, items=200, characters=20_000, depth=12)
-"""The room of each answer. It is large, because no server can return the rest."""
+"""The limits of each answer. They are large, because no server can return the rest."""
 
 _Asked = tuple[str, dict[str, Any]]
 
@@ -100,7 +100,7 @@ def _answers(store: Store, thread: Thread, versions: int, parts: _AnswerParts) -
 
 
 def _parts_of(checkpoint: Checkpoint | Unreadable, known: _ParentParts) -> dict[str, dict[str, Any]]:
-    """Return the answers with each part of a version. Of a damaged version, each answer has the error."""
+    """Return an answer for each part of a version. If the version is damaged, each answer contains the error."""
     if isinstance(checkpoint, Unreadable):
         damaged = describe_version(checkpoint)
         return dict.fromkeys(PARTS, damaged)
@@ -114,7 +114,7 @@ def _parts_of(checkpoint: Checkpoint | Unreadable, known: _ParentParts) -> dict[
 
 
 class _ParentParts:
-    """The parts of a version, which are reused for its parent, because a step changes few channels."""
+    """The parts of a version. They are reused for its parent version, because a step changes few channels."""
 
     def __init__(self, store: Store, parts: _AnswerParts) -> None:
         self._store, self._parts = store, parts
@@ -124,7 +124,7 @@ class _ParentParts:
         self._messages: dict[str, Any] = {}
 
     def parts_of(self, checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
-        """Return the answers with each part of a version."""
+        """Return an answer for each part of a version."""
         if checkpoint.id != self._of:
             self._channels, self._messages = {}, {}
         head = {**describe_head(checkpoint), "python": ""}
@@ -153,7 +153,7 @@ class _ParentParts:
 
 
 def _pages(thread: Thread, query: dict[str, Any], top: int, versions: int) -> Iterator[tuple[_Asked, Any]]:
-    """Yield the pages of a list of versions, which begin at multiples of the page's size."""
+    """Yield the pages of a list of versions. Pages begin at multiples of the page size."""
     for low in range(top // _PAGE * _PAGE, max(-1, top - versions - _PAGE), -_PAGE):
         before = min(low + _PAGE, top + 1)
         rows = [describe_version(each) for each in read_versions(thread, _PAGE, before)]
@@ -176,7 +176,7 @@ class _AnswerParts:
         return reduced
 
     def forget(self) -> None:
-        """Drop the kept values."""
+        """Drop the values of `keep`."""
         self._reduced.clear()
 
     def reduce(self, value: Any) -> Any:

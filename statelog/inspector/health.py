@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from statelog.store.thread_info import ThreadInfo
 
 _OWNER = "-owner"
-"""The suffix of the file that a fleet keeps beside its copy of a store."""
+"""The suffix of the file that a fleet stores beside its copy of a store."""
 _PROBLEMS_SHOWN_MAX = 200
 _CHANNELS_MAX = 200
 _DUE_MAX = 10_000
-"""The maximum of the count of due versions in a thread."""
+"""The number of due versions of a thread at which counting stops."""
 
 
 class _StoppedError(Exception):
@@ -126,7 +126,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
 
 def show_health(store: Store) -> dict[str, Any]:
-    """Return the facts of the file that are known without reading it."""
+    """Return the facts about the file that are known without reading the file."""
     return {
         "path": str(store.path),
         "size_bytes": store.path.stat().st_size,
@@ -139,9 +139,9 @@ def show_health(store: Store) -> dict[str, Any]:
 
 
 def show_fleet(inspected: Inspected) -> dict[str, Any] | None:
-    """Return owner and lag of a store of a fleet, or None for any other store.
+    """Return the owner and the lag of a fleet's store, or None for any other store.
 
-    This process knows them if it ships the store itself, or follows it. Otherwise it asks the storage.
+    This process knows both if it ships or follows the store. Otherwise it asks the storage.
     """
     store = inspected.store
     if inspected.ask_fleet is not None:

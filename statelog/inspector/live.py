@@ -1,7 +1,7 @@
 """Live updates: changes of the store as server-sent events, read from the log.
 
-A stream waits for a record, pauses for `_PAUSE_S`, and reports everything up to then at once. So an open inspector
-reads the log at most twice a second. If others write fast, it pauses longer, because a page then redraws more.
+A stream waits for a record, pauses for `_PAUSE_S`, and then reports all records at once. So an open inspector reads the
+log at most twice a second. If other processes write fast, it pauses longer, because a page then redraws more.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 _PAUSE_S = 0.5
 _BUSY_PAUSE_S = 1.5
-"""The pause after an event that had more records than it could read."""
+"""The pause after an event with more than `_RECORDS_READ_MAX` records."""
 _WAIT_S = 0.5
 """The time after which a stream checks whether the server is stopping."""
 _SILENCE_S = 15.0
-"""The time after which a stream without news sends a sign of life."""
+"""The time after which a stream without changes sends a comment, to keep the connection open."""
 _RECORDS_READ_MAX = 100
 """The maximum number of records that one event reads. If there are more, it has `"all": true`, and names the newest."""
 _STREAMS_MAX = 16
@@ -71,7 +71,7 @@ def routes(inspected: Inspected) -> list[Route]:
 
 
 def _start(store: Store, seen: str | None) -> int:
-    """Return the LSN after which to begin: the last one that the page has seen, or that of the store."""
+    """Return the LSN after which to begin: the last LSN that the page has seen, or the last LSN of the store."""
     last = store.last_lsn
     return min(int(seen), last) if seen is not None and seen.isascii() and seen.isdigit() and len(seen) < 20 else last
 

@@ -1,4 +1,4 @@
-"""The screen of the log: its records, from the newest backwards."""
+"""The screen of the log, which lists its records from the newest backwards."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def list_records(
 ) -> dict[str, Any]:
     """Return a page of records, the newest first.
 
-    A record that cannot be read is in the page, too, with its error.
+    The page also has the records that cannot be read, with their errors.
 
     Args:
         store: the store.
         before: `next` of the previous page; 0 for the first page.
-        low: the lowest LSN of interest.
-        high: the highest LSN of interest; 0 for the last one.
+        low: the lowest LSN to return.
+        high: the highest LSN to return; 0 for the last one.
         type_: only records of this type; empty for all.
         thread: only records whose thread id, or key of the board, has this text; empty for all.
         limit: the maximum number of records in the page.

@@ -1,6 +1,6 @@
 """The files of the page: its modules as one script, and its HTML.
 
-A browser requests one script and one style. Their addresses have their digests, so the browser may cache them.
+A browser requests one script and one style. Their addresses contain their digests, so the browser may cache them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def read(name: str) -> str:
 
 
 def bundle(entry: str) -> str:
-    """Return the modules that an entry needs as one script. Each module is a function that returns what it exports.
+    """Return the modules that an entry needs as one script. Each module becomes a function that returns its exports.
 
     A module imports `{ names }` or `* as name` from "./NAME.js", and exports functions, classes and constants where it
     defines them.
@@ -61,7 +61,7 @@ def _variable(module: str) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the digest of a script or style as a Content-Security-Policy writes it."""
+    """Return the digest of a script or style in the form that a Content-Security-Policy uses."""
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 
@@ -76,7 +76,7 @@ def data(answers: Answers, parts: list[Any], *, is_whole: bool) -> str:
     Args:
         answers: the answers that the page need not request.
         parts: the values to which `{"$part": number}` in answers refers.
-        is_whole: whether there is no server that could return the rest.
+        is_whole: True if no server can return the rest.
     """
     document = {"parts": parts, "answers": answers, "is_whole": is_whole}
     return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Records of the log, of which some may be damaged."""
+"""Reads records of the log, some of which may be damaged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def read_records(store: Store, after: int, until: int) -> Iterator[tuple[int, LogRecord | StatelogError]]:
-    """Yield the LSNs above `after` up to `until`, each with its record, or with the error of reading it."""
+    """Yield the LSNs above `after` up to `until`, each with its record or the error of reading that record."""
     while after < until:
         try:
             for record in islice(store.log(after), until - after):

@@ -1,6 +1,6 @@
 """The screens of runs: a list, one run as a waterfall, two runs side by side, and changes of a run by a person.
 
-No code of a workflow runs in this process. A run that can continue waits for a worker.
+This process does not run code of workflows. A run that can continue waits for a worker.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DIRECTORY = "durable/runs/"
 _EXAMINED_MAX = 500
 """The maximum number of runs that one answer examines. If few of them match, the page is short, with a cursor."""
 _FOLLOWED_MAX = 2000
-"""The maximum number of records that are searched for new runs. With more, the keys of all runs are read again."""
+"""The maximum number of records to search for new runs. If there are more, the keys of all runs are read again."""
 _LISTED_MAX = 100
 """The maximum number of events, messages or chunks of a run in one answer."""
 _NAME_CHARACTERS_MAX = 200
@@ -157,11 +157,11 @@ def _write_routes(store: Store) -> list[Route]:
 def list_runs(store: Store, places_of: RunIndex, wanted: RunFilter, *, after: str, limit: int) -> dict[str, Any]:
     """Return a page of runs, the newest first.
 
-    A run that cannot be read is in the page, too, with its error.
+    The page also has the runs that cannot be read, with their errors.
 
     Args:
         store: the store.
-        places_of: the times and keys of its runs.
+        places_of: the times and keys of the runs of the store.
         wanted: the filters.
         after: `next` of the previous page; empty for the first page.
         limit: the maximum number of runs in the page.
@@ -226,7 +226,7 @@ class RunIndex:
         board = self._store.board()
         try:
             return {each.key: _us(each.created) for each in board.list(f"{_DIRECTORY}*", values=False)}
-        except CorruptionError:  # The index, which has the keys, is sound.
+        except CorruptionError:  # The index has the keys, and is not damaged.
             return dict.fromkeys(board.children(_DIRECTORY), 0)
 
     def _follow(self, last: int) -> None:
@@ -355,12 +355,12 @@ def list_part(store: Store, id: str, of: str, after: str) -> dict[str, Any]:
     Args:
         store: the store.
         id: the id of the run.
-        of: "events", "mail" that the run has not read, or "chunks" of its streams.
+        of: "events", "mail" (which the run has not read), or "chunks" (of its streams).
         after: `next` of the previous page; empty for the first page.
 
     Raises:
         RunNotFoundError: the run does not exist.
-        UsageError: `of` is something else, or `after` is not a cursor of this list.
+        UsageError: `of` has another value, or `after` is not a cursor of this list.
     """
     if of not in _LISTINGS:
         message = f"of must be one of {', '.join(_LISTINGS)}, not {of[:40]!r}"
@@ -430,7 +430,7 @@ def part_of(store: Store, id: str, part: str) -> Any:
 
 
 def as_text(value: Any) -> dict[str, Any]:
-    """Return a value as JSON text for an editor: {json}. If JSON would change the value, json is None: {json, why}."""
+    """Return a value as JSON text for an editor: {json}. If JSON would change it, return {json: None, why: reason}."""
     why = _refusal(value, 0)
     return {"json": json.dumps(value, ensure_ascii=False, indent=2) if why is None else None, "why": why}
 
@@ -439,7 +439,7 @@ _TEXT_DEPTH_MAX = 100
 
 
 def _refusal(value: Any, depth: int) -> str | None:
-    """Return the reason why a value is not JSON, or None."""
+    """Return the reason why JSON cannot represent a value, or None."""
     if value is None or type(value) in (bool, int, str):
         return None
     if type(value) is float and value - value == 0:

@@ -1,4 +1,4 @@
-"""The gate in front of the app. It checks the sender and the page of each request, and restricts the browser.
+"""The middleware in front of the app. It checks who and which page sent a request, and restricts the browser.
 
 DESIGN.md gives the reasons for each check.
 """
@@ -46,7 +46,7 @@ class AccessMiddleware:
         self._allow_writes = allow_writes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or let the app answer it."""
+        """Answer a request, or pass it to the app."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -63,7 +63,7 @@ class AccessMiddleware:
             return _refused("This server answers under its own address only.")
         is_write = scope["method"] not in ("GET", "HEAD")
         site = headers.get("sec-fetch-site", "none")
-        # A link with the token may have been sent to somebody. A wrong token must not unlock a cookie's session.
+        # A person may follow a link with the token from another site. With a wrong token, the cookie must not count.
         brings_token = any(name == "token" and self._is_token(value) for name, value in _query(scope))
         if site not in _UNLOCKED and (is_write or not brings_token):
             return _refused("This server does not answer pages of other sites.")
@@ -80,7 +80,7 @@ class AccessMiddleware:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        """Return True if `host` is this server's address and port, not a name that could lead elsewhere."""
+        """Return True if `host` is this server's address and port, not a name that may resolve to another address."""
         name, _, port = host.rpartition(":")
         if port != self._port:
             return False
@@ -89,7 +89,7 @@ class AccessMiddleware:
         return self._address in ("0.0.0.0", "[::]") and _is_address(name)  # noqa: S104 - compared, not bound
 
     def _entrance(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return a redirect that replaces the token by a cookie, or refuse a request without either."""
+        """Return a redirect that replaces the token by a cookie. Refuse a request that has neither."""
         query = _query(scope)
         cookie = f"statelog-{self._port}"
         for name, value in query:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SCREENS = (threads, thread, board, runs, search, log, health, live)
 _STOP_TIMEOUT_S = 3
-"""The time that open streams get to end when the server stops."""
+"""How long the server waits for open streams when it stops, in seconds."""
 
 
 def make_app(
@@ -69,7 +69,7 @@ def make_app(
 
 
 def _page_routes(first: Callable[[], page.Answers]) -> list[Route]:
-    """Return the routes of the page. Its files are read now, so no path of a request reaches the file system.
+    """Return the routes of the page. Its files are read now, so the path of a request never reaches the file system.
 
     Args:
         first: returns answers that are part of the HTML, so that the first screen needs no further request.
@@ -82,7 +82,7 @@ def _page_routes(first: Callable[[], page.Answers]) -> list[Route]:
     before, _, after = page.html(f"{style_element}\n{script_element}", "", "\0").partition("\0")
 
     def parts() -> Iterator[str]:
-        yield before  # A browser loads script and style meanwhile.
+        yield before  # Meanwhile, the browser loads the script and the style.
         yield page.data(first(), [], is_whole=False) + after
 
     def index(_request: Request) -> Response:
@@ -100,7 +100,7 @@ def _name_of(text: str) -> str:
 
 
 def _file(text: str, media_type: str) -> Callable[[Request], Response]:
-    headers = {"cache-control": "private, max-age=31536000, immutable"}  # Each text has its own address.
+    headers = {"cache-control": "private, max-age=31536000, immutable"}  # A changed text gets a new address.
     return lambda _request: Response(text, media_type=media_type, headers=headers)
 
 
@@ -128,7 +128,7 @@ def serve(
     try:
         listening = socket.create_server((host, port), family=family)
     except OSError as error:
-        reason = str(error.strerror or error).partition(" (while")[0]  # The rest repeats the address.
+        reason = str(error.strerror or error).partition(" (while")[0]  # The rest of the text repeats the address.
         message = f"cannot listen on {host} port {port}: {reason}"
         raise StorageError(message, host=host, port=port) from None
     with listening:
@@ -139,7 +139,7 @@ def serve(
         config = uvicorn.Config(
             app,
             log_level="warning",
-            access_log=False,  # Addresses contain thread ids, and the first one the token.
+            access_log=False,  # Addresses contain thread ids. The first contains the token.
             server_header=False,
             timeout_graceful_shutdown=_STOP_TIMEOUT_S,
         )

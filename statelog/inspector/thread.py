@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from statelog.inspector.opened import Inspected
 
 PARTS = ("state", "messages", "changes")
-"""The parts of a version. An answer has the part whose tab is open."""
+"""The parts of a version. An answer contains the part whose tab is open."""
 _BRANCHES_MAX = 500
 _TAGS_MAX = 500
 _CHANGES_MAX = 200
@@ -70,7 +70,7 @@ def _open(store: Store, request: Request) -> Any:
     found = _thread_of(store, query)
     try:
         checkpoint = read_version(found, query.get("version"))
-    except CheckpointNotFoundError as error:  # An address that was kept may name a version that retention has removed.
+    except CheckpointNotFoundError as error:  # A bookmark may name a version that retention has removed.
         if not query.get("version"):
             raise
         checkpoint = Unreadable(int(query["version"]), error)
@@ -111,7 +111,7 @@ def read_version(thread: Thread, version: Any = None) -> Checkpoint | Unreadable
 
 
 def readable(thread: Thread) -> Thread:
-    """Return a thread, or one on the same branch that does not read the head if the head is damaged."""
+    """Return the thread. If its head is damaged, return a thread on the same branch that does not read the head."""
     try:
         _ = thread.head
     except CorruptionError:
@@ -146,7 +146,7 @@ def _read_one_by_one(thread: Thread, before: int) -> Iterator[Checkpoint | Unrea
 
 
 def _against(store: Store, query: Mapping[str, Any]) -> Checkpoint:
-    """Return the version that a request compares with."""
+    """Return the version to which a request compares another version."""
     return _checkpoint(_thread_named(store, _text(query, "id"), query.get("against_branch")), query["against_version"])
 
 
@@ -180,7 +180,7 @@ def _text(given: Mapping[str, Any], name: str) -> str:
 
 
 def _thread_of(store: Store, given: Mapping[str, Any]) -> Thread:
-    """Return the thread that a request names, on the named branch, or by default on the one that the thread shows."""
+    """Return the thread that a request names, on the named branch. The default is the branch that the thread shows."""
     return _thread_named(store, _text(given, "id"), _text(given, "branch") if given.get("branch") else None)
 
 
@@ -258,7 +258,7 @@ def describe(thread: Thread) -> dict[str, Any]:
 
 
 def describe_version(checkpoint: Checkpoint | Unreadable) -> dict[str, Any]:
-    """Return the row of a version in a list. That of a damaged version has its error as `problem`."""
+    """Return the row of a version in a list. The row of a damaged version has the error as `problem`."""
     if isinstance(checkpoint, Unreadable):
         return {"version": checkpoint.version, "problem": error_document(checkpoint.error)}
     try:
@@ -287,7 +287,7 @@ def describe_version(checkpoint: Checkpoint | Unreadable) -> dict[str, Any]:
 def describe_opened(
     store: Store, thread: Thread, checkpoint: Checkpoint | Unreadable, part: str, room: AnswerLimits
 ) -> dict[str, Any]:
-    """Return a thread, the versions around one of them, and that version with a part; by default, its messages.
+    """Return a thread, the versions around `checkpoint`, and `checkpoint` with one part; by default, its messages.
 
     A version without messages has its state instead.
     """
@@ -315,7 +315,7 @@ def describe_part(
         store: the store.
         checkpoint: the version.
         part: "state", "messages" or "changes".
-        room: the room of the state.
+        room: the limits of the state.
         against: the version to compare with. By default, the parent.
     """
     answer = {**describe_head(checkpoint), "python": python_of(store, checkpoint)}
@@ -340,10 +340,10 @@ def describe_head(checkpoint: Checkpoint) -> dict[str, Any]:
 def describe_state(
     store: Store, checkpoint: Checkpoint, room: AnswerLimits, known: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the channels of a version, each in a part of `room`.
+    """Return the channels of a version. They share the limits `room`.
 
-    `inner` names LangGraph's own channels. `deltas` names channels whose values follow from writes of earlier steps,
-    because the checkpoint does not store them. `known` is a cache of channels.
+    `inner` names LangGraph's own channels. `deltas` names channels that the checkpoint does not store: their values are
+    computed from writes of earlier steps. `known` is a cache of channels.
     """
     known = {} if known is None else known
     state = checkpoint.state.lazy
@@ -366,7 +366,7 @@ def describe_state(
 
 
 def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Change]) -> dict[str, Any]:
-    """Return the first of the changes that `find_changes` has found from one version to another, and their number."""
+    """Return the first changes between two versions, which `find_changes` has found, and the number of all changes."""
     hides = is_graph(new.state)
     changes = [each for each in found if not (hides and is_inner(str(each.path[0])))]
 
@@ -390,7 +390,7 @@ def describe_changes(old: Checkpoint | None, new: Checkpoint, found: Iterable[Ch
 
 
 def python_of(store: Store, checkpoint: Checkpoint) -> str:
-    """Return Python that opens a version."""
+    """Return Python code that opens a version."""
     path, id = str(store.path), checkpoint.thread_id
     if is_graph(checkpoint.state) and checkpoint.branch.startswith("main"):
         return (
@@ -412,7 +412,7 @@ def python_of(store: Store, checkpoint: Checkpoint) -> str:
 
 
 def _roll_back(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
-    """Append a version with an earlier state. `expected_version` is the head that the page has shown."""
+    """Append a version with an earlier state. `expected_version` in the request is the head that the page has shown."""
     target = _checkpoint_of(store, given)
     made = _thread_of(store, given).rollback(target.id, expected_version=given.get("expected_version"))
     return {"branch": made.branch, "version": made.version}
@@ -431,7 +431,7 @@ def _untag(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
 def _fork(store: Store, _request: Request, given: Mapping[str, Any]) -> Any:
     """Begin a branch at a version. With `edit`, its first commit changes one value.
 
-    `edit` is {channel, path, json}: the positions to the value, and its new value as JSON text.
+    `edit` is {channel, path, json}: `path` has the positions that lead to the value, and `json` is the new value.
     """
     thread, base = _thread_of(store, given), _checkpoint_of(store, given)
     name, edit = _text(given, "name"), given.get("edit")

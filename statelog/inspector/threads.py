@@ -25,7 +25,7 @@ _RECENT_RECORDS_MAX = 120
 """The number of last records in which the first page searches for recently changed threads."""
 _RECORDS_READ = 60
 _OWN = "statelog:"
-"""The prefix of ids of threads that belong to runs, such as those of their streams. A search for it lists them."""
+"""The prefix of ids of threads that belong to runs, such as their streams. A search for this prefix lists them."""
 _SIZES_MAX = 100
 _SIZES_TIME_S = 0.3
 
@@ -74,7 +74,7 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
     ids = store.thread_ids(containing=containing)
     if not containing.startswith(_OWN):
         ids = [id for id in ids if not id.startswith(_OWN)]
-    # Positions count from the oldest thread, so threads that began since the first page change nothing.
+    # Positions count from the oldest thread, so threads created since the first page do not shift them.
     end = passed or len(ids)
     page = list(islice((at for at in range(min(end, len(ids)) - 1, -1, -1) if ids[at] not in shown), limit))
     return {
@@ -85,21 +85,21 @@ def list_threads(store: Store, *, containing: str, after: str, limit: int) -> di
 
 
 def _recent(store: Store, top: int, limit: int) -> list[str]:
-    """Return the ids of the threads of the last records up to `top`, the latest first."""
+    """Return the ids of threads that the last records up to `top` have changed, the latest first."""
     found: dict[str, None] = {}
     end, least = top, max(0, top - _RECENT_RECORDS_MAX)
     while end > least and len(found) < limit:
         start = max(least, end - _RECORDS_READ)
         for _lsn, record in reversed([*read_records(store, start, end)]):
             id = None if isinstance(record, StatelogError) else record.thread_id
-            if id is not None and not id.startswith(_OWN):  # This leaves out the threads of board and leases, too.
+            if id is not None and not id.startswith(_OWN):  # The prefix also covers the board and leases.
                 found[id] = None
         end = start
     return [*found][:limit]
 
 
 def _sizes(store: Store, request: Request) -> dict[str, Any]:
-    """Return the sizes of states of threads in the requested order, as many as are measured in `_SIZES_TIME_S`."""
+    """Return the sizes of the states of threads, in the requested order. Stop after `_SIZES_TIME_S`."""
     ids = request.query_params.getlist("id")[:_SIZES_MAX]
     sizes: dict[str, int | None] = {}
     deadline_s = time.monotonic() + _SIZES_TIME_S

@@ -43,7 +43,7 @@ _PATH_STEPS_MAX = 100
 
 @dataclass(slots=True)
 class AnswerLimits:
-    """The maximum sizes of one answer. A part that is cut keeps its whole `size`.
+    """The maximum sizes of one answer. A part that is cut still reports its whole `size`.
 
     Attributes:
         nodes: the number of nodes of the answer.
@@ -59,7 +59,7 @@ class AnswerLimits:
 
 
 def display(value: Any, room: AnswerLimits | None = None) -> Node:
-    """Return a value as a node, cut to `room` (by default, room for a page)."""
+    """Return a value as a node, cut to the limits `room`. The default is the limits of a page."""
     return _node(value, AnswerLimits() if room is None else room, 0)
 
 
@@ -89,7 +89,7 @@ def _node(value: Any, room: AnswerLimits, depth: int) -> Node:
 
 
 def _outer(value: Any, kind: str, start: int, room: AnswerLimits) -> Node:
-    """Return the node of a value that has members, without the members."""
+    """Return the node of a value with members, but leave out the members."""
     node: Node = {"t": kind, "size": _size(value)}
     if isinstance(value, Constructed):
         node["name"] = value.short_name
@@ -110,7 +110,7 @@ def _items(value: Any, kind: str, start: int, room: AnswerLimits, depth: int) ->
 
 
 def _opened(value: Any) -> Any:
-    """Return a value to be shown: unpacked, decoded, and lazy if it is large."""
+    """Return a value in the form to show: unpacked, decoded, and lazy if it is large."""
     value = unpacked(value)
     if isinstance(value, Json):
         return json.loads(value.text)
@@ -137,14 +137,14 @@ def _size(value: Any) -> int:
 
 
 def _take(value: Any, start: int, count: int) -> list[tuple[str, Any]]:
-    """Return members of a value with their names, which are empty if it has no names."""
+    """Return members of a value with their names. Names are empty if the members do not have any."""
     if isinstance(value, Constructed):
         return value.given[start : start + count]
     if isinstance(value, Mapping):
-        # The keys "1" and 1 must not look the same.
+        # The keys "1" and 1 must look different.
         name = _written_key if _has_other_keys(value, start, count) else str
         return [(name(key), value[key]) for key in islice(value, start, start + count)]
-    items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # All answers have the same order.
+    items = sorted(value, key=repr) if isinstance(value, AbstractSet) else value  # Sort, so that all answers agree.
     return [("", item) for item in items[start : start + count]]
 
 
@@ -176,7 +176,7 @@ def descend(value: Any, path: Sequence[int]) -> Any:
 
 
 def keys_to(value: Any, path: Sequence[int]) -> list[Any]:
-    """Return the keys and list positions for a path of positions, to change a value in place.
+    """Return the keys and list positions to which a path of positions leads, for a change of a value.
 
     Raises:
         NotFoundError: the value does not have this part. UsageError: the path leads into a value that is stored whole.
@@ -215,7 +215,7 @@ def path_of(request: Request) -> list[int]:
     """Return the query parameter `path`: positions with dots between them.
 
     Raises:
-        UsageError: it is something else. Facts: argument, value.
+        UsageError: the parameter is not a path. Facts: argument, value.
     """
     text = request.query_params.get("path", "")
     parts = text.split(".") if text else []

@@ -1,4 +1,4 @@
-"""The trace context of a span as a text that is stored, and links to the spans of stored texts."""
+"""The trace context of a span as a text to store, and links to the spans that stored texts name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 conversation: ContextVar[str | None] = ContextVar("conversation", default=None)
-"""The id of the thread of the durable run that is driven here."""
+"""The id of the thread of the durable run that the current context drives."""
 
 
 def text_of(span: Span) -> str | None:
@@ -41,7 +41,7 @@ def context_of(text: object) -> SpanContext | None:
 
 
 def links_to(texts: Iterable[object]) -> list[Link]:
-    """Return a link to each span that is named, except the current one. Each span is linked once."""
+    """Return a link to each span that `texts` name, except the current span. Each span is linked once."""
     seen = {trace.get_current_span().get_span_context().span_id}
     links = []
     for text in texts:
@@ -53,7 +53,7 @@ def links_to(texts: Iterable[object]) -> list[Link]:
 
 
 def with_trace(metadata: Mapping[str, Any] | None, span: Span | None = None) -> Mapping[str, Any] | None:
-    """Return metadata with the `traceparent` of the current span. A caller's own `traceparent` stays."""
+    """Add the `traceparent` of the current span to metadata, unless the caller has set one. Return the metadata."""
     found = trace.get_current_span() if span is None else span
     if found is trace.INVALID_SPAN or (text := text_of(found)) is None:
         return metadata

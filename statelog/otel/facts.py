@@ -1,4 +1,4 @@
-"""Spans of what a `statelog.Memory` remembers, finds and forgets, on OS threads and on the loop."""
+"""Spans of the operations of a `statelog.Memory`, on OS threads and on the event loop."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def forgotten(forget: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def remembered_on_loop(remember: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `statelog.aio.Memory.remember` with a span. Without an async function, `Memory.remember` makes it."""
+    """Return `statelog.aio.Memory.remember` with a span. If `embed` is not async, `Memory.remember` makes the span."""
 
     @wraps(remember)
     async def remember_traced(self: Any, text: str, *, key: str | None = None, **more: Any) -> Any:
@@ -85,7 +85,7 @@ def remembered_on_loop(remember: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def recalled_on_loop(recall: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `statelog.aio.Memory.recall` with a span, as `remembered_on_loop`."""
+    """Return `statelog.aio.Memory.recall` with a span, as `remembered_on_loop` does for `remember`."""
 
     @wraps(recall)
     async def recall_traced(self: Any, query: str, **more: Any) -> Any:
@@ -101,7 +101,7 @@ def recalled_on_loop(recall: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _span(memory: Any, operation: str, *, key: Any = None, query: Any = None) -> Iterator[Note]:
-    """Make a span if the store is instrumented. The value is a function that notes the facts in it."""
+    """Make a span if the store is instrumented. Yield a function that notes facts in the span."""
     watch = watch_of(memory.store)
     if watch is None:
         yield lambda _facts: None

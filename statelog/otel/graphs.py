@@ -1,4 +1,4 @@
-"""Events of LangGraph graphs, by what they store: checkpoints, interrupts and resumes."""
+"""Events of LangGraph graphs, derived from what graphs store: checkpoints, interrupts and resumes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def traced_writes(put_writes: Callable[..., Any]) -> Callable[..., Any]:
         written = list(writes)
         if watch is None or not any(channel in (_INTERRUPT, _RESUME) for channel, _value in written):
             return put_writes(self, config, written, task_id, task_path)
-        before = self._get_tuple(config)  # `get_tuple` waits for the calls in progress, and this is one.
+        before = self._get_tuple(config)  # `get_tuple` would wait for calls in progress, such as this one.
         put_writes(self, config, written, task_id, task_path)
         _note(watch, config, before, written, task_id)
         return None
@@ -65,8 +65,8 @@ def _note(
 ) -> None:
     """Emit events for interrupts that were not stored before, and for the first resume of an invocation.
 
-    A graph that is invoked again without an answer calls the interrupted node again, and stores the interrupt again. A
-    graph in a graph stores its interrupt, and so does the graph around it.
+    A graph that is invoked again without an answer calls the interrupted node again, and stores the interrupt again.
+    The interrupt of a subgraph is stored twice, by the subgraph and by the graph around it.
     """
     pending = [] if before is None else list(before.pending_writes or ())
     known = {_key(config, each) for each in _interrupts(pending)}
@@ -88,7 +88,7 @@ def _key(config: Any, interrupt: Any) -> tuple[str, str, str]:
 
 
 class _Invocation:
-    """A call of a graph. LangGraph makes a runtime for each, and stores the answer for the graph and for its tasks."""
+    """A call of a graph. LangGraph makes a runtime for each call, and stores an answer for the graph and its tasks."""
 
     def __init__(self, config: Any) -> None:
         place = config["configurable"]
@@ -117,7 +117,7 @@ def _is_first(seen: deque[Any], key: Any) -> bool:
 
 
 def _resumed(watch: InstrumentedStore, config: Any, before: CheckpointTuple | None, pending: Sequence[Any]) -> None:
-    """Emit the event of a resume, and link the current span to the one in which the graph was interrupted."""
+    """Emit the event of a resume, and link the current span to the span in which the graph was interrupted."""
     pauses = [each.id for each in _interrupts(pending)]
     kind, id = ("pause", pauses[0]) if pauses else ("checkpoint", config["configurable"].get("checkpoint_id"))
     _emit(watch, names.RESUMED, config, **{names.RESUMED_FROM_TYPE: kind, names.RESUMED_FROM: id})

@@ -30,7 +30,7 @@ _lock = RLock()
 _replaced: list[tuple[type, str, Any]] = []
 """The replaced methods: the class, the name, and the original."""
 _every: Telemetry | None = None
-"""The telemetry of every store that is opened from now on, or None."""
+"""The telemetry for all stores that are opened later, or None."""
 
 
 def instrument(
@@ -108,7 +108,7 @@ def _replace(kind: type, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _hook() -> None:
-    """Observe runs, leases, memories and LangGraph. Calls for stores that are not instrumented are passed on."""
+    """Observe runs, leases, memories and LangGraph. Calls for stores that are not instrumented are not changed."""
     if observers.observer is not None:
         return
     observers.observer = RunObserver()

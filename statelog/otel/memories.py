@@ -1,4 +1,4 @@
-"""Spans of memory operations: what a LangGraph graph reads and writes in a `StatelogStore`."""
+"""Spans of memory operations: the reads and writes of a LangGraph graph in a `StatelogStore`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def conversation_here() -> str | None:
-    """Return the id of the LangGraph thread that is executed here, or of the thread of the durable run."""
+    """Return the id of the thread of the current context: of LangGraph, or of the durable run."""
     config = var_child_runnable_config.get()
     found = ((config or {}).get("configurable") or {}).get("thread_id")
     return conversation.get() if found is None else str(found)
@@ -31,7 +31,7 @@ def conversation_here() -> str | None:
 
 @contextmanager
 def _spans(watch: InstrumentedStore, operations: Sequence[Any]) -> Iterator[list[Span | None]]:
-    """Make a span for each operation. They begin and end together, as a batch is one commit."""
+    """Make a span for each operation. The spans begin and end together, because a batch is one commit."""
     with ExitStack() as stack:
         spans: list[Span | None] = []
         for each in operations:
@@ -42,7 +42,7 @@ def _spans(watch: InstrumentedStore, operations: Sequence[Any]) -> Iterator[list
 
 
 def _about(watch: InstrumentedStore, operation: Any) -> tuple[str, dict[str, Any]] | None:
-    """Return the name and attributes of the span of an operation, or None if the conventions have no span for it."""
+    """Return the name and attributes of the span of an operation, or None if the conventions do not define one."""
     has_content, engine = watch.telemetry.has_content, watch.engine
     more: dict[str, Any]
     if isinstance(operation, PutOp):

@@ -19,7 +19,7 @@ MEMORY_COUNT: Final = "gen_ai.memory.record.count"
 MEMORY_QUERY: Final = "gen_ai.memory.query.text"
 MEMORY_RECORDS: Final = "gen_ai.memory.records"
 
-# Names of the draft open-telemetry/semantic-conventions-genai#445.
+# These names are from the draft open-telemetry/semantic-conventions-genai#445.
 PAUSED: Final = "gen_ai.agent.paused"
 CHECKPOINTED: Final = "gen_ai.agent.checkpointed"
 RESUMED: Final = "gen_ai.agent.resumed"
@@ -30,7 +30,7 @@ CHECKPOINT: Final = "gen_ai.agent.checkpoint.id"
 RESUMED_FROM_TYPE: Final = "gen_ai.agent.resumed_from.type"
 RESUMED_FROM: Final = "gen_ai.agent.resumed_from.id"
 
-# Names of this library, for facts that the conventions and the draft have no names for.
+# The conventions and the draft do not name these facts, so the names are this library's.
 RESOLVED: Final = "statelog.pause.resolved"
 RESOLUTION: Final = "statelog.pause.resolution"
 DEADLINE: Final = "statelog.pause.deadline"

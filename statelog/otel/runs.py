@@ -1,4 +1,4 @@
-"""Spans and events of durable runs: a span for each time that a process drives a run, with a child span a step."""
+"""Spans and events of durable runs. Each time a process drives a run there is a span, with a child span per step."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 _ENTRY: Final = "trace"
 """The field of a run's entry with the trace context in which the run began."""
 _REASONS: Final = {"gate": "human_input", "mail": "external_system", "run": "external_system"}
-"""Reasons by the first word of a wait's label. The draft has none for a wait for a time."""
+"""The reason of a pause, by the first word of a wait's label. The draft does not define one for waiting for a time."""
 
 
 class _Segment:
-    """A run, while this process drives it: one span.
+    """The span of a run while this process drives the run.
 
     Attributes:
-        waited: labels of the waits at which the run was suspended before.
-        checkpoint: id of the checkpoint from which it continues, or None.
+        waited: labels of the waits at which the run was last suspended.
+        checkpoint: id of the checkpoint from which the run continues, or None.
         has_progress: whether anything was recorded in the segment.
     """
 
@@ -96,12 +96,12 @@ class _Segment:
             yield "time" if item["o"] == "sleep" else f"mail {item['n']}"
 
     def _pause_of(self, label: str) -> str:
-        """Return the id of a pause: that of its gate, or the run and what it waits for."""
+        """Return the id of a pause: the id of its gate, or the id of the run with the label of the wait."""
         kind, _space, rest = label.partition(" ")
         return rest if kind == "gate" else f"{self._execution.id}/{label}"
 
     def paused(self, waits: Sequence[Wait]) -> None:
-        """Emit an event for each wait at which the run was not suspended already."""
+        """Emit an event for each wait at which the run was not suspended before."""
         for label, due_us in {wait.label: wait.due_us for wait in waits}.items():
             if self.has_progress or label not in self.waited:
                 self.emit(
@@ -123,7 +123,7 @@ class _Segment:
 
 
 class RunObserver:
-    """See `statelog.durable.observers.Observer`. It ignores runs of stores that are not instrumented."""
+    """An observer of runs that makes spans and events. It ignores runs of stores that are not instrumented."""
 
     def __init__(self) -> None:
         self._segments: WeakKeyDictionary[Any, _Segment] = WeakKeyDictionary()

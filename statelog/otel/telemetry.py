@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURING: Final = ("true", "1", "span_only", "span_and_event")
-"""Values of `CAPTURE` that put content on spans. `event_only` does not: content is on spans here."""
+"""Values of `CAPTURE` that put content on spans. `event_only` does not: this library puts content on spans only."""
 
 
 class Telemetry:
@@ -80,7 +80,7 @@ class Telemetry:
         links: Sequence[Link] = (),
         shown: Callable[[BaseException], BaseException | None] = lambda error: error,
     ) -> Iterator[Span]:
-        """Make a span the current one. An exception sets its status, with a text that the guard of the store allows.
+        """Make a new span the current span. An exception sets its status, with a text that the store's guard allows.
 
         `shown` returns the exception to show in place of the one that was raised, or None if it is not an error.
         """
@@ -107,7 +107,7 @@ class Telemetry:
 
 
 def _is_of_api(provider: object) -> bool:
-    """Return True for a provider of the API itself. It drops everything, or is a placeholder until an SDK is set up."""
+    """Return True for a provider of the API itself, which drops everything or stands in until an SDK is set up."""
     return type(provider).__module__.startswith(("opentelemetry.trace", "opentelemetry.metrics"))
 
 
@@ -125,7 +125,7 @@ def _message(error: BaseException) -> str:
 
 
 def clean(engine: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes without those that are None, and with texts that may leave the process."""
+    """Return attributes without None values. Texts are cleaned, so that they may leave the process."""
     return {
         name: _encodable(safe(engine, value)) if isinstance(value, str) else value
         for name, value in attributes.items()
@@ -145,7 +145,7 @@ def _encodable(text: str) -> str:
 
 
 def content(engine: Any, value: Any) -> str | None:
-    """Return a value as JSON, as the guard of a store would store it. Keys become texts. None if it is not storable."""
+    """Return a value as JSON in the form that the guard of a store allows. Return None if it cannot be stored."""
     try:
         item = cbor.encode(value, path="content", around=0)
         guard = engine.guard
@@ -156,7 +156,7 @@ def content(engine: Any, value: Any) -> str | None:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Return a value of JSON. OpenTelemetry drops mappings with keys that are not texts, and so do some exporters."""
+    """Return a value in a JSON form. OpenTelemetry and some exporters drop mappings with other types of keys."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _lock = Lock()
 _KEPT = "statelog.otel"
-"""The attribute of an engine that holds its watch."""
+"""The attribute of an engine with its InstrumentedStore."""
 
 
 class InstrumentedStore:
@@ -40,7 +40,7 @@ class InstrumentedStore:
 
     Attributes:
         engine: the engine of the store.
-        telemetry: what makes spans, events and measurements.
+        telemetry: makes spans, events and measurements.
         is_on: False after `uninstrument`. Threads that the store returned earlier check it.
     """
 
@@ -134,7 +134,7 @@ _watches: WeakSet[InstrumentedStore] = WeakSet()
 
 
 class TracedThread(Thread[Any, Any]):
-    """A thread whose checkpoints have the trace context of the commit in their metadata."""
+    """A thread that adds the trace context of each commit to the metadata of its checkpoint."""
 
     watch: InstrumentedStore
 
@@ -165,7 +165,7 @@ class TracedThread(Thread[Any, Any]):
 
 
 def watch_of(held: Any) -> InstrumentedStore | None:
-    """Return the watch of a store or a transaction, or None if the store is not instrumented."""
+    """Return the InstrumentedStore of a store or transaction, or None if the store is not instrumented."""
     found = watch_of_engine(session_of(held).owner)
     if found is not None:
         found.look()
@@ -173,13 +173,13 @@ def watch_of(held: Any) -> InstrumentedStore | None:
 
 
 def watch_of_engine(engine: Any) -> InstrumentedStore | None:
-    """Return the watch of the store of an engine, or None if the store is not instrumented."""
+    """Return the InstrumentedStore of an engine, or None if the store is not instrumented."""
     found: InstrumentedStore | None = vars(engine).get(_KEPT)
     return found
 
 
 def watches() -> list[InstrumentedStore]:
-    """Return the watches of all instrumented stores."""
+    """Return all instrumented stores."""
     return list(_watches)
 
 

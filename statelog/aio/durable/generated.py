@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def answer(store: Store, gate_id: str, *, approved: bool, payload: Any = None, by: str | None = None) -> Gate:
-    """Answer a gate. Its run continues in a worker, which is woken, or when the run is run again.
+    """Answer a gate. A worker wakes up and continues the run. Without a worker, it continues when it is run again.
 
     See `statelog.durable.answer`.
     """
@@ -43,7 +43,7 @@ async def cancel(store: Store, run: str) -> bool:
 
 
 async def compare_runs(store: Store, run: str, other: str) -> list[RunDifference]:
-    """Return the differences of two runs, the first one first. The list is empty if the runs did the same.
+    """Return the differences between two runs, in order. The list is empty if the runs did the same.
 
     See `statelog.durable.compare_runs`.
     """
@@ -106,7 +106,7 @@ async def redeliver(store: Store, run: str, place: str) -> None:
 
 
 async def resume(store: Store, run: str) -> RunInfo:
-    """Continue a parked run, or make a suspended run check its waits now. A worker or `durable.run` takes it up.
+    """Continue a parked run, or make a suspended run check its waits now. A worker or `durable.run` then drives it.
 
     See `statelog.durable.resume`.
     """
@@ -167,7 +167,7 @@ async def schedule(
 
 
 async def schedules(store: Store) -> list[Schedule]:
-    """Return the schedules of a store, by name. See `statelog.durable.schedules`."""
+    """Return the schedules of a store, sorted by name. See `statelog.durable.schedules`."""
     return await on_pool(store, durable.schedules)
 
 
@@ -179,7 +179,7 @@ async def send(
 
 
 async def steps(store: Store, run: str) -> list[StepInfo]:
-    """Return the recorded calls of a run in the order of recording; of an ended run, those at its end.
+    """Return the recorded calls of a run, in the order of recording. For an ended run, return the calls at its end.
 
     See `statelog.durable.steps`.
     """

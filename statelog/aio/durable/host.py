@@ -86,11 +86,11 @@ class EventLoopHost:
         """Tasks that were cancelled by the workflow in a call that had ended. Their next call is cancelled instead."""
 
     def another(self) -> EventLoopHost:
-        """As declared."""
+        """Implement `Host.another`."""
         return EventLoopHost(self._runner)
 
     async def aside(self, host: ThreadHost, call: Callable[[], T]) -> T:
-        """As declared."""
+        """Implement `Host.aside`."""
         made = in_thread(call)
         try:
             await asyncio.wait([made])
@@ -105,7 +105,7 @@ class EventLoopHost:
     async def call_workflow(
         self, execution: Execution, enter: Callable[[], None], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """As declared. If the awaiting task is cancelled, the run stops."""
+        """Implement `Host.call_workflow`. If the awaiting task is cancelled, the run stops."""
 
         async def work() -> Any:
             in_operation.set(False)  # An operation of the parent drives a child run.
@@ -333,14 +333,14 @@ class EventLoopHost:
         return is_behind or not self._abandoned.isdisjoint(_beside.get())
 
     async def in_order(self, place: str, work: Coroutine[Any, Any, T]) -> T:
-        """As declared."""
+        """Implement `Host.in_order`."""
         task = asyncio.current_task()
         assert task is not None
         with _InOperation(self._order, task, place):
             return await self._in_turn(place, work)
 
     async def caught_up(self, place: str) -> bool:
-        """As declared."""
+        """Implement `Host.caught_up`."""
         return self._order is None or await self._order.caught_up(place)
 
     # --- what the workflow cancels ----------------------------------------------------------------
@@ -395,24 +395,24 @@ class EventLoopHost:
         task.cancel()
 
     async def io(self, function: Callable[..., T], *args: Any) -> T:
-        """As declared, on the pool of the runner. A cancelled task still waits for the end of the call."""
+        """Implement `Host.io` on the pool of the runner. A cancelled task still waits for the end of the call."""
         return await self._runner.finish(function, *args)
 
     async def sleep(self, seconds: float) -> None:
-        """As declared."""
+        """Implement `Host.sleep`."""
         if isinstance(clock(), WallClock):
             await asyncio.sleep(seconds)
         else:
             await self.io(clock().sleep, seconds)
 
     def place_of_caller(self) -> object:
-        """As declared."""
+        """Implement `Host.place_of_caller`."""
         return asyncio.current_task()
 
     # --- branches ---------------------------------------------------------------------------------
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
-        """As declared. Each branch is a task."""
+        """Implement `Host.spawn`. Each branch is a task."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
@@ -441,12 +441,12 @@ class EventLoopHost:
         return future
 
     async def wait(self, futures: Sequence[Any], *, first: bool) -> None:
-        """As declared."""
+        """Implement `Host.wait`."""
         with self.counted(-1):
             await asyncio.wait(set(futures), return_when=asyncio.FIRST_COMPLETED if first else asyncio.ALL_COMPLETED)
 
     def abandon(self, future: Any) -> None:
-        """As declared. The async steps of the branch are interrupted, and it calls no other step."""
+        """Implement `Host.abandon`. The async steps of the branch are interrupted, and it calls no other step."""
         self._abandoned.add(future)
         for step, branches in self._steps.items():
             if future in branches:
