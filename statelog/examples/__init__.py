@@ -1,1 +1,1 @@
-"""Programs that run, to begin one's own with."""
+"""Complete programs, as starting points for your own."""

@@ -46,7 +46,7 @@ class Reviewer(Executor):
 
     @response_handler(request=Question, response=str, workflow_output=str)
     async def decide(self, original_request: Any, response: Any, context: WorkflowContext[Any, Any]) -> None:  # noqa: ARG002 - by position
-        """End with the answer of the person."""
+        """End the workflow with the person's answer."""
         await context.yield_output(f"read {context.get_state('read')}, publish: {response}")
 
 

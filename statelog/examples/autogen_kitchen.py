@@ -41,12 +41,12 @@ class Cook(BaseChatAgent):
         return (TextMessage,)
 
     async def on_messages(self, messages: Any, cancellation_token: Any) -> Response:  # noqa: ARG002 - the framework's
-        """Answer."""
+        """Answer with the number of messages."""
         self.heard += [message.content for message in messages]
         return Response(chat_message=TextMessage(content=f"heard {self.heard}", source=self.name))
 
     async def on_reset(self, cancellation_token: Any) -> None:  # noqa: ARG002 - the framework's
-        """Forget."""
+        """Forget all messages."""
         self.heard = []
 
     async def save_state(self) -> Mapping[str, Any]:

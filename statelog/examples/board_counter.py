@@ -2,7 +2,7 @@
 
     python -m statelog.examples.board_counter [FILE]
 
-The same with `set` loses one of the two, because each process writes 6.
+With `set`, one of the two additions is lost, because each process writes 6.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ def count(path: str, name: str, both_have_read: Barrier) -> None:
         board = store.board(agent=name)
         read = [board.get(key) for key in ("counts/set", "counts/update")]
         values = [0 if entry is None else entry.value for entry in read]
-        sys.stdout.write(f"{name} reads {values[0]} and {values[1]}\n")  # in one call, because two processes write
+        # Write in one call, because two processes write.
+        sys.stdout.write(f"{name} reads {values[0]} and {values[1]}\n")
         sys.stdout.flush()
         both_have_read.wait(WAIT_S)
-        board.set("counts/set", values[0] + 1)  # overwrites what came since
-        board.update("counts/update", reducers.add, 1)  # adds to the present value
+        board.set("counts/set", values[0] + 1)  # This overwrites a newer value.
+        board.update("counts/update", reducers.add, 1)  # This adds to the present value.
 
 
 def main(path: str) -> None:

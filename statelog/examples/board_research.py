@@ -46,7 +46,7 @@ def research(path: str, name: str) -> None:
     """Run an agent: answer questions until none is open."""
     with statelog.open(path) as store:
         board = store.board(agent=name)
-        while board.children("tasks/open/"):  # also those that others work on, because they may be killed
+        while board.children("tasks/open/"):  # This includes questions of other agents, which may be killed.
             claim = board.claim("tasks/open/*", lease_s=LEASE_S, wait_s=0.5)
             if claim is None:
                 continue

@@ -90,7 +90,7 @@ def book_flight(plan: Any) -> Any:
 
 
 def cancel_flight(flight: Any, _plan: Any) -> Any:
-    """Cancel a flight. It is `durable.UNKNOWN` if nobody knows whether it was booked."""
+    """Cancel a flight. `flight` is `durable.UNKNOWN` if nobody knows whether it was booked."""
     return call_in_step("cancel-flight", flight=flight or "unknown")
 
 
@@ -129,7 +129,7 @@ def trip(run: durable.Run, request: str) -> Any:
     """Book a trip."""
     plan = run.step_with(durable.StepOptions(retry=durable.Retry(attempts=5), timeout_s=60), ask_model, request)
     flight = run.step_with(durable.StepOptions(compensate=cancel_flight), book_flight, plan)
-    call("between", run.id, "")  # only for the kill: your workflow calls services in steps
+    call("between", run.id, "")  # This call is only for the kill. Your workflow calls services in steps.
     hotel = run.step_with(
         durable.StepOptions(compensate=cancel_hotel, commit=lambda result: {"hotel": result}), book_hotel, plan
     )
@@ -142,7 +142,7 @@ def trip(run: durable.Run, request: str) -> Any:
     run.emit("trip/booked", {"flight": flight})
     try:
         return run.step_with(durable.StepOptions(semantics="at_most_once"), charge, flight, hotel)
-    except StepInterruptedError:  # nobody knows whether it was taken, so ask
+    except StepInterruptedError:  # Nobody knows whether the money was taken, so ask.
         return run.step(find_charge, flight)
 
 
@@ -201,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[Services]:
-    """Serve while a block runs."""
+    """Run the services while a block runs."""
     services = Services()
     os.environ[ADDRESS] = f"http://127.0.0.1:{services.server_port}"
     thread = threading.Thread(target=services.serve_forever, args=(0.01,))

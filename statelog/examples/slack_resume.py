@@ -91,7 +91,7 @@ def read_event(stream: IO[bytes]) -> Event:
     """Read one envelope.
 
     Raises:
-        EventError: it is not valid, or lacks a needed field.
+        EventError: the envelope is not valid, or lacks a needed field.
     """
     raw = stream.read(EVENT_SIZE_BYTES_MAX + 1)
     if len(raw) > EVENT_SIZE_BYTES_MAX:
@@ -166,7 +166,7 @@ def post(state: State, config: RunnableConfig) -> dict[str, Any]:
     """Post the last reply.
 
     Raises:
-        OSError: the endpoint was not reached, or refused. HTTPException: the answer is not HTTP.
+        OSError: the endpoint was not reached, or refused the reply. HTTPException: the answer is not HTTP.
     """
     answer = state["messages"][-1]
     _, channel, thread_ts = config["configurable"]["thread_id"].split(":")
@@ -222,7 +222,7 @@ def answer(event: Event, file: Path, fleet: str = "") -> None:
     with alone(file, event.thread_id) if not fleet else owned(fleet, event.thread_id) as saver:
         graph = build(saver)
         state = graph.get_state(config)
-        if state.tasks:  # also tasks whose writes are stored but not applied, which `next` leaves out
+        if state.tasks:  # Unlike `next`, this includes tasks whose writes are stored but not applied.
             graph.invoke(None, config, durability="sync")
             state = graph.get_state(config)
         if all(message.id != event.id for message in state.values.get("messages", ())):

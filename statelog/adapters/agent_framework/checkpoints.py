@@ -1,4 +1,4 @@
-"""Checkpoints of workflows. A workflow is a thread, and a checkpoint is a version."""
+"""Checkpoints of workflows. Each workflow is stored as a thread, and each checkpoint as a version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _log = redacting_logger(__name__)
 
 _DIRECTORY = Directory(thread_id("agent-framework", "checkpoints"))
 _WHOLE = frozenset({"pending_request_info_events", "metadata"})
-"""Fields whose keys are always new."""
+"""Fields that are stored as one channel each, because their keys differ in every checkpoint."""
 
 
 class StatelogCheckpointStorage:
@@ -57,7 +57,7 @@ class StatelogCheckpointStorage:
             WorkflowCheckpointException: the checkpoint cannot be encoded or has a type that is not allowed, or an id
                 or a name is not a text. Nothing was written.
         """
-        channels = self._encoded(checkpoint)  # in the loop, before another task changes it
+        channels = self._encoded(checkpoint)  # Encode it in the event loop, before another task can change it.
         index = partial(point, checkpoint.checkpoint_id, checkpoint.workflow_name, checkpoint.timestamp)
         await run(put, self.store, thread_of(checkpoint.workflow_name), channels, index)
         return checkpoint.checkpoint_id
@@ -71,11 +71,11 @@ class StatelogCheckpointStorage:
         return await run(self._load, checkpoint_id)
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        """Return a workflow's checkpoints by timestamp. Checkpoints that cannot be decoded are logged and left out."""
+        """Return a workflow's checkpoints in order of time. Log and leave out those that cannot be decoded."""
         return await run(self._load_all, workflow_name)
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        """Return the ids of a workflow's checkpoints by timestamp. No checkpoint is read."""
+        """Return the ids of a workflow's checkpoints in order of time. No checkpoint is read."""
         return [id for id, _shown in await run(self._listed, workflow_name)]
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
@@ -101,7 +101,7 @@ class StatelogCheckpointStorage:
         return WorkflowCheckpoint.from_dict(decode_checkpoint_value(encoded, allowed_types=self._allowed))
 
     def _listed(self, workflow_name: str) -> list[tuple[str, list[str]]]:
-        """Return ids with their index entries, by timestamp."""
+        """Return the ids of a workflow's checkpoints with their index entries, in order of time."""
         every = _DIRECTORY.all(self.store).items()
         return sorted(((id, shown) for id, shown in every if shown[0] == workflow_name), key=lambda pair: pair[1][1])
 
@@ -119,7 +119,7 @@ class StatelogCheckpointStorage:
             self._listed(workflow_name), key=lambda pair: datetime.fromisoformat(pair[1][1]), reverse=True
         ):
             encoded = _read_shown(self.store, shown)
-            if encoded is not None:  # Otherwise retention has removed it.
+            if encoded is not None:  # It is None if retention has removed the checkpoint.
                 return WorkflowCheckpoint.from_dict(decode_checkpoint_value(encoded, allowed_types=self._allowed))
         return None
 
@@ -142,7 +142,7 @@ class StatelogCheckpointStorage:
             return channels_of(encoded)
         except WorkflowCheckpointException:
             raise
-        except Exception as error:  # A type's own pickling may raise anything.
+        except Exception as error:  # The pickling code of a type may raise any exception.
             message = f"Checkpoint {id} cannot be encoded: {error}"
             raise WorkflowCheckpointException(message) from error
 
@@ -153,7 +153,7 @@ def thread_of(workflow_name: str) -> str:
 
 
 def channels_of(encoded: dict[str, Any]) -> dict[str, Any]:
-    """Return the channels of a checkpoint in the framework's encoding. Raises ValueTypeError if it is not JSON."""
+    """Return the channels of an encoded checkpoint. Raises ValueTypeError if the checkpoint is not JSON."""
     return cut(encoded, whole=_WHOLE)
 
 
@@ -174,7 +174,7 @@ def _read_shown(within: Threads, shown: list[str]) -> dict[str, Any] | None:
     workflow_name, _timestamp, version_id = shown
     try:
         return join(within.thread(thread_of(workflow_name)).at(version_id).state)
-    except NotFoundError:  # its thread was deleted, or its version has expired
+    except NotFoundError:  # The thread was deleted, or the version has expired.
         return None
 
 

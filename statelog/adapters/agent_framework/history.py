@@ -1,4 +1,4 @@
-"""Histories of conversations. A session is a thread with a growing list of messages."""
+"""Histories of conversations. Each session is stored as a thread with a growing list of messages."""
 
 from __future__ import annotations
 

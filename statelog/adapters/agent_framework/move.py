@@ -1,8 +1,8 @@
-"""Copies checkpoints of Agent Framework's FileCheckpointStorage to a store. A checkpoint is a version.
+"""Copies checkpoints of Agent Framework's FileCheckpointStorage to a store. Each checkpoint becomes a version.
 
-FileCheckpointStorage writes a checkpoint as JSON and pickles values that JSON lacks. Pickles are copied unchanged:
-nothing is unpickled, and no module of the application is imported. Loading a checkpoint later checks its types, as in
-FileCheckpointStorage.
+FileCheckpointStorage writes a checkpoint as JSON and pickles values that JSON cannot represent. Pickles are copied
+unchanged: nothing is unpickled, and no module of the application is imported. Loading a checkpoint later checks its
+types, as in FileCheckpointStorage.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _CheckpointFolder:
         file = self._path / f"{id}{_SUFFIX}"
         with reading(str(file)):
             encoded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            WorkflowCheckpoint.from_dict(encoded)  # Check the fields.
+            WorkflowCheckpoint.from_dict(encoded)  # Creating the object checks the fields.
         odd = [name for name in _TEXTS if not isinstance(encoded.get(name), str)]
         if odd or encoded["checkpoint_id"] != id:
             message = f"{file} does not contain a checkpoint of that name"

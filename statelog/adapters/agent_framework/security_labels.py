@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["HIDDEN", "LABELS", "Labels", "labels_of", "restore_labels", "writes_of"]
 
 LABELS, HIDDEN = "labels", "hidden"
-"""Channels with the label by provider, and with the hidden contents and their kinds by provider and id."""
+"""Names of two channels: the label of each provider, and the hidden contents with their kinds by provider and id."""
 _SCOPE, _LABEL = "scope_id", "context_label"
 _KINDS = ("variables", "variable_metadata")
 

@@ -1,4 +1,4 @@
-"""Snapshots of sessions. A session is a thread, and each snapshot is a version."""
+"""Snapshots of sessions. Each session is stored as a thread, and each snapshot as a version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["StatelogSessionStore"]
 
 with warnings.catch_warnings():
-    # Subclassing an experimental class warns. An import for checkpoints only should not warn.
+    # Subclassing an experimental class emits a warning, which users who import only checkpoints should not see.
     warnings.simplefilter("ignore")
 
     class StatelogSessionStore(SessionStore):
@@ -48,7 +48,7 @@ with warnings.catch_warnings():
 
             Raises:
                 ValueError: the id is empty or not a text.
-                TypeError: the session is of a subclass of AgentSession, which `get` could not create.
+                TypeError: the session is an instance of a subclass of AgentSession, which `get` could not re-create.
                 ValueTypeError: the state has a value that is not JSON. Nothing was written.
             """
             thread = self._thread_of(session_id)

@@ -50,13 +50,14 @@ async def save_team(store: Store, id: str, team: Any) -> int:
 
 
 async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> None:
-    """Load the last saved state, or that of a version, into a team, which then continues from it.
+    """Load the last saved state, or the state of a version, into a team. The team then continues from it.
 
     If the team does not accept the state, or the task is cancelled, the team's former state is restored.
 
     Raises:
         NotFoundError: no state was saved under this id, or the version does not exist.
-        Exception: what the team's `load_state` raises. It has a note if the former state could not be restored.
+        Exception: what the team's `load_state` raises. The exception has a note if the former state could not be
+            restored.
     """
     thread = _thread_of(id)
 
@@ -72,7 +73,7 @@ async def load_team(store: Store, id: str, team: Any, at: int | None = None) -> 
     before = deepcopy(await team.save_state())
     try:
         await team.load_state(saved)
-    except BaseException as error:  # A team loads its members one by one.
+    except BaseException as error:  # A team loads its members one by one, so an error may leave some of them loaded.
         try:
             await team.load_state(before)
         except Exception as again:  # noqa: BLE001 - the first error is raised instead
@@ -85,7 +86,7 @@ def _thread_of(id: str) -> str:
 
 
 def _kept(value: Any) -> Any:
-    """Return a value in stored form: dicts with their order of keys, growing lists of texts, and texts."""
+    """Return a value in stored form: dicts with the order of their keys, lists of JSON texts, and JSON texts."""
     if isinstance(value, dict) and value:
         return {_ORDER: Json.of(list(value)), _MEMBERS: {key: _kept(member) for key, member in value.items()}}
     return of_all(value) if isinstance(value, list) else Json.of(value)

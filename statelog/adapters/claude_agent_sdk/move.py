@@ -74,7 +74,7 @@ class _Projects:
         self._files = {join_names(file.parent.name, file.stem): file for file in files}
 
     def names(self) -> Sequence[str]:
-        """Return the sessions as `project/id`. The last changed session is last."""
+        """Return the sessions as `project/id`, the most recently changed session last."""
         return list(self._files)
 
     def copy(self, name: str, store: Store) -> bool:
@@ -129,20 +129,20 @@ class _Transcript(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> _Transcript:
-        """Return the compared parts of a JSON array of entries."""
+        """Return the parts to compare from a JSON array of entries."""
         if f'"{_METADATA}"' not in text:
             return cls(text, "[]")
         entries = json.loads(text)
         return cls(_array(_without_metadata(entries)), _array(_metadata_of(entries)))
 
     def begins(self, other: _Transcript) -> bool:
-        """Return True if another transcript begins with these entries, and has metadata if this transcript does."""
+        """Return True if `other` begins with these entries, and has metadata if this transcript has metadata."""
         start = self.entries.removesuffix("]")
         is_first = start == "[" or other.entries.startswith((f"{start},", f"{start}]"))
         return is_first and (other.metadata != "[]" or self.metadata == "[]")
 
     def rest_of(self, entries: list[SessionStoreEntry]) -> list[SessionStoreEntry]:
-        """Return the entries that follow these entries, and the metadata if it differs."""
+        """Return those of `entries` that follow this transcript's entries, and the metadata if it differs."""
         rest = _without_metadata(entries)[len(json.loads(self.entries)) :]
         metadata = _metadata_of(entries)
         return rest if _array(metadata) == self.metadata else [*rest, *metadata]
@@ -183,7 +183,8 @@ def _cut_files(file: Path) -> dict[Path, bytes]:
     session's folder, the SDK imports only `subagents`, because tools keep their own files beside it.
 
     Raises:
-        FormatError: another line is not a JSON object, or the session has no complete line. It names file and line.
+        FormatError: another line is not a JSON object, or the session has no complete line. The error names the file
+            and the line.
     """
     cut = {}
     for each in (file, *sorted((file.parent / file.stem / "subagents").rglob(f"*{_SUFFIX}"))):
@@ -221,7 +222,7 @@ async def _read(key: SessionKey, file: Path, cut: Mapping[Path, bytes]) -> dict[
 
 @contextmanager
 def _alone(file: Path, cut: Mapping[Path, bytes]) -> Iterator[None]:
-    """Show only this session to the SDK, because several projects may have a session with its id.
+    """Show only this session to the SDK, because several projects may have a session with the same id.
 
     `cut` has the contents that the SDK reads instead of the truncated files.
     """

@@ -1,4 +1,4 @@
-"""Transcripts of the Claude Agent SDK. A transcript is a thread. One commit has a batch of entries and the summary."""
+"""Transcripts of the Claude Agent SDK. Each is a thread. One commit writes a batch of entries and the summary."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ ENTRIES, UUIDS = "entries", "uuids"
 _TRANSCRIPT = Schema.of({ENTRIES: reducers.extend, UUIDS: reducers.merge})
 MTIMES, SUMMARIES, SUBPATHS, LONG = "mtimes", "summaries", "subpaths", "long"
 _PROJECT = Schema.of(dict.fromkeys((MTIMES, SUMMARIES, SUBPATHS, LONG), reducers.merge))
-"""By the key of a session's id: the time of the last change, the summary, and the paths of its other transcripts.
-`long`: ids that differ from their key."""
+"""The channels have, by the key of a session's id, the time of the last change, the summary, the paths of the session's
+other transcripts, and the session's id if it differs from the key."""
 
 
 class StatelogSessionStore(SessionStore):
     """The SDK's `SessionStore`: `ClaudeAgentOptions(session_store=StatelogSessionStore(store))`.
 
-    One commit has a batch of entries, the summary and the listed data. Entries whose uuid is already stored are
+    One commit writes a batch of entries, the summary and the listed data. Entries whose uuid is already stored are
     skipped, so a batch can be appended again. The store works under asyncio and trio.
 
     Args:
@@ -120,7 +120,7 @@ class StatelogSessionStore(SessionStore):
         project = thread_id(PREFIX, key["project_key"])
         while True:
             head = self.store.thread(project, schema=_PROJECT).head
-            with suppress(ConflictError):  # An append since may have added a transcript.
+            with suppress(ConflictError):  # Another process may have added a transcript since then.
                 self._delete_at(head, project, key)
                 return
 

@@ -1,4 +1,4 @@
-"""Checkpoints of crews. A branch of checkpoints is a thread, and each checkpoint is a version."""
+"""Checkpoints of crews. Each of CrewAI's branches is stored as a thread, and each checkpoint as a version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREFIX = "crewai-checkpoints"
 PIECES = "pieces"
 _SCHEMA = Schema.of({PIECES: reducers.replace})
 _CUTS = ("},{", "}, {")
-"""Separators of list items, without and with spaces. Equal pieces are stored once."""
+"""Separators at which a checkpoint's text is cut, without and with a space. Equal pieces are stored once."""
 
 
 class StatelogCheckpointProvider(SqliteProvider):
@@ -66,7 +66,7 @@ class StatelogCheckpointProvider(SqliteProvider):
         gone = ids[: max(len(ids) - max_keep, 0)]
         if gone:
             store.expire(found for id in gone if (found := _find(thread, id)))
-            _DIRECTORY.remove(store, *gone)  # Last, so that a killed `prune` can be repeated.
+            _DIRECTORY.remove(store, *gone)  # Remove the ids last, so that an interrupted `prune` can be repeated.
         return len(gone)
 
     def from_checkpoint(self, location: str) -> str:
@@ -95,7 +95,7 @@ def _detect(path: str) -> Any:
 
 
 _STORE_BEGINS = bytes(16) + (0xBEEFC0DE).to_bytes(4, sys.byteorder)
-"""A page header and LMDB's magic number."""
+"""The beginning of a store file: a page header and LMDB's magic number."""
 
 _detect_of_crewai = utils.detect_provider
 utils.detect_provider = _detect
@@ -112,6 +112,6 @@ _DIRECTORY = Directory(thread_id(f"{PREFIX}-ids"))
 
 
 def _cut(data: str) -> list[str]:
-    """Return the separator and the pieces."""
+    """Return the separator, and the pieces of `data` between separators."""
     mark = max(_CUTS, key=data.count)
     return [mark, *data.split(mark)]

@@ -1,4 +1,4 @@
-"""States of CrewAI's flows. A flow is a thread, and each saved state is a version."""
+"""States of CrewAI's flows. Each flow is stored as a thread, and each saved state as a version."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class StatelogFlowPersistence(FlowPersistence):
             self._store = store_at(self.path)
         return self._store
 
-    # --- CrewAI's ---------------------------------------------------------------------
+    # --- methods of CrewAI's interface ------------------------------------------------
 
     def save_state(self, flow_uuid: str, method_name: str, state_data: dict[str, Any] | BaseModel) -> None:
         """Save a flow's state after a method. The version's metadata has the method's name.
@@ -127,7 +127,7 @@ def wait(tx: Transaction, flow_uuid: str, question: Json) -> str:
 def keep_waiting(store: Store, flow_uuid: str) -> None:
     """Tag the waiting version of a flow, so that retention keeps it."""
     version_id = store.thread(thread_id(PENDING_PREFIX, flow_uuid), schema=_PENDING).state.get(STATE)
-    if version_id is not None:  # Otherwise another process has cleared it.
+    if version_id is not None:  # It is None if another process has cleared the question.
         with suppress(NotFoundError):
             store.thread(thread_id(PREFIX, flow_uuid)).tag(_TAG, version_id)
 
@@ -157,7 +157,7 @@ def _dict_of(state: Any) -> dict[str, Any]:
 
 
 def _default(value: Any) -> Any:
-    """Return a value that JSON lacks in the form of CrewAI's own persistence."""
+    """Return a value that JSON cannot represent in the form that CrewAI's own persistence writes."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", fallback=_default)
     if isinstance(value, set | frozenset | tuple):

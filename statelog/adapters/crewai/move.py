@@ -1,4 +1,4 @@
-"""Copies flows of CrewAI's SQLiteFlowPersistence to a store. Each saved state is a version."""
+"""Copies flows of CrewAI's SQLiteFlowPersistence to a store. Each saved state becomes a version."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Pending = tuple[dict[str, Any], PendingFeedbackContext]
 
 _FLOWS = "SELECT flow_uuid FROM flow_states UNION SELECT flow_uuid FROM pending_feedback ORDER BY flow_uuid"
 _STATES = "SELECT method_name, state_json FROM flow_states WHERE flow_uuid = ? ORDER BY id"
-"""SQL, because CrewAI's class returns only the last state."""
+"""A query for all states of a flow, because CrewAI's class returns only the last one."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ class _Flow(NamedTuple):
     """The parts of a flow that are compared. They are texts, because a NaN is not equal to itself."""
 
     saved: list[tuple[str | None, bytes]]
-    """The method and a digest of each state. All states of a flow may not fit in memory."""
+    """The method and a digest of each state. The states themselves may not fit in memory."""
     last: bytes
     pending: tuple[bytes, str] | None
     """The digest of the waiting state, and the question."""

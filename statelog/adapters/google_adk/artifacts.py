@@ -1,4 +1,4 @@
-"""Artifacts of ADK. An artifact is a thread, and its versions are versions of the thread."""
+"""Artifacts of ADK. Each artifact is stored as a thread, and its versions as versions of the thread."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class StatelogArtifactService(BaseArtifactService):
         return None if found is None else await run(_part_of, found)
 
     async def list_artifact_keys(self, *, app_name: str, user_id: str, session_id: str | None = None) -> list[str]:
-        """Return the names of a user's artifacts, and those of a session if given."""
+        """Return the names of a user's artifacts, and of a session's artifacts if `session_id` is given."""
 
         def read() -> list[str]:
             names = {*_ArtifactLocation(app_name, user_id, None, "").directory.all(self.store)}
@@ -139,7 +139,7 @@ class StatelogArtifactService(BaseArtifactService):
             part = part.model_copy(update={"inline_data": part.inline_data.model_copy(update={"data": None})})
         write = {PART: Json(part.model_dump_json(exclude_none=True)), DATA: data, ABOUT: about}
         while True:
-            head = self.store.thread(place.thread).head  # the number is known only after the transaction
+            head = self.store.thread(place.thread).head  # The version number is known only after the transaction.
             expected = -1 if head is None else head
 
             def commit(thread: Thread[Any, Any], expected: int | Checkpoint[Any] = expected) -> None:

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 PREFIX = "adk-memory"
 EVENTS, SESSIONS, DELETED = "events", "sessions", "deleted"
 SCHEMA = Schema.of({EVENTS: reducers.extend, SESSIONS: reducers.extend, DELETED: reducers.merge})
-"""`sessions` are in order of arrival. Memories that share equally many words with a query keep this order."""
+"""The channels of a user's memory. `sessions` has the sessions in order of arrival. A search keeps this order for
+memories that share equally many words with the query."""
 _NO_SESSION = "__unknown_session_id__"
 
 
 class StatelogMemoryService(BaseMemoryService):
     """ADK's memory service on a store. It finds a user's events by the words that they share with a query.
 
-    The search is that of ADK's InMemoryMemoryService: at most ten memories, those with most shared words first. It
+    The search is that of ADK's InMemoryMemoryService: at most ten memories, those with the most shared words first. It
     reads all events of the user, and caches them until they change.
 
     Args:
@@ -53,7 +54,7 @@ class StatelogMemoryService(BaseMemoryService):
         return cls(statelog.open(path, **options))
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Store the events of a session. They replace the session's events stored before."""
+        """Store the events of a session. They replace the events that were stored for the session before."""
         await run(self._keep, session.app_name, session.user_id, session.id, session.events, is_whole=True)
 
     async def add_events_to_memory(

@@ -1,4 +1,4 @@
-"""Copies sessions of ADK's DatabaseSessionService and SqliteSessionService to a store. An event is a version."""
+"""Copies sessions of ADK's DatabaseSessionService and SqliteSessionService to a store. Each event becomes a version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from statelog.store.transaction import Transaction
 
 _OLD_COLUMN, _NEW_TABLE = "actions", "adk_internal_metadata"
-"""The first schema of a DatabaseSessionService has this column, its second schema has this table."""
+"""A column of the first schema of DatabaseSessionService, and a table of its second schema."""
 
 _SESSIONS = "SELECT app_name, user_id, id FROM sessions ORDER BY app_name, user_id, id"
 _USERS = "SELECT app_name, user_id FROM user_states WHERE state <> '{}' EXCEPT SELECT app_name, user_id FROM sessions"
@@ -157,7 +157,7 @@ class _WholeSession(_Shared):
 
     def __init__(self, source: Session) -> None:
         super().__init__(source, has_user=True)
-        self._id = source.id.strip()  # ADK's services and ours strip ids.
+        self._id = source.id.strip()  # ADK's services and StatelogSessionService strip whitespace from ids.
 
     @property
     def wanted(self) -> Any:
@@ -201,7 +201,7 @@ def _versions(session: Session, last: dict[str, Json]) -> Iterator[dict[str, Any
     yield {EVENTS: [], STATE: dict(state), ORDER: list(state), UPDATED: updated}
     for event, delta in zip(session.events, deltas, strict=True):
         at, change = event.timestamp, delta
-        if event is session.events[-1]:  # so that the state ends as in the database
+        if event is session.events[-1]:  # After the last event, the state must equal the state in the database.
             after = {**state, **delta}
             rest = {key: value for key, value in last.items() if after.get(key) != value}
             at, change = session.last_update_time, {**delta, **rest}

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 PREFIX = "adk"
 STATE, ORDER, USERS, UPDATED, STATES, ORDERS, LONG = "state", "order", "users", "updated", "states", "orders", "long"
 APP = Schema.of({STATE: reducers.merge, ORDER: reducers.extend, USERS: reducers.merge})
-"""`order`: names of the state in order of arrival, because stored dicts are sorted. `users`: user names by key."""
+"""The channels of an app's thread. `order` has the names of the state in order of arrival, because stored dicts are
+sorted. `users` has user names by key."""
 USER = Schema.of(
     {ORDER: reducers.extend} | dict.fromkeys((STATE, UPDATED, STATES, ORDERS, LONG), reducers.merge),
 )
-"""By the key of a session's id: the time of the last change, the state, and its order of names unless it is sorted.
-`long`: ids that differ from their key."""
+"""The channels of a user's thread. Four of them have, by the key of a session's id: the time of the last change, the
+session's state, the order of the state's names unless it is sorted, and the id if it differs from the key."""
 
 
 def split_state(state: dict[str, Any] | None) -> dict[str, dict[str, Json]]:
@@ -64,7 +65,7 @@ def values_of(state: Any) -> dict[str, Any]:
 
 
 def merging(state: Any, delta: dict[str, Json]) -> dict[str, Any]:
-    """Return the commit that merges `delta` into a thread with this state."""
+    """Return the writes that merge `delta` into a thread with this state."""
     if not delta:
         return {}
     held = state.get(STATE, {})
@@ -73,7 +74,7 @@ def merging(state: Any, delta: dict[str, Json]) -> dict[str, Any]:
 
 
 class Scopes:
-    """An app and one of its users, in a store, a transaction or a snapshot."""
+    """The state of an app and of one of its users, in a store, a transaction or a snapshot."""
 
     def __init__(self, within: Threads, app_name: str, user_id: str) -> None:
         self.within = within
@@ -121,7 +122,7 @@ class Scopes:
         Args:
             session_id: the session.
             updated: the time of the change.
-            whole: the new state in its order, if it changes.
+            whole: the session's complete new state in its order, or None if the state does not change.
             of_user: values to merge into the user's state.
         """
         key = map_key(session_id)
@@ -135,7 +136,7 @@ class Scopes:
         self._write_user(change, of_user)
 
     def show_change(self, session_id: str, updated: float, delta: dict[str, Json], of_user: dict[str, Json]) -> bool:
-        """Merge into a session's listed state and into the user's state. Return False if the list has no such state."""
+        """Merge into a session's listed state and the user's state. Return False if the session is not listed."""
         key = map_key(session_id)
 
         def merge(state: Any) -> bool:

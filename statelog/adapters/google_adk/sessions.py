@@ -1,4 +1,4 @@
-"""Sessions of ADK. A session is a thread, and an event is one commit with all its changes."""
+"""Sessions of ADK. Each session is stored as a thread. Each event is one commit with all its changes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class StatelogSessionService(BaseSessionService):
         if self._owns_store:
             await run(self.store.close)
 
-    # --- ADK's ----------------------------------------------------------------------
+    # --- methods of ADK's interface -------------------------------------------------
 
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
@@ -105,7 +105,7 @@ class StatelogSessionService(BaseSessionService):
         return await run(self._get, app_name, user_id, session_id.strip(), config)
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """Return the sessions of a user, or of all users of the app, without events. The last changed is last."""
+        """Return the sessions of a user, or of all users of the app, without events, the most recently changed last."""
         return ListSessionsResponse(sessions=await run(self._list, app_name, user_id))
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
@@ -133,7 +133,7 @@ class StatelogSessionService(BaseSessionService):
         session.last_update_time = event.timestamp
         return self._commit_event_to_session(session, event)
 
-    # --- what the others have not ----------------------------------------------------
+    # --- methods that ADK's own services lack ----------------------------------------
 
     async def fork_session(
         self, *, app_name: str, user_id: str, session_id: str, at: str | None = None, new_session_id: str | None = None
@@ -158,7 +158,7 @@ class StatelogSessionService(BaseSessionService):
         assert made is not None, "the new session"
         return made
 
-    # --- on the store ----------------------------------------------------------------
+    # --- access to the store ---------------------------------------------------------
 
     def _create(self, app_name: str, user_id: str, session_id: str, state: dict[str, dict[str, Json]]) -> None:
         id = thread_id(PREFIX, app_name, user_id, session_id)
@@ -279,7 +279,7 @@ def _thread_of(session: Session) -> str:
 
 
 def _head_that(session: Session, head: Checkpoint[Any] | None) -> Checkpoint[Any]:
-    """Return the head if the session was read at it. A session without a marker is compared by its time."""
+    """Return the head if the session was read at this head. Compare the times of a session without a marker."""
     if head is None:
         raise _no_session(session.id)
     marker = session._storage_update_marker  # noqa: SLF001 - as `append_event`
@@ -329,7 +329,7 @@ def _shown(scopes: Scopes, app_name: str) -> Iterable[Session]:
 def _version_with(head: Checkpoint[Any] | None, event_id: str) -> Checkpoint[Any] | None:
     """Return the version of an event among the ancestors of a head, without rolled-back versions."""
     made = head
-    with suppress(CheckpointNotFoundError, ExpiredError):  # Retention has removed all earlier versions.
+    with suppress(CheckpointNotFoundError, ExpiredError):  # Retention may have removed the earlier versions.
         while made is not None and made.metadata.get("event") != event_id:
             made = made.parent
         return made
@@ -337,7 +337,7 @@ def _version_with(head: Checkpoint[Any] | None, event_id: str) -> Checkpoint[Any
 
 
 def _restore_state(within: Threads, id: str, event: Event) -> None:
-    """Let a rewind restore the whole earlier state, including the values with which the session was created.
+    """Make a rewind event restore the whole earlier state, including the values with which the session was created.
 
     ADK replays the deltas of events, which lack those values (adk-python#4933).
 
@@ -359,7 +359,7 @@ def _restore_state(within: Threads, id: str, event: Event) -> None:
         parent = made.parent
     except (CheckpointNotFoundError, ExpiredError):
         parent = None
-    if parent is None:  # Retention has removed it, so ADK's own delta stays.
+    if parent is None:  # Retention has removed the earlier version, so ADK's own delta stays.
         return
     then, now = values_of(parent.state), values_of(head.state)
     delta = {key: value for key, value in event.actions.state_delta.items() if key.startswith(_NOT_OF_SESSION)}

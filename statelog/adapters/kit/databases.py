@@ -61,7 +61,7 @@ class DatabaseCopy:
         self._kind = kind
 
     def tables(self) -> set[str]:
-        """Return the names of its tables."""
+        """Return the names of the database's tables."""
         return {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
     def rows(self, query: str, *parameters: str) -> Iterator[tuple[Any, ...]]:

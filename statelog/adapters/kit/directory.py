@@ -20,7 +20,7 @@ __all__ = ["Directory"]
 
 _NAMES, _LONG = "names", "long"
 _SCHEMA = Schema.of({_NAMES: reducers.merge, _LONG: reducers.merge})
-"""`long`: by key, the names that differ from their key."""
+"""The channels of a directory. `long` has the names that differ from their key, by key."""
 
 
 class Directory:

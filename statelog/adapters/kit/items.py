@@ -100,7 +100,7 @@ def put_made(channel: str, item: bytes) -> PreparedWrite:
 
 
 def put_once(channel: str, item: bytes, join: Callable[[bytes, bytes], bytes] | None = None) -> PreparedWrite:
-    """Return a write that sets a channel without a value. An existing value stays, or `join` combines both."""
+    """Return a write that sets a channel only if it has no value. An existing value stays, or `join` combines both."""
     kernels.cbor_check(item)
     return _PutOnce(channel, item, join)
 
@@ -182,7 +182,7 @@ class _PutOnce(NamedTuple):
     parameter: str = ""
 
     def merge(self, workspace: Workspace, current: ValueSlot | None, _identities: dict[bytes, bytes]) -> ValueSlot:
-        """Return the existing slot, the new slot, or the joined one."""
+        """Return the existing slot, the new slot, or the slot of the joined value."""
         if current is None:
             return encode_slot(workspace, self.payload, top=True)
         if self.join is None:
@@ -244,7 +244,7 @@ def read_tree(tree: Tree) -> dict[str, Stored]:
 
 
 def get(state: MapView, channel: str) -> Stored | None:
-    """Return the value of one channel as `read` does, or None without the channel."""
+    """Return the value of one channel as `read` does, or None if the channel does not exist."""
     tree = state.tree
     slot = None if tree is None else tree.find(channel_key(channel))[1]
     return None if tree is None or slot is None else _stored(tree.workspace, slot)

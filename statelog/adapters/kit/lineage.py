@@ -49,7 +49,7 @@ _NOTHING_WRITTEN = written_item(())
 
 
 class Follows(NamedTuple):
-    """The checkpoint that a write follows. It shows whether the write belongs to a thread before its deletion."""
+    """The checkpoint that a write follows. It shows whether the write was meant for a thread deleted since."""
 
     time_us: int | None
     """The creation time of the checkpoint, or None if unknown."""
@@ -116,7 +116,8 @@ class Lineage:
                 a name in use.
             metadata: metadata of the checkpoint. Bytes are an encoded item.
             at_head: raise ConflictError if a new branch is needed, except to supersede a checkpoint.
-            counts: a function that returns whether the state at the end of a branch off the parent is a successor.
+            counts: with `at_head`, a function that returns True if the last state of a branch from the parent counts as
+                a successor.
             twins: where equal items may be stored. They are referenced instead of stored again.
             similar: where equal parts of whole lists may be stored.
             follows: see `aside`.
@@ -235,7 +236,8 @@ class Lineage:
                 number = batch.view.branch_number(thread, branch)
                 if number is None:
                     number = writer.fork(batch, self.id, thread, branch, (0, 0))
-                elif (thread, number) in batch.memory.heads:  # The head is stored: a new branch may be rolled back.
+                # Cache only a stored branch: this batch may still be rolled back.
+                elif (thread, number) in batch.memory.heads:
                     self._asides[branch] = (thread, number)
             for name in untag:
                 if batch.get_index(keys.encode_tag_key(thread, name)) is not None:

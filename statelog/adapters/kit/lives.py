@@ -22,13 +22,14 @@ T = TypeVar("T")
 def write(
     within: Threads, id: str, schema: object, work: Callable[[Thread[Any, Any]], T], *, branch: str = "main"
 ) -> T:
-    """Do work on a thread. A deleted thread is re-created.
+    """Call `work` with a thread. Re-create the thread first if it was deleted.
 
     Args:
         within: the store, or a transaction of it.
         id: the thread id.
         schema: the schema of the thread.
-        work: a function that commits to the given thread. It is called again if the thread is deleted before that.
+        work: a function that commits to the given thread. It is called again if the thread is deleted before the
+            commit.
         branch: a branch of the thread. A re-created thread has only "main".
 
     Raises:
@@ -39,7 +40,7 @@ def write(
         try:
             return work(within.thread(id, schema=schema, branch=branch))
         except ThreadDeletedError as error:
-            if branch != "main" or error.facts.get("thread") != id:  # the error of another thread
+            if branch != "main" or error.facts.get("thread") != id:  # The error concerns another thread.
                 raise
         try:
             anew = within.thread(id, schema=schema, recreate=True)
@@ -55,10 +56,10 @@ _TIMES_MAX = 100
 
 
 def transact(store: Store, work: Callable[[Transaction], T]) -> T:
-    """Do work in one transaction. Repeat it if another process deletes one of its threads before the end.
+    """Call `work` in one transaction. Call it again if another process deletes one of its threads before the end.
 
     Args:
-        store: an open one.
+        store: an open store.
         work: a function that uses the given transaction, by `write` or `gone`.
     """
     for _again in range(_TIMES_MAX):
@@ -80,7 +81,7 @@ def gone(within: Store | Transaction, id: str) -> bool:
 def forget(store: Store, id: str) -> None:
     """Remove all versions of a thread before its head, so that deleted parts of the state are gone.
 
-    If the process is killed before, the next call or retention removes them.
+    If the process is killed during the removal, the next call or retention removes the rest.
     """
     thread = store.thread(id)
     with suppress(NotFoundError):

@@ -141,7 +141,7 @@ def copy_once(
 
     def add(tx: Transaction) -> None:
         write(tx)
-        check(held(tx))  # Values that JSON lacks, such as a NaN, are found before the commit.
+        check(held(tx))  # Find values that JSON cannot represent, such as NaN, before the commit.
 
     with store.snapshot() as before:
         found = held(before)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def note(error: Exception, where: str) -> None:
-    """Add a note with the origin to an exception of foreign code. statelog's errors already name it."""
+    """Add a note with the origin to an exception of foreign code. statelog's errors already name their origin."""
     if not isinstance(error, StatelogError):
         error.add_note(f"statelog: {where}")
 

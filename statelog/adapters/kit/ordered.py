@@ -65,7 +65,7 @@ def _text(value: object, default: Callable[[Any], Any] | None = None, *, allow_n
         raise ValueTypeError(message, type=type(value).__qualname__) from error
     try:
         text.encode()
-    except UnicodeEncodeError:  # A lone surrogate, which JSON writes as an escape.
+    except UnicodeEncodeError:  # The text has a lone surrogate, which JSON writes as an escape.
         return json.dumps(json.loads(text), separators=(",", ":"))
     return text
 
@@ -84,7 +84,8 @@ def of_all(values: Iterable[object]) -> list[Json]:
 def read_list(state: MapView, channel: str, start: int = 0, stop: int | None = None) -> list[Any]:
     """Return the decoded values `start` to `stop` (excluded) of a channel that is a list of `Json`.
 
-    Any number of values takes one call of C and one of the JSON decoder. Without the channel the list is empty.
+    Reading takes one call of C and one of the JSON decoder for any number of values. If the channel does not exist, the
+    list is empty.
 
     Args:
         state: the state of a checkpoint or thread.
@@ -133,7 +134,7 @@ def _decode(encoded: list[bytes], channel: str) -> list[Any]:
 
 
 def read_value(state: MapView, channel: str) -> Any:
-    """Return the decoded value of a channel that is one `Json`, or None without the channel."""
+    """Return the decoded value of a channel that is one `Json`, or None if the channel does not exist."""
     kept = state.get(channel)
     return None if kept is None else kept.value
 

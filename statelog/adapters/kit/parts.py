@@ -103,7 +103,7 @@ def put(
     """Commit a version of a thread with these channels. For a list that grew, only new items are written.
 
     Args:
-        store: an open one.
+        store: an open store.
         id: the thread id. A deleted thread is re-created.
         channels: the result of `cut`.
         beside: a function that commits related data in the given transaction. It returns the id of the version, or None
@@ -198,7 +198,7 @@ def _stored(channels: Mapping[str, Any]) -> dict[str, Any]:
 def _differences(
     state: MapView, channels: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, tuple[int, list[Json]]], list[str]]:
-    """Return channels to set; by channel, lists to cut at a length and to extend; and channels to remove."""
+    """Return the channels to set, the lists to cut at a length and extend (by channel), and the channels to remove."""
     before = items.read(state)
     changed: dict[str, Any] = {}
     longer: dict[str, tuple[int, list[Json]]] = {}

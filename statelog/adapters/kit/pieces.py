@@ -42,7 +42,7 @@ class Pieces:
         """Commit data as the head of a thread. Unchanged data makes no new version.
 
         Args:
-            store: an open one.
+            store: an open store.
             id: the thread id. A deleted thread is re-created.
             data: the bytes, which are read back unchanged.
             beside: a function that commits related data in the given transaction. It gets the version's id, because

@@ -4,7 +4,7 @@
     with StatelogSaver.open("agent.state") as saver:
         graph = builder.compile(checkpointer=saver, store=StatelogStore(saver.store))
 
-Needs `pip install 'statelog[langgraph]'`. Each name, and with it LangGraph, is imported when it is asked for.
+It needs `pip install 'statelog[langgraph]'`. The first use of a name imports it, and LangGraph with it.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""LangGraph in `observe` and in the crossings: observations of its saver and its store of items, and acts on both.
+"""Observations of LangGraph's saver and its store of items, and random acts on both, for `statelog.testing`.
 
 `statelog.testing` imports this module by its name (`testing/extensions.py`).
 """
@@ -121,7 +121,7 @@ def _some_tuple(actor: Actor, rng: Random) -> CheckpointTuple | None:
 
 @_SAVER.act(10)
 def put(actor: Actor, rng: Random) -> None:
-    """Put a checkpoint after another one, or the first one of a thread."""
+    """Put a checkpoint after another one, or as the first one of a thread."""
     saver, found = _saver(actor), _some_tuple(actor, rng)
     checkpoint = empty_checkpoint() if found is None else {**found.checkpoint, "id": empty_checkpoint()["id"]}
     config = _place(rng) if found is None else found.config
@@ -264,7 +264,7 @@ def sweep_items(actor: Actor, rng: Random) -> None:
     _memory(actor).sweep_ttl()
 
 
-def _cache(actor: Actor) -> Any:  # a type that takes an argument only where LangGraph is installed
+def _cache(actor: Actor) -> Any:  # Its type takes an argument only where LangGraph is installed.
     return StatelogCache(actor.store, clock=lambda: time.time())  # noqa: PLW0108 - as in _items
 
 

@@ -1,8 +1,8 @@
-"""The messages of LangGraph's delta channels, as deepagents uses them, which the state of a checkpoint leaves out.
+"""Reads messages of LangGraph's delta channels, as deepagents uses them. The state of most checkpoints lacks them.
 
-Only some checkpoints have the value of a delta channel. Between two of these, the value is what tasks have written
-since. The branch `writes` of the thread has those writes. Nothing here imports LangGraph. `statelog.store.frameworks`
-imports this module by its name.
+Only some checkpoints have the value of a delta channel. At other checkpoints, the value is the last stored one with the
+writes of tasks since then. The branch `writes` of the thread has those writes. Nothing here imports LangGraph.
+`statelog.store.frameworks` imports this module by its name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CLEAR_ALL = "__remove_all__"
 
 
 def delta_channels(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the names of a checkpoint's delta channels by its metadata, as the store calls channels."""
+    """Return the names that a checkpoint's delta channels have in the store. The metadata lists the channels."""
     counters = unpacked(metadata.get(COUNTERS))
     return list(map(channel_name, counters)) if isinstance(counters, Mapping) else []
 
@@ -97,7 +97,7 @@ def channel_items(
 
 
 def find_changes(held: Holder[AnySession], old: Checkpoint[Any] | None, new: Checkpoint[Any]) -> list[Change]:
-    """Return the changes from one checkpoint to another, with those of the items of LangGraph's delta channels.
+    """Return the changes from one checkpoint to another, including the items of LangGraph's delta channels.
 
     Args:
         held: the store or snapshot of the checkpoints.
@@ -117,7 +117,7 @@ def find_changes(held: Holder[AnySession], old: Checkpoint[Any] | None, new: Che
 
 
 def _changed_items(channel: str, before: list[Any], after: list[Any]) -> Iterator[Change]:
-    """Yield the differences of two lists of messages, of which most are equal at the beginning and at the end."""
+    """Yield the differences between two lists of messages that mostly have an equal beginning and an equal end."""
     start, most = 0, min(len(before), len(after))
     while start < most and before[start] == after[start]:
         start += 1
@@ -162,14 +162,15 @@ def _written(writes: MapView, id: str, channel: str) -> Iterator[Any]:
     for name in keys_between(writes, *writes_range(checkpoint_prefix(namespace, own))):
         stored = writes[name]
         header, items = unpacked(stored), []
-        if header is stored and isinstance(stored, Sequence) and len(stored) > 0:  # the items of lists, then the header
+        # The value is the items of lists, then the header.
+        if header is stored and isinstance(stored, Sequence) and len(stored) > 0:
             *items, last = (unpacked(part) for part in stored)
             header = shown_msgpack(last) if isinstance(last, bytes) else None
         yield from _of_channel(header, items, channel)
 
 
 def _of_channel(header: Any, items: list[Any], channel: str) -> Iterator[Any]:
-    """Yield what a header of writes (None, then the id, path and writes of each task) has for a channel."""
+    """Yield the items for a channel in a header of writes: None, then the id, path and writes of each task."""
     if not isinstance(header, list) or not header or header[0] is not None:
         return
     at, taken = 1, 0
@@ -189,12 +190,12 @@ def _of_channel(header: Any, items: list[Any], channel: str) -> Iterator[Any]:
 
 
 def _name(value: Any) -> str:
-    """Return a name of a header, which is a number if it is well-known."""
+    """Return the text of a name in a header. A number stands for a well-known name."""
     return unpack_name(bytes([value])) if type(value) is int else value if isinstance(value, str) else ""
 
 
 def _merged(items: list[Any]) -> list[Any]:
-    """Return messages as LangGraph adds them: a later one of an id replaces the earlier one, or removes it."""
+    """Merge messages as LangGraph does: a later message with the same id replaces or removes the earlier one."""
     merged: dict[Any, Any] = {}
     for number, item in enumerate(items):
         fields = item.fields if isinstance(item, Constructed) and isinstance(item.fields, dict) else item

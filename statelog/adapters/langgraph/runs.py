@@ -26,7 +26,7 @@ _INTERRUPTS = "__interrupt__"
 _interrupt_id: Any = getattr(_algo, "_interrupt_id", None)
 """Returns the id of a question by its task and number. None in releases of LangGraph whose questions have no number."""
 _STEPS_MAX = 10_000
-"""The number of checkpoints in which the input of a run is looked for."""
+"""The number of checkpoints that are searched for the input of a run."""
 
 
 class _Do(NamedTuple):
@@ -51,9 +51,9 @@ def resume_or_start(
         graph: a compiled graph with a checkpointer.
         input: the input of the graph, a Command, or None to resume only.
         config: as for `graph.invoke`.
-        event_id: the id of the event that has the input, such as that of a message. It tells whether two equal inputs
-            are one event. If the state of the thread comes from a run with this id, no other is started. Without it,
-            an input that is equal to that of the unfinished run is taken for the same event.
+        event_id: the id of the event that has the input, such as that of a message. It shows whether two equal inputs
+            are the same event. If the state of the thread comes from a run with this id, no other is started. Without
+            it, an input that is equal to that of the unfinished run is taken for the same event.
         options: as for `graph.invoke`.
 
     Raises:
@@ -209,13 +209,13 @@ def _known(
 
 
 def _is_on_line(ids: set[str], config: RunnableConfig, state: Any) -> Generator[_Do, Any, bool]:
-    """Return True if one of some checkpoints leads to the state. Another line may have an event whose run was lost."""
+    """Return True if one of some checkpoints leads to the state. An event on another line may have lost its run."""
     checkpoints = yield _Do("list", (config,), {"limit": _STEPS_MAX})
     parents = {each.checkpoint["id"]: _id_in(each.parent_config) for each in checkpoints}
     id = _id_in(state.config)
     while id in parents and id not in ids:
         id = parents[id]
-    if id and id not in parents:  # Retention has removed it. The older checkpoints may have led to it.
+    if id and id not in parents:  # Retention has removed the checkpoint. The older ones may have led to it.
         return any(each <= id for each in ids)
     return id in ids
 
@@ -231,7 +231,7 @@ class _Answered(NamedTuple):
 
 
 def _answered(state: Any) -> Generator[_Do, Any, _Answered | None]:
-    """Return the last answer if no question of a thread waits for one.
+    """Return the last answer to a thread, unless one of its questions waits for an answer.
 
     LangGraph shows the question until the node has finished. Questions of graphs that a node has called count as
     waiting, because their answers are stored elsewhere.
@@ -304,7 +304,7 @@ def _are_equal(stored: Any, given: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """Return what makes two arrays equal, also with NaN in them."""
+    """Return a value that is equal for equal arrays, even if they contain NaN."""
     if not (hasattr(value, "dtype") and hasattr(value, "tobytes")):
         return None
     return str(value.dtype), getattr(value, "shape", ()), value.tobytes()

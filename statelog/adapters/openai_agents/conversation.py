@@ -138,7 +138,7 @@ class Conversation(SessionABC):
         if self._owns_store:
             self.store.close()
 
-    # --- the SDK's ------------------------------------------------------------------
+    # --- methods of the SDK's interface ---------------------------------------------
 
     async def get_items(
         self, limit: int | None = None, branch_id: str | None = None, *, wrapper: object = None
@@ -177,7 +177,7 @@ class Conversation(SessionABC):
             _thread, version, count = self._head_of(thread)
             write = {ITEMS: encoded, TURNS: [count + at for at in begins]} if begins else {ITEMS: encoded}
             try:
-                is_expected = bool(begins) or thread.branch != MAIN  # Another process may delete a branch.
+                is_expected = bool(begins) or thread.branch != MAIN  # Other processes may delete a branch.
                 made = thread.commit(write, expected_version=version if is_expected else None)
             except ConflictError:  # Another writer was first.
                 self._head = None
@@ -236,7 +236,7 @@ class Conversation(SessionABC):
         self._branch = MAIN
         await self._run(lives.gone, self.store, self.thread_id)
 
-    # --- what the others build on ---------------------------------------------------
+    # --- methods that subclasses use ------------------------------------------------
 
     def _check_open(self) -> None:
         if self._is_closed:

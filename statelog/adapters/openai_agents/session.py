@@ -109,7 +109,7 @@ class StatelogSession(BranchedConversation):
         head = self._head_on(branch)
         return (None, [], None) if head is None else (head, self._items_of(head.state), head.state.get(RUN))
 
-    # --- what the SDK's compaction asks for --------------------------------------------
+    # --- methods that the SDK's compaction calls ---------------------------------------
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
@@ -206,7 +206,8 @@ class _TurnSession(SessionABC):
         if result.interruptions:
             to_state = result.to_state
             waiting = kept = Json.of(to_state().to_json())
-            result.to_state = lambda: _marked(to_state(), kept)  # so that the result's state can be answered only once
+            # The mark makes sure that the result's state is answered only once.
+            result.to_state = lambda: _marked(to_state(), kept)
         encoded, begins = encode_items(self._items[self._kept :])
         expected = -1 if self._head is None else self._head
 

@@ -1,4 +1,4 @@
-"""Conversations of pydantic-ai. Each is a thread with a record and a growing list of entries."""
+"""Conversations of pydantic-ai. Each is stored as a thread with a record and a growing list of entries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SCHEMA = {_RECORD: reducers.replace, _ENTRIES: reducers.extend}
 _HINTS_MAX = 10_000
 
 _AS_MESSAGES = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-"""The same as in `pydantic_ai.messages.ModelMessagesTypeAdapter`, so that messages load equally."""
+"""The configuration of `pydantic_ai.messages.ModelMessagesTypeAdapter`, so that messages load in the same way."""
 
 _records: TypeAdapter[list[ConversationRecord]] = TypeAdapter(list[ConversationRecord], config=_AS_MESSAGES)
 _entries: TypeAdapter[list[ConversationEntry]] = TypeAdapter(list[ConversationEntry], config=_AS_MESSAGES)
@@ -65,7 +65,7 @@ class StatelogConversationStore(ConversationStore):
         return await run(self._record_here, conversation_id)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return the records, last saved first. Only one thread is read."""
+        """Return the records, the most recently saved first. Only one thread is read."""
         return await run(self._records_here, scope, limit)
 
     async def write_record(
@@ -106,7 +106,7 @@ class StatelogConversationStore(ConversationStore):
         """Return the entries up to `head_id`, or the last `limit` of them. Raises KeyError if `head_id` is unknown."""
         return [] if head_id is None else await run(self._history_here, head_id, limit)
 
-    # --- in a thread of the pool ------------------------------------------------------------------
+    # --- methods that run in the thread pool ------------------------------------------------------
 
     def _record_here(self, conversation_id: str) -> ConversationRecord | None:
         kept = self._store.thread(_id_of(conversation_id), schema=_SCHEMA).state.get(_RECORD)
@@ -163,7 +163,8 @@ class StatelogConversationStore(ConversationStore):
                 head, kept = thread.head, thread.state.get(_RECORD)
                 if head is None or kept is None or kept.value["revision"] != expected_revision:
                     raise ConversationConflict(name)
-                thread.commit({_RECORD: reducers.DROP}, expected_version=head)  # so that no other write is lost
+                # The expected version prevents the loss of another write.
+                thread.commit({_RECORD: reducers.DROP}, expected_version=head)
                 tx.delete_thread(id)
                 self._directory.remove(tx, name)
         except (ConflictError, ThreadDeletedError) as error:

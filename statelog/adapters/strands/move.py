@@ -77,7 +77,7 @@ class _SessionFolder:
             wanted: dict[str, bytes | None] = {key: _digest(self._checked(key)) for key in keys}
 
         def write(tx: Transaction) -> None:
-            for key in keys:  # In sorted order: snapshots by time, then the latest one.
+            for key in keys:  # Sorted keys give the snapshots by time, and then the latest one.
                 data, thread = self._read(key), thread_of(key)
                 point(tx, key, data if thread is None else pieces.add(tx, thread, data))
 
@@ -98,7 +98,7 @@ class _SessionFolder:
 
 
 def _held(within: Threads, name: str) -> dict[str, bytes | None] | None:
-    """Return a digest of each key's bytes, or None without keys."""
+    """Return a digest of each key's bytes, or None if there are no keys."""
     found = {key: kept for key, kept in pointers(within).items() if key == name or key.startswith(f"{name}/")}
     return {key: _digest_kept(within, key, kept) for key, kept in found.items()} or None
 

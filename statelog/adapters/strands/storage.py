@@ -1,4 +1,4 @@
-"""Storage of Strands. A snapshot is a version of its folder's thread. All other data is bytes by key."""
+"""Storage of Strands. A snapshot is stored as a version of its folder's thread, and other data as bytes by key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ PREFIX = "strands"
 INDEX = "strands-keys"
 KEYS, LONG = "keys", "long"
 _INDEX = Schema.of({KEYS: reducers.merge, LONG: reducers.merge})
-"""`keys`: by key, the bytes or the id of a version of the folder's thread. `long`: names that differ from their key."""
+"""The channels of the index. `keys` has, by key, the bytes or the id of a version of the folder's thread. `long` has
+the names that differ from their key."""
 _SNAPSHOT = re.compile(r"(.*/snapshots)/(?:snapshot_latest|immutable_history/.+)\.json$")
 
 
@@ -140,7 +141,7 @@ class StatelogStorage(Storage):
                 return
 
     def _delete_at(self, head: Checkpoint[Any], key: str) -> None:
-        """Delete a key if `head` is the head of the index. A folder without snapshots loses its thread."""
+        """Delete a key if `head` is the index's head. Delete the folder's thread, too, if it is unused."""
         found = _SNAPSHOT.match(key)
         take_out, left = partial(_take_out, key), set[str]()
 

@@ -67,11 +67,11 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
         serde: SerializerProtocol | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Keep entries in an open store, which stays the caller's to close.
+        """Keep entries in an open store, which the caller closes.
 
         Args:
             store: the statelog store. Several objects may share it.
-            serde: LangGraph's serializer; its default one (without pickle) if left out.
+            serde: the serialiser. The default is LangGraph's, without pickle.
             clock: returns seconds since 1970 UTC.
         """
         super().__init__(serde=serde)
@@ -130,7 +130,7 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
         return value
 
     async def aget(self, keys: Sequence[FullKey]) -> dict[FullKey, ValueT]:
-        """As `get`, without keeping the event loop waiting."""
+        """Return the same as `get`, without blocking the event loop."""
         return await self._pool.run(self.get, keys)
 
     def set(self, pairs: Mapping[FullKey, tuple[ValueT, int | None]]) -> None:
@@ -174,7 +174,7 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
         self._edit(change)
 
     async def aset(self, pairs: Mapping[FullKey, tuple[ValueT, int | None]]) -> None:
-        """As `set`, without keeping the event loop waiting."""
+        """Set values like `set`, without blocking the event loop."""
         await self._pool.run(self.set, pairs)
 
     def clear(self, namespaces: Sequence[Namespace] | None = None) -> None:
@@ -196,7 +196,7 @@ class StatelogCache(ThreadHolder, BaseCache[ValueT]):
         self._edit(change)
 
     async def aclear(self, namespaces: Sequence[Namespace] | None = None) -> None:
-        """As `clear`, without keeping the event loop waiting."""
+        """Delete entries like `clear`, without blocking the event loop."""
         await self._pool.run(self.clear, namespaces)
 
 
@@ -221,7 +221,7 @@ def _put(state: State, namespace: str, key: str, encoding: str, data: Encoded, e
 
 
 def _forget(state: State, namespace: str, key: str) -> None:
-    """Delete an entry if it exists, and its namespace if that is empty then."""
+    """Delete an entry if it exists, and its namespace if that becomes empty."""
     entries = state.get("entries", {})
     row = entries.get(namespace, {}).get(key)
     if row is None:

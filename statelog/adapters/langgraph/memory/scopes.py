@@ -1,4 +1,4 @@
-"""The items of LangGraph's store that belong to a scope of `statelog.Memory`. That room finds this file by its name."""
+"""Deletes the LangGraph items of a scope of `statelog.Memory`. `statelog.memory` imports this file by its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def forget_items(store: statelog.Store, scope: str) -> list[str]:
     The scope `user/42` has the namespaces that begin with `("user", "42")`.
     """
     namespace = tuple(scope.split("/"))
-    if any("." in label for label in namespace):  # LangGraph allows no such label.
+    if any("." in label for label in namespace):  # LangGraph does not allow dots in labels.
         return []
     held = StatelogStore(store)
     held.sweep_ttl()

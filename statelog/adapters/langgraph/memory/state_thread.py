@@ -1,4 +1,4 @@
-"""What `StatelogStore` and `StatelogCache` share: a thread whose latest state is all that is read, and its file."""
+"""The base of `StatelogStore` and `StatelogCache`: a thread of which only the latest state is read, and its file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEEP_LAST = 1
 
 
 class ThreadHolder(ConnString):
-    """Holds a thread of a store; closes the store if it opened it."""
+    """Holds a thread of a store. It closes the store if `open` opened the store."""
 
     _THREAD_ID: ClassVar[str]
 
@@ -44,7 +44,7 @@ class ThreadHolder(ConnString):
         return self._store
 
     def close(self) -> None:
-        """Stop work in the background, and close the file if `open` opened it."""
+        """Stop background work, and close the store if `open` opened it."""
         try:
             super().close()
         finally:

@@ -56,7 +56,7 @@ _log = redacting_logger(__name__)
 
 _SWEEP_MINUTES = 5
 MIGRATED_AT_ONCE_MAX = 64
-"""Items that one commit of a migration stores."""
+"""The number of items that one commit of a migration stores."""
 
 SWEPT_AT_ONCE_MAX = 256
 """The number of expired items that one commit of a sweep deletes. Other writers wait for that commit."""
@@ -75,7 +75,7 @@ class StatelogStore(ThreadHolder, BaseStore):
     read extends the life of an item if that adds at least a hundredth of its time to live.
 
     The items are in one thread of the store. A retention policy, set with the first item, keeps few versions of it.
-    Deleted items leave the file as `Store.prune` says.
+    Deleted items leave the file as described for `Store.prune`.
     """
 
     supports_ttl = True
@@ -94,8 +94,8 @@ class StatelogStore(ThreadHolder, BaseStore):
 
         Args:
             store: the statelog store. Other objects, for example a saver, may share it.
-            index: for semantic search: `dims`, `embed`, `fields`, as LangGraph has them. Needs numpy.
-            ttl: `default_ttl`, `refresh_on_read`, `sweep_interval_minutes`, as LangGraph has them.
+            index: LangGraph's options for semantic search: `dims`, `embed`, `fields`. It needs numpy.
+            ttl: LangGraph's options `default_ttl`, `refresh_on_read`, `sweep_interval_minutes`.
             migrations: the versioned schemas of items, by the namespace in and below which they apply. `*` stands for
                 any label, and the longest namespace counts. The value of such an item is a dict of the fields of the
                 schema. Older versions are returned as the declared version, and a put stores the declared version.
@@ -103,7 +103,7 @@ class StatelogStore(ThreadHolder, BaseStore):
 
         Raises:
             ModuleNotFoundError: `index` is given, and numpy is not installed.
-            ValueError: `index` or `ttl` make no sense.
+            ValueError: `index` or `ttl` is invalid.
             statelog.UsageError: `migrations` is not a dict of versioned schemas.
         """
         super().__init__()
@@ -141,13 +141,13 @@ class StatelogStore(ThreadHolder, BaseStore):
         """Run operations together. The class describes which operations see the results of others.
 
         Raises:
-            InvalidNamespaceError: a label that LangGraph does not allow.
+            InvalidNamespaceError: LangGraph does not allow a label.
             ValueError: an operation, operator or time to live is invalid.
             statelog.UsageError: an argument has the wrong type.
             statelog.ValueTypeError, LimitError: a value at the named path cannot be stored. Nothing was done.
             SchemaVersionError, MissingMigrationError, MigrationError: an item cannot be read in the declared version,
                 or an item to replace has a newer version. Facts: key, namespace, stored, declared. Nothing was done.
-            ChannelError, ValidationError: a value to put is not one of the declared schema. Nothing was done.
+            ChannelError, ValidationError: a value to put does not fit the declared schema. Nothing was done.
         """
         work = _Work(ops)
         if self._index is None:
@@ -167,7 +167,7 @@ class StatelogStore(ThreadHolder, BaseStore):
     def _run(self, work: _Work, queries: Mapping[Any, Any], vectors: Sequence[Vectors]) -> list[Result]:
         changes = _prepare(work.puts(), vectors, self._schemas)
         results: list[Result] = [None] * len(work.ops)
-        if self._index is None:  # Before the snapshot is opened, which is to be short.
+        if self._index is None:  # This comes before the snapshot, which must be short.
             queries = {at: find_by_text(self._store, op) for at, op in work.questions()}
         read = self._read(work, queries, results) if work.reads else []
 
@@ -222,11 +222,11 @@ class StatelogStore(ThreadHolder, BaseStore):
     # --- schema versions ------------------------------------------------------------
 
     def migrate(self, namespace_prefix: tuple[str, ...] = ()) -> int:
-        """Store the declared version of the older items in and below a namespace. Return how many these were.
+        """Store the declared version of the older items in and below a namespace. Return their number.
 
-        It is not needed for reads and puts, which migrate by themselves. It makes later reads cheaper, and `search`
-        then finds the texts that steps have made. Times, the order, the time to live and the vectors of the items stay.
-        Items are migrated some at a time. If it ends early, the next call skips what is done.
+        Reads and puts migrate by themselves and do not need this call. It makes later reads cheaper, and `search` then
+        finds the texts that steps have made. The times, order, time to live and vectors of the items stay. Items are
+        migrated some at a time. If a call ends early, the next call skips the migrated items.
 
         Raises:
             SchemaVersionError, MissingMigrationError, MigrationError: an item cannot be brought to the declared
@@ -305,7 +305,7 @@ class StatelogStore(ThreadHolder, BaseStore):
                 self._sweeper.start()
 
     def stop_ttl_sweeper(self, timeout: float | None = None) -> bool:
-        """Stop the sweeper. Return whether it has ended within `timeout` seconds; None waits for it."""
+        """Stop the sweeper. Return whether it has ended within `timeout` seconds; None waits without a limit."""
         with self._sweeping:
             sweeper = self._sweeper
             self._sweeper_ends.set()
@@ -340,7 +340,7 @@ class _Work:
             check_op(op)
             if isinstance(op, PutOp):
                 place = to_text(op.namespace), op.key
-                self._puts.pop(place, None)  # the last one counts, and comes last
+                self._puts.pop(place, None)  # The last operation on an item counts, and comes last.
                 self._puts[place] = op
             else:
                 self.reads.append((at, op))
@@ -348,7 +348,7 @@ class _Work:
                     self.matches[at] = compile_filter(op.filter)
 
     def puts(self) -> list[PutOp]:
-        """Return the puts and deletions, the last of each item."""
+        """Return the last put or deletion of each item."""
         return list(self._puts.values())
 
     def questions(self) -> list[tuple[int, SearchOp]]:
@@ -363,7 +363,7 @@ class _Work:
 def _prepare(
     ops: Sequence[PutOp], vectors: Sequence[Vectors], schemas: ItemSchemas | None
 ) -> dict[tuple[str, str], Put | None]:
-    """Encode the values to put before the commit, so that errors come first and other writers wait less."""
+    """Encode the values to put before the commit, so that errors occur early and other writers wait less."""
     changes: dict[tuple[str, str], Put | None] = {}
     for at, op in enumerate(ops):
         namespace = to_text(op.namespace)
@@ -393,7 +393,7 @@ def _encode_value(value: Mapping[str, Any], path: str) -> Encoded:
 
 
 def _as_in_json(value: Any) -> Any:
-    """Return a value with subclasses of what JSON knows (enums of text, ordered dicts) as what JSON makes of them."""
+    """Return a value with plain objects in place of JSON types' subclasses, such as text enums and ordered dicts."""
     if isinstance(value, Mapping):
         return {str.__str__(key) if isinstance(key, str) else key: _as_in_json(each) for key, each in value.items()}
     if isinstance(value, list):

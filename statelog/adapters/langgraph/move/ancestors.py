@@ -1,7 +1,7 @@
-"""Ancestors that a saver has pruned and hides, because values of a ``DeltaChannel`` are still made from them.
+"""Moves the data of hidden ancestors. A saver hides pruned ancestors from which a ``DeltaChannel``'s value is made.
 
 A thread is moved as its saver shows it. If the hidden ancestors of a checkpoint contribute to its values, the target
-gets one ancestor in place of them: with the value they begin with and the writes since.
+gets one ancestor in their place, with the value at their beginning and the writes since then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, par
     """Put one ancestor into the target in place of those that the source hides, if they contribute anything.
 
     Args:
-        source: where `found` was read.
+        source: the endpoint from which `found` was read.
         target: the endpoint that lacks `parent`.
         found: the checkpoint whose parent is not shown.
         parent: the place of that parent.
@@ -69,5 +69,5 @@ def put_stand_in(source: Endpoint, target: Endpoint, found: CheckpointTuple, par
     with taken(target, parent):
         target.saver.put({"configurable": named}, checkpoint, metadata, {**versions})
         for name, history in histories.items():
-            # One task for each channel, so that the numbers of its writes keep their order.
+            # Each channel gets a task, so that the numbers of its writes keep their order.
             target.saver.put_writes(config, [(name, value) for _, _, value in history["writes"]], f"before {name}")

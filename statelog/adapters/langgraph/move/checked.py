@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.move.endpoints import CheckpointKey, Endpoint
 
 _UNDECODABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
-"""What savers and serialisers raise for bytes they have not written. The errors of databases are others."""
+"""Errors that savers and serialisers raise for bytes they did not write. Databases raise other errors."""
 
 
 def check_names(endpoint: Endpoint, place: CheckpointKey, parent_id: str | None) -> None:
@@ -44,10 +44,11 @@ def check_names(endpoint: Endpoint, place: CheckpointKey, parent_id: str | None)
 
 
 def check_kinds(target: Endpoint, place: CheckpointKey, values: Mapping[str, Any]) -> None:
-    """Check that the target can keep values of a checkpoint as the bytes they are.
+    """Check that the target can store the values of a checkpoint as unchanged bytes.
 
     Raises:
-        FormatError: one is pickled or encrypted, and all are to be one msgpack. Facts: thread, checkpoint, channel.
+        FormatError: a value is pickled or encrypted, but the target stores all values as one msgpack value. Facts:
+            thread, checkpoint, channel.
     """
     for channel, value in values.items() if target.KEEPS_WHOLE else ():
         if isinstance(value, Opaque):
@@ -82,13 +83,13 @@ def find(endpoint: Endpoint, place: CheckpointKey, before: CheckpointKey | None)
     """Return the checkpoint at a place, or None if it does not exist.
 
     Args:
-        endpoint: where to look.
+        endpoint: the endpoint to read from.
         place: the place. Its names have been checked.
-        before: its parent, or None if that does not precede it.
+        before: its parent, or None if the parent does not come before it.
 
     Raises:
-        CorruptionError: it, or a write to it, is damaged. Facts: path, thread, namespace, checkpoint.
-        FormatError: it is pickled or encrypted as a whole. Facts: thread, checkpoint.
+        CorruptionError: the checkpoint, or a write to it, is damaged. Facts: path, thread, namespace, checkpoint.
+        FormatError: the checkpoint is pickled or encrypted as a whole. Facts: thread, checkpoint.
     """
     found = _get(endpoint, place)
     return None if found is None else _without_inherited(endpoint, found, before)
@@ -98,7 +99,7 @@ def read(endpoint: Endpoint, place: CheckpointKey, before: CheckpointKey | None)
     """Return a checkpoint that existed a moment ago.
 
     Raises:
-        ConflictError: it does not exist any more. Facts: thread, checkpoint.
+        ConflictError: the checkpoint no longer exists. Facts: thread, checkpoint.
     """
     found = find(endpoint, place, before)
     if found is None:
@@ -129,7 +130,7 @@ def _get(endpoint: Endpoint, place: CheckpointKey) -> CheckpointTuple | None:
 
 
 def _what_is_wrong(found: CheckpointTuple, place: CheckpointKey) -> str | None:
-    """Return why that is not a checkpoint of a graph, or None if it is."""
+    """Return the reason why `found` is not a checkpoint of a graph, or None if it is one."""
     checkpoint: Any = found.checkpoint
     if not isinstance(checkpoint, dict):
         return f"it is not a dict, but of type {type(checkpoint).__name__}"
@@ -160,8 +161,8 @@ def _refuse(endpoint: Endpoint, place: CheckpointKey, why: str) -> NoReturn:
 def _without_inherited(endpoint: Endpoint, found: CheckpointTuple, before: CheckpointKey | None) -> CheckpointTuple:
     """Return a tuple without snapshots of a ``DeltaChannel`` that an ancestor made.
 
-    A graph hands a snapshot over once. Savers that keep values by version show it for as long as the channel does not
-    change, those that keep each checkpoint whole do not.
+    A graph passes a snapshot to its saver once. Savers that store values by version return it until the channel
+    changes. Savers that store each checkpoint whole do not.
     """
     values, versions = found.checkpoint["channel_values"], found.checkpoint["channel_versions"]
     snapshots = {name for name, value in values.items() if isinstance(value, _DeltaSnapshot)}

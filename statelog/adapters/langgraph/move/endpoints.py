@@ -1,4 +1,4 @@
-"""Sources and targets of moved threads: a saver, and what its database tells beyond the saver.
+"""Sources and targets of moved threads: a saver, and facts that only the saver's database shows.
 
 A name is ``sqlite:PATH``, ``postgresql://...`` (``postgres://...``), or the path of a statelog store.
 """
@@ -76,7 +76,7 @@ class CheckpointKey:
     checkpoint_id: str
 
     def config(self) -> RunnableConfig:
-        """Return it as LangGraph names it."""
+        """Return the config that names this checkpoint in LangGraph."""
         return {
             "configurable": {
                 "thread_id": self.thread_id,
@@ -104,7 +104,7 @@ class Endpoint:
     saver: BaseCheckpointSaver[Any]
 
     KEEPS_WHOLE: ClassVar = False
-    """Whether the values of a checkpoint are stored as one msgpack value, which cannot hold pickled ones."""
+    """Whether the values of a checkpoint are stored as one msgpack value, which cannot hold pickled values."""
 
     def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
         """Return the places of all checkpoints with their parents' ids, in any order."""
@@ -128,7 +128,7 @@ class Endpoint:
         """Raise SchemaVersionError if the schema version of a checkpoint would be lost in the target."""
 
     def lost(self, found: CheckpointTuple) -> str | None:
-        """Return what metadata of a checkpoint the source has lost, or None. The checkpoint is copied without it."""
+        """Return which metadata of a checkpoint the source has lost, or None. The checkpoint is copied without it."""
         return None
 
     def flush(self) -> None:
@@ -174,7 +174,8 @@ class _StoreEndpoint(Endpoint):
     def tidy(self) -> None:
         statistics = self.store.statistics()
         if statistics.pages_free > _FREE_MAX * statistics.pages_used:
-            with suppress(StoreLockedError, StoreFullError):  # locked by another process, or too little disk space
+            # Another process has the store open, or the disk has too little space.
+            with suppress(StoreLockedError, StoreFullError):
                 self.store.compact()
 
 
@@ -230,8 +231,8 @@ def opened(
     Raises:
         UsageError: the name has an unknown form, or its package is not installed.
         StoreNotFoundError: the source does not exist.
-        FormatError: the file or database has another content.
-        StorageError: the database refused.
+        FormatError: the file or database has other content.
+        StorageError: the database reported an error.
     """
     if name.startswith(_SQLITE):
         with _opened_sqlite(Path(name.removeprefix(_SQLITE)), writing=writing, like=like) as endpoint:
@@ -250,14 +251,14 @@ def opened(
 
 @contextmanager
 def _opened_store(path: Path, open_store: Callable[..., Store], *, writing: bool) -> Iterator[Endpoint]:
-    # The store is flushed at the end. A killed process loses nothing, and what a power cut loses is copied again.
+    # The store is flushed at the end. A killed process loses nothing, and the next move repeats what a power cut loses.
     with open_store(path, durability="interval") if writing else open_store(path, read_only=True) as store:
         yield _StoreEndpoint(str(path), StatelogSaver(store, serde=UntouchedSerializer()), store)
 
 
 def _create_like(path: Path, status: os.stat_result) -> None:
     """Create an empty database with the owner and the mode of a store, if there is none."""
-    with suppress(OSError):  # SQLite reports the reason.
+    with suppress(OSError):  # SQLite will report the reason.
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
             follow_owner(descriptor, status, status.st_mode & SHARED_MODE)
@@ -283,7 +284,7 @@ def _opened_sqlite(path: Path, *, writing: bool, like: Path | None) -> Iterator[
             if writing:
                 saver.setup()
             else:
-                saver.is_setup = True  # because `setup` writes even if the tables exist
+                saver.is_setup = True  # Skip `setup`, which writes even if the tables exist.
                 _show_task_paths(connection)
             connection.text_factory = _text
             yield _SqliteEndpoint(f"{_SQLITE}{path}", saver, connection)
@@ -307,8 +308,8 @@ def _connect(path: Path, how: str) -> sqlite3.Connection:
 def _connect_for_reading(path: Path) -> sqlite3.Connection:
     """Connect to a database for reading, also on a read-only disk.
 
-    There SQLite opens a database in WAL mode only as immutable. That is safe if it has no log, because then nobody
-    has it open.
+    On such a disk, SQLite opens a database in WAL mode only as immutable. This is safe if the database has no log,
+    because then nobody has it open.
     """
     connection = _connect(path, "mode=ro")
     try:
@@ -320,7 +321,7 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
         connection.close()
         return _connect(path, "mode=ro&immutable=1")
     except sqlite3.DatabaseError:
-        pass  # `_check_tables` reports it
+        pass  # `_check_tables` reports the error.
     return connection
 
 
@@ -342,12 +343,12 @@ def _check_tables(connection: sqlite3.Connection, path: Path, *, may_lack: bool)
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns. Empty if it does not exist."""
+    """Return the names of a table's columns, or an empty set if it does not exist."""
     return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
 def _show_task_paths(connection: sqlite3.Connection) -> None:
-    """Show writes of releases without paths with empty paths. The file is not changed."""
+    """Give empty paths to the writes of releases that stored no paths. The file is not changed."""
     if "task_path" not in _columns(connection, "writes"):
         connection.execute("CREATE TEMPORARY VIEW writes AS SELECT *, '' AS task_path FROM main.writes")
 
@@ -357,11 +358,11 @@ def _opened_postgres(url: str, *, writing: bool) -> Iterator[Endpoint]:
     try:
         import psycopg
         from langgraph.checkpoint.postgres import PostgresSaver
-    except ImportError:  # psycopg without its library is one too
+    except ImportError:  # psycopg raises it, too, if its library is missing.
         raise _missing("langgraph-checkpoint-postgres 'psycopg[binary]'") from None
     name = redacted_url(url)
     is_address = False
-    with suppress(psycopg.ProgrammingError):  # its message may quote a part of the password
+    with suppress(psycopg.ProgrammingError):  # The error's message may quote a part of the password.
         psycopg.conninfo.conninfo_to_dict(url)
         is_address = True
     if not is_address:

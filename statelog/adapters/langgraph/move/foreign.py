@@ -36,13 +36,13 @@ class ForeignRows(Protocol):
     """The rows of a database."""
 
     def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
-        """Return where all checkpoints are, with the ids of their parents."""
+        """Return the places of all checkpoints with their parents' ids."""
 
     def writes(self, place: CheckpointKey) -> list[WritePosition]:
         """Return the positions of the writes of a checkpoint, in the order in which the saver returns them."""
 
     def check(self, place: CheckpointKey, found: CheckpointTuple) -> str | None:
-        """Return why a checkpoint is not the one that was put, or None."""
+        """Return the reason why a checkpoint differs from the one that was put, or None."""
 
 
 class OrderedSaver(BaseCheckpointSaver[Any]):
@@ -56,10 +56,12 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
         """Return the checkpoint that the config names.
 
         Raises:
-            CorruptionError: the source has lost one of its values or writes. Facts: path, thread, checkpoint.
+            CorruptionError: the source has lost one of the checkpoint's values or writes. Facts: path, thread,
+                checkpoint.
         """
         found = self._saver.get_tuple(config)
-        if found is None or not isinstance(found.checkpoint, dict):  # pickled or encrypted as a whole
+        # The checkpoint is missing, or pickled or encrypted as a whole.
+        if found is None or not isinstance(found.checkpoint, dict):
             return found
         place = CheckpointKey.of(config)
         rows, writes = self._rows.writes(place), found.pending_writes or []
@@ -77,7 +79,7 @@ class OrderedSaver(BaseCheckpointSaver[Any]):
 
 
 def _with_texts(checkpoint: Any) -> dict[str, Any]:
-    """Return a checkpoint with texts as versions, so that LangGraph can compare them with those of StatelogSaver."""
+    """Return a checkpoint whose versions are texts, so that LangGraph can compare them with those of StatelogSaver."""
     seen = {node: _texts(versions) for node, versions in checkpoint["versions_seen"].items()}
     return {**checkpoint, "channel_versions": _texts(checkpoint["channel_versions"]), "versions_seen": seen}
 
@@ -97,7 +99,7 @@ class ForeignEndpoint(Endpoint):
     rows: ForeignRows
 
     def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
-        """Return where all checkpoints are, with the ids of their parents, in any order."""
+        """Return the places of all checkpoints with their parents' ids, in any order."""
         return self.rows.places()
 
     def written(self, place: CheckpointKey) -> list[WritePosition]:
@@ -105,7 +107,7 @@ class ForeignEndpoint(Endpoint):
         return sorted(self.rows.writes(place), key=_sort_key)
 
     def lost(self, found: CheckpointTuple) -> str | None:
-        """Return what metadata of a checkpoint the source has lost, or None. It cannot be restored."""
+        """Return which metadata of a checkpoint the source has lost, or None. It cannot be restored."""
         step = found.metadata.get("step")
         if type(step) is int and found.metadata.get("source") in _SOURCES:
             return None
@@ -123,7 +125,7 @@ def opened_foreign(name: str) -> Iterator[Endpoint]:
         UsageError: the name is not valid, or its package is not installed.
         StoreNotFoundError: there is no such database.
         FormatError: the database has no checkpoints.
-        StorageError: the database refused.
+        StorageError: the database reported an error.
     """
     how = _opened_lmdb if name.startswith(LMDB) else _opened_dynamodb if name.startswith(DYNAMODB) else _opened_redis
     with how(name) as (saver, rows):
@@ -193,7 +195,7 @@ def _opened_lmdb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], ForeignR
 class _RedisRows:
     saver: Any
     owners: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
-    """By thread, namespace, channel and version: the checkpoint that has put the value last."""
+    """The checkpoint that put a value last, by thread, namespace, channel and version."""
     parents: dict[CheckpointKey, str | None] = field(default_factory=dict)
 
     def places(self) -> Iterable[tuple[CheckpointKey, str | None]]:
@@ -202,10 +204,11 @@ class _RedisRows:
             named = json.loads(registered)
             thread, namespace = named["thread"], named["ns"]
             versions: dict[str, dict[str, Any]] = {}
-            for member in saver.client.zrange(f"{saver.prefix}:idx:{thread}:{namespace}", 0, -1):  # in put order
+            # The index is in the order of the puts.
+            for member in saver.client.zrange(f"{saver.prefix}:idx:{thread}:{namespace}", 0, -1):
                 id = member.decode()
                 raw = saver.client.get(f"{saver.prefix}:cp:{thread}:{namespace}:{id}")
-                if raw is None:  # its time to live is over
+                if raw is None:  # The checkpoint's time to live is over.
                     continue
                 payload = serialiser.loads_typed(_unpacked(raw))
                 versions[id] = payload["checkpoint"].get("channel_versions") or {}
@@ -344,6 +347,6 @@ def _opened_dynamodb(name: str) -> Iterator[tuple[BaseCheckpointSaver[Any], Fore
             raise StoreNotFoundError(message, path=name) from None
         message = f"{name}: {code}"
         raise StorageError(message, path=name) from error
-    except (BotoCoreError, ValueError) as error:  # no region, no credentials
+    except (BotoCoreError, ValueError) as error:  # For example, the region or the credentials are missing.
         message = f"{name}: {error}"
         raise StorageError(message, path=name) from error

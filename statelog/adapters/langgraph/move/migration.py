@@ -47,11 +47,11 @@ class LeftOutThread:
     """A thread that was not copied, or only in part.
 
     Attributes:
-        thread: its id.
+        thread: the id of the thread.
         error: the reason: a refused name, a damaged source, or other content or a deletion in the target.
         checkpoints: the number of its checkpoints in the source.
-        there: how many of these the target has: those copied before the error, parents first. If the comparison failed,
-            those found equal before it did.
+        there: how many of these the target has. They are copied up to the error, parents first. If the comparison
+            failed, only checkpoints found equal before that count.
     """
 
     thread: str
@@ -65,8 +65,8 @@ class Lost:
     """A checkpoint whose metadata the source has lost, in whole or in part.
 
     Attributes:
-        thread: its thread's id.
-        checkpoint: its id.
+        thread: the id of the checkpoint's thread.
+        checkpoint: the id of the checkpoint.
         what: what is missing.
     """
 
@@ -77,16 +77,16 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class ThreadMoveReport:
-    """What was moved. All numbers leave out the threads in `left_out`.
+    """The result of a move. All numbers leave out the threads in `left_out`.
 
     Attributes:
-        source: its name.
-        target: its name.
+        source: the name of the source.
+        target: the name of the target.
         threads: the number of threads in the source.
         checkpoints: the number of their checkpoints, in all namespaces. Each was compared with that of the target.
         writes: the number of their pending writes.
         copied: the number of checkpoints that this run has written. The target had the others before.
-        others: the number of their checkpoints that only the target has, because the threads have gone on there.
+        others: the number of their checkpoints that only the target has, because the threads were continued there.
         left_out: the threads that were not moved, or only in part.
         lost: the checkpoints whose metadata the source has lost. They were copied without it.
         redacted: the threads in which the guard of the target has redacted secrets. All else is as in the source.
@@ -129,7 +129,8 @@ class _MovedThread:
         except _OF_ALL_THREADS:
             raise
         except StatelogError as error:
-            self.error = type(error)(error.message, **error.facts)  # without frames, which refer to what was read
+            # Drop the frames, which refer to the data that was read.
+            self.error = type(error)(error.message, **error.facts)
 
 
 class _Progress:
@@ -156,8 +157,7 @@ def migrate(
 
     A thread with an error is copied up to that error. The report has the thread and the error, which is one of:
     UsageError, LimitError: the target refuses the name or size of a thread, checkpoint or value.
-    CorruptionError: a row of the source is damaged, or the target returns something else than was written (facts:
-    fields).
+    CorruptionError: a row of the source is damaged, or the target returns other data than was written (facts: fields).
     FormatError: a checkpoint is pickled or encrypted as a whole; or one value is, and the target stores all values as
     one; or the target refuses a value.
     ConflictError: the target has one of the checkpoints with other content, or the source has changed meanwhile.
@@ -173,7 +173,8 @@ def migrate(
         What was moved, and the threads that were left out.
 
     Raises:
-        StorageError: a disk, database or operating system refused. AccessError, StoreFullError: as for any write.
+        StorageError: a disk, database or operating system reported an error. AccessError, StoreFullError: as for any
+            write.
     """
     guard = target.guard()
     redacted = None if guard is None else RedactedSaver(source.saver, guard)
@@ -216,14 +217,14 @@ def _threads(source: Endpoint) -> list[_MovedThread]:
     for place, parent_id in source.places():
         thread = found.setdefault(place.thread_id, _MovedThread(place.thread_id, {}, {}))
         thread.parents[place] = parent_id
-    return sorted(found.values(), key=lambda thread: str(thread.id))  # a damaged id may not be a text
+    return sorted(found.values(), key=lambda thread: str(thread.id))  # A damaged id may not be a text.
 
 
 # --- copying ----------------------------------------------------------------------
 
 
 def _in_order(parents: dict[CheckpointKey, str | None]) -> dict[CheckpointKey, CheckpointKey | None]:
-    """Return every place with its parent, sorted by namespace and id, but no child before its parent.
+    """Return every place with its parent, sorted by namespace and id, but each parent before its children.
 
     The parent is None if it does not come before the place, as in a cycle of parents.
     """
@@ -286,7 +287,7 @@ def _copy_one(
         thread.copied += 1
     elif _differences(found, there) or not (has_all or is_begun(there, found)):
         raise _conflict(place, target)
-    if not has_all:  # no writes yet, an interrupted copy, or new ones in the source
+    if not has_all:  # The target lacks some writes: the copy is new or was interrupted, or the source has new writes.
         copy_writes(source, target, place, found, there)
     thread.written[place] = writes
     return found
@@ -299,7 +300,7 @@ def _hidden_parent(place: CheckpointKey, parents: dict[CheckpointKey, str | None
 
 
 def _checkpoint_of(place: CheckpointKey | None, last: CheckpointTuple | None, source: Endpoint) -> Checkpoint | None:
-    """Return the checkpoint at a place, which is mostly the one read last. None for None."""
+    """Return the checkpoint at a place, usually the one that was read last. Return None for None."""
     if place is None:
         return None
     return (last if last and CheckpointKey.of(last.config) == place else read(source, place, None)).checkpoint
@@ -313,10 +314,10 @@ def _parent_config(place: CheckpointKey, parent_id: str | None) -> RunnableConfi
 
 
 def _new_versions(found: CheckpointTuple, parent: Checkpoint | None) -> ChannelVersions:
-    """Return the versions that a graph would have passed: of channels that are not as in the parent.
+    """Return the versions that a graph would have passed: those of channels that differ from the parent.
 
-    Of one version a saver that keeps checkpoints whole may have two values: a node has changed it in place, or the next
-    step had changed it when it was serialised.
+    A saver that stores checkpoints whole may have two values for one version. A node has changed the value in place, or
+    the next step changed it before it was serialised.
     """
     checkpoint = found.checkpoint
     inherited: Mapping[str, Any] = parent["channel_versions"] if parent else {}
@@ -348,7 +349,7 @@ def _conflict(place: CheckpointKey, target: Endpoint) -> ConflictError:
 def _compare(source: Endpoint, target: Endpoint, thread: _MovedThread, advance: Callable[[], None]) -> None:
     """Read every checkpoint of a thread back with the copied pending writes, and compare and count them.
 
-    Both sides may have new writes of their own since.
+    Since the copy, both sides may have received new writes.
     """
     thread.there = 0
     for place, before in thread.order.items():
@@ -398,7 +399,7 @@ def _fields(found: CheckpointTuple) -> dict[str, Any]:
     checkpoint: dict[str, Any] = {**found.checkpoint}
     parent = found.parent_config
     return {
-        **{name: value for name, value in checkpoint.items() if value},  # some savers drop empty values
+        **{name: value for name, value in checkpoint.items() if value},  # Some savers drop empty values.
         "channel_values": {
             name: _SERIALIZER.dumps_typed(value) for name, value in checkpoint["channel_values"].items()
         },

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 _SERIALIZER = UntouchedSerializer()
 _MISSING_MAX = len(WRITES_IDX_MAP)
-"""A graph never leaves out more numbers in a row."""
+"""The maximum number of consecutive numbers that a graph leaves out."""
 
 
 class _Write(NamedTuple):
     number: int
     path: str
     pair: tuple[str, Any]
-    """Channel and value."""
+    """The channel and the value."""
 
 
 def digests(found: CheckpointTuple | None) -> list[bytes]:
@@ -54,9 +54,10 @@ def is_part(some: Sequence[bytes], others: Sequence[bytes]) -> bool:
 
 
 def is_begun(some: CheckpointTuple | None, of: CheckpointTuple) -> bool:
-    """Return whether the target has a part of the writes: errors, interrupts and answers in any order, others in order.
+    """Return True if the target has a part of the writes. Errors, interrupts and answers may be in any order.
 
-    An interrupted copy may leave those with another path, until they are put again.
+    Other writes must be in order. An interrupted copy may leave errors, interrupts and answers with another path, until
+    they are put again.
     """
     (fixed, numbered), (fixed_of, numbered_of) = map(_parted, (some, of))
     return fixed <= fixed_of and is_part(numbered, numbered_of)
@@ -78,10 +79,10 @@ def copy_writes(
         target: an endpoint that has no write that the source lacks.
         place: the place of their checkpoint.
         found: the checkpoint in the source.
-        there: the checkpoint in the target before.
+        there: the checkpoint in the target before the copy.
 
     Raises:
-        ConflictError: the source has lost some of them meanwhile. FormatError: the target refuses a value.
+        ConflictError: the source has lost some of the writes meanwhile. FormatError: the target refuses a value.
     """
     tasks: dict[str, list[_Write]] = {}
     missing: set[str] = set()
@@ -103,8 +104,9 @@ def copy_writes(
 def _calls(own: list[_Write]) -> Iterator[tuple[list[tuple[str, Any]], str]]:
     """Yield the writes to put with their path, so that every write of a task gets its number again.
 
-    A saver numbers the writes of a call from 0, except those of channels with fixed numbers, and keeps what it has. So
-    each call repeats the writes of earlier paths. A missing number belonged to a channel with a fixed number.
+    A saver numbers the writes of a call from 0, except those of channels with fixed numbers, and keeps writes that it
+    already has. So each call repeats the writes of earlier paths. A missing number belonged to a channel with a fixed
+    number.
     """
     fixed = [write for write in own if write.pair[0] in WRITES_IDX_MAP]
     of_fixed = [([write.pair for write in those], path) for path, those in groupby(fixed, key=_path)]
@@ -117,7 +119,7 @@ def _calls(own: list[_Write]) -> Iterator[tuple[list[tuple[str, Any]], str]]:
             pairs += [fixed[0].pair] * missing if fixed and missing <= _MISSING_MAX else []
             pairs.append(write.pair)
         yield [*pairs], path
-    if fixed and fixed[0].pair in pairs:  # some savers have it with another path now
+    if fixed and fixed[0].pair in pairs:  # Some savers now have the write with another path.
         yield from of_fixed
 
 
@@ -130,12 +132,12 @@ def _number(write: _Write) -> int:
 
 
 def _where(source: Endpoint, place: CheckpointKey, writes: Sequence[PendingWrite]) -> Iterator[tuple[int, str]]:
-    """Yield number and path of each write. If the source does not know them, they keep the order."""
+    """Yield the number and path of each write. If the source does not know them, yield some that keep the order."""
     rows = source.written(place)
     if not rows:
         yield from _numbered(writes)
         return
-    rest = iter(rows)  # in the same order; there may be more by now
+    rest = iter(rows)  # The rows have the same order. There may be more by now.
     for task_id, channel, _value in writes:
         for row in rest:
             if row.task_id == task_id and row.channel == channel:

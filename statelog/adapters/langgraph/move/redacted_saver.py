@@ -38,7 +38,7 @@ class RedactedSaver:
         return getattr(self._saver, name)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint without secrets. Raises SecretError if one cannot be cut out."""
+        """Return a checkpoint without secrets. Raises SecretError if a secret cannot be cut out."""
         found = self._saver.get_tuple(config)
         values = found and isinstance(found.checkpoint, dict) and found.checkpoint.get("channel_values")
         if found is None or not isinstance(values, dict) or not isinstance(found.metadata, dict):

@@ -1,4 +1,4 @@
-"""Values copied from one saver to another as the bytes they are: for moving threads without their application.
+"""Copies values from one saver to another as unchanged bytes, to move threads without their application.
 
 Objects of an application (its pydantic models, enums, messages) are not created: none of its modules is imported and
 none of its code runs. So a thread can be moved where the application is not installed, nothing is lost if a class is
@@ -36,7 +36,7 @@ class UntouchedSerializer(JsonPlusSerializer):
         """Return the value, with ``ormsgpack.Ext`` and ``Opaque`` in place of what is not decoded.
 
         Raises:
-            ValueError, TypeError: and others, if no serialiser has made these bytes.
+            ValueError, TypeError, and others: no serialiser has made these bytes.
         """
         kind, encoded = data
         if kind == "msgpack":

@@ -28,7 +28,7 @@ def check_options(serde: Any, conflict: object, cache_size_bytes: Any) -> None:
 
 
 def check_store(store: object) -> None:
-    """Check that this is a store."""
+    """Check that `store` is a store."""
     if not isinstance(store, Store):
         message = f"a saver needs an open store (or call StatelogSaver.open), not {store!r}"
         raise UsageError(message, argument="store", value=store)
@@ -56,8 +56,8 @@ _TEXTS = {str}
 
 
 def check_put(checkpoint: Any, metadata: object, new_versions: object) -> None:
-    """Check that this is a checkpoint that could be read again."""
-    if type(checkpoint) is type(metadata) is type(new_versions) is dict:  # as LangGraph makes it
+    """Check that a checkpoint could be read back after it is stored."""
+    if type(checkpoint) is type(metadata) is type(new_versions) is dict:  # LangGraph passes plain dicts.
         id: Any = checkpoint.get("id")
         versions: Any = checkpoint.get("channel_versions")
         is_whole = type(id) is str and id and type(versions) is type(checkpoint.get("channel_values")) is dict

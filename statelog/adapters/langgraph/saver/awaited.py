@@ -1,4 +1,4 @@
-"""The saver's calls awaited: the same, on OS threads of the saver's own; a read sees the writes begun before it."""
+"""The saver's async methods, which run on its own OS threads. A read sees the writes begun before it."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Begun:
             ]
 
     def wait(self, config: RunnableConfig | None) -> None:
-        """Wait for the calls. Never called on the pool, where that could be a deadlock."""
+        """Wait for the writes that a read of a config must see. On the pool, this could cause a deadlock."""
         wait(self.before(config))
 
 
 def _thread_id(config: Any) -> str | None:
-    """Return the thread of a config. None if it names none, which the call itself reports."""
+    """Return the thread that a config names, or None. The call itself reports a missing thread."""
     try:
         return str(config["configurable"]["thread_id"])
     except (KeyError, TypeError):
@@ -65,7 +65,7 @@ def _thread_id(config: Any) -> str | None:
 
 
 class AsyncCalls:
-    """The asyncio surface of a saver."""
+    """The async methods of a saver."""
 
     _runner: Runner
     _begun: Begun

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values.copies import DecodedBy
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 _NIL = pack_text(None)
 _TRUE = b"\xc3"
@@ -59,7 +59,7 @@ class Bundle(NamedTuple):
 
 
 class BundledWrite(NamedTuple):
-    """One write."""
+    """One write of a task."""
 
     channel: str
     value: Sequence[bytes]
@@ -78,7 +78,7 @@ class EncodedWrites(NamedTuple):
 def encode_writes(
     codec: ValueCodec, task_id: str, path: str, writes: Sequence[tuple[int, str, Any]], *, what: str
 ) -> EncodedWrites:
-    """Encode a task's writes: of each its number, its channel and its value.
+    """Encode a task's writes, each given as its number, channel and value.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
@@ -101,7 +101,7 @@ def encode_writes(
 
 
 def encode_bundles(tasks: Sequence[EncodedWrites]) -> bytes:
-    """Return the item of the writes of some tasks."""
+    """Return the item that has the writes of some tasks."""
     header = [_NIL]
     behind: list[bytes] = []
     for task in tasks:
@@ -122,7 +122,7 @@ def _pack(header: list[bytes], behind: Sequence[bytes]) -> bytes:
 
 
 def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
-    """Decode a header and the items with it. Also return whether it is the form of one task alone."""
+    """Decode a header and the items with it. Also return True if it has the form of one task alone."""
     parts = split_array(unpack(stored[0])) or []
     if parts[0] != _NIL:
         return [_decode_alone(parts, stored)], True
@@ -137,7 +137,7 @@ def decode_bundles(stored: Sequence[bytes]) -> tuple[list[Bundle], bool]:
 
 
 def _decode_alone(parts: list[bytes], stored: Sequence[bytes]) -> Bundle:
-    if (len(parts) - _TASK_PARTS) % _WRITE_PARTS:  # one write by itself
+    if (len(parts) - _TASK_PARTS) % _WRITE_PARTS:  # This is a single write, stored alone.
         is_split = len(parts) == _WRITE_PARTS
         parts[_WRITE_PARTS:_WRITE_PARTS] = [_TRUE, pack_text(str(len(stored) - 1))] if is_split else [_NIL]
     return _new(Bundle, (_task_id(parts[0]), unpack_name(parts[1]), _decode_writes(parts[_TASK_PARTS:], stored, 1)[0]))
@@ -158,7 +158,7 @@ def _decode_writes(parts: Sequence[bytes], stored: Sequence[bytes], at: int) -> 
 
 
 def read_bundle(stored: items.Stored) -> list[bytes]:
-    """Return what `decode_bundles` takes, of a value as `statelog.adapters.kit.items` reads it."""
+    """Return the input of `decode_bundles` for a value that `statelog.adapters.kit.items` has read."""
     if isinstance(stored, bytes) and is_packed(stored):
         return [stored]
     *found, last = items.read_list(stored)
@@ -166,7 +166,7 @@ def read_bundle(stored: items.Stored) -> list[bytes]:
 
 
 def join_bundles(held: bytes, new: bytes) -> bytes:
-    """Return the item of two that were to be stored under one name, both `encode_bundles`'."""
+    """Join two items from `encode_bundles` that would be stored under one name."""
     first, more = read_bundle(held), read_bundle(new)
     header = [*(split_array(unpack(first[0])) or []), *(split_array(unpack(more[0])) or [])[1:]]
     return _pack([*header], [*first[1:], *more[1:]])

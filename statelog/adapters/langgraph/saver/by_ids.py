@@ -38,7 +38,7 @@ class ByIds:
 
     @staticmethod
     def serves(lineage: Lineage, namespace: str, before: str) -> bool:
-        """Return whether a namespace has many lines, and its names are in the order of its ids."""
+        """Return True if a namespace has many lines, and its names are in the order of its ids."""
         is_in_order = _is_spelt(namespace, "-") and (not before or _is_spelt(namespace, before))
         return is_in_order and lineage.has_lines(line_name(namespace), FEW_LINES + 1)
 
@@ -75,7 +75,7 @@ def _is_spelt(namespace: str, id: str) -> bool:
 
 
 def _read(lineage: Lineage, lsn: int, name: str) -> tuple[Own, Checkpoint] | None:
-    """Return the checkpoint if it is one of LangGraph."""
+    """Return the checkpoint in a record, or None if it is not LangGraph's."""
     checkpoint = lineage.at(lsn)
     item = None if checkpoint is None else kept_item(checkpoint.state)
     own = None if item is None else decode_own(item)

@@ -1,8 +1,8 @@
 """Reads the checkpoints of a thread's namespaces, greatest id first, although lines store them in any order.
 
 A line is read from its end. Its remaining checkpoints have no greater id than `Own.latest` of the one read last. So a
-checkpoint can be yielded once no line can have a greater one. Ids mostly ascend, and then that is at once. A namespace
-with many lines is read by the index of ids (`by_ids.py`) if that has the order of the ids.
+checkpoint can be yielded once no line can have a greater one. Ids mostly ascend, so this is usually at once. A
+namespace with many lines is read by the index of ids (`by_ids.py`) if that has the order of the ids.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Ordered:
         ]
 
     def draw(self, lineage: Lineage, count: int, *, hidden: bool = False) -> Iterator[FoundCheckpoint]:
-        """Yield at most `count` more; `hidden`: also those that were removed."""
+        """Yield at most `count` more checkpoints. With `hidden`, also yield removed ones."""
         if lineage is not self._moment:
             self._moment, self._pending = lineage, writes_state(lineage)
             for line in self._lines:
@@ -137,7 +137,7 @@ class Ordered:
         if not line.page:
             try:
                 line.page = lineage.versions(line.branch, line.below, min(count, _PAGE))[::-1]
-            except BranchNotFoundError:  # the thread was deleted
+            except BranchNotFoundError:  # The thread was deleted.
                 line.page = []
             if not line.page:
                 line.is_done = True
@@ -161,7 +161,7 @@ def _still_there(lineage: Lineage, branch: str, read: Checkpoint) -> Checkpoint 
     """Return the present form of a checkpoint that was read earlier, or None if it is gone."""
     try:
         found = lineage.versions(branch, read.version + 1, 1)
-    except BranchNotFoundError:  # the thread was deleted
+    except BranchNotFoundError:  # The thread was deleted.
         return None
     return found[0] if found and found[0].version == read.version else None
 

@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from statelog.store.views import MapView
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 
 _APART = ("id", "channel_values")
-"""Parts of a checkpoint that are kept apart."""
+"""Parts of a checkpoint that are stored separately."""
 
 
 def encode_kept(codec: ValueCodec, own: Own, checkpoint: Mapping[str, Any]) -> bytes:
@@ -105,7 +105,7 @@ WriteRow = list[bytes]
 
 
 def read_writes(state: MapView | items.Ranges | None, place: CheckpointName) -> list[WriteRow]:
-    """Return the pending writes of a checkpoint from the state of `WRITES_BRANCH`. `items.Ranges` suits many."""
+    """Return the pending writes of a checkpoint from the state of `WRITES_BRANCH`. Use `items.Ranges` for many."""
     if state is None:
         return []
     first, last = writes_range(writes_prefix(place))
@@ -187,7 +187,7 @@ def _row(
 
 
 def find_place(lineage: Lineage, place: CheckpointName) -> Checkpoint | None:
-    """Return the checkpoint that a place names, be it hidden or not."""
+    """Return the checkpoint that a place names, whether or not it is hidden."""
     return lineage.find(checkpoint_name(place.namespace, place.id))
 
 
@@ -223,7 +223,7 @@ def _decode_row(
 ) -> CheckpointTuple:
     own = row.kept.own
     checkpoint = load_kept(codec, row.kept)
-    if not isinstance(checkpoint, dict):  # a serialiser may give anything for what another one wrote
+    if not isinstance(checkpoint, dict):  # A serialiser may return anything for bytes that another one wrote.
         thread_id = row.place.thread_id
         message = f"checkpoint {own.id} of thread {thread_id!r} cannot be read without the serialiser that wrote it"
         raise FormatError(message, thread=thread_id, checkpoint=own.id)
@@ -311,10 +311,10 @@ def _sorted(rows: Sequence[WriteRow]) -> list[tuple[WritePosition, BundledWrite]
 def _in_order(rows: Sequence[WriteRow]) -> Iterator[Bundle]:
     """Yield the writes of tasks, the first ones of each task first."""
     groups: list[Bundle] = []
-    for row in reversed(rows):  # single writes of older releases sort last, but were first
+    for row in reversed(rows):  # Single writes of older releases sort last, but came first.
         bundles, is_alone = decode_bundles(row)
         if is_alone:
-            yield from bundles  # writes of one task alone are older than groups
+            yield from bundles  # Writes of one task alone are older than groups.
         else:
             groups += reversed(bundles)
     yield from reversed(groups)

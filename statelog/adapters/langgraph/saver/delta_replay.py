@@ -1,4 +1,4 @@
-"""What a DeltaChannel is made from: the last value stored before a checkpoint, and the writes since."""
+"""Reads the parts of a DeltaChannel's value: the last value stored before a checkpoint, and the writes since then."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def ancestors(
     lineage: Lineage, place: CheckpointName, checkpoint: Checkpoint
 ) -> Iterator[tuple[CheckpointName, Checkpoint, MapView]]:
-    """Yield the ancestors of a checkpoint as LangGraph knows them, also removed ones. A cycle ends after one turn."""
+    """Yield a checkpoint's ancestors as LangGraph knows them, including removed ones. A cycle is followed once."""
     seen = {place.id}
     state = checkpoint.state
     superseded = lineage.superseded()
@@ -57,7 +57,7 @@ def delta_history(
     """Return for each channel the value stored last, if any, and the writes since.
 
     Raises:
-        ExpiredError: what a DeltaChannel is made from has expired. Facts: thread, checkpoint, channels.
+        ExpiredError: a part of a DeltaChannel's value has expired. Facts: thread, checkpoint, channels.
     """
     codec = decoded.codec
     steps: list[list[WriteRow]] = []

@@ -40,12 +40,12 @@ class ListedTuple(CheckpointTuple):
 
     @property
     def checkpoint(self) -> Checkpoint:  # type: ignore[override]  # a field of the base
-        """See the base."""
+        """See `CheckpointTuple.checkpoint`."""
         return self._whole().checkpoint
 
     @property
     def pending_writes(self) -> list[PendingWrite] | None:  # type: ignore[override]  # a field of the base
-        """See the base."""
+        """See `CheckpointTuple.pending_writes`."""
         return self._whole().pending_writes
 
     # The methods of tuple would see the fields that are not decoded.

@@ -1,7 +1,7 @@
-"""What LangGraph adds to a checkpoint's metadata, without calling it if it adds nothing.
+"""Returns LangGraph's metadata of a checkpoint, without calling LangGraph if it adds nothing.
 
-`get_checkpoint_metadata` takes from a config what an application has put there. Mostly that is nothing: a config names
-the thread, and has values of LangGraph under keys that are left out. Trial calls tell which keys these are.
+`get_checkpoint_metadata` copies the values of an application from a config. Most configs have none. They name the
+thread, and have LangGraph's own values under keys that are left out. Trial calls show which keys these are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANY_VALUES = ("x", 1, 1.5, True, None, {"x": 1}, ["x"])
 _left_out: set[str] = set()
 """Keys that LangGraph leaves out, whatever their value."""
 _taken: set[str] = set()
-"""Other keys."""
+"""Keys that LangGraph may copy to the metadata."""
 
 
 def metadata_of(config: RunnableConfig, metadata: CheckpointMetadata) -> CheckpointMetadata:
@@ -39,7 +39,7 @@ def metadata_of(config: RunnableConfig, metadata: CheckpointMetadata) -> Checkpo
 
 
 def _is_left_out(part: Any) -> bool:
-    """Return whether LangGraph takes nothing from a part of a config."""
+    """Return True if LangGraph copies nothing from a part of a config."""
     if type(part) is dict:
         return part.keys() <= _left_out or _learn(part)
     if type(part) is ChainMap:

@@ -1,4 +1,4 @@
-"""Which checkpoints a filter of metadata asks for."""
+"""Filters checkpoints by their metadata."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from statelog.adapters.langgraph.values.paths import value_at
 
 
 def fits(metadata: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether metadata has the values that are wanted. A key may be a path: `user.name`."""
+    """Return True if metadata has the wanted values. A key may be a path: `user.name`."""
     return all(_is_equal(value_at(metadata, key), value) for key, value in wanted.items())
 
 
 def _is_equal(a: Any, b: Any) -> bool:
-    """Whether two values of metadata are equal, as JSON has it: true is not 1, but 1.0 is."""
+    """Return True if two values of metadata are equal in JSON, where 1 equals 1.0 but not true."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):

@@ -1,6 +1,6 @@
 """Refuses to continue a thread that is paused at a node which the graph does not have.
 
-LangGraph passes over such a node: the run ends at once, and what a person has answered is never read.
+LangGraph skips such a node. The run ends at once, and a person's answer is never read.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ LEADS = re.compile(f"{'|'.join(_LEADING)}|{_TASKS}$").match
 def check_paused(found: CheckpointTuple, migration: Migration | None) -> None:
     """Check a checkpoint that leads to a node, for the run that reads it.
 
-    LangGraph gives a saver the thread, not the graph. So this looks for the loop of the run among the callers. A run
-    with new input, which leaves the paused node behind, and calls that only look, get the checkpoint.
+    LangGraph gives a saver the thread, not the graph. So this function looks for the loop of the run among its callers.
+    It does not refuse calls that only read, or a run with new input, which abandons the paused node.
 
     Raises:
         NodeNotFoundError: the run would continue at a node that its graph does not have.
-        MigrationError: the graph is one that a node calls, and its checkpoint has a channel of a former name.
+        MigrationError: a node calls the graph, and the checkpoint has a channel with a former name.
     """
     loop = _loop_that_asks()
     if loop is None or not _goes_on(loop):
@@ -75,7 +75,7 @@ def may_be_functional(found: CheckpointTuple) -> bool:
 
 
 def check_entrypoint(found: CheckpointTuple, read_paths: Callable[[], Iterable[str]]) -> None:
-    """Check a checkpoint of the functional API for the run that reads it, as `check_paused`.
+    """Check a checkpoint of the functional API for the run that reads it, like `check_paused`.
 
     LangGraph makes the ids of tasks from the names of the entrypoint and of the task. Under another name of the
     entrypoint, it finds neither finished tasks nor answers, and calls the tasks again.
@@ -104,7 +104,8 @@ def check_entrypoint(found: CheckpointTuple, read_paths: Callable[[], Iterable[s
 def _loop_that_asks() -> Any:
     """Return the loop of the run that has called the saver, or None.
 
-    A saver that wraps this one may still rename the nodes of the checkpoint. So only LangGraph may be in between.
+    A saver that wraps this one may still rename the nodes of the checkpoint. So only LangGraph's code may be between
+    the loop and this saver.
     """
     frame = sys._getframe(3)  # noqa: SLF001 - of the caller of the saver; see `check_paused`
     while frame is not None and frame.f_globals.get("__name__", "").startswith("langgraph."):
@@ -126,7 +127,8 @@ def _goes_on(loop: Any) -> bool:
 def _next_nodes(checkpoint: Mapping[str, Any], channels: Mapping[str, Any]) -> Iterator[str]:
     """Yield the nodes that a checkpoint leads to by channels that the graph does not have, and by tasks.
 
-    Only channels of the last step count. A run with other input leaves those of an abandoned pause in the thread.
+    Only channels of the last step count. A run with other input leaves the channels of an abandoned pause in the
+    thread.
     """
     versions: Mapping[str, Any] = checkpoint["channel_versions"]
     latest = max(map(number_of, versions.values()), default=0)

@@ -1,4 +1,4 @@
-"""Pending writes: what tasks have written before the checkpoint it leads to."""
+"""Pending writes: the writes of tasks before the checkpoint that the writes lead to."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from statelog.log.batch import Batch, Head
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 
 class Pending(NamedTuple):
@@ -54,7 +54,7 @@ class Pending(NamedTuple):
     prefix: str
     """The prefix of the names of the checkpoint's writes."""
     together: EncodedWrites | None
-    """The other writes. Of two with one number, the first is kept."""
+    """The other writes. If two have the same number, the first is kept."""
     others: Sequence[PreparedWrite]
     """Errors, interrupts and resumes. A later one replaces an earlier one. They must be on the disk at once, because
     there may be no later checkpoint."""
@@ -90,11 +90,11 @@ def pending(
 
     Args:
         codec: the codec of the writes.
-        place: the place of the checkpoint that they follow.
+        place: the place of the checkpoint that the writes follow.
         writes: pairs of a channel and a value.
         task_id: the id of the task.
         task_path: the path of the task.
-        called: the namespace of the graph whose result they are, or empty.
+        called: the namespace of the graph whose result the writes are, or an empty text.
 
     Raises:
         ValueTypeError: the serialiser refuses a value; the message names the channel.
@@ -123,13 +123,13 @@ def pending(
 
 
 REFUSED = (UsageError, LimitError, ThreadDeletedError)
-"""Errors that a write raises for what it is, alone or together with others."""
+"""Errors that a write itself causes, whether it is committed alone or with others."""
 
 
 def follows(asked: CheckpointName, made: CheckpointName, parents: Any = None) -> Follows:
-    """Return what a write continues: a checkpoint, or without one only the time at which the new id was made.
+    """Return what a write follows: a checkpoint, or without one, the creation time of the new id.
 
-    The first checkpoint of a subgraph continues the one that called it, as the `parents` in its metadata say.
+    The first checkpoint of a subgraph follows the checkpoint that called it, named by the `parents` in its metadata.
     """
     caller = None if asked.id else caller_of(made.namespace, parents)
     if caller is not None:
@@ -160,7 +160,7 @@ def commit_pending(lineage: Lineage, bases: Bases, parts: Sequence[Pending]) -> 
 
 
 def with_checkpoint(lineage: Lineage, bases: Bases, parts: Sequence[Pending], made: str) -> Callable[[Batch], Head]:
-    """Return what commits the writes of some tasks before a checkpoint, of this id in the store."""
+    """Return a function that commits the writes of some tasks before the checkpoint with the store id `made`."""
     return lineage.aside(WRITES_BRANCH, **_aside(bases, parts, made))
 
 
@@ -172,7 +172,7 @@ def _aside(bases: Bases, parts: Sequence[Pending], made: str | None = None) -> _
             tasks.setdefault(part.prefix, []).append(part.together)
     bundles = {prefix: encode_bundles(those) for prefix, those in tasks.items()}
     others = [write for part in parts for write in part.others]
-    # LangGraph may have put the checkpoint while its writes were encoded: so this looks for it only now.
+    # LangGraph may have put the checkpoint while its writes were encoded: so look for it only now.
     known = [base for part in parts if (base := bases.get(part.place)) is not None]
 
     def writes(time_us: int, missing: Sequence[str]) -> Sequence[PreparedWrite]:

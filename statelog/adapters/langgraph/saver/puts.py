@@ -1,4 +1,4 @@
-"""What a put writes: the part of each channel that the parent does not have."""
+"""Finds what a put must write: the part of each channel that the parent does not have."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values.own import Own
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 _ALL = 1 << 62
 _BASES_MAX, _NAMESPACES_MAX = 4, 1024
-"""The number of bases to remember for one namespace, which may have several runs at once, and of namespaces."""
+"""The maximum number of cached bases of one namespace, which may have several runs at once, and of namespaces."""
 _EDITED_MAX = 8
-"""Up to this number of items is replaced one by one. Otherwise the list is put whole, and shares what it can."""
+"""Up to this number of items are replaced one by one. Otherwise the list is written whole, and shares equal parts."""
 _PASSED_MAX = 512
 """The number of preceding checkpoints whose pending writes may have the items of a DeltaChannel."""
 
@@ -55,7 +55,7 @@ class Trail(NamedTuple):
     """The ancestors of a checkpoint whose values and writes would make up the values of its DeltaChannels."""
 
     number: int
-    """The number of checkpoints passed."""
+    """The number of ancestors in the trail."""
     passed: tuple[Any, ...]
     """A linked list: namespace and id of the last checkpoint, and the list of those before it. Empty at its end."""
     snapshots: Mapping[str, tuple[int, Checkpoint]]
@@ -66,7 +66,7 @@ class Trail(NamedTuple):
         known, passed = self.snapshots, self.passed
         if snapshots and made is not None:
             known = {**known, **dict.fromkeys(snapshots, (self.number, made))}
-        if self.number % _PASSED_MAX == 0:  # drop the oldest, which the list would keep alive
+        if self.number % _PASSED_MAX == 0:  # Drop the oldest checkpoints, which the linked list would keep alive.
             last, passed = self.last(_PASSED_MAX), ()
             for namespace, id in reversed(last):
                 passed = (namespace, id, passed)
@@ -98,13 +98,13 @@ NO_TRAIL = Trail(0, (), {})
 
 
 class PutBase(NamedTuple):
-    """What a checkpoint is put on top of. Values are inherited by version, so any base with these versions would do."""
+    """The base of a put checkpoint. Values are inherited by version, so any base with these versions would do."""
 
     checkpoint: Checkpoint | None
     versions: Mapping[str, Any]
     channels: Mapping[str, Stored | items.Unread]
     own: Own | None
-    """Its position, if it is a checkpoint."""
+    """The position of the base, if it is a checkpoint."""
     trail: Trail
 
     @property
@@ -149,7 +149,7 @@ class PutBase(NamedTuple):
 class Bases:
     """The bases of recent puts. OS threads may share it, and interrupts are safe.
 
-    Each change is one assignment. Of two at once, one may be forgotten, which costs the next put a look-up.
+    Each change is one assignment. If two happen at once, one may be lost, and the next put then needs a look-up.
     """
 
     def __init__(self) -> None:
@@ -261,8 +261,8 @@ class Changes(NamedTuple):
             asked: the place of the base.
             made: the place of the checkpoint.
             bases: the bases of recent puts.
-            is_known: whether all pending writes of both were put here, or are committed with the checkpoint.
-            is_together: whether some are committed with the checkpoint.
+            is_known: whether this saver has put all pending writes of both checkpoints, or commits them with this one.
+            is_together: whether some pending writes are committed with the checkpoint.
         """
         if not (self.lists or self.snapshots):
             return None
@@ -327,7 +327,7 @@ def value_writes(
         left.difference_update(elsewhere)
         for channel in missing.keys() & values.keys():
             name = channel_name(channel)
-            if name not in elsewhere:  # its checkpoint was pruned, deleted or superseded meanwhile
+            if name not in elsewhere:  # The value's checkpoint was pruned, deleted or superseded meanwhile.
                 left.discard(name)
                 writes += _value_writes(codec, memory, changes, channel, channels.get(name), values[channel], place)
     for name in sorted(left):
@@ -357,7 +357,7 @@ def _value_writes(
     value: Any,
     place: CheckpointName,
 ) -> Sequence[PreparedWrite]:
-    """Return the writes that set a channel. Empty if it has not changed."""
+    """Return the writes that set a channel, or none if the channel has not changed."""
     name = channel_name(channel)
     what, path = f"channel {channel!r} of thread {place.thread_id!r}", (channel,)
     if type(value) is not list or not codec.proves:
@@ -366,7 +366,7 @@ def _value_writes(
             return () if held == alone else (items.put_made(name, alone),)
         (changes.snapshots if is_snapshot(alone) else changes.lists).append(name)
         return _encoded_writes(changes, name, held, alone)
-    value = [*value]  # another OS thread may append to it meanwhile
+    value = [*value]  # Another OS thread may append to the list meanwhile.
     known = memory.get(held.identity) if type(held) is items.Unread else None
     if known is not None and held is not None:
         first, last = common_ends(known, value)
@@ -374,7 +374,7 @@ def _value_writes(
         was = freeze(middle)
         encoded = (
             codec.encode_items(middle, what, path) if first or last else None
-        )  # else they may be too small to split
+        )  # Otherwise they may be too small to split.
         if encoded is not None:
             if encoded:
                 changes.lists.append(name)
@@ -428,7 +428,7 @@ def _spliced(
     changed = encoded[alike : len(encoded) - alike_behind]
     if len(changed) > _EDITED_MAX and first + alike < count:
         whole = [*items.read_list(stored, 0, first), *encoded, *items.read_list(stored, stop)]
-        return _whole(changes, name, whole)  # equal parts are shared wherever they are
+        return _whole(changes, name, whole)  # The whole list shares equal parts wherever they are.
     return _list_writes(name, changed, first + alike, stop - alike_behind, count)
 
 

@@ -1,8 +1,8 @@
-"""Removes checkpoints: for LangGraph at once, and from the file unless others are made from them.
+"""Removes checkpoints. LangGraph no longer sees them, and they leave the file unless others are made from them.
 
 A crash is safe after each step. First one commit hides the checkpoints and removes their pending writes. Then each line
-that ends with one of them gets an end, because the head of a branch cannot expire, except together with the checkpoint
-that called it. Then the checkpoints expire. At last, nothing needs to be hidden any more.
+that ends with one of them gets an end marker, because the head of a branch cannot expire, except together with the
+checkpoint that called it. Then the checkpoints expire. In the end, nothing needs to be hidden any more.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _served_by(codec: ValueCodec, found: FoundCheckpoint) -> str | None:
 
 
 def _is_awaited(found: FoundCheckpoint, serves: str, there: Collection[str]) -> bool:
-    """Whether the checkpoint that has called may be still to come."""
+    """Return True if the checkpoint that called the graph may still be put."""
     age_us = time.time_ns() // 1000 - event_of(found.checkpoint).time_us
     return serves not in there and age_us < UNMET_US
 
@@ -99,7 +99,7 @@ def _remove(
     *,
     leaves_orphans: bool = False,
 ) -> None:
-    """Remove checkpoints. With `leaves_orphans`, a kept one whose parent is removed has no parent then."""
+    """Remove checkpoints. With `leaves_orphans`, a kept checkpoint loses a removed parent."""
     lineage = Lineage(store, thread_id)
     doomed: list[FoundCheckpoint] = []
     kept: dict[str, FoundCheckpoint] = {}
@@ -130,12 +130,12 @@ def _remove(
         if head.checkpoint.lsn in gone and not _goes_by_itself(head, names, heads):
             others = [name for name in head.checkpoint.state if name != CHECKPOINT_CHANNEL]
             lineage.commit_aside(head.branch, [items.put(CHECKPOINT_CHANNEL, END_OF_LINE), *map(items.remove, others)])
-    store.expire(found.checkpoint for found in going)  # sweeping.py then removes what hides them
+    store.expire(found.checkpoint for found in going)  # write_sweep.py then removes the marks that hide them.
     store.expire(_old_writes(lineage))
 
 
 def _goes_by_itself(head: LineHead, going: Collection[str], heads: Sequence[LineHead]) -> bool:
-    """Return whether a line expires with the checkpoint that called it (`care.serves`). One with forks does not."""
+    """Return True if a line expires with the checkpoint that called it (`care.serves`). A line with forks does not."""
     is_left = any(other.branch.startswith(f"{head.branch}@") for other in heads)
     return head.checkpoint.metadata.get(SERVES_KEY) in going and not is_left
 
@@ -162,7 +162,8 @@ def _hide(
 ) -> None:
     """Hide checkpoints, mark their children as orphans, and remove the pending writes of those that expire.
 
-    A checkpoint whose DeltaChannels are made from hidden ones keeps its parent: LangGraph copies it beside that.
+    A checkpoint whose DeltaChannels are made from hidden ones keeps its parent, because LangGraph gives a copy of the
+    checkpoint the same parent.
     """
     state = writes_state(lineage)
     writes = [items.put(hidden_name(writes_prefix(found.place)), _TRUE) for found in doomed]

@@ -78,10 +78,10 @@ if TYPE_CHECKING:
 _PAGE = 16
 """The number of checkpoints that `list` reads at a time."""
 
-_new = tuple.__new__  # makes a named tuple without a call of Python's
+_new = tuple.__new__  # Creates a named tuple without calling its `__new__` in Python.
 
 _LINEAGES_MAX = 1024
-"""The number of threads about which a saver remembers something."""
+"""The maximum number of threads whose data a saver caches."""
 
 
 _DURABILITY = "__pregel_durability"
@@ -98,8 +98,8 @@ def _wait_for_remote(store: Store, config: RunnableConfig) -> None:
 class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     """Checkpoints of LangGraph in a statelog store.
 
-    OS threads, tasks and processes may share it. A thread of LangGraph is a thread of the store with the same id. Its
-    checkpoints are checkpoints with LangGraph's ids and metadata, and each channel is a channel. So `statelog history`,
+    OS threads, tasks and processes may share it. A thread of LangGraph is stored as a thread with the same id. Its
+    checkpoints keep LangGraph's ids and metadata, and its channels become channels of the store. So `statelog history`,
     `show`, `diff`, `retain` and `verify` work on them. A commit writes only what is new: a list that has grown by one
     message costs one message.
 
@@ -151,7 +151,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         self.store = store
         self._engine = session_of(store).engine
         if types:
-            self._types.loader(self.serde)  # raises an error if the serialiser cannot use upgrades
+            self._types.loader(self.serde)  # This raises an error if the serialiser cannot use upgrades.
         self._conflict = conflict
         self._include_quarantined = include_quarantined
         self._codec_made = self._make_codec()
@@ -238,7 +238,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     # --- reading ----------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the checkpoint that the config names, or the latest, with its pending writes. None if there is none.
+        """Return the checkpoint that the config names, or the latest one, with its pending writes, or None.
 
         Raises:
             UsageError: the config names no thread. ClosedError: the store was closed.
@@ -385,7 +385,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         if base is not None:
             try:
                 self._put(base, asked, place, config, checkpoint, metadata, new_versions, is_known=True)
-            except (CheckpointNotFoundError, ExpiredError):  # the base has been removed meanwhile
+            except (CheckpointNotFoundError, ExpiredError):  # The base was removed meanwhile.
                 self._bases.forget(asked)
                 base = None
         if base is None:
@@ -445,7 +445,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
                 is_known = is_known and (len(parts) > 0 or not self._gatherer.is_busy(place.thread_id))
                 twins = changes.twins(base, asked, place, bases, is_known=is_known, is_together=len(parts) > 0)
                 made = commit(before=before, twins=twins)
-        except tasks.REFUSED:  # may come from a pending write, so the checkpoint is tried alone
+        except tasks.REFUSED:  # The error may come from a pending write, so try the checkpoint alone.
             if not parts:
                 raise
             made = commit(twins=changes.twins(base, asked, place, bases, is_known=False, is_together=False))
@@ -461,12 +461,12 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store the writes of a task, before the checkpoint after them. The checkpoint before them may also come later.
+        """Store the writes of a task before the checkpoint that follows them. The one before them may be put later.
 
         If a task writes the same number twice, the first write is kept. An error, interrupt or resume is replaced. When
         this returns, the writes survive the end of the process. A power cut may lose the writes of the last
         `interval_ms` of the store, but none before the last checkpoint, error, interrupt or resume of any thread. So a
-        superstep is one flush.
+        superstep costs one flush.
 
         Raises:
             ValueTypeError: the serialiser refuses a value; the message names the channel.
@@ -482,7 +482,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
         if part.together or part.others:
             make = partial(tasks.commit_pending, self._lineage(place.thread_id), self._bases)
             self._gatherer.commit(place.thread_id, part, make, is_followed=not part.others)
-            if part.others and self._engine.remote is not None:  # there may be no later checkpoint
+            if part.others and self._engine.remote is not None:  # Wait now, because there may be no later checkpoint.
                 _wait_for_remote(self.store, config)
         else:
             asking.check_open(self.store)
@@ -536,7 +536,7 @@ class StatelogSaver(AsyncCalls, ConnString, BaseCheckpointSaver[str]):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return the writes to channels before a checkpoint, since each was stored last. See the base."""
+        """Return the writes to channels before a checkpoint, since each channel was stored last. See the base class."""
         self._begun.wait(config)
         return self._delta_history(config, channels)
 

@@ -2,7 +2,7 @@
 
 LangGraph gives a task's writes to an OS thread and puts the checkpoint some hundred microseconds later, without waiting
 for the writes. So the writes wait a little for the checkpoint, to be one commit with it. If none comes, because other
-tasks still run or the caller waits for each call, the next writes do not wait: twice as many after each vain wait.
+tasks still run or the caller waits for each call, the next writes do not wait: each wait in vain doubles their number.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ T = TypeVar("T")
 _TOGETHER_MAX = 128
 _PATIENCE_S = 0.005
 _PATIENT_MAX = 2
-"""How many may wait for a checkpoint at once. They block OS threads that it may need."""
+"""The maximum number of requests that wait for a checkpoint at once. They block OS threads that it may need."""
 _SKIPPED_MAX = 255
-"""How many at most do not wait after a vain wait."""
+"""The maximum number of requests that do not wait after a wait in vain."""
 
 
 class _Request(Generic[T]):
@@ -41,7 +41,7 @@ class _Request(Generic[T]):
 
     def wake(self) -> None:
         """Wake the caller."""
-        with suppress(RuntimeError):  # it was woken already
+        with suppress(RuntimeError):  # The caller was woken already.
             self.gate.release()
 
 
@@ -69,7 +69,7 @@ class Gatherer(Generic[T]):
         """Wait until a part has been committed, possibly together with other parts.
 
         Args:
-            name: what is written to. Parts with the same name may be committed together.
+            name: the name of what is written to. Parts with the same name may be committed together.
             part: what is committed, whole or not at all.
             make: commits parts. Only errors for this part are raised here.
             is_followed: whether `taken` may take the part soon.
@@ -138,7 +138,7 @@ class Gatherer(Generic[T]):
             self._skipped = 0
 
     def _lead(self, line: _RequestGroup[T], request: _Request[T], make: Callable[[Sequence[T]], object]) -> None:
-        """Commit the waiting parts, if that of `request` is one of them."""
+        """Commit the waiting parts, if the part of `request` is among them."""
         with self._lock:
             is_taken = request not in line.waiting
             if not is_taken:
@@ -146,7 +146,7 @@ class Gatherer(Generic[T]):
                 del line.waiting[:_TOGETHER_MAX]
         if not is_taken:
             _settle(request.group, make)
-            if not request.is_settled:  # too many were before it
+            if not request.is_settled:  # Too many parts were before this one.
                 self._give_back(line, request.group)
         elif not request.is_settled:
             request.gate.acquire()

@@ -1,8 +1,8 @@
 """Removes the pending writes of checkpoints that have expired.
 
-Retention removes versions, and does not know whose writes the branch `writes` has, so the store calls this after it.
-The checkpoint of writes may still be missing, because LangGraph stores writes first. Such writes are marked
-(`awaited_name`) until the checkpoint is seen, or for a day.
+Retention removes versions, and does not know whose writes the branch `writes` has, so the store calls this module after
+each retention. The checkpoint of writes may still be missing, because LangGraph stores writes first. Such writes are
+marked (`awaited_name`) until the checkpoint is seen, or for a day.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _time_us(stored: items.Stored | None) -> int:
 
 
 def _places(lineage: Lineage) -> Iterator[tuple[str, str]]:
-    """Yield namespace and id of the checkpoints that are there."""
+    """Yield the namespace and the id of each existing checkpoint."""
     for name in lineage.names():
         place = place_in(name)
         if place is None:

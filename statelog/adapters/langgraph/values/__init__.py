@@ -1,1 +1,1 @@
-"""How LangGraph's values become ours and come back."""
+"""Conversion of LangGraph's values to stored values and back."""

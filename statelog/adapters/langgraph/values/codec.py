@@ -71,7 +71,7 @@ class DecodedItems(Protocol):
 
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 _EXTENSIONS = frozenset([0xC7, 0xC8, 0xC9])
 _SPLIT = frozenset(bytes([first]) for first in (*ARRAYS, *_EXTENSIONS))
@@ -84,7 +84,7 @@ _MAJOR_LIST = 4
 
 
 def join(encoded: Sequence[bytes]) -> Joined:
-    """Return packed items joined, as msgpack."""
+    """Join packed items as msgpack."""
     at = len(PREFIX)
     starts = (1, 2, 3, 5, 9)
     bodies = [item[at + starts[max((item[at] & 31) - 23, 0)] :] for item in encoded]
@@ -92,7 +92,7 @@ def join(encoded: Sequence[bytes]) -> Joined:
 
 
 def read_whole(stored: items.Stored, known: dict[bytes, Joined] | None = None) -> Read:
-    """Return a stored value. Parts of lists are taken from `known` by their digests if possible, and else put there."""
+    """Return a stored value. Parts of lists are looked up in `known` by digest, or added to it."""
     return stored if isinstance(stored, bytes) else items.gather(stored, {} if known is None else known, join)
 
 
@@ -118,7 +118,7 @@ def _snapshot_head(size: int) -> bytes:
 
 
 def _split_snapshot(data: bytes) -> list[bytes] | None:
-    """Return `SNAPSHOT` and the items of a DeltaChannel's list that is worth splitting. None for anything else."""
+    """Return `SNAPSHOT` and the items of a DeltaChannel's list that is worth splitting, or None for another value."""
     at = 2 + (1 << (data[0] - 0xC7))
     if data[at - 1 : at] != bytes([_SNAPSHOT_TYPE]) or data[:at] != _snapshot_head(len(data) - at):
         return None
@@ -251,7 +251,7 @@ class ValueCodec:
         except TypeError as error:
             message = f"{what}: the serialiser returned {type(data).__name__} for {kind}, not bytes"
             raise ValueTypeError(message, path=what, type=type(data).__name__) from error
-        # Before it is cut: a part of a value cannot be walked.
+        # Guard the value before it is cut, because a guard cannot walk a part of a value.
         return kind, data if self._guard is None else self._guarded(
             self._guard, value, kind, data, path[path[:1] in _WHOLE_STATES :]
         )
@@ -305,7 +305,7 @@ class ValueCodec:
                     break
             else:
                 return what, value
-            if not self._takes({key: None}):  # it is the key that is refused
+            if not self._takes({key: None}):  # The serialiser refuses the key.
                 return what, key
             value = member
         return what, value
@@ -326,7 +326,7 @@ class ValueCodec:
         return self._loads(kind, data)
 
     def encode(self, value: Any, what: str, path: tuple[str, ...] = ()) -> Encoded:
-        """Return the item of a value, or the items of a list. Arguments as for `dump`."""
+        """Return the item of a value, or the items of a list. The arguments are as for `dump`."""
         kind, data = self.dump(value, what, path)
         if kind != MSGPACK:
             return cbor.encode(Serialised(kind, data), path=what) if data else _empty(kind)
@@ -334,11 +334,11 @@ class ValueCodec:
         return pack(data) if parts is None else [pack_item(part) for part in parts]
 
     def encode_items(self, values: Sequence[Any], what: str, path: tuple[str, ...]) -> list[bytes] | None:
-        """Return the items of some values of a list. None if they cannot be separated. Arguments as for `dump`."""
+        """Return the items of some values of a list, or None if they are inseparable. Arguments are as for `dump`."""
         if not values:
             return []
         kind, data = self.dump(list(values), what, path)
-        if len(values) == 1 and self.proves and kind == MSGPACK:  # one that was proved to be serialised item by item
+        if len(values) == 1 and self.proves and kind == MSGPACK:  # A plain list is serialised item by item.
             return [pack(shorten(data[1:], split_array))]
         parts = split_array(data) if kind == MSGPACK else None
         return None if parts is None or len(parts) != len(values) else [pack_item(part) for part in parts]
@@ -375,10 +375,10 @@ class ValueCodec:
         kind = type(self._loads(MSGPACK, _snapshot_head(len(_NIL)) + _NIL))
         return kind(self.decode(read, decoded))
 
-    # --- what is kept of a checkpoint -------------------------------------------------
+    # --- stored parts of a checkpoint -------------------------------------------------
 
     def dump_part(self, value: Any, what: str, path: tuple[str, ...] = ()) -> list[bytes]:
-        """Return a value as one part of a msgpack array, or as two: its kind and its bytes. Otherwise as `dump`."""
+        """Return a value as one part of a msgpack array, or as two: its kind and bytes. All else is as for `dump`."""
         kind, data = self.dump(value, what, path)
         is_one = kind == MSGPACK and (self.proves or self.is_one_value(kind, data))
         return [data] if is_one else [pack_text(kind), pack_bytes(data)]
@@ -421,7 +421,7 @@ class ValueCodec:
             if len(item) <= _METADATA_SIZE_BYTES_MAX and metadata.keys().isdisjoint(_NATIVE):
                 return item, None
         except StatelogError:
-            pass  # a key that is not a text, or a lone surrogate
+            pass  # A key is not a text, or a text has a lone surrogate.
         encoded = self.encode(dict(metadata), f"metadata {of}", (METADATA,))
         names = ("source", "step", "run_id")
         small: dict[str, Any] = {key: found[key] for key in names if key in found and _is_plain(found[key], 1)}
@@ -436,7 +436,7 @@ class ValueCodec:
         return Packed(data) if kind == MSGPACK else Serialised(kind, data)
 
     def decode_metadata(self, metadata: dict[str, Any], whole: Read | None) -> dict[str, Any]:
-        """Return the metadata: inverse of `encode_metadata`."""
+        """Return the metadata. This is the inverse of `encode_metadata`."""
         if whole is not None:
             decoded: dict[str, Any] = self.decode(whole)
             return decoded

@@ -45,7 +45,7 @@ class ConnString(OpenedStore):
 
 
 class Done:
-    """The result of a call that has ended."""
+    """The awaitable result of a call that has ended."""
 
     def __await__(self) -> Generator[None, None, None]:
         """Return at once."""

@@ -2,7 +2,8 @@
 
 A copy shares nothing mutable with its original. Only lists with messages of LangChain's own classes are worth it and
 safe to copy. The class of a user may run any code when an object is created (validators, defaults, registries), and its
-name may mean another class later, so such values are decoded each time. So are deep values and those of many pieces.
+name may mean another class later, so such values are decoded each time. Deep values and values of many pieces are
+decoded each time, too.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ CACHE_SIZE_BYTES = 64 * 1024 * 1024
 
 
 class Decoded:
-    """The decoded values of several reads, each for the serialiser at that time."""
+    """The cache of values that several reads decode. A serialiser that decodes differently gets a new cache."""
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES) -> None:
         self._size_bytes_max = size_bytes_max
@@ -172,7 +173,7 @@ class Decoded:
 
 
 class _ListParts(dict[bytes, "Joined"]):
-    """Parts of lists as they were read, by their digests. Versions of a list share all parts but the last ones."""
+    """Parts of lists as they were read, by their digests. Versions of a list share all parts except the last ones."""
 
     def __init__(self, take: Callable[[int], None]) -> None:
         super().__init__()
@@ -184,7 +185,7 @@ class _ListParts(dict[bytes, "Joined"]):
 
 
 class DecodedBy:
-    """A cache of parts that were read, and of values that were decoded twice, which are copied then. Thread-safe.
+    """A thread-safe cache of parts that were read. Values that were decoded twice are copied from then on.
 
     Args:
         codec: the codec that decodes.
@@ -209,7 +210,7 @@ class DecodedBy:
         return {name: each if type(each) is bytes else read_whole(each, parts) for name, each in stored.items()}
 
     def expect(self, reads: Iterable[Read]) -> None:
-        """Announce what will be decoded next. Parts that occur twice in it are kept at their first use."""
+        """Announce the values that will be decoded next. A part that occurs in them twice is kept at its first use."""
         seen: set[bytes] = set()
         for read in reads:
             if isinstance(read, list):

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ITEMS_MAX = 200_000
-"""The number of frozen items in memory, each about 400 bytes plus its texts."""
+"""The maximum number of frozen items in memory, each about 400 bytes plus its texts."""
 
 _TYPES_MAX = 4096
-"""Types in memory."""
+"""The maximum number of types in memory."""
 
 Items = tuple[Any, ...]
 """The frozen items of a list."""

@@ -30,7 +30,7 @@ ARRAYS = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
 _EXTENSIONS = {0xC7: 3, 0xC8: 4, 0xC9: 6}
 """The first bytes of extensions, with the size of the head including the type."""
 _BY_POSITION = 1
-"""The type of an object that is made of a list of arguments."""
+"""The extension type of an object that is made from a list of arguments."""
 _OBJECT_PARTS_MIN = 3
 _SEND = array_head(3) + b"\xaflanggraph.types\xa4Send"
 _MESSAGE = b"langchain_core.messages."

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.values.names import CheckpointName
 
 _OWN = ("branch:", "join:", "start:", "__")
-"""The names of LangGraph's own channels begin so."""
+"""Prefixes of the names of LangGraph's own channels."""
 
 
 class Migration:
     """The steps of a versioned schema, for the checkpoints of a graph.
 
     Args:
-        schema: what `statelog.versioned` returns.
+        schema: the result of `statelog.versioned`.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: `schema` is something else.
     """
 
     def __init__(self, schema: object) -> None:
@@ -89,11 +89,11 @@ def migrate(
 
 
 class _DeltaChannelValue:
-    """Stands for the value of a DeltaChannel, which LangGraph makes of the writes of many checkpoints."""
+    """A placeholder for the value of a DeltaChannel, which LangGraph makes from the writes of many checkpoints."""
 
 
 def _take_out(channels: _Channels, unread: Mapping[str, _DeltaChannelValue], facts: Mapping[str, Any]) -> None:
-    """Remove the values that stand for DeltaChannels. Raise MigrationError if one has another name now."""
+    """Remove the placeholders of DeltaChannels. Raise MigrationError if one has another name now."""
     for name, value in list(channels.values.items()):
         if isinstance(value, _DeltaChannelValue):
             former = next(each for each in unread if unread[each] is value)
@@ -149,7 +149,7 @@ class _Channels:
 
 
 def _renumber(checkpoint: dict[str, Any], channels: _Channels, of: str) -> None:
-    """Give changed channels other version numbers, so that the next checkpoint stores them, and no node runs for it."""
+    """Give changed channels other versions, so that the next checkpoint stores them, but no node sees a change."""
     former = {new: old for old, new in channels.names.items() if new is not None}
     versions: dict[str, Any] = checkpoint["channel_versions"]
     latest = max(map(str, versions.values()), default="0")
@@ -179,6 +179,6 @@ def _seen(
 
 
 def _other(version: str, salt: str) -> str:
-    """Return another version of the same number: the same one for each reader."""
+    """Return another version with the same number. Each reader gets the same one."""
     number = version.partition(".")[0]
     return f"{number}.{hashlib.blake2b(f'{version} {salt}'.encode(), digest_size=5).hexdigest()}"

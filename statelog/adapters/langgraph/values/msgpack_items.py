@@ -12,7 +12,7 @@ from statelog.kernels.msgpack import split_array
 
 PREFIX = items.codec_prefix(MSGPACK)
 _PREFIX_16 = PREFIX + b"\x59"
-"""Before a size of two bytes."""
+"""The prefix before a size of two bytes."""
 _SHORT_PREFIXES_NUMBER = 256
 _SHORT_PREFIXES = tuple(items.wrap(PREFIX, bytes(size))[: -size or None] for size in range(_SHORT_PREFIXES_NUMBER))
 """Prefixes by the size of what follows."""
@@ -32,13 +32,13 @@ def pack_item(data: bytes) -> bytes:
 
 
 def renewed(item: bytes) -> bytes:
-    """Return an item of a list as `pack_item` returns it. Older releases stored messages in full."""
+    """Return an item of a list in the form of `pack_item`. Older releases stored messages in full."""
     data = unpack(item)
     return item if is_short(data) else pack_item(data)
 
 
 def unpack(item: bytes) -> bytes:
-    """Return the msgpack of such an item."""
+    """Return the msgpack bytes in an item from `pack` or `pack_item`."""
     return items.unwrap(PREFIX, item)
 
 
@@ -67,7 +67,7 @@ def pack_text(text: str | None) -> bytes:
 
 
 def unpack_text(item: bytes) -> str | None:
-    """Return the text of `pack_text`."""
+    """Return the text that `pack_text` has packed."""
     if item == b"\xc0":
         return None
     return item[1 if item[0] != 0xDB else 5 :].decode("utf-8", "surrogatepass")
@@ -80,14 +80,14 @@ def pack_bytes(data: bytes) -> bytes:
 
 
 def unpack_bytes(item: bytes) -> bytes:
-    """Return the bytes of `pack_bytes`."""
+    """Return the bytes that `pack_bytes` has packed."""
     return item[2 if item[0] == 0xC4 else 5 :]
 
 
 _NAMES = (*map(str, range(32)), "__start__", "messages", "null", "~__pregel_pull, __start__", "~__pregel_pull, model")
 """Texts that pending writes repeat. Their positions are stored, and never change."""
 _BEGINNINGS = ("branch:to:", "~__pregel_pull, ", "~__pregel_push, ")
-"""Beginnings of such texts."""
+"""Beginnings of texts that pending writes repeat."""
 _NUMBERS = {name: bytes([number]) for number, name in enumerate(_NAMES)}
 
 
@@ -103,7 +103,7 @@ def pack_name(text: str) -> bytes:
 
 
 def unpack_name(item: bytes) -> str:
-    """Return the text of `pack_name`, or of `pack_text`."""
+    """Return the text that `pack_name` or `pack_text` has packed."""
     if item[0] < len(_NAMES):
         return _NAMES[item[0]]
     if item[0] in (0xC4, 0xC6):
@@ -126,7 +126,7 @@ def pack_id(text: str | None) -> bytes:
 
 
 def unpack_id(item: bytes) -> str | None:
-    """Return the text of `pack_id` or `pack_text`."""
+    """Return the text that `pack_id` or `pack_text` has packed."""
     if item == b"\xc0":
         return None
     if not item.startswith(_UUID_HEAD):

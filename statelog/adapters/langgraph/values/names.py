@@ -52,14 +52,14 @@ ANSWERS = "__resume__"
 """LangGraph's channel of answers."""
 
 NO_TASK = "00000000-0000-0000-0000-000000000000"
-"""The task under which LangGraph stores the last answer of a thread, which the first question without one takes."""
+"""The task id under which LangGraph stores a thread's last answer. The first question without an answer takes it."""
 
 WRITES_BRANCH = "writes"
 _OURS = "langgraph:"
 OF_FORK = "@"
-"""In the name of a branch, between the line it belongs to and the checkpoint it begins with."""
+"""The separator in a fork's name, between the line of the fork and its first checkpoint."""
 _OF_TASK = ":"
-"""In a namespace, between the name of a node and the id of its task."""
+"""The separator in a namespace, between the name of a node and the id of its task."""
 _PLAIN = re.compile(r"[\w:|.\-]{1,100}", re.ASCII)
 _DIGITS = bytes.maketrans(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
@@ -68,7 +68,7 @@ _DIGITS = bytes.maketrans(
 """Digits of base 64 in the order of ASCII, all greater than `+`."""
 
 _DIGITS_MAX, _SIZE_BYTES_MAX = 12, 9
-"""12 digits are 9 bytes."""
+"""12 digits of base 64 represent 9 bytes."""
 
 _TIME_WIDTH = 8
 """The number of digits for the time of an id of LangGraph, a UUID of version 6, to 0.4 ms."""
@@ -85,7 +85,7 @@ _INDEX_OF_GROUPS = 1
 
 
 _new = tuple.__new__
-"""Makes a named tuple without a call of Python's."""
+"""Creates a named tuple without calling its `__new__` in Python."""
 
 
 class AtHead(NamedTuple):
@@ -110,7 +110,7 @@ def place_of(config: Any) -> CheckpointName:
     """Return the place that a config names.
 
     Raises:
-        UsageError: it names no thread or a reserved one (items, cache), or a name is not a text.
+        UsageError: the config names no thread or a reserved one (items, cache), or a name is not a text.
     """
     configurable: Any = config.get("configurable") if hasattr(config, "get") else None
     thread_id = configurable.get("thread_id") if hasattr(configurable, "get") else None
@@ -132,7 +132,7 @@ def thread_id_of(thread_id: Any) -> str:
     """Return the id of a thread in the store.
 
     Raises:
-        UsageError: it is reserved for items or the cache, or cannot name a thread. LimitError: it is too long.
+        UsageError: the id is reserved for items or the cache, or cannot name a thread. LimitError: the id is too long.
     """
     if thread_id is None or (isinstance(thread_id, bytes | Collection) and not isinstance(thread_id, str)):
         message = f"a thread_id must be a str, or an object whose str() names the thread, not {thread_id!r}"
@@ -290,7 +290,7 @@ def _spell_with_digest(head: bytes, *parts: str) -> str:
 
 
 def _spell(number: bytes) -> str:
-    """Return a number, bytes in threes, in digits: four of every three."""
+    """Return bytes as digits, four for every three bytes."""
     return b2a_base64(number, newline=False).translate(_DIGITS).decode()
 
 
@@ -299,9 +299,9 @@ _END_OF_GROUPS = _index_digits(_INDEX_OF_GROUPS)
 
 _UUID_6 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UUID_BEGINNING_US = 12_219_292_800_000_000
-"""From the reform of the calendar to 1970, in microseconds."""
+"""The time from the calendar reform of 1582, where UUID times begin, to 1970, in microseconds."""
 _TICKS_WIDTH = 15
-"""Hexadecimal digits of its time, in steps of 100 ns."""
+"""The number of hexadecimal digits of a UUID's time, which counts steps of 100 ns."""
 
 
 @lru_cache(maxsize=256)
@@ -331,12 +331,12 @@ def writes_range(prefix: str) -> tuple[str, str]:
 
 
 def hidden_name(prefix: str) -> str:
-    """Return the channel that says that a checkpoint was removed."""
+    """Return the channel that marks a checkpoint as removed."""
     return f"{prefix}-"
 
 
 def orphan_name(prefix: str) -> str:
-    """Return the channel that says that a checkpoint's parent was removed, so that it has none.
+    """Return the channel that marks a checkpoint whose parent was removed, so that it has none.
 
     No write has this name. It is the least in the range of writes, so it is read with them.
     """
@@ -344,5 +344,5 @@ def orphan_name(prefix: str) -> str:
 
 
 def awaited_name(prefix: str) -> str:
-    """Return the channel that says when writes were committed before their checkpoint."""
+    """Return the channel with the time at which writes were committed before their checkpoint."""
     return f"{prefix}."

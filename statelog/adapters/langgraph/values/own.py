@@ -73,7 +73,7 @@ def decode_own(item: bytes) -> Own | None:
 
 
 def pack_own(own: Own, value: Sequence[bytes], *, is_short: bool) -> bytes:
-    """Inverse of `split_kept`."""
+    """Return the item of a position and a value. This is the inverse of `split_kept`."""
     latest = None if own.latest == own.id else own.latest
     if is_short:
         ids = [pack_id(own.id), pack_id(own.parent), pack_id(latest)]

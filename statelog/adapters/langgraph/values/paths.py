@@ -9,7 +9,7 @@ from statelog.errors import UsageError
 
 
 def check_keys(keys: Iterable[Any]) -> None:
-    """Refuse keys of a filter that no value can have. Raises UsageError if a step of a path is empty."""
+    """Check the keys of a filter. Raises UsageError if a step of a path is empty, because no value has such a key."""
     for key in keys:
         if isinstance(key, str) and "" in key.split("."):
             message = f"filter: the key {key!r} is not a valid path: a part between dots is empty"

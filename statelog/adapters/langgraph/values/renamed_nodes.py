@@ -66,7 +66,7 @@ class Renaming:
         return {name: versions[former] for former in versions if (name := self.channel(former)) not in versions}
 
     def _keys(self, found: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
-        """Return a dict with renamed keys. If both names are there, the present one counts."""
+        """Return a dict with renamed keys. If both names exist, the present one counts."""
         made = {rename(key): value for key, value in found.items() if rename(key) != key}
         return {
             **{key: value for key, value in found.items() if rename(key) == key},
@@ -131,7 +131,7 @@ class Renaming:
     def _task_ids(
         self, checkpoint: Mapping[str, Any], namespace: str, step: Any
     ) -> dict[str, tuple[str, Mapping[str, str]]]:
-        """Return by the former id of a task its present id, and by the former ids of its interrupts their present ids.
+        """Return, by a task's former id, its present id and a dict from former to present ids of its interrupts.
 
         LangGraph makes the id of a task from the checkpoint, the node and its trigger.
         """

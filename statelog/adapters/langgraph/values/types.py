@@ -42,20 +42,20 @@ _OF_CLASSES = frozenset(
         EXT_PYDANTIC_V2,
     ]
 )
-"""Codes of values of msgpack that are a module, a class and what the class is called with."""
+"""Codes of msgpack extensions that contain a module, a class and the arguments of the class."""
 _BY_NAME = frozenset([EXT_CONSTRUCTOR_KW_ARGS, EXT_PYDANTIC_V1, EXT_PYDANTIC_V2])
 
 
 class LostTypeWarning(UserWarning):
-    """A stored instance was read as its plain fields, because its class is not there any more."""
+    """A stored instance was read as its plain fields, because its class no longer exists."""
 
 
 class Types:
-    """What becomes of stored instances whose classes have changed.
+    """The upgrades of stored instances whose classes have changed.
 
     Args:
-        upgrades: by `module:Class`, as it was when an instance was stored: the class, or a function that returns the
-            object. It is called with the fields as keywords, or with what the class was called with.
+        upgrades: by the `module:Class` with which an instance was stored, the present class, or a function that returns
+            the object. It is called with the fields as keywords, or with the stored arguments of the class.
 
     Raises:
         UsageError: `upgrades` is not such a dict.
@@ -73,7 +73,7 @@ class Types:
         """Classes that were not found, and that nobody was warned of."""
 
     def loader(self, serde: SerializerProtocol) -> SerializerProtocol:
-        """Return what deserialises as `serde` does, with the upgrades.
+        """Return a serialiser that deserialises as `serde` does, with the upgrades.
 
         Raises:
             UsageError: there are upgrades, and the serialiser is not LangGraph's.
@@ -90,7 +90,7 @@ class Types:
         raise UsageError(message, argument="types", value=serde)
 
     def note(self, module: str, name: str) -> None:
-        """Note a class that is being read, if it is not there."""
+        """Note a class that is being read, if it does not exist."""
         try:
             getattr(importlib.import_module(module), name)
         except Exception:  # noqa: BLE001 - whatever the import of a module raises
@@ -135,7 +135,7 @@ class Types:
             return upgrade(*given) if code == EXT_CONSTRUCTOR_POS_ARGS else upgrade(given)
         except Exception as error:
             error.add_note(f"statelog: raised by types[{name!r}]")
-            LOADING.get().errors.append(error)  # Neither ormsgpack nor LangGraph raises this error.
+            LOADING.get().errors.append(error)  # ormsgpack and LangGraph suppress this error.
             raise
 
 

@@ -1,4 +1,4 @@
-"""Arguments of a store's methods, and of a cache's, that cannot be, refused before anything is done."""
+"""Checks of the arguments of a store's and a cache's methods, before anything is done."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def check_op(op: Op) -> None:
     """Check that an operation is valid.
 
     Raises:
-        InvalidNamespaceError: a namespace, or a label of one, that LangGraph does not allow.
-        ValueError: it is not an operation. UsageError: an argument has the wrong type. Facts: argument, value.
+        InvalidNamespaceError: LangGraph does not allow a namespace, or one of its labels.
+        ValueError: `op` is not an operation. UsageError: an argument has the wrong type. Facts: argument, value.
     """
     if isinstance(op, GetOp | PutOp):
         _check_namespace(op.namespace)
@@ -52,7 +52,7 @@ def check_op(op: Op) -> None:
 
 
 def check_ops(ops: Any) -> None:
-    """Check that this is a batch of operations."""
+    """Check that `ops` is a batch of operations."""
     _check("ops", "several operations", ops, is_one=isinstance(ops, Iterable) and not isinstance(ops, str | bytes))
 
 
@@ -60,7 +60,7 @@ def check_stored(namespace: str, key: str, what: str) -> None:
     """Check that a store can keep the names in a put.
 
     Raises:
-        ValueTypeError: a lone surrogate. LimitError: over 4,096 bytes. Facts: path, which names the item.
+        ValueTypeError: a name has a lone surrogate. LimitError: a name has over 4,096 bytes. Facts: path of the item.
     """
     for part, text in (("namespace", namespace), ("key", key)):
         cbor.encode({text: None}, path=f"{part} of {what} {key[:_NAMED_MAX]!r} in {namespace[:_NAMED_MAX]!r}")
@@ -71,7 +71,7 @@ _NAMED_MAX = 40
 _UNITS_US = {"minutes": 60_000_000, "seconds": 1_000_000}
 
 TTL_US_MAX = 60_000_000_000_000_000
-"""Nineteen centuries; more is taken for a mistake."""
+"""The maximum time to live: nineteen centuries. A longer one is taken for a mistake."""
 
 
 def ttl_us(ttl: Any, unit: Literal["minutes", "seconds"]) -> int | None:
@@ -105,10 +105,10 @@ def sweep_interval_s(*minutes: Any) -> float:
 
 
 def check_config(name: str, parts: str, config: Any) -> None:
-    """Check that this is a configuration of LangGraph.
+    """Check that `config` is a configuration of LangGraph.
 
     Raises:
-        ValueError: it is not a dict.
+        ValueError: `config` is not a dict.
     """
     if config is not None and not isinstance(config, Mapping):
         message = f"{name} must be a dict of {parts}, not {config!r}"
@@ -116,13 +116,13 @@ def check_config(name: str, parts: str, config: Any) -> None:
 
 
 def check_several(argument: str, values: Any) -> None:
-    """Check that this is a collection, and not a single text."""
+    """Check that `values` is a collection, and not a single text."""
     is_one = isinstance(values, Collection) and not isinstance(values, str | bytes)
     _check(argument, "a list", values, is_one=is_one)
 
 
 def check_full_key(full_key: Any) -> None:
-    """Check that this is the key of a cache entry: a namespace and a key in it."""
+    """Check that `full_key` is the key of a cache entry: a namespace and a key in it."""
     is_pair = isinstance(full_key, tuple | list) and len(full_key) == 2
     _check(
         "key",
@@ -134,25 +134,25 @@ def check_full_key(full_key: Any) -> None:
 
 
 def check_entry(entry: Any) -> None:
-    """Check that this is a value with its time to live."""
+    """Check that `entry` is a value with its time to live."""
     _check("entry", "a pair of a value and seconds", entry, is_one=isinstance(entry, tuple | list) and len(entry) == 2)
 
 
 def check_cached_namespace(namespace: Any) -> None:
-    """Check that this is the namespace of a cache, which is a sequence of any texts."""
+    """Check that `namespace` is a namespace of a cache: a sequence of any texts."""
     is_one = isinstance(namespace, tuple | list) and all(isinstance(label, str) for label in namespace)
     _check("namespace", "a tuple of str", namespace, is_one=is_one)
 
 
 def _check_namespace(namespace: Any) -> None:
-    """Check that this is not a single text, because each of its letters would be taken for a label."""
+    """Check that `namespace` is not a single text, because each of its letters would be taken for a label."""
     if isinstance(namespace, str | bytes) or not isinstance(namespace, Sequence):
         message = f"a namespace must be a tuple of str, not {namespace!r}"
         raise InvalidNamespaceError(message)
 
 
 def _check_index(index: Any) -> None:
-    """Check that this holds paths. A single text is refused, because each of its letters would be taken for a path."""
+    """Check that `index` has paths. Refuse a single text, because each of its letters would be taken for a path."""
     is_list = isinstance(index, Collection) and not isinstance(index, str | bytes)
     is_one = index is None or index is False or (is_list and all(isinstance(path, str) for path in index))
     _check("index", "False, or a list of paths", index, is_one=is_one)

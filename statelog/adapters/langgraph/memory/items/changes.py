@@ -1,6 +1,6 @@
-"""How items change: functions of the state that run inside a commit (`Thread.edit`).
+"""Functions that change items. They edit the state inside a commit (`Thread.edit`).
 
-The channels of the store's thread. A namespace is one text, `users.123`; numbers count puts from 1, so that
+The channels of the store's thread are listed below. A namespace is one text, `users.123`. Numbers count puts from 1, so
 a later put has a greater number whatever the clocks say. Times are microseconds since 1970 UTC.
 
     items        namespace -> key -> {"value", "number", "created", "updated"}, with a time to live "ttl", "expires",
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NUMBER_MAX = (1 << 48) - 1
 
 SWEPT_WITH_PUTS = 16
-"""Expired items that each put takes with it, so that a store that is used needs no sweeper."""
+"""The number of expired items that each put deletes, so that a store in use needs no sweeper."""
 
 
 class ItemFacts(NamedTuple):
@@ -59,14 +59,14 @@ class ItemFacts(NamedTuple):
         return self.expires_us is None or now_us < self.expires_us
 
     def is_worth_refreshing(self, now_us: int) -> bool:
-        """Whether being read now puts off its end by at least a hundredth of its time to live."""
+        """Return True if a read now extends the item's life by at least a hundredth of its time to live."""
         if self.ttl_us is None or self.expires_us is None:
             return False
         return (now_us + self.ttl_us - self.expires_us) * 100 >= max(self.ttl_us, 1)
 
 
 class Put(NamedTuple):
-    """An item to be there."""
+    """An item to store."""
 
     value: Encoded
     ttl_us: int | None
@@ -118,7 +118,7 @@ def replace_older(
 ) -> bool:
     """Store the value of an item in the declared version. Return False if somebody has put or migrated it meanwhile.
 
-    `about` is what was known of the item when its value was read.
+    `about` has the facts about the item at the time when its value was read.
     """
     held = about_of(state, namespace, key)
     if held is None or (held.number, held.updated_us) != (about.number, about.updated_us):
@@ -131,7 +131,7 @@ def replace_older(
 
 
 def sweep(state: State, now_us: int, count_max: int) -> int:
-    """Delete items that have expired, those first that did so first; return how many."""
+    """Delete expired items, the earliest expired first. Return their number."""
     expiring = state.get("expiring")
     if not expiring:
         return 0
@@ -154,7 +154,7 @@ def about_of(state: Mapping[str, Any], namespace: str, key: str) -> ItemFacts | 
 
 
 def _below(state: State, channel: str, namespace: str) -> State:
-    """Return a namespace's dict of a channel, to be changed; one not there is made."""
+    """Return the dict of a namespace in a channel, for changes. Create it if it does not exist."""
     namespaces = state.setdefault(channel, {})
     below: State | None = namespaces.get(namespace)
     if below is None:
@@ -231,7 +231,7 @@ def _add_namespace(state: State, namespace: str) -> None:
 
 
 def _remove_namespace(state: State, namespace: str) -> None:
-    """Remove a namespace without items, and the namespaces above it that are empty then."""
+    """Remove a namespace without items, and the namespaces above it that become empty."""
     path = from_text(namespace)
     namespaces = state.get("namespaces", {})
     while path and to_text(path) not in state["items"] and to_text(path) not in namespaces:

@@ -24,7 +24,7 @@ _ORDERED = (int, float, Decimal, str, datetime)
 
 
 def compile_filter(conditions: Mapping[str, Any]) -> Matches:
-    """Return a function that tells whether a dict meets the condition of each key. A missing key counts as None.
+    """Return a function that checks whether a dict meets the condition of each key. A missing key counts as None.
 
     A missing key may be a path: `user.name` is `name` in the dict `user`.
 
@@ -90,7 +90,8 @@ def _are_in_order(value: Any, operand: Any, order: Callable[[Any, Any], bool]) -
         return False
     try:
         return bool(order(value, operand))
-    except (TypeError, ArithmeticError):  # datetimes of which one has no zone; a signalling NaN
+    # For example, only one datetime has a time zone, or a value is a signalling NaN.
+    except (TypeError, ArithmeticError):
         return False
 
 
@@ -103,7 +104,7 @@ def _is_list(value: Any) -> bool:
 
 
 def is_equal(value: Any, other: Any) -> bool:
-    """Return whether two values are equal in JSON: they have one type, where int and float are both numbers."""
+    """Return True if two values are equal in JSON. They have the same type, where int and float are both numbers."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
     if isinstance(other, Mapping):

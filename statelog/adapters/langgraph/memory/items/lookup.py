@@ -1,4 +1,4 @@
-"""How items are found in the state of one snapshot."""
+"""Finds items in the state of one snapshot."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MISSES_MAX = 100
 _MISSES_SHARE = 8
 """After this number of items that do not match, or this share of all items, the rest are read in the order in which
-they are stored. That takes about an eighth of the time for each item."""
+they are stored, in about an eighth of the time for each item."""
 
 _MERGED_MAX = 64
 _SAMPLE = 32
 _SMALL = 8
-"""If there are more namespaces than `_MERGED_MAX`, and a sample has fewer items in each than `_SMALL` on average, all
-items are read: to open a namespace takes as long as to read about ten items of a neighbour."""
+"""All items are read if there are more than `_MERGED_MAX` namespaces, and a sample of them has fewer than `_SMALL`
+items each on average. Opening a namespace takes as long as reading about ten items of an open one."""
 
 _WALKED_SHARE = 32
-"""The tree of namespaces is walked as far as this share of all; then all names are looked at, each in a fraction."""
+"""After a walk over this share of all namespaces (1/32), the names of all namespaces are compared instead, because a
+comparison takes a fraction of the time of a step of the walk."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -53,7 +54,7 @@ class FoundItem(NamedTuple):
 
 
 def to_time(time_us: int) -> datetime:
-    """Return a time in the form that items store."""
+    """Return a stored time as a datetime."""
     return _EPOCH + timedelta(microseconds=time_us)
 
 
@@ -70,7 +71,7 @@ class Reader:
 
     @property
     def line(self) -> tuple[int, int]:
-        """A value that changes when the thread is rolled back or created again, so that numbers of puts repeat."""
+        """A value that changes when the thread is rolled back or re-created. The numbers of puts then repeat."""
         head = self._thread.head
         return (0, 0) if head is None else (event_of(head).thread, head.version - event_of(head).depth)
 
@@ -87,7 +88,7 @@ class Reader:
         return found
 
     def of(self, channel: str, namespace: str) -> Mapping[str, Any]:
-        """Return what a channel has for a namespace."""
+        """Return the dict of a namespace in a channel."""
         place = channel, namespace
         found = self._opened.get(place)
         if found is None:
@@ -97,7 +98,7 @@ class Reader:
     # --- items ------------------------------------------------------------------
 
     def find(self, namespace: str, key: str) -> FoundItem | None:
-        """Return an item."""
+        """Return an item, or None."""
         return self.match(namespace, key, None)
 
     def older(self, prefix: Namespace) -> list[tuple[str, str]]:
@@ -149,14 +150,14 @@ class Reader:
             yield at, namespace, key
 
     def _are_many_and_small(self, namespaces: list[str]) -> bool:
-        """Whether opening the order of each namespace would take longer than looking at all items."""
+        """Return True if opening the order of each namespace would take longer than reading all items."""
         if len(namespaces) <= _MERGED_MAX:
             return False
         some = namespaces[:: len(namespaces) // _SAMPLE]
         return sum(len(self.of("items", each)) for each in some) < _SMALL * len(some)
 
     def _all_before(self, at: str, namespaces: list[str], matches: Matches | None) -> Iterator[FoundItem]:
-        """Yield the matching items put before one, latest first. All items are read, in the order of storage."""
+        """Yield the matching items put before the key `at` of `recent`, latest first. All items are read as stored."""
         places = []
         for namespace, entries in self._entries(namespaces):
             for key, entry in entries.items():
@@ -221,7 +222,7 @@ class Reader:
 
 
 def take(found: Iterator[FoundItem], offset: int, limit: int) -> list[FoundItem]:
-    """Return a slice `[offset : offset + limit]`, drawing no more than it takes; negative bounds count from the end."""
+    """Return the slice `[offset : offset + limit]` of found items. Negative bounds count from the end."""
     if offset < 0 or limit < 0:
         return list(found)[offset : offset + limit]
     return list(islice(found, min(offset, sys.maxsize), min(offset + limit, sys.maxsize)))

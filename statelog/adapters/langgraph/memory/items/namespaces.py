@@ -21,7 +21,7 @@ def to_text(namespace: Sequence[str]) -> str:
 
 
 def from_text(text: str) -> Namespace:
-    """Inverse of `to_text`."""
+    """Return the namespace of a text. This is the inverse of `to_text`."""
     return tuple(text.split(_SEPARATOR)) if text else ()
 
 
@@ -49,7 +49,7 @@ def begins(namespace: Namespace, path: Sequence[str]) -> bool:
 
 
 def common_prefix(conditions: Iterable[MatchCondition]) -> Namespace:
-    """Return the longest beginning that conditions ask for without a wildcard: only below it is anything to find."""
+    """Return the longest prefix without a wildcard that the conditions require. Only namespaces below it can match."""
     longest: Namespace = ()
     for condition in conditions:
         if condition.match_type == "prefix":
@@ -60,5 +60,5 @@ def common_prefix(conditions: Iterable[MatchCondition]) -> Namespace:
 
 
 def cut(namespaces: Iterable[Namespace], max_depth: int | None) -> list[Namespace]:
-    """Return namespaces no deeper than `max_depth`, each once, sorted."""
+    """Cut namespaces to at most `max_depth` labels. Return each result once, sorted."""
     return sorted({namespace[:max_depth] for namespace in namespaces} if max_depth is not None else namespaces)

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
 
 _HITS_MAX = 1000
-"""The number of texts that a query finds at most."""
+"""The maximum number of texts that a query finds."""
 
 Ranked = list[tuple[str, str, float]]
 """The namespace, the key and the score of each item that a query finds, the best first."""
 
 
 def find_by_text(store: statelog.Store, op: SearchOp) -> Ranked:
-    """Return the items that have a word of the query. An item with several texts counts by the best one."""
+    """Return the items that have a word of the query. An item with several texts has the score of the best one."""
     found: dict[tuple[str, str], float] = {}
     where = f"items:{escape(to_text(op.namespace_prefix))}*"
     for hit in store.search(op.query or "", where=where, match="any", limit=_HITS_MAX):

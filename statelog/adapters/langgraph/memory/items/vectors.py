@@ -1,7 +1,7 @@
 """Semantic search: embeddings of items, stored as float32, ranked by exact cosine similarity with numpy.
 
 The vectors of each namespace that is searched are kept in memory as one matrix. Each search adds the items that any
-process has put since. The numbers of puts tell which these are.
+process has put since. It finds these items by the numbers of puts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
 
 Vectors = dict[str, bytes]
-"""Of one item, by field."""
+"""The vectors of one item, by field."""
 
 CACHE_SIZE_BYTES_MAX = 512 * 1024 * 1024
-"""The size of one object's matrices in memory: 80,000 vectors of 1,536 numbers. The least recently used go first."""
+"""The maximum size of one object's matrices in memory: 80,000 vectors of 1,536 numbers. The least recently used
+matrices are dropped first."""
 
 
 def _of(method: str, texts: Sequence[str]) -> str:
@@ -50,7 +51,7 @@ def _of(method: str, texts: Sequence[str]) -> str:
 
 
 class _NamespaceVectors:
-    """The vectors of a namespace in memory, also of items that were deleted since."""
+    """The vectors of a namespace in memory, including those of items deleted since."""
 
     def __init__(self, matrix: Matrix, line: tuple[int, int]) -> None:
         self.matrix = matrix
@@ -77,7 +78,7 @@ class VectorIndex:
 
         Raises:
             ModuleNotFoundError: numpy is not installed.
-            ValueError: `dims`, `embed` or `fields` make no sense.
+            ValueError: `dims`, `embed` or `fields` is invalid.
         """
         np = import_numpy("semantic search (index=)")
         check_config("index", "dims, embed and fields", config)
@@ -117,7 +118,7 @@ class VectorIndex:
         return {query: self._unit(vector, query) for query, vector in zip(queries, vectors, strict=True)}
 
     def embed_puts(self, ops: Sequence[PutOp]) -> list[Vectors]:
-        """Return the vectors of each put, none for a deletion."""
+        """Return the vectors of each put. A deletion has none."""
         texts = [self._texts(op) for op in ops]
         unique = _unique(texts)
         with noted(_of("embed_documents", unique)):
@@ -125,7 +126,7 @@ class VectorIndex:
         return self._assigned(texts, unique, vectors)
 
     async def aembed_puts(self, ops: Sequence[PutOp]) -> list[Vectors]:
-        """Return the vectors of each put, none for a deletion."""
+        """Return the vectors of each put. A deletion has none."""
         texts = [self._texts(op) for op in ops]
         unique = _unique(texts)
         with noted(_of("aembed_documents", unique)):
@@ -133,7 +134,8 @@ class VectorIndex:
         return self._assigned(texts, unique, vectors)
 
     def _texts(self, op: PutOp) -> dict[str, str]:
-        if op.index is False or not isinstance(op.value, Mapping):  # a deletion, or a value that encoding refuses
+        # This is a deletion, or a value that encoding refuses.
+        if op.index is False or not isinstance(op.value, Mapping):
             return {}
         fields = self._fields if op.index is None else [(field, _tokens(field)) for field in op.index]
         found: dict[str, str] = {}
@@ -144,7 +146,7 @@ class VectorIndex:
                 path = f"{to_text(op.namespace)}.{op.key}"
                 message = f"{path}: its field {field!r} has no text to embed: {error}"
                 raise ValueTypeError(message, path=path, type=type(op.value).__name__) from error
-            if self.redact is not None:  # The vector of a secret can confirm a guess, and the embedder gets the text.
+            if self.redact is not None:  # The embedder would get the secret, and its vector could confirm a guess.
                 texts = [self.redact(text, tokens) for text in texts]
             found.update({f"{field}.{at}" if len(texts) > 1 else field: text for at, text in enumerate(texts)})
         return found
@@ -166,7 +168,7 @@ class VectorIndex:
     ) -> Iterator[FoundItem]:
         """Yield items in and below a namespace that match: the most similar first, then those without a vector.
 
-        An item with several vectors counts by the most similar one.
+        An item with several vectors is ranked by the most similar one.
         """
         ranked: set[tuple[str, str]] = set()
         for score, namespace, key in self._scores(reader, reader.namespaces(prefix), query):
@@ -220,7 +222,8 @@ class VectorIndex:
         else:
             self._catch_up(reader, namespace, held, stored)
         held.number = reader.last_number
-        self._matrices[namespace] = held  # put at the end, because the first are dropped when there are too many
+        # Move it to the end, because the first ones are dropped when there are too many.
+        self._matrices[namespace] = held
         self._forget()
         return held
 

@@ -1,4 +1,4 @@
-"""Items of older schema versions as items of the declared version."""
+"""Shows items of older schema versions in the declared version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.adapters.langgraph.memory.items.namespaces import Namespace
 
 LABEL = "schema"
-"""The key of an entry of `items` with the version of the value's schema by its name. Without it, it is version 1."""
+"""The key in an entry of `items` for the name and version of the value's schema. An entry without it has version 1."""
 
 
 class ItemSchemas:
@@ -26,7 +26,7 @@ class ItemSchemas:
         migrations: see `StatelogStore`.
 
     Raises:
-        UsageError: it is not a dict of schemas by namespaces. Facts: argument, value.
+        UsageError: `migrations` is not a dict of schemas by namespaces. Facts: argument, value.
     """
 
     def __init__(self, migrations: object) -> None:
@@ -65,7 +65,8 @@ class ItemSchemas:
             entry: the entry of `items`.
 
         Raises:
-            SchemaVersionError, MissingMigrationError, MigrationError, SchemaError: as named.
+            SchemaVersionError, MissingMigrationError, MigrationError, SchemaError: the item cannot be shown in that
+                version.
         """
         value, schema = entry["value"], self.of(namespace)
         if schema is None or type(value) is Quarantined:
@@ -84,6 +85,6 @@ def stored_label(entry: Mapping[str, Any]) -> list[Any] | None:
 
 
 def label_entry(schema: Versioned[Any, Any] | None) -> dict[str, Any]:
-    """Return what an entry of `items` has of the schema of its value."""
+    """Return the part of an entry of `items` that names the schema of the entry's value."""
     label = None if schema is None else label_of(schema)
     return {} if label is None else {LABEL: {label[0]: label[1]}}
