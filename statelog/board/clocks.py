@@ -1,8 +1,9 @@
 """The clocks of deadlines.
 
-A deadline is a time of CLOCK_BOOTTIME, which nobody sets and which counts while the machine sleeps. It is valid within
-one boot and one time namespace. Its tag is a digest of both. For all other processes a deadline is a time of the wall
-clock, but at most a whole lease after they first saw it.
+A deadline is a time of CLOCK_BOOTTIME, which nobody can set and which also runs while the machine
+sleeps. It is valid within one boot and one time namespace, and its tag is a digest of both. A
+process in another boot or namespace compares the deadline with its wall clock instead. It waits at
+most one whole lease after it first saw the claim.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _SEEN_MAX = 4096
 
 
 class ProcessClocks:
-    """The clocks of this process. Tests replace them."""
+    """The clocks of this process, which tests replace."""
 
     def __init__(self) -> None:
         self._first_seen: dict[int, int] = {}
 
     @property
     def tag(self) -> bytes:
-        """The digest of the boot and time namespace of `boot_us`."""
+        """The digest of the boot and the time namespace in which `boot_us` is valid."""
         return _tag()
 
     def boot_us(self) -> int:
@@ -41,11 +42,11 @@ class ProcessClocks:
         return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
 
     def wall_us(self) -> int:
-        """Return the time of day."""
+        """Return the wall-clock time, in microseconds."""
         return now_us()
 
     def left_us(self, claim: Claimed) -> int:
-        """Return the time to the deadline of a claim, 0 or less if it is past."""
+        """Return the microseconds until the deadline of a claim. The result is not positive after the deadline."""
         if claim.tag == self.tag:
             return claim.deadline_us - self.boot_us()
         first_us = self._first_seen.get(claim.token)
@@ -61,7 +62,7 @@ def _tag() -> bytes:
     try:
         boot = _BOOT_ID.read_bytes()
         namespace = str(_TIME_NAMESPACE.readlink()) if _TIME_NAMESPACE.is_symlink() else ""
-    except OSError:  # no Linux: of this process alone
+    except OSError:  # Without Linux's files, the tag is valid only in this process.
         boot, namespace = os.urandom(16), ""
     digest = blake2b(boot + namespace.encode(), digest_size=TAG_SIZE_BYTES).digest()
     return digest if any(digest) else b"\1" * TAG_SIZE_BYTES

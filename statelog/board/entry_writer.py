@@ -1,4 +1,4 @@
-"""Stages events of entries: the record of each event, and the index changes that follow from the event.
+"""Stages the record of each event of an entry, and the index changes that follow from the event.
 
 One call of a kernel stages a plain event. The general path stages the events that the kernel refuses: large values,
 reducers in Python, and values with parts that the store may already have.
@@ -56,7 +56,7 @@ Place = tuple[bytes | None, int, int]
 
 
 class EntryWriter(NamedTuple):
-    """Writes entries into one batch. All of its records have the same time."""
+    """Stages writes to entries in one batch. All records of a batch have the same time."""
 
     batch: Batch
     board: int
@@ -95,7 +95,7 @@ class EntryFields(NamedTuple):
     """The fields of an entry other than its value."""
 
     created_us: int = 0
-    """Time of the creation; 0 for the time of the record that is being staged."""
+    """The time when the entry was created; 0 means the time of the record that is being staged."""
     expires_us: int = 0
     rank: int = RANK
     ready_us: int = 0
@@ -127,7 +127,7 @@ class Value(NamedTuple):
 
     write: PreparedWrite
     change: bytes | None
-    """The write in the encoding of the kernel; None if only the general path can stage it."""
+    """The write as the kernel encodes it; None if only the general path can stage the write."""
     item: bytes | None
     """The encoded new value if it does not depend on the current value; otherwise None."""
     is_guarded: bool = False
@@ -198,7 +198,7 @@ def stage(
     is_there = stays and event.root_digest is not None
     tag, deadline_us = (NO_TAG, 0) if claim is None else (claim.tag, claim.deadline_us)
     row = _new(EntryRow, (lsn, expires_us, ready_us or created_us, rank, tag, deadline_us))
-    is_forgotten = act == EntryAct.RELEASE and key[0] == "/"  # A released lease has no row.
+    is_forgotten = act == EntryAct.RELEASE and key[0] == "/"  # A released lease has no index row.
     known = _NO_ENTRY if is_forgotten else _new(KnownEntry, (row, is_there, event, now_us))
     batch.entries[board, key] = known
     batch.wakes |= wake_bits(key)
@@ -207,14 +207,14 @@ def stage(
     if is_there and claim is None:
         former = before.event
         has_fewer_attempts = former is not None and former.order is not None and former.order[2] > attempts
-        # Call a waiting claimer if the entry has a new place in the queue.
+        # Wake a waiting claimer if the entry has a new place in the queue.
         if has_fewer_attempts or not before.is_there or before.row[2:5] != row[2:5]:
             batch.calls += (partial(call_claimer, key),)
     return _new(EntryRecord, (event, lsn, now_us))
 
 
 def guarded(guard: Redactor, key: str, agent: str | None, value: Value) -> Value:
-    """Return a value as a guard lets it be stored. Raises SecretError, CheckError."""
+    """Apply a guard to a value, and return what may be stored. Raises SecretError, CheckError."""
     write = guard.entry(value.write, key, agent)
     made = value if write is value.write else prepare(write)
     return made._replace(is_guarded=True)
@@ -240,7 +240,7 @@ def _merge(
         raise type(error)(message, **{**error.facts, "path": key, "key": key}) from error
     except StatelogError:
         raise
-    except Exception as error:  # raised by a reducer of the user
+    except Exception as error:  # A reducer of the user may raise any exception.
         error.add_note(f"statelog: raised by {write.spec} of entry {key!r}")
         raise
     slot = add_root(workspace, mapping.merge_batch(workspace, root, [(_VALUE_KEY, merged)], kind=kernels.KIND_DICT))
@@ -308,7 +308,7 @@ def _stage_plain(
         place = (digest, lsn, root_number)
     batch.staged.append(_new(Staged, (TYPE_ENTRY, now_us, b"", nodes, (record, chain, rows_at))))
     batch.index.update(index_changes)
-    if key[0] == "/":  # Only the last record of a lease is needed; after a release, none is.
+    if key[0] == "/":  # Only the last record of a lease is needed, and none after its release.
         ends = (before.row.lsn, lsn if act == EntryAct.RELEASE else 0)
         release_records(batch, board, [each for each in ends if each])
     return place

@@ -1,4 +1,4 @@
-"""Events of the board, read from the log in its order."""
+"""Reads the events of the board from the log, in the order of the log."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_events(view: View, board: int, after: int, until: int, count: int) -> t
     The events come from the log, because the index does not show which events were removed.
 
     Raises:
-        CursorExpiredError: retention has removed one of them. Facts: cursor, oldest.
+        CursorExpiredError: retention has removed one of these events. Facts: cursor, oldest.
     """
     commits: list[list[int]] = [[]]
     taken = 0
@@ -71,7 +71,7 @@ def _read_event(view: View, lsn: int, commit: int) -> Happened:
 
 
 def before(view: View, happened: Happened) -> EntryRecord | None:
-    """Return the entry before an event. None if it did not exist, or if retention has removed it."""
+    """Return the entry as it was before an event. None if it did not exist, or if retention has removed that record."""
     lsn = happened.found.event.before
     try:
         found = read_entry(view, lsn) if lsn else None
@@ -81,7 +81,7 @@ def before(view: View, happened: Happened) -> EntryRecord | None:
 
 
 def next_expiry_us(view: View, board: int) -> int | None:
-    """Return the earliest expiry that is not recorded yet."""
+    """Return the earliest expiry that is not recorded yet, or None."""
     prefix = keys.encode_thread_prefix(b"E", board)
     place = next((place for place, _payload in view.transaction.scan_index(prefix)), None)
     return None if place is None else board_keys.decode_expiry_us(place)
@@ -101,11 +101,11 @@ def cursor_at(view: View, lsn: int) -> str:
 
 
 def check_cursor(view: View, cursor: object) -> int:
-    """Return the LSN of a cursor. An LSN is returned as it is.
+    """Return the LSN of a cursor. The cursor may also be an LSN, which is returned unchanged.
 
     Raises:
-        CursorError: it is not a cursor, or it is from another store, or from records that a power cut undid or a purge
-            rewrote. Facts: cursor.
+        CursorError: the argument is not a cursor, is from another store, or refers to records that
+            a power failure undid or a purge rewrote. Facts: cursor.
     """
     last = view.transaction.last_lsn()
     if isinstance(cursor, int) and not isinstance(cursor, bool):
@@ -129,7 +129,7 @@ def check_cursor(view: View, cursor: object) -> int:
 
 
 def check_life(view: View, after: int) -> None:
-    """Raise CursorExpiredError if the board was deleted and began again after an LSN."""
+    """Raise CursorExpiredError if the board was deleted and re-created after an LSN."""
     board = view.thread_lsn(BOARD_ID)
     if view.deleted_lives(BOARD_ID) and after < (board or view.transaction.last_lsn()):
         raise expired((board or view.transaction.last_lsn() + 1) - 1)

@@ -1,7 +1,8 @@
 """Claims of entries, and leases: the holder, the deadline, and the next entry to claim.
 
-A commit makes a claim, so only one claimer wins. The token of a claim is the LSN of its first record. Only a record
-ends a claim, never a clock: a late holder may continue until another process has taken the entry over.
+A claim is a commit, so only one claimer wins. The token of a claim is the LSN of its first record.
+Only a record ends a claim. A holder that is past its deadline may continue until another process
+takes over the entry.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 ReadRow: TypeAlias = "Callable[[str], tuple[EntryRow, bool]]"
-"""Returns the row of a key, and whether the entry exists."""
+"""A function that returns the index row of a key, and whether the entry exists."""
 
 _FORGOTTEN_US = 86_400_000_000
-"""The time after the deadline of a lease. Later, a process that takes another lease records the end of this one."""
+"""The time after the deadline of a lease at which the next process that takes any lease records the end of this one."""
 
 _FORGOTTEN_MAX = 8
 
@@ -44,21 +45,22 @@ _DEAD_MAX = 16
 
 
 class ClaimFilter(NamedTuple):
-    """The entries that a claimer accepts."""
+    """A filter of the entries that a claimer accepts."""
 
     patterns: tuple[KeyPattern, ...]
     may: Callable[[str], bool]
     """Returns True if the rules allow the claim of a key."""
     attempts_max: int | None
     dead: str | None
-    """The prefix to which entries move after `attempts_max` claims. None leaves them where they are, unclaimed."""
+    """The prefix to which entries move after `attempts_max` claims. With None, such entries stay and are skipped.
+    """
     check_write: Callable[[str], None] = lambda _key: None
     """Raises AccessError if the handle may not write the new key of a moved entry."""
     unless: tuple[str, ...] = ()
     """Prefixes of keys that the claimer does not accept, even if a pattern matches."""
 
     def is_spent(self, found: EntryRecord) -> bool:
-        """Return True if an entry was claimed too often."""
+        """Return True if an entry has reached the maximum number of claims."""
         return self.attempts_max is not None and found.attempts >= self.attempts_max
 
     def grave(self, key: str) -> str | None:
@@ -85,14 +87,14 @@ class ClaimChoice(NamedTuple):
     found: EntryRecord | None
     """The next entry to claim, or None."""
     lapsed: list[EntryRecord]
-    """Wanted entries whose claims are past their deadlines."""
+    """The accepted entries whose claims are past their deadlines."""
     wait_us: int | None
     """The time until another entry becomes available without a commit; None if no such time is known."""
     snapshot_id: int | None = None
-    """The number of the commit that the search has read; None if uncommitted changes were visible."""
+    """The number of the last commit that the search could see; None if it could also see uncommitted changes."""
 
 
-# --- whose turn is next ------------------------------------------------------------------
+# --- the next entry to claim -------------------------------------------------------------
 
 
 def choose(
@@ -128,7 +130,8 @@ def choose(
 def deadlines(view: View, board: int, clock: ProcessClocks) -> Iterator[tuple[str, int]]:
     """Yield (key, microseconds until the deadline) of claims and leases.
 
-    Of the deadlines by this clock, yield those that are past, and the next one. Yield all deadlines by other clocks.
+    Of the deadlines by this clock, yield those that are past and the first future one. Yield every
+    deadline by another clock, because the index does not sort them by this clock.
     """
     prefix, start = keys.encode_thread_prefix(b"Q", board), b""
     own, boot_us = clock.tag, clock.boot_us()
@@ -139,7 +142,7 @@ def deadlines(view: View, board: int, clock: ProcessClocks) -> Iterator[tuple[st
             if tag == own:
                 yield key, deadline_us - boot_us
                 if deadline_us > boot_us:
-                    start = prefix + own + b"\xff" * 17  # the first deadline by the next clock
+                    start = prefix + own + b"\xff" * 17  # Continue at the first deadline of the next clock.
                     break
             else:
                 claim = read_entry(view, last_row(view, board, key)[0].lsn).claim
@@ -181,7 +184,7 @@ def _first_in(
             queued = board_keys.decode_queue_key(place)
             if not wanted.includes(queued.key):
                 continue
-            if is_delayed and queued.order_us > now_us:  # the later entries with this rank are delayed, too
+            if is_delayed and queued.order_us > now_us:  # All further entries with this rank are delayed, too.
                 waits.append(queued.order_us - now_us)
                 if queued.rank == 255:
                     return None
@@ -210,7 +213,7 @@ def _first_of(
 
 
 def _may_claim(view: View, row: EntryRow, key: str, wanted: ClaimFilter, now_us: int) -> bool:
-    """Return False if an entry has expired, or was claimed too often and cannot move to a key below `dead`."""
+    """Return True unless an entry has expired, or was claimed too often and cannot move to a key below `dead`."""
     if 0 < row.expires_us <= now_us:
         return False
     may_stay = wanted.attempts_max is not None and wanted.grave(key) is None
@@ -223,10 +226,11 @@ def _may_claim(view: View, row: EntryRow, key: str, wanted: ClaimFilter, now_us:
 def claim(
     writer: EntryWriter, wanted: ClaimFilter, lease_us: int, clock: ProcessClocks, seen: ClaimChoice | None = None
 ) -> EntryRecord | None:
-    """Stage a claim of the next entry, and return the entry. None if there is nothing to claim.
+    """Stage a claim of the next entry, and return the entry, or None if there is nothing to claim.
 
-    Also stage the end of claims that are past their deadlines. Move entries away that were claimed too often. `seen` is
-    the result of an earlier search. It is used if nobody has committed since that search.
+    This also stages the end of claims that are past their deadlines, and the move of entries that
+    were claimed too often. `seen` is the result of an earlier search. It is used if nothing was
+    committed since that search.
     """
     view, board = writer.view, writer.board
     if seen is not None and seen.found is not None and not seen.lapsed and writer.batch.follows(seen.snapshot_id):
@@ -249,7 +253,7 @@ def claim(
 
 
 def held(writer: EntryWriter, key: str, token: int) -> EntryRecord:
-    """Return the entry or lease that the holder of a token has. Raises LeaseLostError, also for an expired entry."""
+    """Return the entry or lease that a token holds. Raises LeaseLostError, also if the entry has expired."""
     found = _check_holder(writer, key, token)
     if 0 < found.event.expires_us <= writer.now_us:
         message = f"the entry {key!r} has expired, which ended its claim of token {token}"
@@ -258,7 +262,7 @@ def held(writer: EntryWriter, key: str, token: int) -> EntryRecord:
 
 
 def check_held(view: View, key: str, token: int) -> EntryRecord:
-    """Return the entry or lease that the holder of a token has.
+    """Return the entry or lease that a token holds.
 
     Raises:
         LeaseLostError: the claim or lease has ended. Facts: key or name, token.
@@ -300,10 +304,10 @@ def lost(key: str, token: int) -> LeaseLostError:
 
 
 def claimer_record(view: View, found: EntryRecord) -> EntryRecord | None:
-    """Return the record whose agent made the claim that an entry has.
+    """Return the record that names the agent that claimed an entry.
 
-    This is the record of the claim. If retention has removed that record, it is the oldest renewal that is kept. Return
-    None if none is kept.
+    This is the record of the claim. If retention has removed that record, it is the oldest renewal
+    that is kept, or None if no renewal is kept.
     """
     claim = found.claim
     assert claim is not None
@@ -343,7 +347,7 @@ def end(
 def complete(
     writer: EntryWriter, found: EntryRecord, value: Value | None, target: str | None, schema: list[Any] | None = None
 ) -> EntryRecord:
-    """Stage the end of the work: the entry is deleted, and its result is set at `target`.
+    """Stage the completion of a claimed entry: delete the entry, and store its result at `target`.
 
     `schema` is the name and version of the schema of the result, or None for version 1.
     """
@@ -367,7 +371,7 @@ def bury(writer: EntryWriter, found: EntryRecord, wanted: ClaimFilter, error: st
 
 
 def _moved_in(writer: EntryWriter, target: str, attempts: int) -> EntryFields:
-    """Return the state of an entry that moves to a key. A claim of the entry at that key is kept."""
+    """Return the fields of an entry that moves to `target`. If an entry is claimed at that key, its claim is kept."""
     there = writes.find(writer, target)
     if there is None or there.claim is None:
         return EntryFields(attempts=attempts)
@@ -394,7 +398,7 @@ def holder(view: View, name: str) -> EntryRecord | None:
 
 
 def acquire(writer: EntryWriter, name: str, ttl_us: int, clock: ProcessClocks) -> EntryRecord | None:
-    """Stage that a lease is taken. Return None if another holder has the lease."""
+    """Stage the acquisition of a lease. Return None if another holder has the lease."""
     found = writer.last_record(f"/{name}") if writer.row(f"/{name}")[0].lsn else None
     if found is not None and found.claim is not None and clock.left_us(found.claim) > 0:
         return None
@@ -412,7 +416,7 @@ def release(writer: EntryWriter, found: EntryRecord) -> EntryRecord:
 
 
 def claimed(view: View) -> Iterator[EntryRecord]:
-    """Yield the claimed entries, also those past their deadlines, in no particular order."""
+    """Yield the claimed entries in no particular order, including those past their deadlines."""
     board = view.thread_lsn(BOARD_ID)
     if board is not None:
         for _place, payload in view.transaction.scan_index(keys.encode_thread_prefix(b"Q", board)):

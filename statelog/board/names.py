@@ -18,7 +18,7 @@ _WILD = re.compile(r"[*?\[\]\\]")
 
 
 class KeyPattern(NamedTuple):
-    """A pattern of keys, ready to match."""
+    """A compiled pattern of keys."""
 
     text: str
     prefix: str
@@ -89,13 +89,13 @@ def _error(what: str, value: str, why: str) -> UsageError:
 
 
 def compile_pattern(pattern: str) -> KeyPattern:
-    """Return a pattern: `*` and `?` within a segment, `**` for any number of whole segments.
+    """Compile a pattern. `*` and `?` match within a segment, `**` matches any number of whole segments.
 
-    `tasks/**` is everything below `tasks`; `**` is everything.
+    `tasks/**` matches everything below `tasks`, and `**` matches every key.
 
     Raises:
-        UsageError: it is not a text, or matches no key. Facts: argument, value.
-        LimitError: it is longer than a key may be.
+        UsageError: the pattern is not a str, or cannot match any key. Facts: argument, value.
+        LimitError: the pattern is longer than the longest key.
     """
     if type(pattern) is not str:
         check_name("pattern", pattern, size_bytes_max=ENTRY_KEY_SIZE_BYTES_MAX)
@@ -121,7 +121,7 @@ def _compiled(pattern: str) -> KeyPattern:
         literal = "".join({"*": "[^/]*", "?": "[^/]"}.get(sign) or re.escape(sign) for sign in segment)
         parts.append(literal if is_last else literal + "/")
     wild = _WILD.search(pattern)
-    if segments[0] != RESERVED[:-1]:  # reserved keys match only patterns that name them
+    if segments[0] != RESERVED[:-1]:  # Reserved keys match only patterns that begin with RESERVED.
         parts.insert(0, f"(?!{RESERVED})")
     return KeyPattern(
         pattern, pattern if wild is None else pattern[: wild.start()], re.compile("".join(parts), re.DOTALL)

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from statelog.tree.node import Workspace
 
 VALUE = "value"
-"""The channel that has the value of an entry. The root of an entry is a dict of channels, as the root of a thread."""
+"""The channel that stores the value of an entry. An entry's root is a dict of channels, like a thread's root.
+"""
 
 
 class EntryRecord(NamedTuple):
-    """A record of an entry."""
+    """A decoded record of an entry, with its LSN and time."""
 
     event: EntryEvent
     lsn: int
@@ -44,7 +45,7 @@ class EntryRecord(NamedTuple):
 
     @property
     def attempts(self) -> int:
-        """How often the entry was claimed."""
+        """The number of times the entry was claimed."""
         return self.event.order[2] if self.event.order else 0
 
     @property
@@ -53,7 +54,7 @@ class EntryRecord(NamedTuple):
         return self.event.order[1] if self.event.order else 0
 
     def is_there(self, now_us: int) -> bool:
-        """Return True if the entry exists at a time. The time must not be before that of the record."""
+        """Return True if the entry exists at a time, which must not be before the time of the record."""
         return self.event.is_there and not 0 < self.event.expires_us <= now_us
 
 
@@ -72,7 +73,7 @@ def read_entry(view: View, lsn: int) -> EntryRecord:
     if record.flags & FLAG_REDACTED:
         message = f"record {lsn} of the board was removed by retention"
         raise ExpiredError(message, lsn=lsn)
-    return EntryRecord(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # the index has no others
+    return EntryRecord(cast("EntryEvent", decode_event(record)), lsn, record.time_us)  # The index has only entries.
 
 
 def find(view: View, board: int, key: str, now_us: int) -> EntryRecord | None:
@@ -148,7 +149,7 @@ def scan(
                 for place, payload in pairs
                 if payload.startswith(never, 8) or int.from_bytes(payload[8:16]) > now_us
             ]
-            if wild == "*":  # the usual case, which is faster without the regular expression
+            if wild == "*":  # This usual case is faster without the regular expression.
                 rows = [row for row in rows if row[0].find("/", inside) < 0]
             elif wild != "**":
                 rows = [row for row in rows if fits(row[0])]
@@ -163,7 +164,7 @@ def scan(
 
 
 def _places(board: int, pattern: KeyPattern, span: Span) -> list[tuple[bytes, bytes]]:
-    """Return the ranges of index keys to read. Each range excludes its upper bound.
+    """Return the ranges of index keys that a scan must read. Each range excludes its upper bound.
 
     The library's own keys begin with `RESERVED`, and may be many. The ranges leave them out unless the pattern asks for
     them.
@@ -201,7 +202,7 @@ _NOT_PLAIN = (0,) * len(EntryFacts._fields)
 
 
 def read_records(view: View, rows: Sequence[Row], *, with_values: bool) -> list[Records]:
-    """Read the last records of some entries. Skip their values unless `with_values`."""
+    """Read the last records of some entries. Their values are read only if `with_values` is True."""
     read: list[Records] = []
     stored = view.transaction if isinstance(view.transaction, ReadTransaction) else None
     while rows:
@@ -230,14 +231,14 @@ def scan_children(view: View, board: int, prefix: str, now_us: int, may: Callabl
     while True:
         for place, payload in view.transaction.scan_index(beginning, start=start):
             key, expires_us = place[skip:].decode(), board_keys.decode_row(payload).expires_us
-            if key.startswith(RESERVED) and not prefix.startswith(RESERVED):  # skip all of the library's own keys
+            if key.startswith(RESERVED) and not prefix.startswith(RESERVED):  # Skip all of the library's own keys.
                 start = board_keys.encode_entry_key(board, RESERVED)[:-1] + b"0"
                 break
             if 0 < expires_us <= now_us or not may(key):
                 continue
             name, slash, _rest = key.removeprefix(prefix).partition("/")
             yield f"{prefix}{name}{slash}"
-            if slash:  # skip the rest of this directory
+            if slash:  # Skip the rest of this directory.
                 start = board_keys.encode_entry_key(board, f"{prefix}{name}/")[:-1] + b"0"
                 break
         else:
@@ -260,7 +261,7 @@ def changed_since(view: View, board: int, lsn: int) -> list[str]:
 
 
 def expired(view: View, board: int, now_us: int) -> Iterator[str]:
-    """Yield the keys of entries whose time is over and whose expiry is not recorded yet, the earliest expiry first."""
+    """Yield the keys of expired entries whose expiry is not recorded yet, the earliest expiry first."""
     prefix = keys.encode_thread_prefix(b"E", board)
     stop = board_keys.encode_expiry_key(board, now_us + 1, 0)
     for place, payload in view.transaction.scan_index(prefix):
@@ -277,7 +278,7 @@ def read_value(workspace: Workspace, event: EntryEvent) -> Any:
 
 
 def read_root(workspace: Workspace, digest: bytes, lsn: int, node: int) -> Any:
-    """Return the value of an entry from the root with this digest."""
+    """Return the value of an entry from the root node at this location."""
     root = workspace.read(ROOT, digest, lsn, node)
     slot = mapping.find_in_root(workspace, root, channel_key(VALUE))
     assert slot is not None

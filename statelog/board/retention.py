@@ -1,8 +1,8 @@
 """Retention of the board: remove old records of entries, and records of deleted entries.
 
-A record is removed in two steps. One transaction redacts it and takes it out of the index. A later sweep marks all
-nodes that are kept, and erases the others. The records of a key are removed in the order of the log, so the history
-that is left has no gaps.
+A record is removed in two steps. One transaction redacts the record and removes it from the index.
+A later sweep marks all nodes that are still needed, and erases the others. The records of a key are
+removed in the order of the log, so the remaining history has no gaps.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import WriteTransaction
 
 LOOKED_AT = 512
-"""Records that a policy looks at in one turn: this many from where the last turn ended, and this many of the newest."""
+"""The number of records that a turn of a policy examines after the end of the last turn, and again among the newest."""
 
 HELD_MIN = 512
-"""A policy sweeps when this many redacted records hold nodes, or a quarter of the nodes that it keeps."""
+"""A policy starts a sweep when this many redacted records hold nodes, or a quarter of its kept
+nodes if that is more.
+"""
 
 
 class RetentionRule(NamedTuple):
-    """Says which records of the entries that fit a pattern are kept: the last ones, and young ones."""
+    """A rule that keeps the last and the recent records of each entry whose key matches a pattern."""
 
     pattern: KeyPattern
     keep_last: int | None
@@ -44,14 +46,14 @@ class RetentionRule(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no rule. As a policy, it removes the policy of the pattern."""
+        """Whether the rule has no limits. Setting an empty rule as a policy removes the policy of its pattern."""
         return self.keep_last is None and self.max_age_s is None
 
     def lets_go(self, view: View, board: int, found: EntryRecord, time_us: int, until: int) -> bool:
         """Return True if a record may be removed.
 
-        The record of an entry that exists stays. So does the record that was the entry's last one at LSN `until`: a
-        watcher that has seen the log up to there still needs it.
+        The last record of an existing entry stays. The record that was the entry's last one at LSN
+        `until` stays too, because a watcher that has read the log up to that LSN still needs it.
         """
         key = found.event.key
         row, is_there = last_row(view, board, key)
@@ -68,22 +70,23 @@ class RetentionRule(NamedTuple):
 
 
 def choose(engine: Engine, board: int, rules: Sequence[RetentionRule], lsns: Iterable[int], until: int) -> list[int]:
-    """Return the LSNs of the records that rules do not keep, in the order of the log.
+    """Return the LSNs of the records that rules remove, in the order of the log.
 
-    The first rule that fits a record decides. A record stays if an earlier record of its key stays.
+    The first rule whose pattern matches decides. A record stays if an earlier record of its key
+    stays.
 
     Args:
         engine: the store.
         board: thread of the board.
         rules: the rules.
-        lsns: the records to look at, ascending.
+        lsns: LSNs of the records to examine, ascending.
         until: later records stay; see `RetentionRule.lets_go`.
     """
     time_us = now_us()
     chosen: dict[int, None] = {}
     with engine.read() as view:
         for lsn in lsns:
-            is_kept = _is_there(view.transaction, board, lsn)  # if not, another process has removed it
+            is_kept = _is_there(view.transaction, board, lsn)  # Another process may have removed the record.
             if lsn > until or not is_kept or not is_entry(view, lsn):
                 continue
             found = read_entry(view, lsn)
@@ -96,7 +99,7 @@ def choose(engine: Engine, board: int, rules: Sequence[RetentionRule], lsns: Ite
 
 
 def let_go(engine: Engine, board: int, lsns: Sequence[int]) -> RetentionReport:
-    """Remove records that `choose` has chosen, except those that are the last of an existing entry by now."""
+    """Remove records that `choose` returned, except those that have become the last record of an existing entry."""
 
     def write(transaction: WriteTransaction, some: Sequence[Rewritable]) -> RetentionReport:
         view = View(transaction)
@@ -125,7 +128,7 @@ def _is_there(transaction: IndexedLog, board: int, lsn: int) -> bool:
 
 
 def prune(engine: Engine, board: int, rules: Sequence[RetentionRule], until: int) -> RetentionReport:
-    """Remove at once all records that rules do not keep, and erase nodes that nothing reaches any more."""
+    """Remove the records that rules do not keep, and erase the nodes that are not referenced any more."""
     with engine.read() as view:
         lsns = list(records_of(view, board))
     report = let_go(engine, board, choose(engine, board, rules, lsns, until))
@@ -136,7 +139,8 @@ def prune(engine: Engine, board: int, rules: Sequence[RetentionRule], until: int
 def erase(engine: Engine, board: int, found: Iterable[str], until: int) -> RetentionReport:
     """Remove all records of keys whose entries are deleted, whatever their age.
 
-    The record of a deletion has no value. It stays if it is later than LSN `until`: a watcher has yet to see it.
+    The record of the deletion itself has no value. It stays if it is later than LSN `until`,
+    because a watcher has not read it yet.
     """
     with engine.read() as view:
         lsns = [
@@ -149,7 +153,7 @@ def erase(engine: Engine, board: int, found: Iterable[str], until: int) -> Reten
 
 
 def keys_deleted(view: View, board: int, pattern: KeyPattern) -> Iterator[str]:
-    """Yield the keys that match a pattern, whose entries are deleted, and of which retention keeps records."""
+    """Yield the keys that match a pattern and whose entries are deleted, if some of their records still exist."""
     beginning = encode_gone_key(board, pattern.prefix)
     skipped = len(beginning) - len(pattern.prefix.encode())
     for place, _payload in view.transaction.scan_index(beginning):
@@ -159,14 +163,14 @@ def keys_deleted(view: View, board: int, pattern: KeyPattern) -> Iterator[str]:
 
 
 class GradualRetention:
-    """Applies policies in small turns, now and then, while others write."""
+    """Applies retention policies in small turns, between the writes of other threads and processes."""
 
     def __init__(self) -> None:
         self._at = 0
         self._kept = 0
 
     def take(self, engine: Engine, board: int, rules: Sequence[RetentionRule], until: int) -> None:
-        """Remove what the rules do not keep of the next records, and of the newest ones."""
+        """Run one turn: examine the next records and the newest ones, and remove those that the rules do not keep."""
         with engine.read() as view:
             prefix = keys.encode_thread_prefix(b"e", board)
             lsns = list(islice(records_of(view, board, self._at), LOOKED_AT))
@@ -181,5 +185,5 @@ class GradualRetention:
 
 
 def rule_fields(rule: RetentionRule) -> dict[str, Any]:
-    """Return the value of a policy's entry."""
+    """Return the rule as the value of the entry that stores a policy."""
     return {"pattern": rule.pattern.text, "keep_last": rule.keep_last, "max_age_s": rule.max_age_s}

@@ -1,6 +1,7 @@
-"""What agents may do on a board.
+"""Rules that limit what agents may do on a board.
 
-It guards against mistakes. It does not guard against hostile code in the process, which has the file.
+The rules protect against mistakes. They do not protect against hostile code in the process, which
+can open the file.
 """
 
 from __future__ import annotations
@@ -21,32 +22,33 @@ VERBS = ("read", "write", "claim", "lease", "watch")
 _READING = ("read", "watch")
 
 _LOGGED_S = 1.0
-"""So often a denial of an agent is logged."""
+"""The minimum interval between two logged denials of an agent."""
 
 _AGENTS_MAX = 1024
 
 
 class Rights:
-    """What one agent may do."""
+    """The rights of one agent on a board."""
 
     is_bound = True
-    """Whether rules restrict the handle."""
+    """Whether rules restrict the handle that has these rights."""
 
     def __init__(self, agent: str | None, patterns: Mapping[str, tuple[KeyPattern, ...]]) -> None:
         self.agent = agent
         self._patterns = patterns
 
     def may(self, verb: str, key: str) -> bool:
-        """Whether a key (or the name of a lease) is allowed."""
+        """Return True if an operation on a key, or on a lease of this name, is allowed."""
         return any(pattern.fits(key) for pattern in self._patterns.get(verb, ()))
 
     def check(self, verb: str, key: str, *, shown: str | None = None) -> None:
         """Raise an error if an operation is not allowed.
 
         Args:
-            verb: the operation.
+            verb: the operation: read, write, claim, lease or watch.
             key: the key, or the name of a lease.
-            shown: the name in the error and in the log instead of the key, if the agent may not see the key.
+            shown: a name that replaces the key in the error and in the log, if the agent may not
+                see the key.
 
         Raises:
             AccessError: no rule allows it. Facts: rule, key, agent.
@@ -61,7 +63,7 @@ class Rights:
         raise self._denied(verb, f"some keys that begin with {shown!r}", shown)
 
     def check_reserved(self, argument: str, key: str) -> None:
-        """Raise UsageError for keys of the library, which nobody may change whatever the rules say."""
+        """Raise UsageError for the library's own keys, which no user may change."""
         if key.startswith(RESERVED):
             message = f"{argument} {key!r} begins with {RESERVED!r}, which is reserved"
             raise UsageError(message, argument=argument, value=key)
@@ -129,7 +131,7 @@ class Rules:
     They do not protect against hostile code in the process, which can open the file.
 
     Args:
-        rules: by agent and verb, patterns of keys. For leases, patterns of their names.
+        rules: the allowed patterns of keys, by agent and verb. For leases, patterns of their names.
 
     Raises:
         UsageError: a verb or a pattern is invalid. Facts: argument, value.
@@ -153,7 +155,7 @@ class Rules:
         return f"<Rules of {', '.join(map(repr, self._rights)) or 'nobody'}>"
 
     def of(self, agent: str | None) -> Rights:
-        """Return the rights of an agent. Without rules, it has none."""
+        """Return the rights of an agent. An agent that the rules do not name has no rights."""
         return self._rights.get(agent or "", Rights(agent, {}))
 
 

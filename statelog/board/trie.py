@@ -1,4 +1,4 @@
-"""A trie of patterns, which finds those that match a key segment by segment."""
+"""A trie of patterns, which finds all patterns that match a key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Node(Generic[T]):
 
 
 class Trie(Generic[T]):
-    """Items by pattern."""
+    """A collection of items, each under a pattern of keys."""
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
@@ -37,7 +37,7 @@ class Trie(Generic[T]):
         node.items.add(item)
 
     def remove(self, pattern: str, item: T) -> None:
-        """Remove an item."""
+        """Remove an item from under a pattern."""
         path = [self._root]
         segments = pattern.split("/")
         for segment in segments:
@@ -68,13 +68,13 @@ class Trie(Generic[T]):
                 if segment != "**":
                     left.append((below, at + 1))
                     continue
-                found |= below.items  # at the end, `**` matches one or more segments, elsewhere any number
+                found |= below.items  # A final `**` matches one or more segments.
                 left += [(below, skipped) for skipped in range(at, len(segments))]
         return found
 
 
 def _steps(node: _Node[T], segments: list[str], at: int) -> list[tuple[str, _Node[T]]]:
-    """Return the children of a node that match the next segment of a key, by their segments."""
+    """Return the children of a node that match segment `at` of a key, each with its own segment."""
     key = segments[at]
     if at == 0 and len(segments) > 1 and key == RESERVED[:-1]:
         return [(key, node.next[key])] if key in node.next else []

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from statelog.storage.notify.wake import Wake
 
 CLAIMER = b"c"
-"""The subject of a waiter for an entry to claim: this prefix, and the patterns, one per line."""
+"""The prefix of the subject of a waiter for an entry to claim. The patterns follow, one per line."""
 
 HOLDER = b"l"
-"""The subject of a waiter for a lease: this prefix, and the name of the lease."""
+"""The prefix of the subject of a waiter for a lease. The name of the lease follows."""
 
 
 @lru_cache(maxsize=1024)
@@ -59,7 +59,7 @@ def call_claimer(key: str, wake: Wake) -> None:
             return False
         try:
             return any(compile_pattern(each).fits(key) for each in subject[1:].decode().split("\n"))
-        except (StatelogError, UnicodeDecodeError):  # memory that strangers write to
+        except (StatelogError, UnicodeDecodeError):  # Other processes write this shared memory, so it may be damaged.
             return False
 
     wake.call_next(fits)

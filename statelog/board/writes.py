@@ -1,6 +1,7 @@
-"""Writes to entries of the board. Each function stages its records in a batch, or raises and stages nothing.
+"""Stages writes to entries of the board. A function that raises has staged nothing.
 
-The writer compares expiry times with its clock, and records each expiry. Readers of the log need no clock (L4).
+The writer compares expiry times with its clock, and records each expiry. So readers of the log need
+no clock (L4).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def find(writer: EntryWriter, key: str) -> EntryRecord | None:
 
 
 def check_version(key: str, expected: int | None, found: EntryRecord | None) -> None:
-    """Raise ConflictError if the entry is not at the expected version. Version 0 expects that there is no entry."""
+    """Raise ConflictError if the entry is not at the expected version. Version 0 means that no entry may exist."""
     if expected is None:
         return
     if isinstance(expected, bool) or not isinstance(expected, int) or expected < 0:
@@ -70,7 +71,7 @@ def check_version(key: str, expected: int | None, found: EntryRecord | None) -> 
 
 
 def check_absent(key: str, found: EntryRecord | None, *, is_version_told: bool) -> None:
-    """Raise AlreadyExistsError if the entry exists. With `is_version_told`, the error has the version of the entry."""
+    """Raise AlreadyExistsError if the entry exists. The error reports the entry's version only if `is_version_told`."""
     if found is not None:
         version = {"version": found.lsn} if is_version_told else {}
         message = f"entry {key!r} already exists" + (f", at version {found.lsn}" if version else "")
@@ -85,8 +86,8 @@ def take(writer: EntryWriter, found: EntryRecord) -> EntryRecord:
 def roll_back(writer: EntryWriter, prefix: str, lsn: int, check: Callable[[str], None]) -> list[EntryRecord]:
     """Stage the rollback of all entries below a prefix to an LSN. Return the entries that change.
 
-    `check` raises if the handle may not write a key. The claim of each entry that changes ends. An entry that was
-    claimed at the LSN is not claimed after the rollback.
+    `check` raises an error if the handle may not write a key. A rollback ends the claims of the
+    changed entries, and does not restore the claims that existed at the LSN.
     """
     view, made = writer.view, []
     for key in changed_since(view, writer.board, lsn):
@@ -104,7 +105,7 @@ def roll_back(writer: EntryWriter, prefix: str, lsn: int, check: Callable[[str],
 
 
 def sweep(writer: EntryWriter, count: int) -> int:
-    """Stage the expiry of up to `count` entries whose time is over. Return the number of these entries."""
+    """Stage the expiry of up to `count` expired entries. Return the number of these entries."""
     expired: list[str] = []
     next_us = _NO_EXPIRY_US
     for place, payload in writer.view.transaction.scan_index(keys.encode_thread_prefix(b"E", writer.board)):
@@ -122,8 +123,8 @@ def sweep(writer: EntryWriter, count: int) -> int:
 def set_anew(found: EntryRecord | None, how: tuple[int, EntryFields], now_us: int) -> EntryFields:
     """Return the fields of an entry after `set`, other than its value.
 
-    A claimed entry keeps its claim and its number of attempts. `how` has the delay until the entry may be claimed, in
-    microseconds, and the new fields.
+    A claimed entry keeps its claim and its number of attempts. `how` is a pair: the delay in
+    microseconds until the entry may be claimed, and the new fields.
     """
     delay_us, (_created_us, ttl_us, rank, _ready_us, _attempts, _claim, _schema) = how
     expires_us = now_us + ttl_us if ttl_us else 0

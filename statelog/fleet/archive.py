@@ -19,7 +19,7 @@ class StoredObject(NamedTuple):
 
 
 class Outcome(Enum):
-    """The outcome of a request that may change something, unless it is known to have succeeded."""
+    """The result of a write request that was refused or may have failed. A success returns a token instead."""
 
     REFUSED = "refused"
     """The condition was not met: the name exists, or the object has changed."""
@@ -79,9 +79,9 @@ class Archive(ABC):
         """Return the age in seconds of each object with a prefix, by the storage's clock."""
 
     def append_fenced(self, *_request: Any) -> str | Outcome | None:
-        """Create an object if a head has a token. The request is (head's name, token, name, bytes).
+        """Create an object if a head has a token. The request is (head's name, token, object's name, bytes).
 
-        Return None if the storage needs two requests for that.
+        Return None if the storage cannot do this in one request.
         """
         return None
 

@@ -40,14 +40,14 @@ _WRITERS = 4
 
 
 class ImagePiece(NamedTuple):
-    """A piece of an image: its digest, and the object that has it."""
+    """A piece of an image: its digest, and the name of the object that stores it."""
 
     digest: bytes
     name: str
 
 
 class MergedSegment(NamedTuple):
-    """A merged segment.
+    """A segment that was merged from several shipped ones.
 
     Attributes:
         name: name of its object.
@@ -61,13 +61,12 @@ class MergedSegment(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """The list of a base.
+    """The list of a base: the pieces of its image, and its merged segments.
 
     Attributes:
         size_bytes: size of the image; 0 if there is none, and the logs begin with the store.
         pieces: pieces of the image, in order.
-        before: the encoded head that the base replaced; its base and its tail lead to earlier
-            states.
+        before: the encoded head that the base replaced, from which earlier states can be restored.
         time_us: time at which the base was made.
         logs: merged segments from the image up to the base's LSN.
     """
@@ -84,7 +83,7 @@ NOTHING = Listed(0, (), b"", 0)
 
 
 def list_name(base: BaseImage) -> str:
-    """Return the name of the object that has a base's list."""
+    """Return the name of the object that stores a base's list."""
     return names.base(base.lsn, base.epoch) + _LIST
 
 
@@ -94,7 +93,7 @@ def log_name(base: BaseImage) -> str:
 
 
 def image(store: Store, path: Path, epoch: int) -> BaseImage:
-    """Write an image to a new file, and return its base."""
+    """Write an image of the store to a new file, and return its description."""
     store.image(path)
     key = session_of(store).owner.store_file.lmdb_file.key
     with open_for_records(path, read_only=True, key=key) as opened:

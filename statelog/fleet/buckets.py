@@ -4,9 +4,9 @@ The conditions are those of HTTP: put if absent, put if the ETag matches. Two ob
 bytes may have the same token, which is an MD5 on S3. This is safe because a head never returns to
 earlier bytes.
 
-obstore retries requests after errors of the server and lost connections, and reads also after
-timeouts. A first try may have succeeded. Then the second one reports that the object exists, and
-the caller compares the bytes (DESIGN.md F6).
+obstore retries a request after a server error or a lost connection, and a read also after a
+timeout. If the first attempt to create an object has succeeded, the retry reports that the object
+exists, and the caller compares the bytes (DESIGN.md F6).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _CLIENT_OPTIONS = {
     "allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "root_certificate", "timeout",
 }  # fmt: skip
-"""Options of the connection. All other options are those of the storage."""
+"""Options of the HTTP client. All other options configure the storage."""
 
 _RETRIES: RetryConfig = {
     "max_retries": 4,
@@ -59,7 +59,7 @@ _REMOVED_AT_ONCE_MAX = 1000
 _CLOCK = "%clock/"
 """Objects that are put to read the storage's clock.
 
-No store's folder has this name, because `%cl` is not a valid quotation.
+No store's folder has this name, because `%cl` is not valid percent-encoding.
 """
 
 _NO_BUCKET = re.compile(
@@ -138,7 +138,7 @@ class BucketArchive(Archive):
                 try:
                     with self._seeing_the_bucket():
                         obstore.delete(store, some)
-                except FileNotFoundError:  # Some storages report a missing object.
+                except FileNotFoundError:  # Some storages raise an error for a missing object.
                     for name in some:
                         with suppress(FileNotFoundError):
                             obstore.delete(store, name)
@@ -188,7 +188,7 @@ class BucketArchive(Archive):
             return Outcome.REFUSED
 
     def _listed(self, prefix: str, after: str | None = None) -> list[Any]:
-        """Yield the listed objects. The listing prefix ends at a folder, as obstore requires."""
+        """Return the objects whose names begin with a prefix. obstore lists whole folders, so this filters them."""
         folder = prefix.rpartition("/")[0]
         with self._translating():
             listed = obstore.list(self._store, folder or None, offset=after, chunk_size=1000).collect()
@@ -273,6 +273,6 @@ def _no_credentials(url: str, told: str) -> AccessError:
 def _told(text: str) -> str:
     """Return the readable part of obstore's message.
 
-    Dumped structures and the query, which has signatures, are left out.
+    The result omits dumped structures, and the URL's query because it contains signatures.
     """
     return _QUERY.sub("", " ".join(text.partition("\n\nDebug source")[0].split()))[:_MESSAGE_MAX]

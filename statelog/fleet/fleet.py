@@ -57,7 +57,7 @@ _OPEN: WeakValueDictionary[tuple[int, Path], Store] = WeakValueDictionary()
 """The open stores of this process's fleets, by process and path. A file lock does not exclude its own process."""
 
 _BESIDE = r"(-stranded-\d+(-\d+)?)?(-[a-z]+)?"
-"""The possible suffixes of sidecar files: never a `.`, which follows the name of another store."""
+"""A pattern of the suffixes of a store's sidecar files. It matches no `.`, so it never matches another store's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +345,7 @@ class Fleet:
     def shipped_lsn(self, name: str) -> int:
         """Return the LSN up to which the storage has the log of a store; 0 if it has nothing.
 
-        This asks three requests of the storage, and brings nothing here.
+        This makes three requests to the storage, and downloads no records.
 
         Raises:
             StoreNotFoundError: no such store. CorruptionError, RemoteError: see `open`.
@@ -363,7 +363,7 @@ class Fleet:
         return 0 if head.base is None else head.base.lsn
 
     def check(self, name: str | None = None) -> list[Problem]:
-        """Restore every store, or one, into a temporary file, verify it, and return the problems."""
+        """Restore every store, or only `name`, into a temporary file, verify that file, and return the problems."""
         problems = []
         for each in [name] if name is not None else self._names():
             with scratch(self._cache) as folder:
@@ -386,7 +386,7 @@ class Fleet:
     def stranded(self) -> list[Stranded]:
         """Return the local files with commits that were never shipped.
 
-        They open as stores; fenced ones are read-only.
+        Each file opens as a store. A fenced file is read-only.
         """
         marked = f"{names.COPY}-stranded-"
         found = [path for path in sorted(self._cache.glob(f"*{marked}*")) if path.name.rpartition("-")[2].isdigit()]

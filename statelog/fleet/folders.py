@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _NEW, _LOCKS = "@new", "@locks"
-"""Internal folders: an object's name never has an `@`."""
+"""The names of internal folders. They cannot clash with objects, because an object's name never has an `@`."""
 
 _LOCK_COUNT = 64
-"""The number of lock files. Many names share one, so that there are few."""
+"""The number of lock files. Many object names share one file, so that a folder has only a few of them."""
 
 _NEW_S_MAX = 3600
 """A temporary file older than this belongs to a process that has died."""
 
 _TRIES_MAX = 100
-"""Tries to create a file in a folder that other processes remove whenever it is empty."""
+"""The maximum number of tries to create a file. Other processes remove its folder whenever that folder is empty."""
 
 _NAME = re.compile(r"[A-Za-z0-9\-_.~%/]*")
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
@@ -212,7 +212,7 @@ class FolderArchive(Archive):
             os.close(descriptor)
 
     def _widen(self, descriptor: int, name: str) -> None:
-        """Allow users that may write the store's file to take the lock. Stores of other users may share the lock."""
+        """Let every user who may write the store's file take the lock, which the stores of other users may share."""
         like, own = self._like(name), os.fstat(descriptor)
         mode = 0 if like is None else like.st_mode & SHARED_MODE
         if like is not None and own.st_uid == os.geteuid() and own.st_mode & mode != mode:

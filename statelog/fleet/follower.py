@@ -36,7 +36,7 @@ class Follower:
         self._thread.start()
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
-        """Wait until the copy has an LSN; without one, until it has all that is shipped by now.
+        """Wait until the copy has an LSN. Without `lsn`, wait until it has everything that is shipped by now.
 
         Returns:
             False after the timeout.

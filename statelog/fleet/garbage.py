@@ -24,14 +24,14 @@ OFTEN = 24
 
 
 def named_by(performer: Performer, head: HeadContents, *, keep_s: float, lists: dict[str, Listed]) -> set[str]:
-    """Return the names that a head leads to, and the names that led to the states of the kept time."""
+    """Return the names of the objects that are needed to restore the head's state, or any state within `keep_s`."""
     found = {names.HEAD, *segments_of(head)}
     read, known = {}, dict(lists)
     while head.base is not None:
         list_name = bases.list_name(head.base)
         try:
             listed = known.get(list_name) or listed_of(performer, head.base)
-        except CorruptionError:  # The list of an earlier head, which is not kept any more.
+        except CorruptionError:  # An earlier head's list is no longer kept.
             break
         read[list_name] = listed
         found |= {list_name, *(piece.name for piece in listed.pieces), *(log.name for log in listed.logs)}
@@ -74,7 +74,8 @@ def collect(
 def _is_to_come(name: str, head: HeadContents) -> bool:
     """Return True if a later head may name the object.
 
-    Its epoch is later or opening, or it was put before the head that names it.
+    This holds if its epoch is later or is still opening, or if its owner has yet to name it in the
+    head.
     """
     kind, _, rest = name.partition("/")
     if kind == "log":
@@ -85,7 +86,8 @@ def _is_to_come(name: str, head: HeadContents) -> bool:
         return epoch > head.epoch or is_opening or is_ahead
     if kind == "base":
         epoch = int(rest.partition("/")[0].partition("-")[2])
-        # With many hosts, one may begin an epoch while another makes the base of the previous one.
+        # If many hosts share the store, one host may begin an epoch while another makes the base of the previous
+        # epoch.
         since = head.tail[0].epoch if head.is_shared else head.epoch
         latest = names.base(0 if head.base is None else head.base.lsn, since)
         return epoch > head.epoch or (epoch >= since and head.state != "free" and name > latest)

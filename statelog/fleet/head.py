@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
 
     Attributes:
         epoch: epoch of their owner.
-        first: number of the first segment that counts. Numbers are dense.
+        first: number of the first segment that counts. Numbers have no gaps.
         last: number of the last segment, below `first` if there is none; None while the epoch
             continues.
         cut: position in the log at its end; None while it continues, or if it has no segment.
@@ -63,7 +63,7 @@ class HeadContents:
         state: "opening": the tail's cut is not recorded yet. "free": the store has no owner, and
             the tail is closed.
         beat: a counter that the owner advances.
-        base: the base before the tail; None if the tail begins with the log.
+        base: the base before the tail; None if the tail begins at the start of the log.
         tail: oldest first. Only the last stretch may continue.
         store_id: id of the store, 16 bytes.
         gone: ids of deleted stores that had this name.
@@ -99,12 +99,12 @@ class HeadContents:
         return replace(self, beat=self.beat + 1)
 
     def cut_at(self, last: int, cut: Cut | None) -> HeadContents:
-        """Return the head with its tail closed."""
+        """Return the head with its tail ended at segment `last`, where the log has the position `cut`."""
         *earlier, going_on = self.tail
         return replace(self, tail=_without_empty((*earlier, going_on._replace(last=last, cut=cut))))
 
     def begun(self, first: int = 1) -> HeadContents:
-        """Return the head with a new stretch of its epoch, which may continue."""
+        """Return the head with a new, open-ended stretch of its epoch at the end of the tail."""
         return replace(self, state="open", tail=(*self.tail, Stretch(self.epoch, first)))
 
     def based(self, base: BaseImage, next_number: int) -> HeadContents:

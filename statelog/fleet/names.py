@@ -14,7 +14,7 @@ _DIGITS = 12
 """Digits of a number, so that names sort like numbers."""
 
 _NAME_BYTES_MAX = 200
-"""With the suffixes of local files, names stay below the 255 bytes that file systems allow."""
+"""The maximum size of a quoted name. With the suffixes of local files it stays below the file systems' 255 bytes."""
 
 _SHOWN_MAX = 60
 

@@ -42,7 +42,7 @@ _SLICE_S = 0.1
 _LATE_S = 1.0
 
 Change: TypeAlias = "Callable[[Owned], Asking[Owned]]"
-"""A change of the head by its owner. It makes the same bytes again for the same head."""
+"""A change of the head by its owner. Repeated for the same head, it makes the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class _Attempt:
     log: MergedSegment | None = None
     data: bytes = b""
     answers: int = 0
-    """Number of the last call of `base` that this base completes."""
+    """The number of the latest call of `base` that returns when this base is complete."""
     is_fresh: bool = False
     listed: Listed | None = None
 
@@ -123,10 +123,10 @@ class Owner:
         """Whether this object is in a forked child of the owning process."""
         return os.getpid() != self._process_id
 
-    # --- what users hold -------------------------------------------------------------------
+    # --- the public methods ------------------------------------------------------------------
 
     def wait(self, lsn: int | None = None, timeout_s: float | None = None) -> bool:
-        """Return when the storage has all records up to an LSN; without one, all that are committed now.
+        """Wait until the storage has all records up to an LSN. Without `lsn`, wait for all records committed by now.
 
         Returns:
             False after the timeout.
@@ -191,7 +191,7 @@ class Owner:
         """Mark the store as deleted: `close` then leaves a head that leads to nothing."""
         self._is_forgotten = True
 
-    # --- what commits call -------------------------------------------------------------------
+    # --- called by commits -------------------------------------------------------------------
 
     def admit(self) -> None:
         """See `log.engine.Shipper`."""
@@ -320,7 +320,7 @@ class Owner:
                 self._changed.notify_all()
 
     def _take_up(self) -> None:
-        """Own a released store again, if it has had no owner since."""
+        """Own a released store again, unless another owner has had it since."""
         self._change(protocol.take_up, self._begin)
 
     def _begin(self) -> None:
@@ -379,7 +379,7 @@ class Owner:
             self._changed.notify_all()
 
     def _begun_base(self, path: Path) -> _Attempt:
-        """Begin a base with the records shipped since the last one if these are few, or else with an image."""
+        """Begin a base: from the records shipped since the last base if they are few, or else from an image."""
         asked = self._asked
         is_fresh = self._fresh > self._answered
         held, epoch = self._owned.head.base, self._owned.head.epoch

@@ -45,9 +45,9 @@ def share_file(path: Path, deadline: float | None) -> tuple[int, bool]:
 
 
 def _held(path: Path, deadline: float | None, kinds: tuple[int, ...]) -> tuple[int, int]:
-    """Return a descriptor of a file's lock, and the first kind of lock that is available."""
-    # The file has the nonces of its last two openings. The second one matters if the first opening never came
-    # to own the store.
+    """Lock a file with the first of `kinds` that is available. Return the descriptor of the lock file and that kind."""
+    # The file has the nonces of its last two openings. The older nonce matters if the later opening never came to own
+    # the store.
     try:
         descriptor = os.open(f"{path}-owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

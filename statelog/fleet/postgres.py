@@ -38,7 +38,7 @@ _PAUSE_S = 0.1
 
 _REMOVED_AT_ONCE_MAX = 1000
 _LAST = "\x7f"
-"""Sorts after every character of a name."""
+"""A character that sorts after every character of a name."""
 
 _CONNECTING = {
     "connect_timeout": 5,
@@ -48,10 +48,10 @@ _CONNECTING = {
     "tcp_user_timeout": 20_000,
     "application_name": "statelog",
 }
-"""An unreachable network is noticed after 20 to 30 s, not after hours. Options in the URL override these."""
+"""Default options that detect an unreachable network after 20 to 30 s, not after hours. The URL may override them."""
 
 _PORTS = re.compile(r"[\d,]*")
-"""The ports of one host or of several hosts."""
+"""The syntax of the ports of one or several hosts."""
 
 _NO_ACCESS = ("password authentication failed", "no pg_hba.conf entry", "authentication failed", "no password supplied")
 
@@ -81,7 +81,7 @@ _MAKE = sql.SQL("""CREATE TABLE IF NOT EXISTS {} (
     put_at timestamptz NOT NULL DEFAULT clock_timestamp()
 )""")
 _KEEP_AS_IS = sql.SQL("ALTER TABLE {} ALTER data SET STORAGE EXTERNAL")
-"""Objects are compressed already."""
+"""Stops Postgres from compressing objects, because they are compressed already."""
 
 
 class PostgresArchive(Archive):
@@ -184,7 +184,7 @@ class PostgresArchive(Archive):
         return [row for table in (HEADS, OBJECTS) for row in self._asked(statement.format(table), within)]
 
     def _asked(self, statement: sql.Composed, values: tuple[Any, ...]) -> list[Any]:
-        """Execute a statement that may be repeated."""
+        """Execute a statement that may safely be repeated after an error."""
         for number in range(1, _TRIES_MAX):
             try:
                 return self._carried_out(statement, values)

@@ -1,7 +1,7 @@
-"""Who owns a store, and which segments count, as generators of requests that a caller carries out. DESIGN.md 2.
+"""The ownership protocol: generators that yield requests to the storage, which a caller carries out. DESIGN.md 2.
 
-A generator yields `Request`s, receives their answers, and returns a result. It uses no clock,
-thread or socket.
+The protocol decides who owns a store and which segments count. A generator yields `Request`s,
+receives their answers, and returns a result. It uses no clock, thread or socket.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ END = b"statelog: here the owner has ended"
 """Marks the end of an epoch before the head becomes free. It is not a segment, but takes the number of the next one."""
 
 CutOf: TypeAlias = "Callable[[bytes], Cut]"
-"""Returns the position in the log at the end of a segment, given the segment's bytes."""
+"""A function that takes a segment's bytes and returns the position in the log at the segment's end."""
 
 
 def put(name: str, data: bytes) -> Asking[str]:
@@ -168,7 +168,7 @@ def _next(old: HeadContents, owner: tuple[str, bytes]) -> HeadContents:
 
 
 def _cut(opening: HeadContents, token: str, cut_of: CutOf) -> Asking[HeadContents | None]:
-    """Return a head with the cut of its tail, which cannot grow any more.
+    """Return a head that records where its tail ends. The tail cannot grow any more.
 
     Return None if another owner has taken over since and its collection has removed a segment.
     Raises CorruptionError if a segment is missing otherwise, or is damaged.
@@ -234,19 +234,19 @@ def beat(owned: Owned) -> Asking[Owned]:
 
 
 def rebase(owned: Owned, base: BaseImage, next_number: int) -> Asking[Owned]:
-    """Let the tail begin after a base that this epoch has put (F5). Raises FencedError."""
+    """Make the tail begin after a base that this epoch has put (F5). Raises FencedError."""
     return (yield from change(owned, owned.head.based(base, next_number)))
 
 
 def free(owned: Owned, last: int, cut: Cut | None) -> Asking[Owned]:
-    """Release a store with its tail closed. Repeat this until it returns. Raises FencedError."""
+    """Release a store and close its tail. The caller must repeat this until it returns. Raises FencedError."""
     # Without this marker, a clone could still put a segment there, which the cut would exclude.
     yield from put(names.segment(owned.head.epoch, last + 1), END)
     return (yield from change(owned, replace(owned.head.cut_at(last, cut), state="free")))
 
 
 def take_up(owned: Owned) -> Asking[Owned]:
-    """Own a released store again, if it has had no owner since. Raises FencedError."""
+    """Own a released store again, unless another owner has had it since. Raises FencedError."""
     return (yield from change(owned, _next(owned.head, owned.head.owner).begun()))
 
 

@@ -30,7 +30,7 @@ _PAUSE_S = 0.05
 
 
 class Performer:
-    """One store's part of a storage.
+    """Carries out requests for the objects of one store.
 
     Attributes:
         requests: number of requests so far.
@@ -90,7 +90,7 @@ class Performer:
         self.perform(protocol.put(name, data))
 
     def append_fenced(self, token: str, name: str, data: bytes) -> bool:
-        """Append a segment in one request if the storage supports that; then the segment counts (F2)."""
+        """Append a segment in one request, if the storage can do that. Return True if the segment now counts (F2)."""
         answer = self.archive.append_fenced(self.folder + HEAD, token, self.folder + name, data)
         self.requests += answer is not None
         return isinstance(answer, str)

@@ -48,7 +48,7 @@ _PAUSE_S = 0.1
 def _naming(
     work: Callable[Concatenate[Performer, P], T],
 ) -> Callable[Concatenate[Performer, P], T]:
-    """Name damaged objects in errors as the storage does, with the store's folder."""
+    """Decorate a function so that its errors name a damaged object in full, including the store's folder."""
 
     @wraps(work)
     def named(performer: Performer, /, *args: P.args, **options: P.kwargs) -> T:
@@ -72,8 +72,8 @@ def head_to_read(performer: Performer, *, is_earlier: bool = False) -> HeadConte
 
     Args:
         performer: performer of the store.
-        is_earlier: allow a result that ends before the tail, so that a store whose takeover hangs
-            can be read.
+        is_earlier: allow a result that ends before the tail, so that a store can be read although
+            its takeover hangs.
 
     Raises:
         RemoteError: the takeover did not end.
@@ -105,7 +105,7 @@ def _read_head(performer: Performer) -> HeadContents | None:
 
 
 def _closed(performer: Performer, head: HeadContents, *, is_last_late: bool = False) -> HeadContents:
-    """Return a head with its tail closed at the last listed segment, or before it if that one may be too late to count.
+    """Return a head whose tail ends at the last listed segment, or before it if that segment may be too late to count.
 
     The reader of the segments detects a missing one.
     """
@@ -244,7 +244,7 @@ def restore(performer: Performer, head: HeadContents, path: Path, *, at: int | d
 
 
 def _name_removed(performer: Performer, name: str, store: Store) -> None:
-    """List redacted records in a log that ends within a segment, if the segment lists them after that end."""
+    """Mark records as redacted if a segment reports their redaction after the point at which the restored log ends."""
     [data] = performer.read_segments([name])
     removed = segments.removed_behind(name, data, store.last_lsn)
     if removed:
@@ -252,7 +252,7 @@ def _name_removed(performer: Performer, name: str, store: Store) -> None:
 
 
 def _check_shipped(performer: Performer, head: HeadContents, store: Store) -> None:
-    """Compare a restored log with the chain digest in the head. A tail that continues has none."""
+    """Raise ForgeryError if a restored log differs from the head's chain digest. A continuing tail has no digest."""
     cut = head.cut
     found = None if cut is None else chain_at(store, cut.lsn)
     if cut is None or found == cut.chain:
@@ -276,7 +276,7 @@ def _check_at(at: object) -> None:
 def _check_reached(performer: Performer, all_names: list[str], end: int, upto: int) -> None:
     """Raise UsageError for an LSN after the end.
 
-    An LSN within a transaction is allowed; the store ends before that transaction.
+    An LSN within a transaction is allowed. The restored store then ends before that transaction.
     """
     if all_names:
         [data] = performer.read_segments(all_names[-1:])

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 _SEGMENTS_MAX = 4096
 _TAIL_BYTES_MIN = 8 * 1024 * 1024
-"""A joining host imports a tail of up to this size at once; longer tails get a base."""
+"""The tail size up to which no base is made, because a joining host can import such a tail at once."""
 
 _TTL_S = 10.0
 
@@ -62,7 +62,7 @@ class _KnownPosition(NamedTuple):
     """The last position in the log that a host knows."""
 
     name: str
-    """Name of the last segment, or of the one before the first."""
+    """Name of the last segment. If there is none yet, its number is one less than that of the first segment."""
     version: str | None
     """Version of that segment's row, or None if there is no segment."""
     cut: Cut
@@ -116,7 +116,7 @@ class Sharer(Follower):
         with self._store._engine.taking_in(), self.turn():  # noqa: SLF001 - the fleet's door
             pass
 
-    # --- what users hold ---------------------------------------------------------------------
+    # --- the public methods --------------------------------------------------------------------
 
     def status(self) -> RemoteStatus:
         """Return the state of the log as this host knows it. Every commit is in the log."""
@@ -170,9 +170,9 @@ class Sharer(Follower):
         return interrupt
 
     def _settle(self) -> None:
-        """Accept this host's last append as known if the file has it.
+        """Record this host's last append as known if the file has it.
 
-        Otherwise it is imported like those of other hosts.
+        Otherwise the append is imported later, like those of other hosts.
         """
         if self._appended is not None and self._store.last_lsn >= self._appended[0].cut.lsn:
             self._note(*self._appended)
@@ -194,7 +194,7 @@ class Sharer(Follower):
 
     def _note(self, known: _KnownPosition, size_bytes: int) -> None:
         if known.name.rpartition("/")[0] != self._known.name.rpartition("/")[0]:
-            self._tail_bytes = 0  # A new epoch has begun for a base.
+            self._tail_bytes = 0  # A new epoch has begun for a base, so the tail starts anew.
         self._known = known
         self._tail_bytes += size_bytes
 
@@ -252,7 +252,7 @@ class Sharer(Follower):
         self._error = FencedError(f"{why}: open it again", path=str(self._store.path), **facts)
         return self._error
 
-    # --- others' turns ---------------------------------------------------------------------------
+    # --- turns of other hosts --------------------------------------------------------------------
 
     def _pause(self) -> bool:
         if self._base_due:
@@ -357,7 +357,7 @@ def share(
         cache: a folder of this machine for the copy; by default one of this user. Processes of one
             machine share it.
         timeout_s: how long to wait for a sole owner of the store; without a limit if left out.
-        poll_s: interval of looking for commits of other hosts that Postgres did not announce.
+        poll_s: interval at which this host looks for commits that Postgres did not announce.
         options: options of `statelog.open`. `lock_timeout_s` is also how long a commit waits for
             its turn.
 
@@ -458,7 +458,7 @@ def _default_cache(url: str) -> Path:
     """Return the folder of this user's copies of one database."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     place = None
-    with suppress(ValueError):  # The message may quote a part of the password.
+    with suppress(ValueError):  # The error's message may quote a part of the password.
         parts = urlsplit(url)
         place = f"{parts.hostname}:{parts.port}{parts.path}"
     if place is None:

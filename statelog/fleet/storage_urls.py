@@ -22,7 +22,7 @@ _RACERS = 8
 _RACES = 3
 _TRIES = 5
 _PROBES = "%probe/"
-"""The prefix of probe objects. No store's folder has this name, because `%pr` is not a valid quotation."""
+"""The prefix of probe objects. No store's folder has this name, because `%pr` is not valid percent-encoding."""
 
 
 def open_archive(url: str, **options: Any) -> Archive:
@@ -104,8 +104,7 @@ def probe(archive: Archive) -> None:
 def _probe_alone(archive: Archive, name: str) -> bool:
     """Try the conditions one after the other. Return True if the result is conclusive.
 
-    A lost answer proves nothing: the request may have succeeded, may have failed, or may succeed
-    later.
+    A lost answer proves nothing: the request may have succeeded or failed, or may succeed later.
     """
     first, other = b"first", b"other"
     created = archive.create(name, first)
@@ -141,7 +140,7 @@ def _probe_races(archive: Archive, name: str, racers: ThreadPoolExecutor) -> Non
 
 
 def _race(racers: ThreadPoolExecutor, tries: Sequence[Callable[[], str | Outcome]]) -> list[int]:
-    """Return which of several concurrent requests succeeded."""
+    """Run several requests concurrently, and return the positions of those that succeeded."""
     start = Barrier(len(tries))
 
     def run(attempt: Callable[[], str | Outcome]) -> str | Outcome:

@@ -42,9 +42,10 @@ _ROWS = (
     .as_string()
 )
 _BEGIN = f"BEGIN; {_LOCK}; {_ROWS}"
-"""Each statement sees what was committed before it began (READ COMMITTED, see `_SETTINGS`).
+"""The statements that begin a turn: lock the head, then read the log.
 
-So the last one sees all appends of other hosts.
+Each statement sees what was committed before it began (READ COMMITTED, see `_SETTINGS`). So the
+last one sees all appends of other hosts.
 """
 _APPEND = (
     sql.SQL("INSERT INTO {} (name, data, version) VALUES (%s, %s, %s); SELECT pg_notify({}, %s); COMMIT")
@@ -72,7 +73,7 @@ class SegmentRow(NamedTuple):
 
 
 class Locked(NamedTuple):
-    """The state at the beginning of a turn: the head's bytes and version, and the log from a segment on."""
+    """The state when a turn begins: the head's bytes and version, and the segments from the last known one on."""
 
     head: bytes
     version: str
@@ -82,7 +83,7 @@ class Locked(NamedTuple):
 class HostTurns:
     """A host's turns, and the notifications of other hosts' turns.
 
-    One thread has the turn, one may wait for notifications, and any may look.
+    One thread may have the turn while another waits in `hear`. Any thread may call `look`.
     """
 
     def __init__(self, url: str, folder: str, timeout_s: float) -> None:
@@ -181,7 +182,7 @@ class HostTurns:
                 raise
 
     def _is_there(self, name: str, version: str, cause: BaseException) -> bool:
-        """Return True if a commit succeeded. It is decided as soon as the row of the head can be locked.
+        """Return True if a commit succeeded. Its outcome is final as soon as the head's row can be locked.
 
         Raises:
             CommitOutcomeUnknownError: the outcome cannot be determined.
@@ -204,14 +205,14 @@ class HostTurns:
             message = f"{self._shown} does not report whether a commit is in the log: {cause}"
             raise CommitOutcomeUnknownError(message, url=self._shown) from error
 
-    # --- others' turns -----------------------------------------------------------------------
+    # --- turns of other hosts ----------------------------------------------------------------
 
     def hear(self, timeout_s: float) -> str | None:
         """Wait for an append, or for a call of `wake`.
 
         Returns:
-            The name of the last announced segment in the store's folder; empty if there may be any;
-            None after the timeout.
+            The name of the last announced segment in the store's folder. An empty name means that
+            any segment may have been appended. None after the timeout.
 
         Raises:
             RemoteError: Postgres is unavailable.
@@ -240,7 +241,7 @@ class HostTurns:
         os.write(self._wakes, b".")
 
     def look(self, known: str) -> list[SegmentRow]:
-        """Return the log from a segment on. Raises RemoteError."""
+        """Return the segments of the log from a known one on, without a turn. Raises RemoteError."""
         with self._looking:
             try:
                 if self._eye is None:

@@ -1,4 +1,4 @@
-"""The metadata of annotations, and the classes that they name.
+"""Reads the metadata of annotations, and the classes that annotations name.
 
 typing and typing_extensions each have their own ``Required``, ``TypeAliasType`` and ``TypedDict``, and typing has some
 of them only since Python 3.12. They mean the same, so this module recognises them by name and attributes, and never
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RESOLUTION_ERRORS = (NameError, AttributeError, TypeError, SyntaxError)
-"""The errors of evaluating annotations that are strings, if a name in them does not exist."""
+"""The errors that evaluating a string annotation may raise if a name in it does not exist."""
 
 _QUALIFIERS = frozenset({"Required", "NotRequired", "ReadOnly", "Final"})
 
 
 def is_annotation(thing: object) -> bool:
-    """Return True if an object is a type of some kind. Check this first, because types are callable, too."""
+    """Return True if an object is a type or an alias. Test this before callability, because types are callable."""
     return (
         isinstance(thing, type | TypeVar | NewType) or thing is Any or get_origin(thing) is not None or is_alias(thing)
     )
@@ -35,8 +35,8 @@ def is_typed_dict(thing: object) -> TypeGuard[type]:
 def peel(annotation: object) -> tuple[object, tuple[object, ...]]:
     """Return the type inside ``Annotated``, qualifiers and aliases, and the metadata, the innermost first.
 
-    ``Required[Annotated[list, a]]`` and ``Annotated[Required[list], a]`` are both
-    ``(list, (a,))``; ``Optional[Annotated[list, a]]`` is itself and no metadata.
+    ``Required[Annotated[list, a]]`` and ``Annotated[Required[list], a]`` are both ``(list, (a,))``.
+    ``Optional[Annotated[list, a]]`` is returned unchanged, without metadata.
     """
     metadata: tuple[object, ...] = ()
     while True:
@@ -116,15 +116,15 @@ def declares_fields(cls: object) -> TypeGuard[type]:
         dataclasses.is_dataclass(cls)
         or is_typed_dict(cls)
         or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-        or "__pydantic_decorators__" in vars(cls)  # A pydantic model.
+        or "__pydantic_decorators__" in vars(cls)  # Pydantic models have this attribute.
     )
 
 
 def field_hints(declaring: Any) -> dict[str, Any]:
     """Return the annotations of a class's fields, including inherited fields, with type parameters replaced.
 
-    ``Page[int]``, of a ``class Page(TypedDict, Generic[X])`` with ``items: list[X]``, has ``items: list[int]``, and so
-    has a ``class IntPage(Page[int])``.
+    For example, ``class Page(TypedDict, Generic[X])`` declares ``items: list[X]``. Then
+    ``Page[int]`` and ``class IntPage(Page[int])`` have ``items: list[int]``.
 
     Raises:
         One of ``RESOLUTION_ERRORS``: an annotation is a string with an unknown name.
@@ -139,7 +139,7 @@ def field_hints(declaring: Any) -> dict[str, Any]:
             before = get_type_hints(origin, include_extras=True)
             inherited = {
                 name for name in before if name in hints and hints[name] == before[name]
-            }  # Fields that are not declared again.
+            }  # The inherited fields that the class does not declare again.
             own |= {name: hint for name, hint in field_hints(_replaced(base, given)).items() if name in inherited}
     return own
 
@@ -158,8 +158,8 @@ def _field_types(declaring: Any) -> list[object]:
     try:
         return list(field_hints(declaring).values())
     except RESOLUTION_ERRORS:
-        # The annotations of this foreign class can be resolved only by type checkers. What it
-        # names is not found; enum members it holds are then refused by the encoder, not lost.
+        # Only type checkers can resolve the annotations of this foreign class, so the classes they name stay unknown.
+        # The encoder refuses enum members in such fields, so nothing is lost.
         return []
 
 

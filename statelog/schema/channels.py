@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FOREIGN_PACKAGES = frozenset({"annotated_types", "pydantic", "pydantic_core", "typing_extensions"})
-"""Packages whose metadata constrains or documents a type. None of it is a reducer."""
+"""Packages whose metadata only constrains or documents a type, and is never a reducer."""
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
 
@@ -28,7 +28,7 @@ class Channel(NamedTuple):
 
     Args:
         name: the name of the channel.
-        reducer: how a write merges with the present value.
+        reducer: the function that merges a write with the current value.
         annotation: the declared type without its metadata, or ``Any`` without a declared type.
     """
 
@@ -87,7 +87,7 @@ def channel_of(schema_name: str, name: str, annotation: object, *, metadata: tup
 
 
 def check_names(schema_name: str, names: Mapping[str, Channel]) -> None:
-    """Refuse a schema whose channels cannot be stored.
+    """Check that the channels of a schema can be stored.
 
     Raises:
         SchemaError: there are no channels or too many, or a name is empty, too long or not Unicode.
@@ -141,7 +141,7 @@ def _channel_of_entry(name: str, entry: object) -> Channel:
 
 
 def _is_foreign(candidate: object) -> bool:
-    # A class is a type or a marker. One that changes a pydantic schema has this method.
+    # A class is a type or a marker, not a reducer. Metadata that changes a pydantic schema has this method.
     return (
         isinstance(candidate, type)
         or type(candidate).__module__.partition(".")[0] in _FOREIGN_PACKAGES
@@ -152,7 +152,7 @@ def _is_foreign(candidate: object) -> bool:
 def _reducer_of(schema_name: str, name: str, candidate: object) -> reducers.Reducer | None:
     reducer = reducers.from_annotation(candidate)
     if reducer is None and isinstance(candidate, _FUNCTIONS):
-        # Do not skip it as foreign metadata, because then the channel would silently use `replace`.
+        # Do not skip this function as foreign metadata, because then the channel would silently use `replace`.
         function = getattr(candidate, "__qualname__", repr(candidate))
         message = (
             f"{schema_name}.{name}: {function} is not a reducer:"

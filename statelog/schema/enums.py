@@ -1,7 +1,7 @@
 """Stores enum members by value if the annotation names their class.
 
-Values are stored as one of a few types. With a schema that names ``Color``, a read can turn ``"red"`` into the member.
-Without one, the member could not be restored, so the encoder refuses it.
+Only a few types can be stored. If a schema names ``Color``, a read can turn ``"red"`` back into the
+member. Without such a schema, a read could not restore the member, so the encoder refuses it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONTAINERS = frozenset({list, tuple, dict, set, frozenset})
 
 
 def _base_of(cls: type) -> Callable[[Any], Any] | None:
-    """Return the builtin base of a class that cannot be stored itself."""
+    """Return the builtin base class of a class whose instances cannot be stored as they are, or None."""
     if issubclass(cls, Enum) or is_storable(cls) or is_typed_dict(cls):  # No value is an instance of a TypedDict.
         return None
     return next((base for base in BUILTIN if issubclass(cls, base)), None)
@@ -32,8 +32,8 @@ def _base_of(cls: type) -> Callable[[Any], Any] | None:
 class EnumCheck:
     """Replaces members of some enum classes by their values, also inside builtin containers.
 
-    It also replaces instances of subclasses of builtin types by instances of these types. A value without any of these
-    is returned as the same object.
+    It also replaces an instance of a subclass of a builtin type by an instance of that builtin
+    type. A value that needs no replacement is returned as the same object.
     """
 
     __slots__ = ("_classes",)
@@ -59,7 +59,7 @@ class EnumCheck:
         return self._dump(channel, value, set())
 
     def _dump(self, channel: str, value: object, around: set[int]) -> object:
-        # around: ids of the containers around this value, so that a cycle ends.
+        # `around` has the ids of the containers around this value, so that a cycle ends the recursion.
         if isinstance(value, self._classes):
             base = _base_of(type(value))
             inside = value.value if isinstance(value, Enum) else value if base is None else base(value)
@@ -67,7 +67,7 @@ class EnumCheck:
         if isinstance(value, Remove):
             return Remove(self._dump(channel, value.id, around))
         if type(value) not in _CONTAINERS or id(value) in around or len(around) >= DEPTH_MAX:
-            return value  # A scalar, or a cycle or depth that the encoder refuses.
+            return value  # The value is a scalar, or the encoder refuses it for a cycle or its depth.
         around.add(id(value))
         try:
             return self._dump_container(channel, value, around)

@@ -1,7 +1,8 @@
-"""Refuses texts in values where an annotation has `guard.Secret`, which accepts handles only.
+"""Refuses plain text where an annotation has `guard.Secret`, which accepts only handles.
 
-A schema validates what is written, but pydantic does not validate assigned fields and instances of dataclasses, and
-durable runs have no schema. So the value is walked together with its annotation. pydantic is not imported.
+A schema validates writes, but pydantic does not validate assigned fields and instances of
+dataclasses, and durable runs have no schema. So this module walks a value together with its
+annotation. It does not import pydantic.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _EXTRA = "__pydantic_extra__"
 def parts_with_fields(annotation: object) -> Iterator[tuple[object, tuple[object, ...]]]:
     """Yield the types in an annotation, at any depth and in the fields of classes, each with its metadata.
 
-    The fields of a generic model have the types that were given to it.
+    The fields of a generic model have the type arguments of the model.
     """
     pending = [annotation]
     seen: dict[int, object] = {}  # The dict keeps the parts alive, because Python reuses the id of a freed object.
@@ -64,18 +65,19 @@ def has_handle_fields(annotation: Any) -> bool:
     """Return True if an annotation, or a field of a class in it, has `guard.Secret`."""
     try:
         return _has_handle_fields(annotation)
-    except TypeError:  # The metadata of the annotation is not hashable.
+    except TypeError:  # The annotation is not hashable, so it cannot be cached.
         return _has_handle_fields.__wrapped__(annotation)
 
 
 def refuse_plain(value: Any, annotation: Any, path: str, *, in_union: bool = False, depth: int = 0) -> None:
-    """Refuse a text where an annotation accepts handles only.
+    """Raise ValueTypeError if a value has plain text where its annotation accepts only handles.
 
     Args:
         value: the value. Instances of dataclasses, named tuples and models are walked by the fields of their class.
         annotation: the type of the value, or Any.
         path: the path of the value, for the message.
-        in_union: whether the annotation is one of several. Then a value of another type than text is allowed.
+        in_union: whether the annotation is one alternative of a union. Then any value other than
+            text is allowed.
         depth: the number of levels above the value. The walk ends at the maximum depth of stored values.
 
     Raises:
@@ -99,7 +101,7 @@ def refuse_plain(value: Any, annotation: Any, path: str, *, in_union: bool = Fal
 
 
 def refuse_plain_objects(value: Any, path: str, *, depth: int = 0) -> None:
-    """Refuse a text in a field for handles, in the objects within a value whose type is not declared.
+    """Raise ValueTypeError if an object inside a value of undeclared type has plain text in a field for handles.
 
     Raises:
         ValueTypeError: a text is not a handle. Facts: path, type.
@@ -123,7 +125,7 @@ def _is_class_with_handles(kind: Any) -> bool:
 
 
 def _members(value: Any, bare: Any) -> Iterator[tuple[str, object, object]]:
-    """Yield the parts of a value, one level deep: the end of the path, the part, and its annotation."""
+    """Yield the parts one level inside a value: the last step of the path, the part, and its annotation."""
     kind: Any = type(value)
     cls, arguments = get_origin(bare) or bare, get_args(bare)
     is_mapping = isinstance(cls, type) and issubclass(cls, Mapping)
@@ -149,7 +151,7 @@ def _members(value: Any, bare: Any) -> Iterator[tuple[str, object, object]]:
 
 
 def _has_fields(cls: Any) -> bool:
-    """Return True for a class whose instances have fields, other than a TypedDict."""
+    """Return True for a class with declared fields that is not a TypedDict."""
     is_model = isinstance(getattr(cls, "__pydantic_fields__", None), dict)
     return isinstance(cls, type) and (is_model or (declares_fields(cls) and not is_typed_dict(cls)))
 
@@ -158,7 +160,7 @@ def _has_fields(cls: Any) -> bool:
 def _annotations_of(declaring: Any) -> dict[str, Any]:
     """Return the annotations of the fields of a class, except those that a model does not store.
 
-    Those of a model's undeclared fields have the name `__pydantic_extra__`.
+    The annotation of a model's undeclared fields has the name `__pydantic_extra__`.
     """
     cls = get_origin(declaring) or declaring
     fields = getattr(cls, "__pydantic_fields__", None)
@@ -172,6 +174,6 @@ def _annotations_of(declaring: Any) -> dict[str, Any]:
         for name, field in fields.items()
         if field.exclude is not True
     }
-    with suppress(Exception):  # Annotations with names that only a type checker knows
+    with suppress(Exception):  # An annotation may have names that only a type checker knows.
         found |= {name: hint for name, hint in get_type_hints(cls, include_extras=True).items() if name == _EXTRA}
     return found

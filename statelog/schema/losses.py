@@ -1,7 +1,7 @@
 """Finds keys of a write that pydantic's validation would leave out.
 
-By default, a pydantic model ignores undeclared keys. For a request this is lenient, but a state would lose written
-data. So these keys are refused, unless the model has ``extra="ignore"``.
+By default, a pydantic model ignores undeclared keys. That is convenient for a request, but a state
+would lose written data. So this module refuses such keys, unless the model has ``extra="ignore"``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pydantic
 from statelog.schema.annotations import classes_named, is_typed_dict
 
 _CLASSES_REMEMBERED_MAX = 1024
-"""The maximum number of remembered nested models. If a program has more, some are examined again."""
+"""The maximum number of nested models in the cache. If a program has more, some are examined again."""
 
 
 def names_lossy_dicts(annotation: object) -> bool:
@@ -32,7 +32,7 @@ def fields_of(model: type[Any]) -> dict[str, Any]:
 
 
 def find_dropped_key(written: object, accepted: object, *, in_dicts: bool) -> tuple[str | int, ...] | None:
-    """Return the place of the first key in the write that validation left out, or None if it kept all keys.
+    """Return the path of the first key in the write that validation left out, or None if it kept all keys.
 
     Args:
         written: the write.
@@ -65,7 +65,7 @@ def _dropped_keys(written: Mapping[Any, object], accepted: object, *, in_dicts: 
 
 
 def _parts(written: object, accepted: object) -> Iterator[tuple[str | int, object, object]]:
-    """Yield (place, part written, part accepted) one level inside, if the shapes agree."""
+    """Yield (key or index, part written, part accepted) one level inside, if both values have the same shape."""
     if isinstance(written, list | tuple):
         if isinstance(accepted, list | tuple) and len(written) == len(accepted):
             pairs = zip(written, accepted, strict=True)
@@ -82,7 +82,7 @@ def _values_by_key(accepted: object) -> dict[str, object]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _ValidatedClass:
-    """How validation turns a dict into an instance of a class.
+    """A description of how validation turns a dict into an instance of a class.
 
     Args:
         fields_by_key: the field names by the keys that a dict may have for them.
@@ -105,7 +105,7 @@ def _kind_of_class(cls: type) -> _ValidatedClass:
     decorators = getattr(cls, "__pydantic_decorators__", None)
     validators = decorators.model_validators.values() if decorators else ()
     if any(validator.info.mode != "after" for validator in validators):
-        return _UNKNOWN_KIND  # Such a validator may take fields from any part of the dict.
+        return _UNKNOWN_KIND  # Such a validator may read fields from any part of the dict.
     if decorators:
         fields = fields_of(cls).items()
         names = {key: name for name, field in fields for key in _keys_of(name, field)}

@@ -1,12 +1,13 @@
-"""Channels of pydantic models, and the validation of writes to them.
+"""Reads the channels of pydantic models, and validates writes to them.
 
-pydantic is optional, so this module is imported only if a schema is a model. It is written for pydantic 2.12 and later.
-Earlier versions refuse more, but lose nothing: 2.10 accepts nested fields with an alias only by this alias, and 2.11
-leaves a model under ``Any`` to the encoder.
+pydantic is optional, so this module is imported only if a schema is a model. It is written for
+pydantic 2.12 and later. Earlier versions refuse more writes, but lose no data. For example, 2.10
+accepts a nested field with an alias only by that alias, and 2.11 does not convert a model under
+``Any``, so the encoder refuses it.
 
-Each channel has a ``TypeAdapter`` with the annotation, constraints, field validators and config of the model. A write
-has only some fields, so model validators, which compare fields, do not run. A field validator that asks for other
-fields gets none.
+Each channel has a ``TypeAdapter`` with the annotation, constraints, field validators and config of
+the model. A write has only some fields, so model validators, which compare fields, do not run. A
+field validator that looks at other fields finds none.
 
 Plain values are stored: nested models as dicts (python mode, by field name), enum members by value. A nested *instance*
 counts as valid, as in pydantic (``revalidate_instances``). A field with ``exclude=True`` is left out.
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _PROBLEMS_MAX = 100
-"""The maximum number of problems in an error. A wrong list of a million items could have a million."""
+"""The maximum number of problems in an error, because a wrong list of a million items could have a million problems."""
 
 _VALIDATORS: dict[str, Callable[[Any], object]] = {
     "before": pydantic.BeforeValidator,
@@ -49,19 +50,19 @@ _VALIDATORS: dict[str, Callable[[Any], object]] = {
 }
 
 _PARTIAL_REDUCERS = frozenset({"merge", "deep_merge"})
-"""Reducers whose writes have only some keys. A field with its default was not written."""
+"""Reducers whose writes may have only some keys. In such a write, fields that were not set are left out."""
 
 
 def _supported(function: Callable[..., object], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that this version of pydantic has."""
+    """Return those of the options that this version of pydantic supports."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in options.items() if name in known}
 
 
-# Accept field names, too, because stored values have them, and are written again after a change.
+# Accept field names as well as aliases, because stored values use field names and are written again after a change.
 _VALIDATE_OPTIONS = _supported(pydantic.TypeAdapter.validate_python, {"by_alias": True, "by_name": True})
-# round_trip leaves out computed fields. An instance of a subclass keeps its own fields:
-# before pydantic 2.13 only serialize_as_any does that.
+# `round_trip` leaves out computed fields. An instance of a subclass must keep its own fields, which needs
+# `serialize_as_any` before pydantic 2.13.
 _DUMP_OPTIONS = {"round_trip": True, "warnings": False} | (
     _supported(pydantic.TypeAdapter.dump_python, {"polymorphic_serialization": True}) or {"serialize_as_any": True}
 )
@@ -81,7 +82,7 @@ def read_model(model: type) -> dict[str, Channel]:
         message = f"{name}: a root model has no fields that could be channels"
         raise SchemaError(message, schema=name)
     if model is pydantic.BaseModel:
-        return {}  # BaseModel declares no fields, and is not a finished model.
+        return {}  # BaseModel itself declares no fields and is not a complete model.
     try:
         if issubclass(model, pydantic.BaseModel):
             model.model_rebuild()
@@ -100,7 +101,7 @@ def read_model(model: type) -> dict[str, Channel]:
 
 
 def read_aliases(model: type) -> dict[str, str]:
-    """Return the channels by their aliases, except aliases of several channels, and those that name another channel."""
+    """Return the channels by alias. Leave out an alias of several channels, and one that is another channel's name."""
     fields = fields_of(model)
     pairs = {(alias, name) for name, field in fields.items() for alias in aliases_of(field)}
     counts = Counter(alias for alias, _name in pairs)
@@ -110,8 +111,9 @@ def read_aliases(model: type) -> dict[str, str]:
 class ModelCheck:
     """Validates writes to one channel of a model, and converts them to values that can be stored.
 
-    The annotation is the type of the whole channel. The type of a write depends on the reducer: ``append`` takes one
-    item, ``upsert`` an item or a list, and others take the same type.
+    The annotation is the type of the whole channel. The type of a write depends on the reducer:
+    ``append`` takes one item, ``upsert`` takes an item or a list, and other reducers take the type
+    of the channel.
 
     The validator of pydantic is built at the first write.
     """
@@ -129,7 +131,7 @@ class ModelCheck:
     )
 
     def __init__(self, model: type, channel: Channel, *, field: str = "") -> None:
-        """Create the check of one channel of a model. `field` is the name of the field if it differs."""
+        """Create the check of one channel of a model. `field` is the field's name if it differs from the channel's."""
         self._model = model
         self._field = field or channel.name
         self._channel = channel.name
@@ -165,7 +167,7 @@ class ModelCheck:
         return self._check(value)
 
     def _check_items(self, items: list[object]) -> list[object]:
-        """Return the checked items in their places. Removals are unchanged."""
+        """Check the items of a list, and return them in order. Removals are unchanged."""
         places = [place for place, item in enumerate(items) if not isinstance(item, Remove)]
         if not places:
             return items
@@ -179,7 +181,7 @@ class ModelCheck:
         return items
 
     def _check(self, value: object, *, is_partial: bool = False, places: Sequence[int] = ()) -> object:
-        """Validate a value. `places` has the positions of its items in the write, if they differ."""
+        """Validate a value. `places` has the positions of its items in the user's write, if they differ."""
         if self._adapter is None:
             self._adapter = _adapter_of(self._model, self._field)
         try:
@@ -206,10 +208,10 @@ class ModelCheck:
             dumped = adapter.dump_python(accepted, exclude_unset=is_deep, **_DUMP_OPTIONS)[0]
             if self._reducer != "merge" or not is_partial or type(accepted[0]) is dict:
                 return dumped
-            # Of the model itself, only set fields are written. Nested values are replaced whole.
+            # Write only the fields of the model itself that were set. Nested values are replaced as a whole.
             written = adapter.dump_python(accepted, exclude_unset=True, **_DUMP_OPTIONS)[0]
         except (TypeError, ValueError) as error:
-            # A serializer of the user has failed, or a set has models, which would become dicts.
+            # A serializer of the user has failed, or a set contains models, which would become unhashable dicts.
             raise self._error([(self._channel, f"cannot be made plain: {error}")]) from error
         is_dict = isinstance(dumped, dict)
         return {key: dumped[key] for key in written} if is_dict else dumped
@@ -240,11 +242,11 @@ class ModelCheck:
 
 _DUMPED_AS_TEXT = frozenset({"fractions.Fraction", "pydantic.types.Json"})
 _ENCODERS = frozenset({"EncodedBytes", "EncodedStr", "Json"})
-"""Metadata of pydantic with which validation decodes and dumping encodes."""
+"""Metadata of pydantic that makes validation decode a value, and dumping encode it."""
 
 
 def readings_of(model: type) -> dict[str, Shape]:
-    """Return the shapes with which the fields of a model are read."""
+    """Return the shapes that restore the stored fields of a model."""
     found = {}
     for name, field in fields_of(model).items():
         encoders = [each for each in field.metadata if type(each).__name__ in _ENCODERS]
@@ -255,12 +257,12 @@ def readings_of(model: type) -> dict[str, Shape]:
 
 
 def is_dumped_as_another(annotation: object) -> bool:
-    """Return True if a model dumps values of a type as other values."""
+    """Return True if a pydantic model dumps values of this type in another form."""
     return needs_loading(annotation) or not _DUMPED_AS_TEXT.isdisjoint(map(full_name, classes_named(annotation)))
 
 
 def reading_of(annotation: object) -> Shape:
-    """Return the shape with which values of a model's field are read: lists and dicts by item, others by pydantic.
+    """Return the shape that restores a model's field: lists and dicts item by item, other values through pydantic.
 
     Validators of the field itself do not run again. Those of nested models do, as always when a model is created from a
     dump.
@@ -277,7 +279,7 @@ def reading_of(annotation: object) -> Shape:
         items = reading_of(arguments[1])
         value = items.load or _unchanged
         return Shape(ANY.dump, lambda stored: {key: value(part) for key, part in stored.items()}, items, dict)
-    if origin in SERIES:  # pydantic does not keep other types of series.
+    if origin in SERIES:  # pydantic does not preserve other sequence types.
         return Shape(ANY.dump, functools.partial(load_series, load_item=reading_of(arguments[0]).load or _unchanged))
     if origin in (Union, types.UnionType) and len(arguments) == 2 and arguments[1] is type(None):
         load = reading_of(arguments[0]).load or _unchanged
@@ -290,7 +292,7 @@ def _unchanged(stored: Any) -> Any:
 
 
 class _Loader:
-    """Converts stored values to values of a type. The validator of pydantic is built for the first value."""
+    """Converts stored values to values of a type. It builds the validator of pydantic when it gets the first value."""
 
     __slots__ = ("_adapter", "_annotation")
 
@@ -311,7 +313,7 @@ class _Loader:
 
 
 def check_of(channel: Channel) -> ModelCheck:
-    """Return the check of another schema's channel whose annotation names a model: that of a model with one field."""
+    """Return the check of a channel whose schema is not a model but whose annotation names one."""
     config = pydantic.ConfigDict(arbitrary_types_allowed=True)
     fields: Any = {"value": (channel.annotation, ...)}
     model = pydantic.create_model("schema", __config__=config, **fields)
@@ -359,9 +361,9 @@ class _FieldInfo:
 
 
 def _with_info(function: Callable[..., Any], channel: str, mode: str) -> Callable[..., Any]:
-    """Return the validator, which gets the ``info`` of a model's field if it accepts one.
+    """Return the validator, wrapped if it takes ``info``, so that it gets the info of the model's field.
 
-    An adapter's own info has neither the field's name nor a dict of other fields.
+    The info that an adapter passes has neither the field's name nor a dict of other fields.
     """
     parameters = inspect.signature(function).parameters.values()
     required = [each for each in parameters if each.default is each.empty]

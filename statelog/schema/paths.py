@@ -15,14 +15,14 @@ def format_path(
 ) -> str:
     """Return the path of a location that pydantic reports, in Python's syntax.
 
-    A location of pydantic also names the branches that it tried (``int``, ``list[Message]``, ``[key]``). The path
-    leaves out steps that the write does not have at this place.
+    A location of pydantic also names the branches that pydantic tried (``int``, ``list[Message]``,
+    ``[key]``). The path leaves out steps that do not exist in the write.
 
     Args:
-        channel: the beginning of the path.
-        written: the whole write. Positions in the path count within it.
-        location: the steps from there.
-        is_missing: whether the last step names a missing key, which is kept.
+        channel: the channel, which begins the path.
+        written: the whole write, in which the positions of the path count.
+        location: the steps from the write to the problem.
+        is_missing: whether the last step names a missing key. The path then keeps this step.
         places: the positions in the user's write of the items of ``written``, if they differ.
     """
     path = channel
@@ -40,7 +40,7 @@ def format_path(
 
 
 def _value_at(value: object, step: str | int) -> tuple[object] | None:
-    """Return the value one step inside, in a tuple, or None."""
+    """Return the value one step inside, in a tuple of one, or None if there is no such step."""
     if isinstance(value, Mapping):
         return (value[step],) if step in value else None
     if isinstance(value, list | tuple):

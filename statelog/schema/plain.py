@@ -59,10 +59,10 @@ class PlainCheck:
         return self._check(self._shape.dump, value)
 
     def check_part(self, path: str, value: object) -> bool:
-        """Check an item or member of the list or dict in a channel.
+        """Check one item of the list in a channel, or one member of the dict.
 
         Returns:
-            True if this is enough; False if the whole value must be checked.
+            True if this check is sufficient; False if the whole value must be checked.
 
         Raises:
             ValidationError: as `check_write`.
@@ -76,7 +76,7 @@ class PlainCheck:
         try:
             return dump(value, path or self._channel)
         except RecursionError:
-            return value  # A cycle, or a depth that the encoder refuses.
+            return value  # The encoder refuses this cycle or depth.
         except MisfitError as misfit:
             raise ValidationError(
                 str(misfit),
@@ -102,7 +102,7 @@ def _write_shape(reducer: str, shape: Shape) -> Dump:
 
 
 def _several(shape: Shape, items: Shape, reducer: str) -> Dump:
-    """Return the shape of several items. Values of other types are left to the reducer, if it checks them."""
+    """Return the function that dumps several items. A reducer that checks types itself also gets other values."""
 
     def dump(value: Any, path: str) -> Any:
         if not isinstance(value, list | tuple):
@@ -128,7 +128,7 @@ def _merged(shape: Shape, *, is_deep: bool) -> Dump:
 
     def dump(value: Any, path: str) -> Any:
         if is_deep and shape.load is None:
-            return value  # The dicts in the value may lack keys at any depth, so the result is not known here.
+            return value  # The dicts in the write may lack keys at any depth, so only the merged value can be checked.
         return partial(value, path)
 
     return dump

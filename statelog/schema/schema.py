@@ -26,10 +26,11 @@ if typing.TYPE_CHECKING:
     from statelog.schema.shapes import Shape
 
 Check = Callable[[str, object], object]
-"""Takes a channel and a value, and returns the stored form of the value. None in its place accepts any value."""
+"""A function that takes a channel and a value, and returns the value's stored form. None accepts any value.
+"""
 
 _CLASSES_REMEMBERED_MAX = 128
-"""The maximum number of remembered schemas. Threads are opened often, with few schemas."""
+"""The maximum number of schemas in the cache. Programs open many threads with few schemas."""
 
 _EMPTY_BY_REDUCER: Mapping[str, type] = {
     "append": list,
@@ -44,10 +45,10 @@ SCHEMA_ENTRY = "statelog:schema"
 """The key among a thread's reducer specs for the name of its versioned schema and the newest version."""
 
 STEPS_CHANNEL = "statelog:steps"
-"""The only channel of the library that is appended to. A write to another one replaces its value."""
+"""The only one of the library's own channels to which writes append items. The others use `replace`."""
 
 _CHANNELS_SHOWN_MAX = 20
-"""The maximum number of channels in a message. Its facts have all."""
+"""The maximum number of channels that a message names. The facts of the error name all of them."""
 
 
 class SchemaLineage:
@@ -60,15 +61,15 @@ class SchemaLineage:
 
 
 class RememberedSchema(NamedTuple):
-    """The versioned schema that a thread remembers."""
+    """The name and newest version of a thread's versioned schema, as the thread stores them."""
 
     name: str
     newest: int
-    """The newest version with which a commit to the thread was made."""
+    """The newest version that a commit to the thread has used."""
 
     @property
     def spec(self) -> str:
-        """The stored text among the reducer specs."""
+        """The text that is stored among the reducer specs."""
         return f"{self.name}:{self.newest}"
 
     @staticmethod
@@ -89,10 +90,10 @@ class RememberedSchema(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The channels of a thread. Immutable. ``Schema.of`` and ``Schema.from_specs`` create it.
+    """The channels of a thread. A schema is immutable. ``Schema.of`` and ``Schema.from_specs`` create one.
 
     Args:
-        name: the name of the class from which it was read, for messages.
+        name: the name of the declaring class, for messages.
         channels: the channels by name, in order of declaration; empty if ``is_open``.
         is_open: whether any channel may be written, with ``replace``.
 
@@ -107,7 +108,7 @@ class Schema(NamedTuple):
     check_of_others: Check | None
     part_checks: Mapping[str, Callable[[str, object], bool]]
     aliases: Mapping[str, str]
-    """The channels by the aliases that writes may use, of a pydantic model."""
+    """The channels of a pydantic model by the aliases that writes may use."""
     readings: Mapping[str, Shape]
     """The shapes of channels whose values are stored in another form: models, dataclasses, members of an enum."""
     lineage: SchemaLineage | None = None
@@ -131,8 +132,8 @@ class Schema(NamedTuple):
                 ``Annotated``; a ``Schema``; or None for any channel.
 
         Raises:
-            SchemaError: it is none of these, or its declaration is not valid. Facts: schema, and channel if one channel
-                is not valid.
+            SchemaError: the argument is none of these, or the declaration is invalid. Facts:
+                schema, and channel if one channel is invalid.
         """
         if user_schema is None:
             return _OPEN
@@ -156,7 +157,8 @@ class Schema(NamedTuple):
     def from_specs(stored: Mapping[str, str]) -> Schema:
         """Return the schema of a thread that is opened without one, from its stored reducers.
 
-        Built-in reducers work. A user's reducer is only known by name, so using it raises an error.
+        Built-in reducers work. A user's reducer is known only by its name, so a write that needs it
+        raises an error.
 
         Args:
             stored: the reducer specs by channel; empty for a thread without a schema.
@@ -210,7 +212,8 @@ class Schema(NamedTuple):
     def empty_value(self, channel: str) -> object:
         """Return the empty list, dict or set of a channel's type, or None for other types.
 
-        The type is that of the reducer if it accepts only one; with `add` and `replace`, that of the annotation.
+        The reducer determines the type if it accepts only one type. With `add` and `replace`, the
+        annotation does.
         """
         declared = self.channels.get(channel)
         if declared is None:
@@ -233,13 +236,13 @@ class Schema(NamedTuple):
             value: the value. For ``upsert`` in a pydantic model, an item or a list.
 
         Returns:
-            The value itself if the schema does not restrict it. Otherwise a validated value of the same shape with
-            storable types. With ``upsert``, it is always a list.
+            The value itself if the schema does not restrict it. Otherwise a validated value of the
+            same shape with storable types. With ``upsert``, the result is always a list.
 
         Raises:
             ChannelError: the schema does not have the channel. Facts: channel, channels.
-            ValidationError: the schema refuses the value. Facts: channel, path, reason, and problems, which are all
-                (path, reason) of the write.
+            ValidationError: the schema refuses the value. Facts: channel, path, reason, and
+                problems, which lists every (path, reason) of the write.
         """
         check = self.write_checks.get(channel, self.check_of_others)
         return value if check is None else check(channel, value)
@@ -254,7 +257,7 @@ class Schema(NamedTuple):
         return check is not None and check(path, value)
 
     def validate_result(self, channel: str, value: object) -> object:
-        """Return the stored form of the result of a user's reducer. The result of a built-in reducer is unchanged.
+        """Check the result of a user's reducer, and return its stored form. A built-in reducer's result is unchanged.
 
         Raises:
             ChannelError: as ``validate_write``.
@@ -265,10 +268,11 @@ class Schema(NamedTuple):
 
 
 def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[str, str]:
-    """Compare the stored reducers of a thread with those of the schema with which it is opened.
+    """Check that a thread's stored reducers fit the schema with which the thread is opened.
 
-    A newer version of the stored schema may have other reducers, which the thread then stores. An older version is not
-    compared, because the versions of the states decide whether it can be used.
+    A newer version of the stored schema may have other reducers, which the thread then stores. An
+    older version is not compared, because each state's version decides whether the older version
+    can read the state.
 
     Args:
         thread_id: the id of the thread, for the error.
@@ -276,11 +280,11 @@ def reconcile(thread_id: str, stored: Mapping[str, str], given: Schema) -> dict[
         given: the schema. It may lack channels of the thread.
 
     Returns:
-        The specs that the thread has to store.
+        The specs that the thread must store.
 
     Raises:
-        SchemaError: a channel has another reducer, or the schema another name. Facts: thread, stored, given (both are
-            reducer specs by channel).
+        SchemaError: a channel has another reducer, or the schema has another name. Facts: thread,
+            stored, given (both are reducer specs by channel).
     """
     specs, lineage, remembered = given.specs(), given.lineage, RememberedSchema.of(stored)
     newest = 1 if remembered is None else remembered.newest
@@ -343,7 +347,7 @@ def _is_model(cls: type) -> bool:
 
 
 def _schema_of_plain_channels(name: str, channels: dict[str, Channel]) -> Schema:
-    """Return a schema that needs pydantic only for channels whose annotations name models."""
+    """Return a schema that uses pydantic only for channels whose annotations name models."""
     from statelog.schema.plain import PlainCheck
 
     checks = {each.name: _check_of(each) for each in channels.values()}
@@ -363,7 +367,7 @@ def _readings(channels: Mapping[str, Channel]) -> dict[str, Shape]:
 
 
 def reading_of(annotation: object) -> Shape | None:
-    """Return the shape for reading values of an annotation, or None if they are read as they are stored."""
+    """Return the shape that restores stored values of an annotation, or None if they need no conversion."""
     from statelog.schema.shapes import needs_loading, shape_of
 
     if _names_model(annotation):
@@ -403,7 +407,7 @@ def _schema(
     aliases: Mapping[str, str] = MappingProxyType({}),
     readings: Mapping[str, Shape] | None = None,
 ) -> Schema:
-    """Return a closed schema. A user's reducer accepts writes of any type, so its results are checked."""
+    """Return a schema that accepts only its channels. For a user's reducer, the results are checked, not the writes."""
     check_names(name, channels)
     users = {each.name for each in channels.values() if each.reducer.name == "python"}
     return Schema(
@@ -420,14 +424,14 @@ def _schema(
 
 
 def _only_overwrites(check: Check | None) -> Check | None:
-    """Return a check that only applies to an ``Overwrite``."""
+    """Return a check that examines only ``Overwrite`` values and accepts all others."""
     if check is None:
         return None
     return lambda channel, value: check(channel, value) if isinstance(value, reducers.Overwrite) else value
 
 
 def _without_own(schema: Schema) -> Schema:
-    """Return the schema. Raise SchemaError if it declares one of the library's own channels."""
+    """Return the schema unchanged. Raise SchemaError if it declares one of the library's own channels."""
     for name in (*schema.channels, *schema.aliases):
         if name.startswith(OWN_CHANNELS):
             message = (
@@ -443,7 +447,7 @@ def _reducer_of_others(channel: str) -> reducers.Reducer:
 
 
 def _check_other(channels: tuple[str, ...], channel: str, value: object) -> object:
-    """Return the value of one of the library's own channels. Raise ChannelError for another undeclared channel."""
+    """Return a value for one of the library's own channels unchanged. Raise ChannelError for any other channel."""
     if channel.startswith(OWN_CHANNELS):
         return value
     import difflib

@@ -1,4 +1,4 @@
-"""Refuses secrets of pydantic in values, even if a serialiser of the model would store them as text."""
+"""Refuses pydantic's secret types in values, even if a serialiser of the model would store them as text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECRETS = (pydantic.SecretStr, pydantic.SecretBytes, pydantic.Secret)
 
 @functools.lru_cache(maxsize=1024)
 def names_secret(annotation: Hashable) -> bool:
-    """Return True if an annotation, or a field of a class in it, names a class of secrets or `guard.Secret`."""
+    """Return True if an annotation, or a field of a class in it, names a secret type of pydantic or `guard.Secret`."""
     return any(
         (isinstance(bare, type) and issubclass(get_origin(bare) or bare, _SECRETS)) or accepts_handles_only(metadata)
         for bare, metadata in parts_with_fields(annotation)
@@ -41,7 +41,7 @@ def refuse_secrets(value: object, path: str, annotation: Any = Any) -> None:
 
 
 def _refuse_classes(value: object, path: str) -> None:
-    """Raise ValueTypeError if a value contains an instance of a class of secrets."""
+    """Raise ValueTypeError if a value contains an instance of one of pydantic's secret types."""
     if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)) and not is_handle(value.get_secret_value()):
         name = full_name(type(value))
         message = (
@@ -53,7 +53,7 @@ def _refuse_classes(value: object, path: str) -> None:
 
 
 def with_handles(value: Any) -> Any:
-    """Return a dumped value with handles as texts where it has secrets of pydantic."""
+    """Return a dumped value in which pydantic's secrets that hold handles are replaced by the handles' text."""
     if isinstance(value, _SECRETS) and not cbor.is_storable(type(value)) and is_handle(value.get_secret_value()):
         return value.get_secret_value()
     if type(value) is dict:
@@ -64,7 +64,7 @@ def with_handles(value: Any) -> Any:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, object]]:
-    """Yield the parts of a value, one level deep, with their relative paths."""
+    """Yield the parts one level inside a value, each with its relative path."""
     if isinstance(value, dict):
         yield from ((f".{key}", part) for key, part in value.items())
         yield from (("", key) for key in value)

@@ -1,8 +1,9 @@
 """Shapes of annotations, which check values without pydantic, and convert them to their stored form and back.
 
-Plain values and values with codecs are stored as they are, a dataclass as a dict of its fields, a named tuple as a
-tuple, an enum member by its value. A read restores them, because the annotation names their class. An annotation that
-cannot be checked here (a protocol, a type variable) accepts any value.
+Plain values and values with codecs are stored unchanged. A dataclass is stored as a dict of its
+fields, a named tuple as a tuple, an enum member as its value. A read can restore them, because the
+annotation names their class. An annotation that cannot be checked here (a protocol, a type
+variable) accepts any value.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from statelog.schema.annotations import (
 )
 
 Dump = Callable[[Any, str], Any]
-"""Takes a value and its path, and returns its stored form. Raises MisfitError."""
+"""A function that takes a value and its path, and returns the value's stored form. Raises MisfitError."""
 Load = Callable[[Any], Any]
-"""Takes the stored form, and returns the value. Raises MisfitError, or the errors of a constructor."""
+"""A function that takes the stored form, and returns the value. Raises MisfitError, or an error of a constructor."""
 
 
 class MisfitError(Exception):
-    """A value does not fit. The error has its path and the reason."""
+    """A value does not fit its annotation. The error has the path of the value and the reason."""
 
     def __init__(self, path: str, reason: str) -> None:
         """Create the error."""
@@ -54,7 +55,7 @@ class Shape:
         dump: returns the stored form of a value.
         load: the inverse of `dump`; None if values are stored as they are.
         items: the shape of the items of a list or set, or of the values of a dict with text keys.
-        kind: list, dict, set or frozenset, for a shape with `items`.
+        kind: the container type of a shape with `items`: list, dict, set or frozenset.
         partial: like `dump`, for a value that has only some of the fields.
     """
 
@@ -81,7 +82,7 @@ ANY = Shape(_same)
 
 
 def needs_loading(annotation: object) -> bool:
-    """Return True if values are stored in another form, so that reading them needs the annotation."""
+    """Return True if values of this annotation are stored in another form, so that a read must convert them."""
     return any(
         issubclass(cls, Enum) or declares_fields(cls) or (not is_storable(cls) and issubclass(cls, BUILTIN))
         for cls in classes_named(annotation)
@@ -94,7 +95,7 @@ BUILTIN: tuple[type[Any], ...] = (str, int, float, bytes, list, dict, tuple, set
 
 
 def shape_of(annotation: object) -> Shape:  # noqa: C901 - a table of cases
-    """Return the shape of an annotation. Fields of classes are examined for the first value."""
+    """Return the shape of an annotation. The fields of classes are examined only when the first value arrives."""
     if is_alias(annotation):
         return _of_alias(annotation)
     bare, metadata = peel(annotation)
@@ -122,7 +123,8 @@ def shape_of(annotation: object) -> Shape:  # noqa: C901 - a table of cases
 
 
 _aliases_open: ContextVar[tuple[object, ...]] = ContextVar("aliases_open", default=())
-"""The aliases that are being examined. An alias that names itself is examined again for the first value."""
+"""The aliases that are being examined. An alias that refers to itself is examined again for the first value.
+"""
 
 
 def _of_alias(alias: Any) -> Shape:
@@ -148,7 +150,7 @@ def _refuse(path: str, value: object, wanted: str) -> MisfitError:
 
 
 def _is_view(value: object) -> bool:
-    """Return True for a view of a state, which the encoder refuses with advice."""
+    """Return True for a view of a state. The encoder refuses such a view with a message that gives advice."""
     return hasattr(type(value), "to_python")
 
 
@@ -167,7 +169,7 @@ def _list(arguments: tuple[Any, ...]) -> Shape:
 
 
 def _all(before: Any, after: list[Any], path: str = "value") -> Any:
-    """Return the value itself if all its items are stored as they are."""
+    """Return the original value if dumping changed none of its items, or else a copy with the dumped items."""
     if all(old is new for old, new in zip(before, after, strict=True)):
         return before
     try:
@@ -255,7 +257,7 @@ _CONTAINERS: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
 }
 
 
-# --- abstract containers: values keep their own class ---------------------------------------------------------
+# --- abstract containers, whose values keep their own class ---------------------------------------------------
 
 _PLAIN_SERIES = (list, tuple, set, frozenset)
 
@@ -282,7 +284,7 @@ def _series(origin: type) -> Callable[[tuple[Any, ...]], Shape]:
 
 
 def load_series(stored: Any, load_item: Load) -> Any:
-    """Return a list, tuple or set with its items loaded. Other iterables, such as a text, are returned unchanged."""
+    """Return a list, tuple or set with its items loaded. Other values, such as a text, are returned unchanged."""
     return type(stored)(map(load_item, stored)) if type(stored) in _PLAIN_SERIES else stored
 
 
@@ -322,7 +324,7 @@ _ABSTRACT: dict[Any, Callable[[tuple[Any, ...]], Shape]] = {
 }
 
 
-# --- choices -----------------------------------------------------------------------
+# --- unions ------------------------------------------------------------------------
 
 
 def _literal(choices: tuple[Any, ...]) -> Shape:
@@ -342,7 +344,8 @@ def _union(shapes: list[Shape]) -> Shape:
         return _first(shapes, lambda shape: shape.dump(value, path))
 
     def load(stored: Any) -> Any:
-        # Check `dump`, too, because a shape without `load` accepts anything, and the value must fit it.
+        # Without `load`, call `dump` to check that the value fits, because loading such a shape would accept
+        # anything.
         return _first(shapes, lambda shape: shape.load(stored) if shape.load else shape.dump(stored, "value"))
 
     containers = [shape for shape in shapes if shape.kind is not None]
@@ -357,7 +360,7 @@ def _first(shapes: list[Shape], attempt: Callable[[Shape], Any]) -> Any:
             return attempt(shape)
         except MisfitError as misfit:
             misfits.append(misfit)
-    deepest = max(misfits, key=lambda misfit: len(misfit.path))  # The alternative that failed at the deepest part.
+    deepest = max(misfits, key=lambda misfit: len(misfit.path))  # This alternative fits furthest into the value.
     reasons = dict.fromkeys(misfit.reason for misfit in misfits if misfit.path == deepest.path)
     raise MisfitError(deepest.path, " / ".join(reasons))
 
@@ -387,7 +390,7 @@ def _of_class(declaring: Any) -> Shape:
 
 
 _ALSO: dict[type, tuple[type, ...]] = {float: (float, int), complex: (complex, float, int)}
-"""The types that a type checker accepts for these types."""
+"""Types for which a type checker also accepts other types."""
 
 
 def _instance(cls: type) -> Shape:
@@ -397,7 +400,7 @@ def _instance(cls: type) -> Shape:
     def dump(value: Any, path: str) -> Any:
         try:
             fits = isinstance(value, wanted)
-        except TypeError:  # The protocol cannot be checked at run time.
+        except TypeError:  # This protocol cannot be checked at run time.
             return value
         if not fits:
             raise _refuse(path, value, "None" if cls is type(None) else f"an instance of {name}")
@@ -425,7 +428,7 @@ def _enum(cls: type[Enum]) -> Shape:
             choices = ", ".join(repr(each.value) for each in cls)
             raise MisfitError(path, f"Input should be a {full_name(cls)} ({choices:.80}), not {value!r:.40}") from None
 
-    is_open = not len(cls)  # `Enum` itself accepts any member, and cannot restore one.
+    is_open = not len(cls)  # `Enum` itself accepts any member, but cannot restore one.
     return (
         Shape(lambda value, _path: value.value if isinstance(value, Enum) else value) if is_open else Shape(dump, load)
     )
@@ -446,7 +449,7 @@ def _named_tuple(declaring: Any) -> Shape:
 def _hints(declaring: Any) -> dict[str, Any]:
     try:
         return field_hints(declaring)
-    except RESOLUTION_ERRORS:  # The names exist only for type checkers, so the fields are unknown.
+    except RESOLUTION_ERRORS:  # Some names exist only for type checkers, so the fields are unknown.
         return {}
 
 
@@ -467,7 +470,7 @@ class _Fields(dict[str, Shape]):
         return made
 
     def required(self) -> set[str]:
-        """The required keys of a TypedDict. Python does not know them if annotations are strings."""
+        """The required keys of a TypedDict. Python does not determine them correctly if annotations are strings."""
         marks = {name: qualifiers(hint) for name, hint in self._hints.items()}
         known: frozenset[str] = self._cls.__required_keys__
         return {
@@ -489,7 +492,7 @@ class _Record:
         self._of_init = {each.name for each in declared if each.init}
 
     def _given(self, value: Any, path: str) -> dict[str, Any]:
-        """Return the fields of a value, which may be a dict."""
+        """Return the fields of a value, which may be an instance of the class or a dict."""
         cls = self._cls
         if self._is_class and isinstance(value, cls):
             if type(value) is not cls:

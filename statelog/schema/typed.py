@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # Every type checker has it, so it need not be installed.
+    from typing_extensions import TypeVar  # Type checkers bundle typing_extensions, so it need not be installed.
 
     S = TypeVar("S", covariant=True, default=Any)  # noqa: PLC0105 - S as in the names of classes above
     W = TypeVar("W", contravariant=True, default=Any)  # noqa: PLC0105 - likewise
@@ -46,9 +46,9 @@ else:
 
 
 D = TypeVar("D", bound=Mapping[str, Any])
-"""A TypedDict, which is also the type of the state."""
+"""A schema that is a TypedDict, which is also the type of the state."""
 M = TypeVar("M")
-"""A class of another kind. It is not the type of the state, which may lack fields."""
+"""A schema of another kind. Its class is not the type of the state, because a state may lack fields."""
 
 
 class _Model(Protocol):
@@ -61,8 +61,8 @@ class _Dataclass(Protocol):
 
 
 Fields = _Model | _Dataclass
-"""Classes of this kind. They are named so that only one overload matches a schema, even if W is Any."""
+"""Dataclasses and pydantic models. With this type, only one overload matches a schema, even if W is Any."""
 
 AnyWrite = Mapping[str, Any]
 Untyped = dict[str, object]
-"""The schema type of a thread without a schema, or with one that type checkers do not know."""
+"""The schema type of a thread without a schema, or with a schema that type checkers do not know."""

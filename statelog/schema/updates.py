@@ -18,7 +18,7 @@ def normalise_update(update: object) -> dict[str, object]:
             which only the set fields are written.
 
     Raises:
-        UsageError: it is none of these, or a key is not a str. Facts: type.
+        UsageError: the update is none of these, or a key is not a str. Facts: type.
     """
     if isinstance(update, (dict, Mapping)):  # Check dict first, because an ABC is slow.
         return dict(update) if _TEXT_ONLY.issuperset(map(type, update)) else _with_text_keys(update)
@@ -43,16 +43,17 @@ def _with_text_keys(update: Mapping[object, object]) -> dict[str, object]:
             kind = type(key).__qualname__
             message = f"a write must name channels by str, not by {kind}: {key!r:.80}"
             raise UsageError(message, type=kind)
-        # A subclass of str, such as a StrEnum member, may have another repr and encoding.
+        # Convert instances of str subclasses, such as StrEnum members, because they may have another repr and
+        # encoding.
         written[key if type(key) is str else str.__str__(key)] = value
     return written
 
 
 def _fields_set(update: object) -> dict[str, object] | None:
     """Return the set fields of an instance of a pydantic model, or None for other objects."""
-    pydantic = sys.modules.get("pydantic")  # A program with a model has imported it.
+    pydantic = sys.modules.get("pydantic")  # A program that passes a model has imported pydantic.
     if pydantic is None or not isinstance(update, pydantic.BaseModel):
         return None
-    # Use the order of the fields, because the order of the set differs in each run.
+    # Use the order of the fields, because the order of a set differs in each run.
     values = {**update.__dict__, **(update.__pydantic_extra__ or {})}
     return {name: value for name, value in values.items() if name in update.model_fields_set}

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def label_of(schema: Versioned[Any, Any]) -> list[Any] | None:
-    """Return the label of values of the declared version."""
+    """Return the label that values of the declared version are stored with."""
     return None if schema.version == 1 else [schema.name, schema.version]
 
 
 def stored_version(schema: Versioned[Any, Any], key: str, label: list[Any] | None, namespace: str | None = None) -> int:
-    """Return the version of a stored value that this code can read.
+    """Return the version of a stored value, or raise if this code cannot read it.
 
     Args:
         schema: the declared schema.
@@ -51,7 +51,7 @@ def stored_version(schema: Versioned[Any, Any], key: str, label: list[Any] | Non
 def check_replaced(
     schema: Versioned[Any, Any] | None, key: str, label: list[Any] | None, namespace: str | None = None
 ) -> None:
-    """Check that code with a declared schema, or without one, may replace a stored value.
+    """Check that code with this declared schema, or without a schema, may replace a stored value.
 
     Raises:
         SchemaVersionError: the value has a newer version, or no schema is declared. SchemaError: another schema.
@@ -65,7 +65,7 @@ def check_replaced(
 def upgraded_item(
     schema: Versioned[Any, Any], key: str, value: Any, stored: int, namespace: str | None = None
 ) -> bytes:
-    """Upgrade a stored value to the declared version by the registered steps, and return it encoded.
+    """Upgrade a stored value to the declared version with the registered steps. Return the encoded result.
 
     Raises:
         MissingMigrationError: a step is not registered. MigrationError: a step has failed, or the value before or after
@@ -91,7 +91,7 @@ def upgraded_item(
 
 
 def declared_value(schema: Versioned[Any, Any], value: Any) -> Any:
-    """Return a value that a caller writes, validated by the fields of the declared version.
+    """Validate a value that a caller writes against the fields of the declared version, and return it.
 
     Raises:
         UsageError: it is neither a dict of fields nor an object of a class with fields. ChannelError: a field is not
@@ -112,7 +112,7 @@ def _checked(schema: Schema, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(key: str, namespace: str | None) -> tuple[str, dict[str, Any]]:
-    """Return an entry or an item as messages name it, and as facts of an error."""
+    """Return the name of an entry or an item for messages, and its facts for an error."""
     if namespace is None:
         return f"entry {key!r}", {"key": key}
     return f"item {key!r} of {namespace!r}", {"key": key, "namespace": namespace}

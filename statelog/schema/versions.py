@@ -1,4 +1,4 @@
-"""Schemas with versions: the steps that bring a state from each version to the next."""
+"""Versioned schemas: the steps that upgrade a state from each version to the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Step = TypeVar("Step", bound=Callable[[dict[str, Any]], dict[str, Any]])
 
 
 class Channels(Protocol):
-    """The channels of one state, as the steps of a schema change them. The library's own channels are not among them.
+    """The channels of one state while the steps of a schema change them, without the library's own channels.
 
     `move`, `put` and `remove` read no value.
     """
@@ -29,7 +29,7 @@ class Channels(Protocol):
         """Return True if the state has a channel."""
 
     def move(self, channel: str, name: str) -> None:
-        """Give a channel another name, which no channel has."""
+        """Rename a channel. No channel may have the new name yet."""
 
     def put(self, channel: str, item: bytes) -> None:
         """Set a channel to an encoded value."""
@@ -38,11 +38,11 @@ class Channels(Protocol):
         """Remove a channel, if the state has it."""
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
-        """Call a function with the channels, and take the dict that it returns in their place."""
+        """Call a function with a dict of the channels, and replace the channels by the dict that it returns."""
 
 
 class _ChannelChange(NamedTuple):
-    """One change of a step: the named channels, and the change. A function names no channel."""
+    """One change of a step: the channels that it names (none if it is a function), and the change itself."""
 
     names: frozenset[str]
     make: Callable[[Channels], None]
@@ -54,7 +54,8 @@ class Versioned(SchemaLineage, Written[S, W]):
     Make it with `statelog.versioned`, register its steps when the module is imported, and pass it as `schema=`.
 
     Attributes:
-        name: the name of the schema. A thread keeps it, and is refused under another one.
+        name: the name of the schema. A thread stores this name, and cannot be opened with a schema
+            of another name.
         version: the version of the declared class.
         schema: the channels of this version (internal).
     """
@@ -85,16 +86,18 @@ class Versioned(SchemaLineage, Written[S, W]):
     # --- steps ----------------------------------------------------------------------
 
     def step(self, version: int) -> Callable[[Step], Step]:
-        """Register a function that brings a state from `version` to the next version.
+        """Register a function that upgrades a state from `version` to the next version.
 
-        Use it as a decorator. The function gets a dict of all channels and returns a dict of all channels. It may
-        change and return the dict it gets, and change the lists and dicts in it in place. Lists and dicts of a thread
-        are read as a whole when the function looks into them. They are not instances of `list` and `dict`, and
-        `to_python` returns a plain copy. One that the function only passes on is not read. Models, dataclasses and enum
-        members of older versions come as they are stored: as dicts and plain values.
+        Use it as a decorator. The function gets a dict of all channels and returns a dict of all
+        channels. It may change and return the dict it gets, and change the lists and dicts in it in
+        place. Lists and dicts of a thread are read as a whole when the function looks into them.
+        They are not instances of `list` and `dict`, and `to_python` returns a plain copy. A list or
+        dict that the function only passes on is not read. Models, dataclasses and enum members of
+        older versions appear in their stored form: as dicts and plain values.
 
-        The function runs when a state is read, and within commits while other commits wait. It may run more than once
-        for one state. So it must be quick, must return the same for the same state, and must do nothing else.
+        The function runs when a state is read, and within commits while other commits wait. It may
+        run more than once for one state. So it must be quick, must return the same result for the
+        same state, and must have no side effects.
 
         Args:
             version: the version that the step starts from, 1 to the declared version less one.
@@ -115,9 +118,10 @@ class Versioned(SchemaLineage, Written[S, W]):
         return register
 
     def rename(self, version: int, channel: str, name: str) -> None:
-        """Register that the step from `version` gives a channel another name. Its value is not read.
+        """Register a change of the step from `version`: rename a channel, without reading its value.
 
-        A state that lacks the channel is left as it is. A state that has both channels raises MigrationError.
+        A state without the channel stays unchanged. Upgrading a state that has both channels raises
+        MigrationError.
 
         Raises:
             UsageError: a function is registered as this step, or another change of this step names one of the channels.
@@ -133,7 +137,7 @@ class Versioned(SchemaLineage, Written[S, W]):
         self._register(version, {channel, name}, change)
 
     def add(self, version: int, channel: str, value: Any) -> None:
-        """Register that the step from `version` adds a channel with a value. A state that has it is left as it is.
+        """Register a change of the step from `version`: add a channel with a value, unless the state has the channel.
 
         Raises:
             UsageError: as `rename`.
@@ -151,7 +155,7 @@ class Versioned(SchemaLineage, Written[S, W]):
         self._register(version, {channel}, change)
 
     def drop(self, version: int, channel: str) -> None:
-        """Register that the step from `version` removes a channel. Its value is not read, and earlier versions keep it.
+        """Register a change of the step from `version`: remove a channel, unread. Stored older states keep its value.
 
         Raises:
             UsageError: as `rename`.
@@ -180,7 +184,7 @@ class Versioned(SchemaLineage, Written[S, W]):
 
     @property
     def changed_names(self) -> frozenset[str]:
-        """The channels that the steps rename, add or remove by name."""
+        """The names of the channels that `rename`, `add` and `drop` refer to."""
         return frozenset(name for step in self._steps.values() for each in step for name in each.names)
 
     # --- upgrading ------------------------------------------------------------------
@@ -191,7 +195,7 @@ class Versioned(SchemaLineage, Written[S, W]):
             raise newer_error(thread, stored, self.version, self.name)
 
     def upgrade(self, channels: Channels, stored: int) -> None:
-        """Bring the channels of a state from a stored version to the declared one.
+        """Upgrade the channels of a state from a stored version to the declared version.
 
         Raises:
             MissingMigrationError: a step is not registered. No step has run.
@@ -218,7 +222,7 @@ class Versioned(SchemaLineage, Written[S, W]):
                 raise MigrationError(message, **facts) from error
 
     def upgraded(self, state: Mapping[str, Any], stored: int) -> dict[str, Any]:
-        """Return a plain state of a stored version as a plain state of the declared version. `state` is not changed.
+        """Return an upgraded copy of a plain state, from a stored version to the declared version.
 
         Raises:
             SchemaVersionError: the stored version is newer than the declared one.
@@ -231,7 +235,7 @@ class Versioned(SchemaLineage, Written[S, W]):
 
 
 class PlainChannels:
-    """Channels of a plain dict.
+    """The channels of a state that is a plain dict.
 
     Attributes:
         values: the dict.
@@ -247,7 +251,7 @@ class PlainChannels:
         return channel in self.values
 
     def move(self, channel: str, name: str) -> None:
-        """Give a channel another name."""
+        """Rename a channel."""
         self.values[name] = self.values.pop(channel)
 
     def put(self, channel: str, item: bytes) -> None:
@@ -259,15 +263,16 @@ class PlainChannels:
         self.values.pop(channel, None)
 
     def change(self, function: Callable[[dict[str, Any]], object]) -> None:
-        """Call a function with the channels, and take the dict that it returns in their place."""
+        """Call a function with a dict of the channels, and replace the channels by the dict that it returns."""
         self.values = result_of(function, dict(self.values))
 
 
 def result_of(function: Callable[[dict[str, Any]], object], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the dict that a step returns for a dict of channels, which it may change.
+    """Call a function of a step with a dict of channels, which it may change. Return its checked result.
 
     Raises:
-        TypeError: it returns something else, or is an async function. ValueError: a key is not the name of a channel.
+        TypeError: the function does not return a dict, or is async. ValueError: a key is not the
+            name of a channel.
     """
     result = function(given)
     if isinstance(result, Coroutine):
@@ -317,14 +322,15 @@ def versioned(schema: object, *, name: str, version: int) -> Versioned[Untyped, 
 def versioned(schema: object, *, name: str, version: int) -> Versioned[Any, Any]:
     """Return a schema with a name and a version, to pass as `schema=` in place of the class.
 
-    States of older versions are read, and go on, as states of this version, by the steps that are registered on it:
-    `step`, `rename`, `add` and `drop`. A state that was written without `versioned` has version 1.
+    The steps that are registered with `step`, `rename`, `add` and `drop` upgrade a state of an
+    older version when it is read or continued. A state that was written without `versioned` has
+    version 1.
 
     Args:
-        schema: what `store.thread(schema=)` takes: the class of this version.
+        schema: the class of this version, as for `store.thread(schema=)`.
         name: the name of the schema. Every version of it has the same name.
-        version: the number of this version, from 1. Raise it whenever a channel is renamed, removed, or gets another
-            reducer, another type or another meaning.
+        version: the number of this version, at least 1. Increase it whenever a channel is renamed,
+            removed, or gets another reducer, type or meaning.
 
     Raises:
         SchemaError: `schema` is not a schema.
