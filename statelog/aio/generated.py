@@ -804,7 +804,7 @@ class FleetCalls:
         return await run(self._fleet.shipped_lsn, name)
 
     async def check(self, name: str | None = None) -> list[Problem]:
-        """Restore every store, or one, into a temporary file, verify it, and return the problems.
+        """Restore every store, or only `name`, into a temporary file, verify that file, and return the problems.
 
         See `statelog.fleet.Fleet.check`.
         """

@@ -32,9 +32,7 @@ LOOKED_AT = 512
 """The number of records that a turn of a policy examines after the end of the last turn, and again among the newest."""
 
 HELD_MIN = 512
-"""A policy starts a sweep when this many redacted records hold nodes, or a quarter of its kept
-nodes if that is more.
-"""
+"""A sweep starts when this many redacted records hold nodes, or a quarter of the kept nodes if that is more."""
 
 
 class RetentionRule(NamedTuple):

@@ -1,4 +1,4 @@
-"""Keeps secrets and injected instructions out of what others read. GUIDE.md has examples."""
+"""Keeps secrets and injected instructions out of stored values. GUIDE.md has examples."""
 
 from statelog.format.quarantined import Quarantined
 from statelog.guard.annotations import Secret

@@ -1,4 +1,4 @@
-"""Fields that accept handles only."""
+"""A marker for fields that accept only handles."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from typing import Any, Final
 
 HANDLE: Final = re.compile(r"\$CRED\{([^{}]*)\}")
-"""A handle, such as `$CRED{stripe}`."""
+"""The pattern of a handle, such as `$CRED{stripe}`."""
 
 WANTED: Final = "a handle, such as $CRED{name}"
 
 
 def is_handle(value: object) -> bool:
-    """Return True if a value is one handle, and nothing else."""
+    """Return True if a value is exactly one handle."""
     return isinstance(value, str) and HANDLE.fullmatch(value) is not None
 
 
@@ -22,7 +22,7 @@ class _Secret:
     __slots__ = ()
 
     accepts_handles_only = True
-    """By this, schemas know the marker without importing this package."""
+    """An attribute by which schemas recognise the marker without importing this package."""
 
     def __repr__(self) -> str:
         return "statelog.guard.Secret"
@@ -50,4 +50,4 @@ def _checked(value: Any) -> Any:
 
 
 Secret: Final = _Secret()
-"""In `Annotated[str, guard.Secret]`: the field accepts a handle such as `$CRED{stripe}`, and no other text."""
+"""A marker: a field `Annotated[str, guard.Secret]` accepts a handle such as `$CRED{stripe}`, and no other text."""

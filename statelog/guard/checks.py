@@ -26,11 +26,11 @@ _ADAPTERS = "statelog.adapters."
 _AS_A_WHOLE = "the value can only be hidden as a whole, and the framework could not read it then"
 
 Show = Callable[[str], str]
-"""Returns a text for a message, with its secrets redacted."""
+"""A function that returns a text with its secrets redacted, for a message."""
 
 
 def checked_list(argument: str, given: object) -> tuple[Check, ...]:
-    """Return the checks of an argument. Raises UsageError."""
+    """Validate an argument that lists checks, and return it as a tuple. Raises UsageError."""
     if not isinstance(given, list | tuple):
         message = f"{argument} must be a list of functions (value, where) -> Verdict, not {type(given).__name__}"
         raise UsageError(message, argument=argument)
@@ -42,7 +42,7 @@ def checked_list(argument: str, given: object) -> tuple[Check, ...]:
 
 
 def checked_timeout_s(given: object) -> float:
-    """Return the timeout of checks. Raises UsageError."""
+    """Validate the timeout of checks, and return it. Raises UsageError."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= TIMEOUT_MAX_S:
         message = f"check_timeout_s must be a positive number of seconds, up to {TIMEOUT_MAX_S:.0f}, not {given!r:.40}"
         raise UsageError(message, argument="check_timeout_s", value=given)
@@ -56,7 +56,7 @@ def name_of(check: object) -> str:
 
 
 class Checks:
-    """The checks of a guard for one direction.
+    """The checks of a guard for either writes or reads.
 
     Args:
         checks: the functions, in the order in which they are called.
@@ -73,7 +73,7 @@ class Checks:
     # --- written values -----------------------------------------------------------
 
     def item(self, item: bytes, where: Where, before: bytes | None = None) -> bytes:
-        """Return an encoded value as the checks let it be stored. Return the same object if they allow it.
+        """Apply the checks to an encoded value, and return what may be stored: the same object if they allow it.
 
         `before` is the encoded value that is stored there now. If both values are lists, or both are dicts, the checks
         see only the items or members that `before` does not have.
@@ -89,12 +89,15 @@ class Checks:
         return item if made is value else cbor.encode(made, path=where.path)
 
     def _new_parts(self, checks: list[Check], value: Any, before: bytes, where: Where) -> Any:
-        """Return a value as some checks let it be stored. Of a list or dict, the checks see only the new parts."""
+        """Apply some checks to a value, and return what may be stored.
+
+        Of a list or dict, they see only the new parts.
+        """
         old = cbor.decode(before, loosely=True)
         if type(value) is not type(old) or type(value) not in (list, dict):
             return self._seen(checks, value, where)
         if type(value) is dict and any(self._flagged(checks, key, where) for key in value.keys() - old.keys()):
-            return self._seen(checks, value, where)  # A key can be hidden only together with its dict.
+            return self._seen(checks, value, where)  # A key can only be hidden together with its whole dict.
         known = {*_parts_encoded(old)}
         parts = [part for _name, part in _parts(value)]
         made = [
@@ -106,7 +109,7 @@ class Checks:
         return made if type(value) is list else dict(zip(value, made, strict=True))
 
     def metadata(self, item: bytes, where: Where) -> bytes:
-        """Return encoded metadata as the checks let it be stored. Its members are hidden one by one."""
+        """Apply the checks to encoded metadata, and return what may be stored. Its members are hidden one by one."""
         checks = self._that_may_find(item)
         if not checks:
             return item
@@ -115,7 +118,10 @@ class Checks:
         return item if made is members else cbor.encode(made, path=where.path)
 
     def error_text(self, text: str, where: Where) -> str:
-        """Return a text of an error, or a text with the check and the reason if a check does not allow the first."""
+        """Return the text of an error.
+
+        If a check does not allow the text, return one that names the check and the reason.
+        """
         try:
             made = self.value(text, where)
         except CheckError as error:
@@ -123,7 +129,7 @@ class Checks:
         return made if isinstance(made, str) else quarantined_text(made.check, made.reason)
 
     def error_item(self, item: bytes, where: Where) -> bytes:
-        """Return the encoded record of an exception after `error_text` of each of its texts."""
+        """Return the encoded record of an exception in which `error_text` was applied to each text."""
         return cbor.encode(self._error(cbor.decode(item), where)) if self._that_may_find(item) else item
 
     def _error(self, value: Any, where: Where) -> Any:
@@ -138,7 +144,7 @@ class Checks:
     # --- values ---------------------------------------------------------------------
 
     def value(self, value: Any, where: Where) -> Any:
-        """Return a value as the checks let it be seen. It is the same object if they allow it. Raises CheckError."""
+        """Apply the checks to a value, and return what may be seen, or the same object. Raises CheckError."""
         return self._seen(self._checks, value, where)
 
     def check(self, value: Any, where: Where) -> None:
@@ -147,7 +153,7 @@ class Checks:
             raise self._refused(check, f"{verdict.reason}; a mount or an edit cannot change a hidden value", where)
 
     def members(self, members: dict[str, Any], where: Where, checks: Sequence[Check] | None = None) -> dict[str, Any]:
-        """Return metadata as the checks let it be seen. It is the same object if they allow it. Raises CheckError."""
+        """Apply the checks to metadata, and return what may be seen, or the same object. Raises CheckError."""
         flagged = self._flagged(self._checks if checks is None else checks, members, where)
         if not flagged:
             return members
@@ -160,21 +166,24 @@ class Checks:
         return made
 
     def _seen(self, checks: Sequence[Check], value: Any, where: Where, found: set[int] | None = None) -> Any:
-        """Return a value as some checks let it be seen. Add to `found` the ids of the checks that hide the value."""
+        """Apply some checks to a value, and return what may be seen.
+
+        Add the ids of the checks that hide it to `found`.
+        """
         flagged = self._flagged(checks, value, where)
         if found is not None:
             found.update(id(check) for check, _verdict in flagged)
         return self._hide(value, flagged, where) if flagged else value
 
     def _flagged(self, checks: Sequence[Check], value: Any, where: Where) -> _Flagged:
-        """Return the checks that want a value hidden, with their verdicts. Call all checks, because each may refuse."""
+        """Call all checks, because each may refuse. Return those whose verdict hides the value, with their verdicts."""
         asked = [(check, self._ask(check, value, where)) for check in checks]
         return [] if type(value) is Quarantined else [each for each in asked if each[1].kind in _HIDING]
 
     def _hide(self, value: Any, flagged: _Flagged, where: Where) -> Any:
         """Hide the parts of a value that the checks report, or the whole value if a check reports no part of it.
 
-        A dict is also hidden as a whole, with its keys, if a check reports each of its two or more members.
+        A dict of two or more members is also hidden as a whole, with its keys, if a check reports every member.
         """
         parts = list(_parts(value))
         of_parts: dict[int, _Flagged] = {}
@@ -209,13 +218,13 @@ class Checks:
 
         Args:
             value: the value.
-            data: the value as its serialiser has encoded it.
+            data: the value, encoded by its serialiser.
             where: the place of the value.
-            replace_texts: called with the data and a function of (text, names). Returns the data in which each text is
-                replaced by the result of the function.
+            replace_texts: called with the data and a function of (text, names). It returns the data with each text
+                replaced by the result of that function.
 
         Raises:
-            CheckError: a check refuses or has failed, or it reports the value but none of its texts.
+            CheckError: a check refuses the value, has failed, or reports the value but none of its texts.
         """
         flagged = self._flagged(self._that_may_find(data), value, where)
         if not flagged:
@@ -227,7 +236,7 @@ class Checks:
         return made
 
     def _check_found(self, flagged: _Flagged, found: set[int], where: Where) -> None:
-        """Raise CheckError if a check reports a value and allows each of its parts."""
+        """Raise CheckError if a check reports a value as a whole but allows each of its parts."""
         for check, verdict in flagged:
             if id(check) not in found:
                 raise self._refused(check, f"{verdict.reason}; {_AS_A_WHOLE}", where)
@@ -245,7 +254,7 @@ class Checks:
             CheckError: the check refuses, raises, hangs, or does not return a Verdict.
         """
         try:
-            if hasattr(check, "may_be_in"):  # A check of the library needs no worker, because it runs in linear time.
+            if hasattr(check, "may_be_in"):  # The library's own checks need no worker, because they run in linear time.
                 verdict = check(value, where)
             else:
                 verdict = self._workers.call(_ask_with_copy, check, value, where, timeout_s=self._timeout_s)
@@ -289,7 +298,7 @@ ReplaceTexts = Callable[[bytes, Callable[[str, tuple[str, ...]], "str | Quaranti
 
 
 def _parts_encoded(value: list[Any] | dict[Any, Any]) -> Iterator[bytes]:
-    """Yield the items of a list, encoded, or the members of a dict with their keys."""
+    """Yield the encoded items of a list, or the encoded members of a dict with their keys."""
     parts = value if isinstance(value, list) else map(list, value.items())
     return map(cbor.encode, parts)
 

@@ -1,4 +1,4 @@
-"""Decides what is a secret in one store: with the rules and handles of a guard, and the store's key of fingerprints."""
+"""Decides what is a secret in one store, by the rules and handles of a guard. Fingerprints use the store's key."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from statelog.guard.secrets import Secrets
 
 OWN_NAMES = ("statelog:", "durable/")
-"""The beginnings of the names of channels and entries with the library's own records."""
+"""Prefixes of the names of channels and entries that have the library's own records."""
 
 _FINGERPRINT_SIZE_BYTES = 4
 _NAMES_MAX = 4096
 _OF_LANGGRAPH = "langgraph:"
-"""The beginning of the names of channels without values of users, or with values that have passed the guard."""
+"""The prefix of the names of channels that have no values of users, or only values that have passed the guard."""
 _OWN_COUNT = 2
-"""The number of names in a path of such a record before the user's names: the channel, and the member of the record."""
+"""The number of the library's names at the start of a path in its own records: the channel, and a member's name."""
 _ERRORS = frozenset([("error",), ("e",)])
-"""The paths of exceptions in records. The members of an exception are named by the library."""
+"""The paths of exceptions in records. Their members also have names of the library, not of the user."""
 
 
 class Detector:
@@ -40,7 +40,7 @@ class Detector:
         self._sensitive_names: dict[str, bool] = {}
 
     def without_handles(self) -> Detector:
-        """Return a detector with the same rules and key, and without handles."""
+        """Return a detector with the same rules and key, but without handles."""
         return Detector(self.secrets, None, self._key)
 
     def fingerprint(self, secret: bytes) -> str:
@@ -48,19 +48,19 @@ class Detector:
         return blake2b(secret, digest_size=_FINGERPRINT_SIZE_BYTES, key=self._key).hexdigest()
 
     def may_hold(self, data: bytes) -> bool:
-        """Return False if bytes certainly hold no secret."""
+        """Return False if bytes certainly contain no secret."""
         handles = self.handles
         return self.secrets.may_be_in(data) or (handles is not None and handles.are_in(data))
 
     def rule_in(self, data: bytes) -> str | None:
-        """Return the rule of a secret in bytes, or its handle. None if there is none."""
+        """Return the rule of a secret in bytes, or its handle. Return None if the bytes have no secret."""
         if self.handles is not None and (found := self.handles.find(data)):
             return found[0].rule
         rules = self.secrets.find(data, is_text=False)
         return rules[0].rule if rules else None
 
     def names_field(self, path: tuple[str, ...]) -> bool:
-        """Return True if the value at a path is a secret, whatever it is."""
+        """Return True if the guard declares every value at a path secret."""
         if path and path[0].startswith(_OF_LANGGRAPH):
             return False
         if path and path[0].startswith(OWN_NAMES):
@@ -82,7 +82,7 @@ class Detector:
         return path != () and (self.is_sensitive_name(path[-1]) or self.names_field(path))
 
     def shown(self, text: str) -> str:
-        """Return a text for a message, without secrets."""
+        """Return a text with its secrets redacted, for a message."""
         data = text.encode("utf-8", "replace")
         data = replaced(data, self.secrets.find(data), lambda _found, _secret: b"[REDACTED]")
         text = data.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Handles: names that stand for secrets in everything that is stored. The value exists only in the call of a tool."""
+"""Handles: names that stand for secrets in all stored values. The secret itself is used only in the call of a tool."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 VALUE_SIZE_MIN: Final = 8
-"""The minimum length of a value without the blanks at its ends. A shorter one would be found in ordinary texts."""
+"""The minimum length of a value without surrounding blanks. A shorter value would also occur in ordinary texts."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _HANDLE_IN_BYTES = re.compile(HANDLE.pattern.encode())
 _LABELS = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?"
 _HOST = re.compile(rf"(?P<name>(?P<any>\*\.)?{_LABELS}|\[[0-9A-Fa-f:.]{{2,45}}\])(?::(?P<port>[0-9]{{1,5}}))?")
-"""A host name or an address, with an optional port, and nothing else: no scheme, user, path, query or fragment."""
+"""The pattern of a host name or address with an optional port. It allows no scheme, user, path, query or fragment."""
 
 _EDGE = rb"[A-Za-z0-9+/_-]?"
 _LINE_BREAK = rb"(?:[\r\n]|\\{1,7}[rn])*"
 _PIECE_SIZE = 12
 _SCANNED_SIZE_MAX = 16
-"""How many bytes of a form the scan looks for. They decide whether the forms are looked for one by one."""
+"""The number of bytes of each form for which a fast scan looks. Only if it finds some are the whole forms searched."""
 
 _CASES = re.compile(rb"(?<=%)[0-9A-Fa-f]{2}|(?<=\\u)[0-9A-Fa-f]{4}|(?<=\\x)[0-9A-Fa-f]{2}|(?<=&#x)[0-9A-Fa-f]{2}(?=;)")
-"""Escapes whose digits may be written in either case."""
+"""The pattern of the digits of escapes, which may be written in upper or lower case."""
 
 _PLAIN = frozenset((int, float, bool, complex, type(None)))
 
 
 class Source:
-    """Where the value of a handle comes from, and which tools and hosts may have it."""
+    """The source of a handle's value, and the tools and hosts that may get the value."""
 
     __slots__ = ("_read", "_what", "hosts", "tools")
 
@@ -77,13 +77,14 @@ class Source:
 
 
 def env(name: str, *, tools: Iterable[str] | None = None, hosts: Iterable[str] | None = None) -> Source:
-    """Return a source that reads an environment variable each time it is asked.
+    """Return a source that reads an environment variable each time the value is needed.
 
     Args:
         name: the variable.
-        tools: the tools that may have the value; any tool if left out.
-        hosts: the hosts that it may be sent to, such as `api.stripe.com`, `api.stripe.com:443` or `*.stripe.com`; any
-            host if left out. `*` stands for one or more whole labels. Without a port, any port will do.
+        tools: the tools that may get the value; any tool if left out.
+        hosts: the hosts to which the value may be sent, such as `api.stripe.com`, `api.stripe.com:443` or
+            `*.stripe.com`; any host if left out. `*` stands for one or more whole labels. A host without a port allows
+            any port.
     """
     _checked("name", name)
 
@@ -100,7 +101,10 @@ def env(name: str, *, tools: Iterable[str] | None = None, hosts: Iterable[str] |
 def keyring(
     service: str, user: str, *, tools: Iterable[str] | None = None, hosts: Iterable[str] | None = None
 ) -> Source:
-    """Return a source that asks the system's keyring, through the package `keyring`. Arguments as for `env`."""
+    """Return a source that reads the system's keyring through the package `keyring`.
+
+    `tools` and `hosts` are as for `env`.
+    """
     _checked("service", service)
     if not isinstance(user, str):
         message = f"user must be a str, not {type(user).__name__}"
@@ -138,7 +142,7 @@ def _names(argument: str, given: Any) -> tuple[str, ...] | None:
 
 
 class Forms:
-    """Finds values in any written form, such as base64, and knows the replacement of each value."""
+    """Finds values in any encoded form, such as base64, and returns the replacement of each value."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -171,11 +175,14 @@ class Forms:
             self._known |= values
 
     def are_in(self, data: bytes) -> bool:
-        """Return False if `data` certainly has no value, in any form."""
+        """Return False if `data` certainly has none of the values in any form."""
         return self._scan is not None and self._scan.is_in(data)
 
     def find(self, text: bytes) -> list[SecretSpan]:
-        """Return the places of values in a text, with the replacement as the `rule`. Overlapping places are joined."""
+        """Return the spans of values in a text, with each value's replacement as `rule`.
+
+        Overlapping spans are joined.
+        """
         if not self.are_in(text):
             return []
         found = [
@@ -188,10 +195,10 @@ class Forms:
 
 
 class Handles(Forms):
-    """Secrets by name. `$CRED{name}` stands for one of them in a state, in arguments and in messages.
+    """Named secrets. The handle `$CRED{name}` stands for a secret in a state, in arguments and in messages.
 
     Args:
-        sources: for each name, a source: `env`, `keyring`, or any function that returns the value.
+        sources: a source for each name: `env`, `keyring`, or any function that returns the value.
 
     Raises:
         UsageError: a name is not 1 to 64 letters, digits, `_`, `.` or `-`, or its source cannot be called.
@@ -215,21 +222,22 @@ class Handles(Forms):
         return f"<Handles {', '.join(self._sources)}>"
 
     def resolve(self, args: Any, *, tool: str, host: str | None = None) -> Any:
-        """Return a copy of `args` with the values in place of the handles, in texts and bytes at any depth.
+        """Return a copy of `args` in which values replace handles, in texts and bytes at any depth.
 
-        `args` may hold dicts, lists, tuples, sets, deques, dataclasses, models of pydantic and their secrets. From then
-        on, a value becomes its handle again wherever this process writes it into a store with these handles.
+        `args` may contain dicts, lists, tuples, sets, deques, dataclasses, pydantic models and pydantic secrets. After
+        this call, the handle replaces its value again wherever this process writes the value to a store with these
+        handles.
 
         Args:
             args: the arguments of the call.
             tool: the name of the tool.
-            host: the host that the tool sends the value to, if there is one: a name with an optional port, no URL.
+            host: the host to which the tool sends the value, if there is one: a name with an optional port, not a URL.
 
         Raises:
-            GuardError: a handle is not known, or is not declared for this tool or host, or its value has less than 8
-                characters, or the handle is in an object of another kind: in its `repr`, its bytes or its attributes.
-                Or `args` contain themselves. Facts: handle, tool, host.
-            UsageError: `tool` or `host` is not a text, or is empty.
+            GuardError: a handle is unknown, is not declared for this tool or host, has a value of less than 8
+                characters, or is in the `repr`, bytes or attributes of an object of another kind. Also if `args`
+                contains itself. Facts: handle, tool, host.
+            UsageError: `tool` or `host` is not a str, or is empty.
         """
         _checked("tool", tool)
         if host is not None:
@@ -277,19 +285,19 @@ class Handles(Forms):
         return self._learned(name, source, facts)
 
     def learn_all(self) -> None:
-        """Fetch the value of every handle, so that each is recognised, as after `resolve`. Raises GuardError."""
+        """Fetch the value of every handle, so that all values are recognised, as after `resolve`. Raises GuardError."""
         for name, source in self._sources.items():
             self._learned(name, source, {"handle": name})
 
     def _learned(self, name: str, source: Any, facts: dict[str, Any]) -> str:
-        """Return the value of a handle, which is recognised from then on."""
+        """Fetch the value of a handle, and recognise it from now on."""
         try:
             value: Any = source()
         except GuardError:
             raise
         except Exception as error:  # noqa: BLE001 - a source may raise anything
             message = f"the source of handle {name!r} raised {type(error).__name__}"
-            raise GuardError(message, **facts) from None  # The text of the cause may contain the value.
+            raise GuardError(message, **facts) from None  # The message of the cause may contain the value.
         if not isinstance(value, str) or len(value.strip()) < VALUE_SIZE_MIN:
             kind = f"{len(value.strip())} characters" if isinstance(value, str) else type(value).__name__
             message = f"the value of handle {name!r} must be a str of at least {VALUE_SIZE_MIN} characters, not {kind}"
@@ -300,14 +308,14 @@ class Handles(Forms):
         return value
 
     def hide(self, text: str) -> str:
-        """Return a text with handles in place of their values."""
+        """Return a text in which handles replace their values."""
         data = text.encode("utf-8", "surrogatepass")
         made = replaced(data, self.find(data), lambda each, _value: each.rule.encode())
         return text if made is data else made.decode("utf-8", "surrogatepass")
 
 
 def _shown(value: Any) -> str:
-    """Return the text of an object in which a handle is looked for."""
+    """Return the text of an object, which is searched for handles."""
     if isinstance(value, memoryview | array):
         return bytes(value).decode("utf-8", "replace")
     attributes = {} if isinstance(value, type | ModuleType) else getattr(value, "__dict__", {})
@@ -329,7 +337,7 @@ def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _rebuilt_object(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Do the same for a secret or a model of pydantic, and for a dataclass."""
+    """Return a copy of a pydantic secret, a pydantic model or a dataclass whose parts are changed. See `_rebuilt`."""
     if hasattr(value, "get_secret_value"):
         return type(value)(change(value.get_secret_value()))
     if hasattr(value, "model_copy"):
@@ -344,7 +352,7 @@ def _rebuilt_object(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _is_host(host: str, declared: str) -> bool:
-    """Return True if a host is a declared one. A text that is not a host name with an optional port is not declared."""
+    """Return True if a host matches a declared one. A text that is not a host with an optional port never matches."""
     given, wanted = _HOST.fullmatch(host), _HOST.fullmatch(declared)
     if given is None or wanted is None or given["any"] or wanted["port"] not in (None, given["port"]):
         return False
@@ -361,12 +369,12 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
 
 
 def _forms_of(value: str) -> list[tuple[bytes, bytes]]:
-    """Return the forms in which a value may be written: bytes that are in it, and the pattern to replace."""
+    """Return the forms in which a value may be written. Each is (bytes in the form, pattern to replace)."""
     data = value.encode("utf-8", "surrogatepass")
     plain = {data, *_quoted_for_urls(value), *_quoted_for_programs(value)}
     for is_ascii in (True, False):
         escaped = value
-        for _ in range(3):  # JSON within JSON within JSON
+        for _ in range(3):  # The value may be in JSON that is nested in JSON up to three times.
             escaped = json.dumps(escaped, ensure_ascii=is_ascii)[1:-1]
             plain.add(escaped.encode("utf-8", "surrogatepass"))
     plain |= {form.replace(b"/", b"\\/") for form in plain}
@@ -387,7 +395,7 @@ def _forms_of(value: str) -> list[tuple[bytes, bytes]]:
 
 
 def _quoted_for_urls(value: str) -> set[bytes]:
-    """Return a value as Python and JavaScript quote it for URLs, once and twice."""
+    """Return a value as Python and JavaScript quote it for URLs, quoted once and twice."""
     once = {quote(value, safe=safe, errors="replace") for safe in ("", "/", "!'()*", "!'()*/")}
     once.add(quote_plus(value, errors="replace"))
     return {each.encode() for each in (*once, *(quote(each, safe="") for each in once))}
@@ -412,12 +420,12 @@ def _quoted_for_programs(value: str) -> set[bytes]:
 
 
 def _base64_forms_of(data: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the forms of bytes in base64, at each offset, also with line breaks."""
+    """Return the base64 forms of bytes at each offset within a larger text, with and without line breaks."""
     forms = []
     for encode in (b64encode, urlsafe_b64encode):
         for before in range(3):
-            # Other bytes may be before and after the value. Only the characters that depend on the value alone are
-            # certain; one more at each end has some of its bits.
+            # Other bytes may come before and after the value. Only the base64 characters that depend on the value
+            # alone are certain. One more character at each end has some bits of the value.
             size = before + len(data)
             whole = encode(b"\0" * before + data + b"\0" * (-size % 3))
             core = whole[(0, 2, 3)[before] : len(whole) - (0, 3, 2)[size % 3]]
@@ -425,12 +433,12 @@ def _base64_forms_of(data: bytes) -> list[tuple[bytes, bytes]]:
             forms.append((core, head + re.escape(core) + tail))
             if len(core) < 2 * _PIECE_SIZE:
                 continue
-            # A line break can be in one of two pieces only.
+            # A line break can be in only one of two short pieces, so the scan finds the other piece.
             wrapped = head + _LINE_BREAK.join([re.escape(core[at : at + 1]) for at in range(len(core))]) + tail
             forms += [(core[:_PIECE_SIZE], wrapped), (core[_PIECE_SIZE : 2 * _PIECE_SIZE], wrapped)]
     return forms
 
 
 def _with_cases(form: bytes, changed: Callable[[bytes], bytes]) -> bytes:
-    """Return a form with the digits of its escapes in the other case."""
+    """Return a form with the digits of its escapes changed to upper or lower case."""
     return _CASES.sub(lambda found: changed(found[0]), form)

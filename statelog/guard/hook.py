@@ -1,4 +1,4 @@
-"""What a guard does in one store: every value and every name passes here before it enters the file."""
+"""Applies a guard to one store. Every value and every name passes through this module before it enters the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MSGPACK = "msgpack"
 _BYTES = frozenset(("bytes", "bytearray"))
 _ENCRYPTED = "+"
-"""Is in the kind of what LangGraph's serialisers have encrypted: `msgpack+aes`."""
+"""A character in the kind of data that LangGraph's serialisers have encrypted: `msgpack+aes`."""
 _DONE = re.compile(rb"\[REDACTED [a-z0-9-]+ [0-9a-f]{8}\]")
 
 
@@ -38,7 +38,7 @@ def redaction_of(rule: str, fingerprint: str) -> bytes:
 
 
 def rule_of_whole(data: bytes, detector: Detector) -> str | None:
-    """Return the rule of a value that is a secret as a whole, or its handle. None if it is a handle or a redaction."""
+    """Return the rule, or the handle, of a value that is a secret as a whole. None for a handle or a redaction."""
     handles = detector.handles
     if handles is not None and (found := handles.find(data)) and found[0].end - found[0].start == len(data):
         return found[0].rule
@@ -52,14 +52,14 @@ class Guarded(Protocol):
     """A write to a channel or an entry: see `log.step.PreparedWrite`."""
 
     def redacted(self, redact: Callable[..., bytes]) -> Any:
-        """Return the write with each of its items as `redact` returns it. `redact` gets the item and its path."""
+        """Return the write with each item replaced by the result of `redact`, which gets the item and its path."""
 
 
 W = TypeVar("W", bound=Guarded)
 
 
 class Redactor:
-    """Redacts or refuses what a store must not have.
+    """Redacts or refuses secrets and other values that a store must not contain.
 
     Args:
         detector: decides what is a secret.
@@ -84,7 +84,7 @@ class Redactor:
     # --- the hook ---------------------------------------------------------------
 
     def writes(self, writes: Sequence[W], thread: str) -> list[W]:
-        """Return writes to a thread as the guard lets them be stored. Raises SecretError, CheckError."""
+        """Apply the guard to writes to a thread, and return what may be stored. Raises SecretError, CheckError."""
         if self.on_write is None:
             return [write.redacted(self.item) for write in writes]
 
@@ -94,24 +94,27 @@ class Redactor:
         return [write.redacted(clean) for write in writes]
 
     def entry(self, write: W, key: str, agent: str | None) -> W:
-        """Return a write to an entry of the board as `writes` does. The path of its value begins with the key."""
+        """Apply the guard to a write to an entry of the board, like `writes`.
+
+        The path of its value begins with the key.
+        """
         where = Where("write", "board", key, key=key, agent=agent)
         redacted: W = write.redacted(lambda item, _path: self.checked_item(item, where))
         return redacted
 
     def checked_item(self, item: bytes, where: Where, before: bytes | None = None) -> bytes:
-        """Return an encoded value as the guard lets it be stored. Return the same object if the guard changes nothing.
+        """Apply the guard to an encoded value, and return what may be stored: the same object if nothing changes.
 
         `before` is the value that is stored there now. Of a list or dict, the checks see only the parts that are not in
         `before`.
         """
         item = self.item(item, where.path)
         if self.on_write is None or where.is_own or where.thread == _CACHE or is_packed(item):
-            return item  # A value from LangGraph's serialiser was checked before.
+            return item  # Values from LangGraph's serialiser were checked earlier.
         return self.on_write.item(item, where, before)
 
     def metadata(self, item: bytes, path: str, thread: str) -> bytes:
-        """Return encoded metadata without secrets, after the checks of writes. It is still a dict."""
+        """Redact the secrets in encoded metadata, and apply the checks of writes. The result is still a dict."""
         if item == _NO_METADATA:
             return item
         item = self.item(item, path)
@@ -120,33 +123,33 @@ class Redactor:
         return self.on_write.metadata(item, Where("write", "metadata", path, thread))
 
     def item(self, item: bytes, path: str, _before: bytes | None = None) -> bytes:
-        """Return an encoded value without secrets. It is the same object if the value has none."""
+        """Return an encoded value with its secrets redacted, or the same object if it has none."""
         is_walked = self.may_hold(item) or self.detector.is_sensitive_name(path)
         return redact_item(item, (path,), self) if is_walked else item
 
     def recorded(self, item: bytes, what: str) -> bytes:
-        """Return an item as it will be stored in a record of the library's own, such as that of a step."""
+        """Apply the guard to an item of one of the library's own records, and return what may be stored."""
         item = redact_item(item, (OWN_NAMES[0], what), self) if self.may_hold(item) else item
         return item if self.on_write is None else self.on_write.item(item, Where("write", "durable", what))
 
     def recorded_error(self, item: bytes, path: tuple[str, ...]) -> bytes:
         """Return the record of an exception without secrets, and without texts that the checks do not allow.
 
-        A failure has to be recorded, so this never refuses.
+        This never refuses, because a failure must be recorded.
         """
         if self.may_hold(item):
             item = redact_item(item, path, self._lenient())
         return item if self.on_write is None else self.on_write.error_item(item, Where("write", "durable", "exception"))
 
     def error(self, text: str, key: str, agent: str | None) -> str:
-        """Return the error text of a claim as `recorded_error` does."""
+        """Redact the error text of a claim, like `recorded_error`."""
         text = self._lenient().text(text, key)
         if self.on_write is None:
             return text
         return self.on_write.error_text(text, Where("write", "claim", key, key=key, agent=agent))
 
     def _lenient(self) -> Redactor:
-        """Return a redactor that redacts secrets instead of refusing them: this one, or a copy."""
+        """Return this redactor, or a copy, that redacts secrets instead of refusing them."""
         if not self.refuses:
             return self
         made = copy(self)
@@ -154,20 +157,20 @@ class Redactor:
         return made
 
     def text(self, text: str, path: str) -> str:
-        """Return a text without secrets."""
+        """Return a text with its secrets redacted."""
         data = text.encode("utf-8", "surrogatepass")
         return self.redact(data, (path,)).decode("utf-8", "surrogatepass") if self.may_hold(data) else text
 
     def field_text(self, text: str, path: Sequence[str]) -> str:
-        """Return the text of a field without secrets, given the names that lead to it. Raises SecretError."""
+        """Redact the text of a field, given the names that lead to the field. Raises SecretError."""
         data, names = text.encode("utf-8", "surrogatepass"), tuple(path)
         made = self.hidden(data, names) if self.names_field(names) else self.redact_field(data, names)
         return made.decode("utf-8", "surrogatepass")
 
     def serialised(self, kind: str, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Return what a serialiser has made, without secrets. Raises SecretError if they cannot be cut out.
+        """Redact serialised data. Raises SecretError if secrets cannot be removed.
 
-        Bytes that a serialiser has encrypted stay.
+        Encrypted data stays unchanged.
         """
         if not (self.may_hold(data) or self.detector.is_sensitive(path)):
             return data
@@ -183,34 +186,33 @@ class Redactor:
         return redact_bytes(data, path, self)
 
     def check_body(self, body: bytes) -> None:
-        """Refuse the body of a record that has a secret in a name: an id, a key, a branch, an agent.
+        """Raise SecretError if the body of a record has a secret in a name: an id, a key, a branch, an agent.
 
-        Raises:
-            SecretError: it has one. Facts: rule, path.
+        Facts: rule, path.
         """
         if self.may_hold(body) and redact_item(body, (), self._names) != body:
             self._refuse(self.detector.rule_in(body), "a name")
 
     def check_name(self, name: str) -> None:
-        """Refuse a name that has a secret. Raises SecretError. Facts: rule, path."""
+        """Raise SecretError if a name has a secret. Facts: rule, path."""
         self.check_key(name.encode("utf-8", "surrogatepass"), ("a name",))
 
     def check_bytes(self, data: bytes, what: str) -> None:
-        """Refuse bytes of a record that was made elsewhere if they have a secret. Raises SecretError."""
+        """Raise SecretError if the bytes of an imported record have a secret."""
         if self.may_hold(data):
             self.refuse_if_found(data, (what,), "a record that was made elsewhere")
 
-    # --- what the walk over a value asks -----------------------------------------------
+    # --- called by the walk over a value ------------------------------------------------
 
     def hidden(self, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Return the text that replaces a value which is a secret as a whole. A handle stays."""
+        """Return the text that replaces a value that is a secret as a whole. A handle stays unchanged."""
         rule = rule_of_whole(data, self.detector)
         if rule is None:
             return data
         return rule.encode() if is_handle(rule) else self._replacement(data, rule, path)
 
     def redact_field(self, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Return the text of a field. Its name, the last one of the path, may tell that it is a secret."""
+        """Redact the text of a field. The field's name, the last one of the path, may make the text a secret."""
         made = self.redact(data, path)
         named = self._secrets.find_named(path[-1], made) if path else None
         if named is None:
@@ -218,7 +220,7 @@ class Redactor:
         return made[: named.start] + self._replacement(made[named.start : named.end], named.rule, path)
 
     def redact(self, data: bytes, path: tuple[str, ...]) -> bytes:
-        """Return a text without secrets: the same object if it has none."""
+        """Redact the secrets in a text. Return the same object if it has none."""
         handles = self._handles
         if handles is not None and handles.are_in(data):
             data = replaced(data, handles.find(data), lambda each, _secret: each.rule.encode())
@@ -231,7 +233,7 @@ class Redactor:
         return replaced(data, self._secrets.find(data), made)
 
     def check_key(self, key: bytes, path: tuple[str, ...]) -> None:
-        """Refuse a key of a dict that has a secret: it is a name, by which the value is found. Raises SecretError."""
+        """Raise SecretError if the key of a dict has a secret. A key cannot be redacted, because it is a name."""
         if self.may_hold(key):
             self.refuse_if_found(key, path, "a key")
 
@@ -249,14 +251,14 @@ class Redactor:
         return redaction_of(rule, self.detector.fingerprint(secret))
 
     def _refuse(self, rule: str | None, where: str) -> None:
-        # The path itself may contain the secret, in a key.
+        # The path itself may contain the secret in a key.
         place = self.shown(where)
         message = f"{place} contains a secret: {rule or FIELD}. Nothing was written"
         raise SecretError(message, rule=rule or FIELD, path=place)
 
 
 class _Names:
-    """What the walk over the body of a record asks. The body has names. The values in it have passed the guard."""
+    """A redactor for the names in the body of a record. The values in the body have already passed the guard."""
 
     def __init__(self, redactor: Redactor) -> None:
         self.may_hold = redactor.may_hold

@@ -1,7 +1,7 @@
 """A tripwire for injected instructions: invisible characters, tokens of chat templates, and phrases of override.
 
-Few false alarms matter most. A text that only mentions a phrase, in quotes, in backticks or in a block of code, is not
-reported. So an attacker who knows the rules can evade them. `injection` finds careless attacks, and does not make a
+Avoiding false alarms comes first. A text that only mentions a phrase, in quotes, in backticks or in a block of code, is
+not reported. So an attacker who knows the rules can evade them. `injection` finds careless attacks, but does not make a
 text safe.
 """
 
@@ -29,20 +29,22 @@ ZERO_WIDTH: Final = "\u180e\u200b-\u200f\u2060-\u2064\ufeff"
 _JOINERS = "\u200c\u200d"
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
 FLAG: Final = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,6}\U000e007f"
-"""The flag of a region, such as Scotland. Its letters are tag characters."""
+"""The pattern of a region's flag, such as Scotland's, whose letters are tag characters."""
 
 _FLAGS = re.compile(FLAG)
 _TAGS = re.compile("[\U000e0000-\U000e007f]")
 _RUN = re.compile(f"[{ZERO_WIDTH}]{{4,}}|[{_SELECTORS}]{{2,}}")
 _IN_WORDS = re.compile(f"[A-Za-z][{ZERO_WIDTH}]+(?=[A-Za-z])")
 _IN_WORDS_MAX: Final = 4
-"""The number of Latin words with zero-width characters up to which a text passes. Typesetting has a few of them, and a
-hidden message needs many."""
+"""The maximum number of Latin words with zero-width characters in an allowed text.
+
+Typesetting produces a few, and a hidden message needs many.
+"""
 _SELECTED_LETTER = re.compile("[A-Za-z ][\ufe00-\ufe0d\U000e0100-\U000e01ef]")
 _REVERSED = re.compile("\u202e")
 _BIDI = re.compile("[\u202a-\u202d\u2066-\u2068]")
 _PHONE = re.compile("[\u202a\u202d][+0-9 ()./\u00a0-]{3,30}\u202c")
-"""A telephone number as it is copied from a list of contacts."""
+"""The pattern of a telephone number that was copied from a list of contacts."""
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _INVISIBLE = re.compile(f"[{ZERO_WIDTH}\u00ad]")
 
@@ -53,7 +55,7 @@ TEMPLATE: Final = (
     r"<[|\uff5c][A-Za-z_\u2581][A-Za-z0-9_\u2581]{1,40}[|\uff5c]>"
     r"|\[/?INST\]|<</?SYS>>|</?(?:start|end)_of_turn>|\[/?(?:SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]"
 )
-"""Tokens of chat templates, which separate the messages of system, user and model."""
+"""The pattern of the tokens of chat templates, which separate the messages of system, user and model."""
 _TEMPLATE = re.compile(TEMPLATE)
 _KNOWN = re.compile(
     r"im_(?:start|end|sep)|end_?of_?text|begin_of_text|(?:start|end)_header_id|eot_id|eom_id|end_of_turn|start_of_turn"
@@ -69,14 +71,19 @@ _OLD = r"(?:previous|previously|prior|above|earlier|preceding|foregoing|existing
 _ORDERS_GIVEN = r"(?:instructions?|prompts?|directives?|system\s+(?:prompt|messages?|instructions?))"
 _RULES = r"(?:directions?|guidelines?|rules|commands?|programming|training|constraints|restrictions|policies)"
 _ANY = r"(?:all|any|every|each|your)"
-"""An order to ignore rules is reported only with one of these words, because comments and configurations often ignore
-single rules."""
+"""A pattern of words that an order to ignore rules must have to be reported.
+
+Comments and configurations often ignore single rules.
+"""
 _BEGINS = re.compile(
     r"(?:^|[.!?:;,>*#\]})-]\s{0,9}|\n\s{0,9}|\b(?:please|now|must|should|you\s(?:may|can|will|must|should)|and|then|so|also"
     r"|(?:you\s(?:are|have|need)|need\syou|want\syou|ask\syou|instructed|ordered|required|supposed)\sto)\s{1,9})\Z",
     re.IGNORECASE,
 )
-"""The text before an order. It is not before a report of an order, such as `tells the model to ignore ...`."""
+"""The pattern of the text before an order.
+
+It does not match before a report of one: `tells the model to ignore ...`.
+"""
 _BEGINS_SIZE_MAX: Final = 32
 _HEAD_BEGINS = re.compile(r"(?:^|\n|[.!#*>])\s{0,9}\Z")
 _GIVEN = (
@@ -126,7 +133,7 @@ _TRIGGER = re.compile(
     r"|start\s)|\u5ffd\u7565|\u0438\u0433\u043d\u043e\u0440|(?:\u4ee5\u524d|\u4e0a\u8a18|\u3053\u308c\u307e\u3067)\u306e\u6307\u793a",
     re.IGNORECASE,
 )
-"""The beginnings of all phrases."""
+"""The pattern of the beginnings of all phrases."""
 _PHRASE = re.compile(
     rf"(?P<order>{_ORDERS}|{_PROMPT}|{_SECRECY})|(?P<other>{_PERSONA}|{_OTHERS})|(?P<head>{_HEADS})", re.IGNORECASE
 )
@@ -137,7 +144,7 @@ _MENTION = re.compile(
     r"|\u300c[^\u300d\n]{1,400}\u300d|\u2018[^\u2019\n]{1,400}\u2019|(?<![A-Za-z0-9])[BbFfRrUu]{0,2}'[^'\n]{1,400}'(?![A-Za-z0-9])",
     re.DOTALL,
 )
-"""Quotations and code. A phrase or a token in them is only mentioned."""
+"""The pattern of quotations and code, in which a phrase or a token is only mentioned."""
 
 _HINTS = (
     b"\xe1\xa0\x8e|\xe2\x80[\x8b-\x8f\xaa-\xae]|\xe2\x81[\xa0-\xaf]|\xef\xbb\xbf|\xef\xb8[\x80-\x8f]|\xf3\xa0[\x80-\x87]"
@@ -148,7 +155,7 @@ _HINTS = (
     b"|(?:new|real)\\s+(?:system\\s+)?(?:instruction|prompt|directive))"
     b"|\xe5\xbf\xbd\xe7\x95\xa5|\xe7\x84\xa1\xe8\xa6\x96|\xd0\xb8\xd0\xb3\xd0\xbd\xd0\xbe\xd1\x80|\xd0\x98\xd0\xb3\xd0\xbd\xd0\xbe\xd1\x80"
 )
-"""A pattern that matches in every encoded value with a reported text."""
+"""A pattern that occurs in every encoded value that has a text to report."""
 
 
 @lru_cache(maxsize=1)
@@ -174,15 +181,19 @@ class _Injection:
         return allow()
 
     def may_be_in(self, encoded: bytes) -> bool:
-        """Return False if an encoded value certainly has no text to report. Takes linear time, as the check does."""
+        """Return False if an encoded value certainly has no text to report.
+
+        This takes linear time, like the check itself.
+        """
         return _hints().is_in(encoded)
 
 
 injection: Final = _Injection()
-"""A check for `on_write` and `on_read`. It reports invisible characters, tokens of chat templates, and phrases that
-override instructions.
+"""A check for `on_write` and `on_read`.
 
-Its verdict is "quarantine". It is a tripwire: it finds careless attacks, and a text that it allows is not safe.
+It reports invisible characters, tokens of chat templates, and phrases that override instructions.
+
+Its verdict is "quarantine". It is a tripwire for careless attacks. A text that it allows is not necessarily safe.
 """
 
 
@@ -201,7 +212,7 @@ def reason_of(text: str) -> str | None:
 
 
 def _spoken_in(text: str) -> str | None:
-    """Return the reason for a token or a phrase that a text uses and does not only mention, or None."""
+    """Return the reason to report a token or phrase that a text uses, not only mentions, or None."""
     found = [*_tokens_in(text), *_phrases_in(text)]
     if not found:
         return None
@@ -231,7 +242,7 @@ def _phrases_in(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _is_said(text: str, at: int, kind: str | None) -> bool:
-    """Return True if the text before a phrase makes the phrase an order or a heading."""
+    """Return True if the text before the phrase at `at` makes the phrase an order or a heading."""
     begins = {"order": _BEGINS, "head": _HEAD_BEGINS}.get(kind or "")
     return begins is None or begins.search(text, max(0, at - _BEGINS_SIZE_MAX), at) is not None
 
@@ -240,7 +251,7 @@ _STARTS_OF_JSON = ("{", "[")
 
 
 def _texts_of_json(text: str) -> list[str] | None:
-    """Return the texts in a JSON text, or None if it is not JSON. The quotes of JSON do not mark a mention."""
+    """Return the strings in a JSON text, or None if it is not JSON. JSON's own quotes do not mark a mention."""
     try:
         return [*_texts(json.loads(text), 0)]
     except (ValueError, RecursionError):
@@ -248,7 +259,7 @@ def _texts_of_json(text: str) -> list[str] | None:
 
 
 def _hidden_in(text: str) -> str | None:
-    """Return the reason for invisible characters that carry data in a text, or None."""
+    """Return the reason to report invisible characters that hide data in a text, or None."""
     if _TAGS.search(text) is not None and _TAGS.search(_FLAGS.sub("", text)) is not None:
         return "invisible tag characters"
     if _RUN.search(text) is not None or _SELECTED_LETTER.search(text) is not None:
@@ -263,7 +274,7 @@ def _hidden_in(text: str) -> str | None:
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
-    """Yield the texts in a value, including keys and the texts in objects of codecs and models."""
+    """Yield the texts in a value, including keys, and texts in models and in objects that have codecs."""
     if depth > _DEPTH_MAX or value is None or isinstance(value, int | float | Quarantined):
         return
     if isinstance(value, str):

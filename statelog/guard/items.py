@@ -1,4 +1,7 @@
-"""Walks encoded values, in CBOR and msgpack, and replaces secrets in texts. Only values that may have one come here."""
+"""Walks encoded values, in CBOR and msgpack, and replaces secrets in texts.
+
+Callers pass only values that may have one.
+"""
 
 from __future__ import annotations
 
@@ -17,54 +20,57 @@ _SIZES = {24: 1, 25: 2, 26: 4, 27: 8}
 _SETS = frozenset((258, 51301))
 _CODEC = 27
 _NULLS = frozenset((b"\xf4", b"\xf5", b"\xf6"))
-"""False, true and null, which are never secrets."""
+"""The encodings of false, true and null, which are never secrets."""
 
 _PACKED = b"\x67msgpack"
 _PACKED_HEAD = b"\xd8\x1b\x82" + _PACKED
 _PAIRS = b"\x6estatelog/pairs"
 _SERIALISED = b"\x6aserialised"
-"""What a serialiser of LangGraph has made. It has passed the guard already, and its kind is not a secret."""
+"""The encoded name of the codec for data of LangGraph's serialisers. Such data has passed the guard already."""
 _PACKED_HEADS = (_PACKED_HEAD, b"\xd8\x1b\x82" + _SERIALISED)
 _LIBRARY = b"statelog/"
 _WALKED = frozenset((_PAIRS, b"\x72statelog/bytearray", b"\x6estatelog/deque", b"\x74statelog/quarantined"))
-"""Codecs of the library whose payloads may change. A value of another one becomes the text of its redaction."""
+"""Encoded names of codecs whose payloads can be redacted.
+
+A secret value of another codec becomes a redaction as a whole.
+"""
 
 
 _PAIR = 2
 _NAMES, _VALUE = (b"name", b"key"), b"value"
-"""Members of a dict that is a name and its value, as in a list of environment variables."""
+"""The keys of a dict that consists of a name and its value, as in a list of environment variables."""
 
 _WIDE = re.compile(rb"(?:[ -~]\x00{1,3}){8,}|(?:\x00{1,3}[ -~]){8,}")
-"""A run of ASCII in UTF-16 or UTF-32, of either byte order."""
+"""The pattern of a run of ASCII in UTF-16 or UTF-32, in either byte order."""
 
 
 class PartRedactor(Protocol):
-    """What a walk asks about the parts of a value. `path` is the names on the way to a part."""
+    """The interface that a walk calls for the parts of a value. `path` has the names that lead to a part."""
 
     def may_hold(self, data: bytes) -> bool:
-        """Return False if bytes certainly hold no secret."""
+        """Return False if bytes certainly contain no secret."""
 
     def names_field(self, path: Path) -> bool:
-        """Return True if the value at a path is a secret, whatever it is."""
+        """Return True if the guard declares every value at a path secret."""
 
     def hidden(self, data: bytes, path: Path) -> bytes:
-        """Return the text that replaces a value which is a secret as a whole."""
+        """Return the text that replaces a value that is a secret as a whole."""
 
     def redact_field(self, data: bytes, path: Path) -> bytes:
-        """Return the text of a field without secrets: the same object if it has none."""
+        """Redact the secrets in the text of a field. Return the same object if it has none."""
 
     def redact(self, data: bytes, path: Path) -> bytes:
-        """Return a text without secrets: the same object if it has none."""
+        """Redact the secrets in a text. Return the same object if it has none."""
 
     def check_key(self, key: bytes, path: Path) -> None:
-        """Refuse a key of a dict that has a secret. Raises SecretError."""
+        """Raise SecretError if the key of a dict has a secret."""
 
     def refuse_if_found(self, data: bytes, path: Path, what: str) -> None:
-        """Refuse bytes that cannot be changed if they have a secret. Raises SecretError."""
+        """Raise SecretError if bytes that cannot be changed have a secret."""
 
 
 class _Unchanged:
-    """Changes nothing: a walk only finds the end of a value."""
+    """A redactor that changes nothing, for a walk that only finds the end of a value."""
 
     def may_hold(self, _data: bytes) -> bool:
         return False
@@ -91,17 +97,17 @@ UNCHANGED = _Unchanged()
 
 
 class NotMsgpackError(Exception):
-    """Bytes are not one value in msgpack."""
+    """The bytes are not exactly one msgpack value."""
 
 
 def redact_item(item: bytes, path: Path, redactor: PartRedactor) -> bytes:
-    """Return an item of CBOR with redacted texts."""
+    """Return a CBOR item with the secrets in its texts redacted."""
     made, _end = _Cbor(item, redactor).value(0, path, is_secret=redactor.names_field(path))
     return made
 
 
 def redact_packed(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
-    """Return a value in msgpack with redacted texts. Raises NotMsgpackError."""
+    """Return a msgpack value with the secrets in its texts redacted. Raises NotMsgpackError."""
     try:
         made, end = Msgpack(data, redactor).value(0, path, is_secret=redactor.names_field(path))
     except (IndexError, RecursionError) as error:
@@ -112,10 +118,10 @@ def redact_packed(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
 
 
 def redact_bytes(data: bytes, path: Path, redactor: PartRedactor) -> bytes:
-    """Return bytes with redacted texts, if they are a text or msgpack.
+    """Redact the secrets in bytes that are a text or msgpack.
 
     Raises:
-        SecretError: there is a secret in other bytes, which would be damaged without it, or in UTF-16 or UTF-32.
+        SecretError: other bytes have a secret, and removing it would damage them, or the secret is in UTF-16 or UTF-32.
     """
     if not redactor.may_hold(data):
         return redactor.redact_field(data, path)
@@ -166,7 +172,7 @@ class _Walker(ABC):
         return b"".join(parts), start
 
     def _beside(self, name: bytes, item: bytes, path: Path, *, may_be_field: bool) -> bytes:
-        """Return a text or bytes that have their name beside them, as in a list of headers."""
+        """Redact a text or bytes whose name is the item next to it, as in a list of headers."""
         if not (self.is_string(name) and self.is_string(item)):
             return item
         below = (*path, self.text_of(name))
@@ -175,7 +181,7 @@ class _Walker(ABC):
 
 
 class _Cbor(_Walker):
-    """One item of CBOR."""
+    """A walk over one CBOR item."""
 
     @staticmethod
     def is_string(item: bytes) -> bool:
@@ -219,7 +225,7 @@ class _Cbor(_Walker):
         return (item if made is item else _text(made)), start
 
     def _pairs(self, at: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return the list of the keys and values of a dict whose keys are not all texts."""
+        """Redact the encoded list of keys and values of a dict whose keys are not all texts."""
         _major, count, start = self.head(at)
         parts = [self._data[at:start]]
         for _ in range(0, count, 2):
@@ -262,9 +268,9 @@ class _Cbor(_Walker):
         if tag in _SETS:
             elements = _Cbor(made, self._redactor).children()
             return self._data[at:start] + cbor.head(_LIST, len(elements)) + b"".join(sorted(elements)), end
-        if made[0] >> 5 == _LIST:  # a tuple
+        if made[0] >> 5 == _LIST:  # The value is a tuple.
             return self._data[at:start] + made, end
-        return _text(self._redactor.hidden(self._data[start:end], path)), end  # a number or a time
+        return _text(self._redactor.hidden(self._data[start:end], path)), end  # The value is a number or a time.
 
     def children(self) -> set[bytes]:
         """Return the items of a list."""
@@ -277,7 +283,7 @@ class _Cbor(_Walker):
         return items
 
     def _codec(self, at: int, start: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return the value of a codec: [name, payload]."""
+        """Redact the value of a codec, which is encoded as [name, payload]."""
         data, redactor = self._data, self._redactor
         _major, size, name_at = self.head(start + 1)
         payload_at = name_at + size
@@ -324,13 +330,13 @@ def packed_item(body: bytes) -> bytes:
 
 
 def redact_secret(body: bytes, path: Path, redactor: PartRedactor) -> bytes:
-    """Return a value in msgpack that is a secret as a whole."""
+    """Return the replacement of a msgpack value that is a secret as a whole."""
     made, _end = Msgpack(body, redactor).value(0, path, is_secret=True)
     return made
 
 
 def _sorted_pairs(item: bytes, redactor: PartRedactor) -> bytes:
-    """Return the pairs of a dict whose keys are not texts, by the bytes of their keys."""
+    """Sort the pairs of a dict whose keys are not texts by the bytes of the keys, and return the encoded list."""
     reader = _Cbor(item, redactor)
     _major, count, at = reader.head(0)
     parts = []
@@ -358,7 +364,7 @@ _SHORT_SIZE: Final = 32
 
 
 class Msgpack(_Walker):
-    """One value of msgpack."""
+    """A walk over one msgpack value."""
 
     @staticmethod
     def is_string(item: bytes) -> bool:
@@ -437,7 +443,7 @@ class Msgpack(_Walker):
         return b"".join(parts), start
 
     def _extension(self, at: int, first: int, path: Path, *, is_secret: bool) -> tuple[bytes, int]:
-        """Return an extension. LangGraph's have msgpack in them: [module, name, arguments, ...]."""
+        """Redact an extension. LangGraph's extensions contain msgpack: [module, name, arguments, ...]."""
         data = self._data
         start, end = self.extension_span(at, first)
         size, body = end - start, data[start:end]
@@ -462,12 +468,12 @@ class Msgpack(_Walker):
         return start, self._checked(start + size)
 
     def is_of_secret(self) -> bool:
-        """Return True if this is [module, name, ...] of a class of secrets."""
+        """Return True if this is [module, name, ...] and names a pydantic class of secrets."""
         names = self.names()
         return names is not None and names_secret(names[1].decode("utf-8", "replace"))
 
     def names(self) -> tuple[bytes, bytes, int] | None:
-        """Return module, name, and the offset after them, of [module, name, ...]."""
+        """Return (module, name, offset after both) if this is [module, name, ...], or None."""
         if not 0x92 <= self._data[0] < 0xA0:
             return None
         texts = []
@@ -482,7 +488,7 @@ class Msgpack(_Walker):
         return texts[0], texts[1], at
 
     def arguments(self, path: Path) -> tuple[bytes, int]:
-        """Return [module, name, arguments, method], with all of the arguments hidden."""
+        """Return [module, name, arguments, method] with all arguments hidden, and the offset after it."""
         names = self.names()
         if names is None:
             return self.value(0, path, is_secret=True)
@@ -495,12 +501,12 @@ class Msgpack(_Walker):
 
 
 def packed_text(text: bytes) -> bytes:
-    """Encode a text in msgpack."""
+    """Encode a text as msgpack."""
     size = len(text)
     return (bytes((0xA0 | size,)) if size < _SHORT_SIZE else b"\xdb" + size.to_bytes(4, "big")) + text
 
 
 def extension_head(code: int, size: int) -> bytes:
-    """Return the bytes of an extension of msgpack before its content."""
+    """Return the bytes before the content of a msgpack extension."""
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
     return bytes((0xC6 + width.bit_length(),)) + size.to_bytes(width, "big") + bytes((code,))

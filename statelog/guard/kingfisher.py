@@ -1,7 +1,7 @@
 """Finds secrets by the rules of kingfisher-secret-scanner, in addition to the rules of this library.
 
-Kingfisher has hundreds of rules. It takes seconds to start, and a tenth of a millisecond for a text of 2 KB. So it is
-for `statelog secrets scan --engine kingfisher`, and not for commits.
+Kingfisher has hundreds of rules. It takes seconds to start, and a tenth of a millisecond for a text of 2 KB. So only
+`statelog secrets scan --engine kingfisher` uses it, not commits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class KingfisherSecrets(Secrets):
         except ImportError:
             message = "kingfisher-secret-scanner is missing: pip install 'statelog[kingfisher]'"
             raise GuardError(message) from None
-        # A text that was decoded has no place in the stored text. Deduplication would hide a secret's other places.
+        # Do not decode base64, because a decoded text has no position in the stored text. Do not deduplicate, because
+        # that would hide a secret's other positions.
         self._scanner: Any = Scanner(base64=False, dedup=False)
 
     def may_be_in(self, encoded: bytes) -> bool:  # noqa: ARG002 - only a scan can find out
@@ -57,7 +58,7 @@ class KingfisherSecrets(Secrets):
         for each in self._scanner.scan(text):
             place, secret = each.location, each.secret.encode("utf-8", "surrogatepass")
             start = place["start_offset"]
-            if text[start : start + len(secret)] != secret:  # The offset is that of the whole match, or of other bytes.
+            if text[start : start + len(secret)] != secret:  # The offset may be that of the whole match.
                 start = text.find(secret, start)
             if each.visible and secret and start >= 0:
                 yield SecretSpan(start, start + len(secret), _rule_of(each.rule_id))

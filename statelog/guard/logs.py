@@ -1,4 +1,4 @@
-"""Logs without secrets."""
+"""Keeps secrets out of logs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class LogFilter(logging.Filter):
 
     The name of a part of `extra` counts as the name of a field.
 
-    Add it to each handler (`handler.addFilter(guard.LogFilter(my_guard))`). A filter of a logger does not see the
-    records of loggers below it.
+    Add this filter to each handler (`handler.addFilter(guard.LogFilter(my_guard))`). A filter of a logger does not see
+    the records of its child loggers.
 
     Args:
-        guard: its rules and handles count; the rules if left out.
+        guard: the guard whose rules and handles apply; only the default rules if left out.
 
     Raises:
         UsageError: `guard` is something else.
@@ -41,7 +41,7 @@ class LogFilter(logging.Filter):
         self._redactor: Redactor = used.redactor()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Redact a record. Every record passes."""
+        """Redact a record. Return True, so that every record is logged."""
         try:
             message = record.getMessage()
         except Exception as error:  # noqa: BLE001 - arguments that do not fit, which logging reports with their values
@@ -62,7 +62,7 @@ class LogFilter(logging.Filter):
         return True
 
     def _shown_extra(self, name: str, value: object) -> object:
-        """Return a part of `extra`. Its name may tell that it is a secret."""
+        """Redact a part of `extra`, whose name may make its value a secret."""
         if self._redactor.names_field((name,)):
             return value if value is None else "[REDACTED]"
         before = f"{name}="

@@ -1,4 +1,4 @@
-"""Hides texts in msgpack. A hidden text becomes an extension, which holds the reason, the check and the text.
+"""Hides texts in msgpack. A hidden text becomes a msgpack extension with the reason, the check and the text.
 
 LangGraph's serialiser does not know the extension. So before a value is decoded, a placeholder text replaces each
 extension. When a value with that placeholder text is stored again, the extension replaces the placeholder.
@@ -29,7 +29,7 @@ _SNAPSHOT_CODE = 7
 _REMEMBERED_MAX: Final = 4096
 
 _remembered: dict[bytes, bytes] = {}
-"""The extensions by the placeholder texts that were shown lately, so that storing a placeholder keeps its text."""
+"""The extensions by recently shown placeholder texts, so that storing a placeholder restores its hidden text."""
 
 
 class _Texts(Msgpack):
@@ -86,7 +86,7 @@ class _Texts(Msgpack):
         return (self._data[at:end] if made == body else extension_head(self._data[start - 1], len(made)) + made), end
 
     def constructed(self, path: Path) -> bytes:
-        """Return the content of an extension: only the arguments of [module, name, arguments, method] change."""
+        """Replace the texts in the arguments of an extension's content, which is [module, name, arguments, method]."""
         names = self.names()
         if names is None:
             return self._data
@@ -101,7 +101,7 @@ class _Texts(Msgpack):
 
 
 def hide_texts(data: bytes, replace: Callable[[str, tuple[str, ...]], str | Quarantined]) -> bytes:
-    """Return a value in msgpack with each text replaced by `replace(text, names)`. Raises NotMsgpackError."""
+    """Return a msgpack value with each text replaced by `replace(text, names)`. Raises NotMsgpackError."""
 
     def of_text(held: bytes, path: Path) -> bytes | None:
         text = held.decode("utf-8", "replace")

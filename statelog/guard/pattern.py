@@ -1,7 +1,7 @@
-"""Regular expressions in linear time: google-re2 behind a face that fails closed.
+"""Regular expressions that run in linear time: a wrapper of google-re2 that fails closed.
 
-A pattern here is bytes, and bytes are what it is matched against. It never matches an empty text, and it was tried out
-when it was made. If google-re2 is missing or does not answer as expected, nothing is guarded, so nothing is opened.
+Patterns are bytes, and are matched against bytes. A pattern never matches an empty text, and is tested when it is
+compiled. If google-re2 is missing or does not work as expected, a store with a guard cannot be opened.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 from statelog.errors import GuardError
 
 _MEMORY_SIZE_BYTES_MAX = 64 * 1024 * 1024
-"""The memory that one compiled pattern may use."""
+"""The maximum memory of one compiled pattern."""
 
 _PROBE = b"statelog-guard-probe"
-"""A text that every compiled pattern also matches, so that a pattern that re2 cannot run is noticed."""
+"""A text that every compiled pattern also matches, so that a test detects a pattern that re2 cannot run."""
 
 
 def _engine() -> Any:
@@ -35,9 +35,9 @@ class Pattern:
     """A compiled pattern.
 
     Args:
-        source: the pattern in re2's syntax. Its classes match bytes. Word boundaries and word characters of re2 are
-            ASCII only, so no pattern uses them.
-        captures: False if only the question is asked whether the pattern is found, which is faster.
+        source: the pattern in re2's syntax. Its classes match bytes. It may not use word boundaries or word characters,
+            because those of re2 are ASCII only.
+        captures: False if only `is_in` will be called, which makes the pattern faster.
 
     Raises:
         GuardError: re2 refuses the pattern, or the pattern matches an empty text, or re2 does not find the probe.
@@ -73,7 +73,7 @@ class Pattern:
         return self._search(data) is not None
 
     def find(self, data: bytes, at: int) -> tuple[tuple[int, int], tuple[int, int], bytes] | None:
-        """Return the first match from `at` on: its span, the span of its secret, and its group `name`; or None.
+        """Return (span, span of the secret, group `name`) of the first match from `at` on, or None.
 
         The secret is the group `secret`, or else the whole match.
         """

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 KEY_SIZE_BYTES = 32
 
 _rules: WeakSet[Secrets] = WeakSet()
-"""The rules of the guards of this process."""
+"""The rules of all guards of this process."""
 
 
 def _hidden(text: str) -> str:
-    """Return a message of an error without the secrets that the rules of a guard find."""
+    """Redact the secrets in an error's message by the rules of all guards."""
     data = text.encode("utf-8", "surrogatepass")
     for secrets in list(_rules):
         data = replaced(data, secrets.find(data), lambda found, _secret: f"[REDACTED {found.rule}]".encode())
@@ -37,9 +37,10 @@ class Guard:
     """Keeps secrets and injected instructions out of a store: `statelog.open(path, guard=Guard())`.
 
     Args:
-        secrets: what counts as a secret, and what happens to it; the rules, with redaction, if left out.
-        handles: secrets that have a name.
-        on_write: checks of values that are written: functions (value, where) -> Verdict, called in this order.
+        secrets: what counts as a secret, and what happens to it. By default, secrets that the rules find are redacted.
+        handles: the named secrets.
+        on_write: checks of values that are written: functions (value, where) -> Verdict, which are called in this
+            order.
         on_read: checks of values that are read.
         check_timeout_s: the maximum duration of one call of a check, above 0 and up to 600 s. A check that takes longer
             refuses the value.
@@ -77,7 +78,10 @@ class Guard:
         return f"<Guard {self.secrets!r}{'' if self.handles is None else f' {self.handles!r}'}>"
 
     def redactor(self, key: bytes | None = None) -> Redactor:
-        """Return what the guard does with the key of a store; with a key of its own if left out."""
+        """Return a redactor for a store with this fingerprint key.
+
+        Without `key`, the redactor gets a key of its own.
+        """
         made = Redactor(Detector(self.secrets, self.handles, token_bytes(KEY_SIZE_BYTES) if key is None else key))
         if self.on_write:
             made.on_write = Checks(self.on_write, self.check_timeout_s, made.shown)

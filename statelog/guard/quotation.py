@@ -19,7 +19,7 @@ _KEPT = (
     "|(?<=[\u2190-\u2bff\U0001f000-\U0001faff\ufe0f])\u200d(?=[\u2190-\u2bff\U0001f000-\U0001faff])"
     "|(?<=[#*0-9\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f](?![\ufe00-\ufe0f])"
 )
-"""Invisible characters that scripts and emoji need."""
+"""The pattern of invisible characters that some scripts and emoji need."""
 _SHOWN = (
     "[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
@@ -33,7 +33,7 @@ def quote(value: Any) -> str:
 
     The delimiters have a random number, which is new in each call. Invisible characters are shown as `[U+200B]`, except
     those that Arabic and Indian scripts and emoji need. Blanks are inserted into the tokens of chat templates, so that
-    a model does not take them for real ones. The delimiters alone do not protect a model: the prompt has to say that
+    a model does not mistake them for real tokens. The delimiters alone do not protect a model. The prompt must say that
     the text between them is data.
 
     Args:

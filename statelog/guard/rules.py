@@ -1,6 +1,7 @@
-"""Rules for well-known credentials. Precision comes first: each has its vendor's prefix, and a checksum if possible.
+"""Rules for well-known credentials.
 
-A text without a prefix counts as a secret only beside a sensitive field name (`api_key`), and only if it looks random.
+Precision comes first: each rule checks the vendor's prefix, and a checksum if possible. A text without a known prefix
+counts as a secret only next to a sensitive field name (`api_key`), and only if it looks random.
 """
 
 from __future__ import annotations
@@ -22,19 +23,22 @@ _BEGINNING_SIZE: Final = 48
 
 
 def entropy(text: bytes) -> float:
-    """Return the entropy of a text in bits a byte."""
+    """Return the entropy of a text in bits per byte."""
     size = len(text)
     shares = [text.count(byte) / size for byte in set(text)]
     return -sum(share * math.log2(share) for share in shares)
 
 
 def _is_varied(text: bytes) -> bool:
-    """Return True unless a text is a placeholder, such as `ghp_xxxxxxxx`. A long tail hides no varied beginning."""
+    """Return True unless a text is a placeholder such as `ghp_xxxxxxxx`.
+
+    A varied beginning is enough in a long text.
+    """
     return entropy(text) >= 3 or entropy(text[:_BEGINNING_SIZE]) >= 3
 
 
 def has_checksum(token: bytes) -> bool:
-    """Return True if a token of GitHub ends with the CRC-32 of its random part, in base 62."""
+    """Return True if a GitHub token ends with the CRC-32 of its random part, in base 62."""
     body = token.partition(b"_")[2]
     number = crc32(body[:-_CHECKSUM_SIZE])
     digits = bytearray()
@@ -60,8 +64,8 @@ def _is_jwt(token: bytes) -> bool:
 
 
 _SAMPLES: Final = (
-    b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1",  # the key of Azure's storage emulator
-    b"SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",  # the signatures of the token that jwt.io shows
+    b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1",  # This is the key of Azure's storage emulator.
+    b"SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c",  # These are the signatures of the token that jwt.io shows.
     b"TJVA95OrM7E2cBab30RMHrHDcEfxjoYZgeFONFh7HgQ",
 )
 """Parts of credentials that their vendors publish for everybody."""
@@ -76,7 +80,7 @@ def _is_storage_key(text: bytes) -> bool:
 
 
 def _has_key(block: bytes) -> bool:
-    """Return True if a block has the base64 of a key, and not only prose about one."""
+    """Return True if a PEM block has a key in base64, not only prose about a key."""
     plain = re.sub(rb"%2[BFbf]|\\+/", b"/", block)
     return sum(len(run) for run in re.findall(rb"[A-Za-z0-9+/]{20,}", plain) if _is_varied(run)) >= _KEY_SIZE_MIN
 
@@ -92,18 +96,18 @@ _PLACEHOLDER = re.compile(
     rb"(?:password|passwd|passwort|pass|pwd|pw|secret|token)[-_]?(?:here|[0-9]{0,3})",
     re.IGNORECASE,
 )
-"""What examples have as a password: `mypass`, `your-redis-password`, `password123`."""
+"""The pattern of passwords in examples: `mypass`, `your-redis-password`, `password123`."""
 
 _REFERENCE = re.compile(
     rb"\$\{?\w+\}?|\$CRED\{.*|<.*>|\{.*\}|\[.*\]?|%s|%\(\w+\)s|%\w+%|[*x.\xe2\x80\xa6]+|[0-9]{2,5}[,;)|\]].*"
     rb"|[0-9]{1,2}:[0-9]{2}",
     re.IGNORECASE,
 )
-"""What stands for a password: a variable, a field of a format, dots. Or a time, or a port and what follows it."""
+"""The pattern of texts that are not a password: a variable, a format field, dots, a time, or a port and its path."""
 
 
 def _is_password(text: bytes) -> bool:
-    """Return True unless the password of an address is a placeholder, or a reference to one."""
+    """Return True unless the password in a URL is a placeholder, or a reference to a password."""
     if text.lower() in _PLACEHOLDERS or len(set(text)) == 1:
         return False
     return _REFERENCE.fullmatch(text) is None and _PLACEHOLDER.fullmatch(text) is None
@@ -114,20 +118,23 @@ def _is_token_of_host(text: bytes) -> bool:
 
 
 class SecretRule(NamedTuple):
-    """What a kind of secret looks like."""
+    """A rule that recognises one kind of secret."""
 
     name: str
     pattern: bytes
-    """In re2's syntax. The group `secret`, if there is one, is the secret."""
+    """The pattern in re2's syntax. The secret is the group `secret`, or the whole match without such a group."""
     accepts: Callable[[bytes], bool] = _is_varied
-    """Called with the secret: return False if it is not a secret after all."""
+    """A function that gets the matched secret, and returns False if it is not a secret after all."""
     is_bounded: bool = False
-    """Whether a letter or digit right before or after means that it is a part of something else."""
+    """Whether a match next to a letter or digit does not count, because it is a part of something else."""
     more: bytes = b""
-    """The characters that may continue the secret after the match. A pattern that had no bound would take quadratic
-    time on a text of beginnings."""
+    """The characters that may continue the secret after the match.
+
+    The pattern itself is bounded, because an unbounded one would take quadratic time on a text with many beginnings of
+    secrets.
+    """
     resumes_at: bytes = b""
-    """A part of each match. After a match that is not accepted, the search continues behind this part."""
+    """A part of each match. After a rejected match, the search continues after this part."""
 
 
 _SCHEMES = (
@@ -141,7 +148,7 @@ _PEM_NAME = rb"(?:[A-Z0-9]{1,12}" + _PEM_SPACE + rb"){0,3}PRIVATE" + _PEM_SPACE 
 _PEM_BEGIN = rb"-----BEGIN" + _PEM_SPACE + _PEM_NAME + rb"-----"
 _PEM_END = rb"-----END" + _PEM_SPACE + _PEM_NAME + rb"-----"
 _PEM_CUT = rb"(?:[A-Za-z0-9+/=\s:,>|]|\xe2\x86\x92|\\+[nr/]|%0[ADad]|%2[BFbf]|%3[Dd]|-[A-Za-z0-9])"
-"""A part of a block without its end. One with its end may have anything in it: numbers of lines, quotes, headers."""
+"""The pattern of a part of a PEM block that has no end line. A block with an end line may contain anything."""
 
 _WORDS = rb"[A-Za-z0-9_-]"
 
@@ -217,7 +224,7 @@ RULES: Final = (
     ),
 )
 
-# --- entropy beside a sensitive name --------------------------------------------------
+# --- random values next to a sensitive name --------------------------------------------
 
 _SENSITIVE_NAME = re.compile(
     rb"(?:(?:api|access|secret|private|auth|client|encryption|signing|master|account|subscription|storage|app|service"
@@ -237,16 +244,22 @@ ASSIGNMENT = (
     rb"[\"'\\\]]{0,4}(?:\s{0,4}(?:=>|:=|[:=])\s{0,4}(?:[>|][+-]?\s{1,20})?|>|\s{1,4})[\"'\\]{0,4}"
     rb"(?:(?i:bearer|basic|token|bot) {1,2})?(?P<secret>" + _VALUE + rb")"
 )
-"""A sensitive name and the beginning of a value in a text: a setting, JSON, YAML, a header, a query, XML, a command."""
+"""The pattern of a sensitive name and the beginning of its value in a text.
+
+It covers settings, JSON, YAML, headers, queries, XML and commands.
+"""
 
 ASSIGNMENT_HINTS = rb"(?i:" + _NAME_NOUNS + rb")[A-Za-z0-9_-]*?[\"'\\\]]*[:=>\s]"
-"""A pattern that is found wherever `ASSIGNMENT` is. It is fast, because it counts nothing."""
+"""A pattern that matches every text in which `ASSIGNMENT` matches.
+
+It is fast, because it has no counted repetitions.
+"""
 
 
 def assigns(before: bytes, name: bytes, between: bytes) -> bool:
-    """Return True if what is between a name and a value assigns it.
+    """Return True if the text between a name and a value assigns the value to the name.
 
-    `>` does so in XML only (`<api_key>...`), and blanks in the options of a command only (`--api-key ...`).
+    `>` assigns only in XML (`<api_key>...`), and blanks assign only in options of a command (`--api-key ...`).
     """
     if b":" in between or b"=" in between:
         return True
@@ -274,29 +287,31 @@ FIELD_HINTS = (
     rb"(?:[\"'\\\]\s]*(?:=>|:=|[:=])[\s\"'\\]*|[T-Wt-w\xb4-\xbf]|(?s:[Xx\xc4\xd9].|[Yy\xc5\xda]..|[Zz\xc6\xdb]....))"
     rb"(?:(?i:bearer|basic|token|bot) +)?[A-Za-z0-9+/=_.~-]{20})"
 )
-"""A possible name of a secret, and a value, in a text, CBOR or msgpack. In CBOR and msgpack, the head of a text of 20
-bytes or more is between a key and its value. A list, tuple or set after a name may have a value anywhere if its first
-item is a text, bytes or a list. A map of msgpack begins like a list of CBOR, but the next byte differs. The lazy `*?`
-lets re2 stop at the first match. With `*`, it is four times slower in base64."""
+"""The pattern of a possible name of a secret and a value, in a text, CBOR or msgpack.
+
+In CBOR and msgpack, the head of a text of 20 bytes or more is between a key and its value. A list, tuple or set after a
+name may have a secret anywhere if its first item is a text, bytes or a list. A msgpack map begins like a CBOR list, but
+the next byte differs. The lazy `*?` lets re2 stop at the first match. With `*`, re2 is four times slower in base64.
+"""
 
 STORED_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?[\xfc\xfd]"
-"""A possible name of a secret, before a ref to its value, because a record stores a long value in a separate node."""
+"""The pattern of a possible name of a secret before a ref, because a record stores a long value in a separate node."""
 
 NAME_HINTS = rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)"
-"""A pattern that matches in every name of a secret, such as `api_key`."""
+"""A pattern that occurs in every sensitive name, such as `api_key`."""
 
 SETTING_HINTS = (
     rb"(?i:key|secret|passw|passphrase|pwd|token|credential|authorization)[A-Za-z0-9_-]*?(?:>|: ?[>|][+-]?\s+)"
     rb"[A-Za-z0-9+/=_.~-]{20}|--[A-Za-z0-9-]*?(?i:key|secret|passw|passphrase|pwd|token|credential)[A-Za-z0-9-]*?\s+[\"']?"
     rb"[A-Za-z0-9+/=_.~-]{20}"
 )
-"""A name that may tell, and a value, in XML, in a block of YAML, and in an option of a command."""
+"""The pattern of a possible sensitive name and a value, in XML, in a block of YAML, or in an option of a command."""
 
 WIDE = rb"(?:[!-~]\x00{1,3}){8}|(?:\x00{1,3}[!-~]){8}"
-"""A text in UTF-16 or UTF-32, as numpy stores texts."""
+"""The pattern of a text in UTF-16 or UTF-32, as numpy stores texts."""
 
 SINGLE_ARGUMENT = rb"Secret(?:Str|Bytes)"
-"""A class of pydantic, as LangGraph's serialiser names it."""
+"""The pattern of pydantic's classes of secrets, as LangGraph's serialiser names them."""
 
 
 def is_sensitive_name(name: bytes) -> bool:
@@ -311,7 +326,7 @@ _PART_OF_VALUE = re.compile(_VALUE_LETTERS + rb"{0,380}")
 
 
 def random_part(value: bytes) -> tuple[int, int] | None:
-    """Return the span of a field's value that looks random, or None. `Bearer` may stand before it."""
+    """Return the span of the random part of a field's value, or None. `Bearer` may precede that part."""
     scheme = _SCHEME.match(value)
     start = scheme.end() if scheme else 0
     if _WHOLE_VALUE.fullmatch(value, start) is None or not is_random(value[start:]):
@@ -320,7 +335,10 @@ def random_part(value: bytes) -> tuple[int, int] | None:
 
 
 def end_of_value(text: bytes, at: int, *, is_whole: bool) -> int:
-    """Return where a value ends whose beginning was matched up to `at`, or where the part of it ends that is tested."""
+    """Return the end offset of a value that was matched up to `at`.
+
+    Without `is_whole`, return the end of its tested part.
+    """
     found = (_REST_OF_VALUE if is_whole else _PART_OF_VALUE).match(text, at)
     return at if found is None else found.end()
 
@@ -339,7 +357,7 @@ _TESTED_SIZE_MAX: Final = 4096
 
 
 def is_random(value: bytes) -> bool:
-    """Return True if a value of 20 bytes or more looks random, and not like words, a path, an id or a piece of code."""
+    """Return True if a value has at least 20 bytes and looks random, not like words, a path, an id or code."""
     value = value[:_TESTED_SIZE_MAX]
     if len(value) < _VALUE_SIZE_MIN or entropy(value) < _BITS_MIN or not re.search(rb"[0-9]", value):
         return False
@@ -351,13 +369,13 @@ def is_random(value: bytes) -> bool:
 
 
 def _changes(value: bytes) -> int:
-    """Return how often a digit, a capital and a small letter follow one of another kind."""
+    """Count the changes between digits, capitals and small letters in a value."""
     kinds = [1 if byte < 0x3A else 2 if byte < 0x5B else 3 for byte in value if bytes((byte,)).isalnum()]
     return sum(a != b for a, b in pairwise(kinds))
 
 
 def _is_of_words(value: bytes) -> bool:
-    """Return True for short words and numbers between signs, such as `Qwen2.5-Coder-32B-Instruct`."""
+    """Return True if a value consists of short words and numbers between punctuation: `Qwen2.5-Coder-32B-Instruct`."""
     words = [word for word in _SEPARATORS.split(value) if word]
     if len(words) < _WORDS_MIN or max(map(len, words)) > _WORD_SIZE_MAX or _WORD.search(value) is None:
         return False

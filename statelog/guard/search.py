@@ -22,16 +22,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SecretFound:
-    """A secret in a store: its place, its rule and its fingerprint, and never its text."""
+    """A secret that was found in a store: its location, rule and fingerprint, but never its text."""
 
     thread: str | None
     """The id of the thread, or None for an entry of the board and for records without a thread."""
     version: int | None
-    """The version that wrote the secret. For an entry of the board, the LSN of its record. None for a secret that is
-    not in a version or an entry, such as one in a name."""
+    """The version that wrote the secret. For an entry of the board, the LSN of its record.
+
+    None for a secret outside of versions and entries, such as a secret in a name.
+    """
     path: str
-    """The names on the way to the secret, joined by dots. The first name is the channel or the key of the entry. A name
-    in brackets is not a channel: `(id)`, `(name)`, `(agent)`, `(error)`, `(bytes)`, `(removed)`."""
+    """The names that lead to the secret, joined by dots. The first name is the channel or the key of the entry.
+
+    A name in brackets is not a channel: `(id)`, `(name)`, `(agent)`, `(error)`, `(bytes)`, `(removed)`.
+    """
     rule: str
     """The rule that found the secret, or the handle whose value it is."""
     fingerprint: str
@@ -48,17 +52,19 @@ IN_BYTES = "(bytes)"
 
 
 class Sighting(NamedTuple):
-    """A secret that was found in a value."""
+    """A secret that was found in a value of a store."""
 
     path: Path
     rule: str
     fingerprint: str
     text: bytes
     is_literal: bool
-    """Whether the text counts as a secret everywhere in the store. A short text, or a number, counts only where a rule
-    or a field finds it."""
+    """Whether the text counts as a secret everywhere in the store.
+
+    A short text or a number counts only where a rule or a field name finds it.
+    """
     whole: int
-    """The hash of the text or number that has the secret. It is valid in this process."""
+    """The hash of the whole text or number that contains the secret. It is valid only in this process."""
 
 
 class SecretFinder:
@@ -97,7 +103,7 @@ class SecretFinder:
         return data if rule is None else self._replacement(data, rule, path, data)
 
     def redact_field(self, data: bytes, path: Path) -> bytes:
-        """Note the secrets in the text of a field. Its name may tell that it is a secret."""
+        """Note the secrets in the text of a field, whose name may make the text a secret."""
         made = self.redact(data, path)
         named = self._secrets.find_named(path[-1], made) if path else None
         if named is None:
@@ -187,12 +193,15 @@ class Purger:
         return self.redacted(item, path) != item
 
     def look_at_name(self, name: bytes, path: Path) -> bool:
-        """Return False. Raise SecretError if a name has one of the secrets, because names cannot be changed."""
+        """Raise SecretError if a name has one of the secrets, because names cannot be changed.
+
+        Otherwise return False.
+        """
         self.refuse_if_found(name, path[:-1], path[-1].strip("()"))
         return False
 
     def is_sensitive(self, path: Path) -> bool:
-        """Return True if the path alone may make a value one of the secrets."""
+        """Return True if the path alone may mean that a value is one of the secrets."""
         return bool(self._short) and self._detector.is_sensitive(path)
 
     def may_hold(self, data: bytes) -> bool:
@@ -215,7 +224,7 @@ class Purger:
     def hidden(self, data: bytes, path: Path) -> bytes:
         """Return the replacement of a value that is a secret as a whole.
 
-        If the value is not one of the secrets to purge, it is redacted as any text.
+        If the value is not one of the secrets to purge, treat it like any text.
         """
         mark = self._detector.fingerprint(data)
         rule = next((rule for rule, each in self._short if each == mark), None)
@@ -225,7 +234,7 @@ class Purger:
         return _written(rule, mark)
 
     def redact_field(self, data: bytes, path: Path) -> bytes:
-        """Return the text of a field without the secrets."""
+        """Replace the secrets in the text of a field."""
         made = self.redact(data, path)
         named = self._secrets.find_named(path[-1], made) if self._short and path else None
         if named is None:
@@ -237,7 +246,7 @@ class Purger:
         return made[: named.start] + redaction_of(ASSIGNED, mark)
 
     def redact(self, data: bytes, path: Path) -> bytes:
-        """Return a text without the secrets. It is the same object if the text has none."""
+        """Replace the secrets in a text. Return the same object if it has none of them."""
         before = data
         data = replaced(data, self._forms.find(data), lambda each, _secret: each.rule.encode())
         if self._short and self._secrets.may_be_in(data):
@@ -247,7 +256,7 @@ class Purger:
         return data
 
     def _short_in(self, data: bytes) -> list[SecretSpan]:
-        """Return the secrets in a text that are purged where a rule or a field finds them."""
+        """Return the short secrets to purge in a text, which count only where a rule or a field name finds them."""
         mark = self._detector.fingerprint
         return [
             each for each in self._secrets.find(data) if (each.rule, mark(data[each.start : each.end])) in self._short

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 FIELD: Final = "field"
-"""The rule of a value that `fields=` names, or that a type declares as secret."""
+"""The name of the rule for a value that `fields=` names, or that a type declares as secret."""
 
 ASSIGNED: Final = "named-secret"
-"""The rule of a value that looks random, beside a name such as `api_key`."""
+"""The name of the rule for a value that looks random and is next to a name such as `api_key`."""
 
 RULE_SIZE_MAX: Final = 40
 """The maximum number of characters in the name of a rule."""
@@ -56,13 +56,13 @@ def check_rules(names: Iterable[str]) -> None:
 
 
 class SecretSpan(NamedTuple):
-    """A secret in a text."""
+    """The position and the rule of a secret in a text."""
 
     start: int
     end: int
     rule: str
     quote: bytes = b""
-    """The text around its replacement: the quotes of JSON if the secret is a number."""
+    """The text to put around the replacement: JSON's quotes if the secret is a number."""
 
 
 @lru_cache(maxsize=1)
@@ -106,10 +106,10 @@ def _hints() -> Pattern:
 
 
 class _NamedMembers:
-    """Finds values of members with some names in JSON within a text. JSON within JSON has quotes with backslashes.
+    """Finds the values of members with given names in JSON within a text, including nested JSON with escaped quotes.
 
     Args:
-        names: the names, with wildcards. JSON may have their characters beyond ASCII as escapes.
+        names: the names, with wildcards. JSON may write their non-ASCII characters as escapes.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -120,7 +120,7 @@ class _NamedMembers:
         )
 
     def find(self, text: bytes) -> list[SecretSpan]:
-        """Return the values that are texts and not empty, or numbers."""
+        """Return the values that are numbers or non-empty texts."""
         found: list[SecretSpan] = []
         unclosed: set[bytes] = set()
         """Quotes without a closing one in the rest of the text, which is not searched again."""
@@ -163,7 +163,7 @@ def _escapes_of(character: str) -> list[str]:
 
 
 def _hints_of(name: str) -> set[str]:
-    """Return texts of which JSON with a name has at least one."""
+    """Return texts, at least one of which occurs in any JSON that has the name."""
     first = next((each for each in name if not each.isascii()), None)
     if first is None:
         return {name}
@@ -175,10 +175,10 @@ _STANDS_FOR_SECRET = re.compile(rb"\[REDACTED [a-z0-9-]{1,%d} [0-9a-f]{8}\]|\$CR
 
 
 def _end_of_text(text: bytes, start: int, quote: bytes) -> int | None:
-    """Return where a text in JSON ends that begins after a quote, or None if nothing closes it.
+    """Return the offset of the end of a JSON text that begins at `start` after a quote, or None if nothing closes it.
 
-    At each level of JSON within JSON, an escape doubles. So the number of backslashes before a quote tells whether it
-    is a part of the text, closes it, or closes a text around it, which was cut.
+    Each level of nested JSON doubles the backslashes. So the number of backslashes before a quote shows whether the
+    quote is a part of the text, closes the text, or closes a text around it, in which case the text was cut off.
     """
     level = len(quote)
     at = start
@@ -194,16 +194,15 @@ def _end_of_text(text: bytes, start: int, quote: bytes) -> int | None:
 
 
 class Secrets:
-    """Which texts are secrets, and what happens to them when they are written.
+    """The rules that decide which texts are secrets, and what happens to secrets when they are written.
 
     Args:
         on_found: "redact" replaces a secret by `[REDACTED rule fingerprint]`; "refuse" raises SecretError.
-        fields: paths whose values are secrets whatever they look like, such as `config.db.password` or `**.password`.
-            The first name is the channel, or the key of an entry; `*` is one name, `**` any number. Within a name, `*`
-            is any text and `?` one character. Upper and lower case differ. Positions in lists do not count:
-            `users.password` is the password of each user. `**.password` also stands for a member `password` of JSON
-            within a text.
-        allow: texts that are not secrets, and `rule:NAME` for each rule that is not applied.
+        fields: paths whose values are always secrets, such as `config.db.password` or `**.password`. The first name is
+            the channel, or the key of an entry; `*` is one name, `**` any number of names. Within a name, `*` is any
+            text and `?` one character. Names are case-sensitive. Positions in lists do not count: `users.password` is
+            the password of each user. `**.password` also matches a member `password` of JSON within a text.
+        allow: texts that are not secrets, and `rule:NAME` for each rule to turn off.
 
     Raises:
         UsageError: an argument is not valid; the rule is not known.
@@ -258,7 +257,8 @@ class Secrets:
     def find(self, text: bytes, *, is_text: bool = True) -> list[SecretSpan]:
         """Return the secrets in a text in UTF-8, in order. No two overlap.
 
-        In other bytes, a letter before a secret may be a length or a type, and means nothing.
+        With `is_text=False`, a letter directly before a secret does not exclude the secret, because that byte may be a
+        length or a type.
         """
         found: list[SecretSpan] = []
         for rule, pattern in zip(RULES, _patterns(), strict=True) if _hints().is_in(text) else ():
@@ -289,7 +289,7 @@ class Secrets:
         at = 0 if _assignment_hints().is_in(text) else len(text)
         while (match := _assignment().find(text, at)) is not None:
             (start, _end), (first, last), name = match
-            # A called name is code, not a value.
+            # The name of a called function is code, not a value.
             is_set = is_sensitive_name(name) and assigns(text[start - 1 : start], name, text[start + len(name) : first])
             last = end_of_value(text, last, is_whole=False) if is_set else last
             if is_set and text[last : last + 1] != b"(" and is_random(text[first:last]):
@@ -297,7 +297,7 @@ class Secrets:
                 if text[first:at] not in self._allowed:
                     found.append(SecretSpan(first, at, ASSIGNED))
             else:
-                at = max(first, start + 1)  # A value may itself begin with a name.
+                at = max(first, start + 1)  # The rejected value may itself begin with a name.
         return found
 
     def find_named(self, name: str, value: bytes) -> SecretSpan | None:
@@ -310,7 +310,7 @@ class Secrets:
     def names_field(self, path: Sequence[str]) -> bool:
         """Return True if `fields` names a path. The parts of a key of the board also count as names.
 
-        An entry below a key that is named is a secret: `**.password` names the entry `password/prod`.
+        An entry below a named key is also a secret: `**.password` names the entry `password/prod`.
         """
         if not self.fields:
             return False
@@ -370,18 +370,18 @@ def _run(letters: bytes) -> re.Pattern[bytes]:
 
 
 def _end_of_run(letters: bytes, text: bytes, at: int) -> int:
-    """Return where a run of letters ends that begins at a place."""
+    """Return the offset where a run of the given letters ends that begins at `at`."""
     found = _run(letters).match(text, at)
     return at if found is None else found.end()
 
 
 def _is_part(text: bytes, start: int, end: int) -> bool:
-    """Return True if a letter or digit is right before or after a token, which makes it a part of something else."""
+    """Return True if a token is part of a longer word: a letter or digit is directly before or after it."""
     return text[end : end + 1].isalnum() or not _is_free_before(text, start)
 
 
 def _is_free_before(text: bytes, at: int) -> bool:
-    """Return True if no letter or digit is before a place, except one of an escape, such as a line feed in JSON."""
+    """Return True if no letter or digit is directly before `at`, not counting an escape such as a line feed in JSON."""
     if not at or not text[at - 1 : at].isalnum():
         return True
     before = text[max(0, at - _ESCAPE_SIZE_MAX) : at]
@@ -396,7 +396,7 @@ def _is_free_before(text: bytes, at: int) -> bool:
 
 
 def replaced(data: bytes, found: Iterable[SecretSpan], replacement: Callable[[SecretSpan, bytes], bytes]) -> bytes:
-    """Return a text in which each secret is replaced. It is the same object if there is none.
+    """Replace each secret in a text. Return the same object if there is none.
 
     Args:
         data: the text.
@@ -415,7 +415,7 @@ def replaced(data: bytes, found: Iterable[SecretSpan], replacement: Callable[[Se
 
 
 def apart(found: list[SecretSpan]) -> list[SecretSpan]:
-    """Return the secrets in order, without those that begin inside another. Overlapping ones become one."""
+    """Return the secrets in order, without overlaps: overlapping secrets are joined, and nested ones left out."""
     apart: list[SecretSpan] = []
     for each in sorted(found, key=lambda one: (one.start, -one.end)):
         if apart and each.start < apart[-1].end:

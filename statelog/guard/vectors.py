@@ -1,8 +1,8 @@
-"""Vectors of texts, which a purge erases with the texts, because a vector confirms a guess of its text.
+"""Finds the vectors of texts. A purge erases them with the texts, because a vector can confirm a guess of its text.
 
 LangGraph's store and CrewAI's memory keep texts in one channel of a thread, and the vectors of the texts in another
-channel, under the same names. An entry of `statelog.Memory` has the facts of one key, each with text and vector. In an
-erased vector, each number is NaN, so no search finds it.
+channel, under the same names. An entry of `statelog.Memory` has the facts of one key, each with its text and its
+vector. In an erased vector, each number is NaN, so no search finds it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _CHANNEL = "vectors"
 _TEXTS = {"items": 2, "records": 1}
 """For each channel of texts, the length of the path from the channel to a text that has vectors."""
 _FACTS = ("memory/", "/:facts/")
-"""What the key of an entry with facts begins with, and what it contains."""
+"""The prefix of the key of an entry with facts, and a text that the key contains."""
 _FACT_TEXT, _FACT_VECTOR = "text", "vector"
 _NAN = b"\xff"
-"""Each byte of a number that is NaN. No embedding is stored that has such a number."""
+"""The byte of which a NaN in an erased vector consists. Stored embeddings never contain NaN."""
 _THREADS = ("langgraph:store", "crewai-memory:", "statelog:board")
-"""The beginnings of the ids of threads that have vectors. The last one is the board."""
+"""Prefixes of the ids of threads that may have vectors. The last one is the id of the board."""
 
 
 def has_vectors(thread: str) -> bool:
-    """Return True if a thread may have vectors, given its id."""
+    """Return True if the thread with this id may have vectors."""
     return thread.startswith(_THREADS)
 
 
 class Vectors:
-    """The places of vectors whose texts have a secret. A scan of a thread with vectors finds them (`Looker`)."""
+    """The paths of vectors whose texts have a secret. A scan of a thread uses this object as a `Looker`."""
 
     def __init__(self) -> None:
         self.places: set[Path] = set()
@@ -60,7 +60,7 @@ class Vectors:
                 self._above.update(place[:size] for size in range(len(place)))
 
     def erased(self, item: bytes, path: Path) -> bytes:
-        """Return an encoded value in which each vector is erased. It is the same object if it has none."""
+        """Erase each of these vectors in an encoded value. Return the same object if it has none."""
         if path and path[0] in self._facts:
             return cbor.encode(_without_vectors(cbor.decode(item, loosely=True), path[1:] == (_FACT_VECTOR,)))
         if path[:1] != (_CHANNEL,) or not self.is_sensitive(path):
@@ -75,24 +75,24 @@ class Vectors:
     def _is_of_text(self, place: Path) -> bool:
         return any(place[:size] in self.places for size in (1, 2))
 
-    # --- what a scan asks -----------------------------------------------------------------
+    # --- called by a scan -------------------------------------------------------------------
 
     def is_sensitive(self, path: Path) -> bool:
-        """Return True if the value at a path is a vector, or may hold one."""
+        """Return True if the value at a path is one of the vectors, or may contain one."""
         if path and path[0] in self._facts:
             return path[1:] in ((), (_FACT_VECTOR,))
         return path[:1] == (_CHANNEL,) and (path[1:] in self._above or self._is_of_text(path[1:]))
 
     def look(self, item: bytes, path: Path) -> bool:
-        """Return True if an encoded value has a vector."""
+        """Return True if an encoded value has one of the vectors."""
         return self.erased(item, path) != item
 
     def may_hold(self, _data: bytes) -> bool:
-        """Return False, because the bytes of a value do not tell whether it is a vector."""
+        """Return False, because the bytes of a value do not show whether it is a vector."""
         return False
 
     def may_be_stored_in(self, _record: bytes, *, any_name: bool) -> bool:  # noqa: ARG002 - as of any looker
-        """Return True, because the bytes of a record do not tell whether it has a vector."""
+        """Return True, because the bytes of a record do not show whether it has a vector."""
         return True
 
     def names_field(self, _path: Path) -> bool:
@@ -105,7 +105,7 @@ class Vectors:
 
 
 def _without_vectors(value: Any, is_vector: bool) -> Any:  # noqa: FBT001 - of this file
-    """Return a list of facts, a fact, or the vector of one, in which the vectors are erased."""
+    """Erase the vectors in a list of facts, in one fact, or in the vector of a fact."""
     if type(value) is list:
         return [_without_vectors(each, is_vector) for each in value]
     if type(value) is dict:

@@ -30,7 +30,7 @@ _ALLOWED = Verdict("allow")
 
 
 def allow() -> Verdict:
-    """Return the verdict that stores or shows a value as it is."""
+    """Return the verdict that stores or shows a value unchanged."""
     return _ALLOWED
 
 
@@ -58,7 +58,7 @@ def _verdict(kind: Kind, reason: str) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The place of a value that a check looks at.
+    """The location of a value that a check examines.
 
     Attributes:
         act: "write" or "read".
@@ -79,7 +79,7 @@ class Where:
 
     @property
     def is_own(self) -> bool:
-        """Whether the place is in a record of the library. Runs and LangGraph check values before they store them."""
+        """Whether the location is in a record of the library, whose values are checked before they are stored."""
         return self.path in _OWN_CHANNELS if self.key is None else self.key.startswith(_OWN_ENTRIES)
 
 
@@ -88,7 +88,7 @@ _OWN_ENTRIES = "durable/"
 
 
 class Check(Protocol):
-    """A function that looks at a value before it is written, or when it is read."""
+    """A function that examines a value before it is written, or when it is read."""
 
     def __call__(self, value: Any, where: Where, /) -> Verdict:
         """Return a verdict on a value."""

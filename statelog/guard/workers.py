@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HANGING_MAX: Final = 8
-"""The number of abandoned calls that still run from which on no further call is begun."""
+"""The maximum number of abandoned calls that still run. With more, no further call is begun."""
 
 _IDLE_S: Final = 10.0
-"""A worker ends after this time without a call."""
+"""The time without a call after which a worker ends."""
 
 
 class HangingError(Exception):
@@ -23,7 +23,8 @@ class HangingError(Exception):
 class FailedError(Exception):
     """A function has raised its cause, which may be any BaseException except KeyboardInterrupt.
 
-    This class tells it from an exception in the waiting thread itself, such as a SystemExit of a signal handler.
+    This class distinguishes the function's exception from one in the waiting thread itself, such as a SystemExit raised
+    by a signal handler.
     """
 
 
@@ -72,7 +73,7 @@ class Workers:
             self._idle.append(worker)
 
     def retire(self, worker: _WorkerThread) -> bool:
-        """Return True if a worker may end. An idle worker may, and it gets no further call."""
+        """Return True if a worker is idle and may end. The worker then gets no further call."""
         with self._lock:
             is_idle = worker in self._idle
             if is_idle:

@@ -1,4 +1,4 @@
-"""Make events of a store from those of an export of threads.
+"""Convert the events of an export of threads to events of a store.
 
 An event keeps its time if possible. Otherwise a checkpoint keeps the time in its metadata, under
 `TIME_KEY`. A checkpoint keeps its id, so that holders of the id still find it. Its digest changes
@@ -33,7 +33,7 @@ _REDACTED_BODY = part_digest(b"")
 
 
 def make_event(lookups: Lookups, group: EventGroup, lsn: int, time_us: int, thread: int) -> Event | Redacted:
-    """Return an event of the stream as an event of the store, without borrowed digests.
+    """Convert an event of the stream to an event of the store, without borrowed digests.
 
     Raises:
         CorruptionError: the event has an invalid reference.
@@ -68,7 +68,7 @@ def _make_checkpoint(lookups: Lookups, group: EventGroup, lsn: int, time_us: int
     root = _root_at(lookups, fields.root)
     if exported.type == TYPE_CHECKPOINT:
         target = 0
-    else:  # The record of the thread replaces an expired target.
+    else:  # If the target has expired, use the record of the thread instead.
         target = thread if fields.target is None else _referred(lookups, group, fields.target).lsn
     event = CheckpointEvent(
         thread,
@@ -94,7 +94,7 @@ def _make_checkpoint(lookups: Lookups, group: EventGroup, lsn: int, time_us: int
     )
     source = source_digest(exported, root.digest)
     if fields.id is None and (lsn, event.digest) == (exported.lsn, source):
-        return event  # The default id does not change.
+        return event  # The default id stays the same.
     return event._replace(id=default_id(exported.lsn, source) if fields.id is None else fields.id)
 
 
@@ -133,7 +133,7 @@ def _referred(lookups: Lookups, group: EventGroup, number: int, *, is_checkpoint
 
 
 def _dated(metadata: bytes, source_us: int, time_us: int) -> bytes:
-    """Return metadata with the original time of a checkpoint, if the import changed the time.
+    """Return metadata with the original time of a checkpoint added, if the import changed the time.
 
     A checkpoint that was imported before keeps its first time. The metadata stays encoded, because
     it may have values of codecs that this process does not know.
@@ -155,7 +155,7 @@ def encode_body(event: Event, lsn: int) -> bytes:
 
 
 def with_borrowed(event: Event, digests: list[bytes]) -> Event:
-    """Return the event with the digests that its thread borrows for the first time."""
+    """Return the event with its borrowed digests: those that its thread borrows for the first time."""
     kind = kind_of_event(event)
     if kind.borrowed_field is None:
         return event
@@ -170,7 +170,7 @@ def is_same(held: Event, expected: Event | Redacted) -> bool:
 
 
 def event_row(exported: Exported, event: Event | Redacted, lsn: int) -> EventRow:
-    """Return the row that later events may look up."""
+    """Return the row of an event, which later events look up."""
     version = version_in(event)
     if version is None:
         return EventRow(bytes(20), bytes(20), lsn, exported.thread, 0, 0)

@@ -1,7 +1,7 @@
-"""Check untrusted events: each must be possible at its position in the log (invariant L5).
+"""Check untrusted events. Each event must be possible at its position in the log (invariant L5).
 
-`verify` checks whether events can be applied. This module also checks what they state about
-threads, branches, versions and parents, because readers follow each of these.
+`verify` checks whether events can be applied. This module also checks the threads, branches,
+versions and parents that events name, because readers follow each of these references.
 """
 
 from __future__ import annotations

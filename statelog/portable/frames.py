@@ -1,4 +1,4 @@
-"""The frames of an export, which are written and read from front to back.
+"""The frames of an export, which are written and read sequentially.
 
 EXPORT.md draws them. A reader trusts nothing. It bounds a frame's size by its kind and reads bytes
 in pieces as they arrive. A frame that was moved, repeated, removed or changed fails its checksum.
@@ -22,7 +22,7 @@ from statelog.format.record import DIGEST_SIZE_BYTES
 from statelog.limits import RECORD_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
 
 MAGIC = b"\x89STLGX\r\n"
-"""The first bytes of an export. A transfer in text mode damages them, so the damage is found at once."""
+"""The first bytes of an export. A transfer in text mode changes them, so a reader detects the damage at once."""
 
 EXPORT_FORMAT = 4
 """The format number of an export of a log, which may have records that earlier formats did not have."""
@@ -41,7 +41,7 @@ THREADS = "threads"
 _NAME = "statelog export"
 _SMALL_SIZE_BYTES_MAX = 4096
 _EVENT_SIZE_BYTES_MAX = 64 * 1024 * 1024
-"""The limit holds the names and reducers of 65,536 channels, twice."""
+"""The maximum size of an event. It is twice the size of the names and reducers of 65,536 channels."""
 
 _SIZE_BYTES_MAX = {
     HEADER: _SMALL_SIZE_BYTES_MAX,
@@ -58,7 +58,7 @@ _CHECK_SIZE_BYTES = 8
 
 
 class ExportTarget(Protocol):
-    """A destination of an export: a binary file, a pipe or a socket's file."""
+    """A destination of an export: a binary file, a pipe, or a file made from a socket."""
 
     def write(self, data: bytes, /) -> object:
         """Write bytes, and return how many were written."""
@@ -98,7 +98,7 @@ class Header(NamedTuple):
 
 
 def _is_open(stream: object, method: str) -> bool:
-    """Return False if the stream is known not to support `method`, without calling it."""
+    """Return False if the stream is known not to support `method`. This does not call the method."""
     if not callable(getattr(stream, method, None)) or isinstance(stream, TextIOBase):
         return False
     return getattr(stream, "closed", False) is not True
@@ -199,7 +199,7 @@ class FrameReader:
         Args:
             source: the stream to read.
             offset: offset in the stream at which this export begins.
-            behind: bytes of this export that were read already.
+            behind: the first bytes of this export, which the caller has read already.
 
         Raises:
             FormatError: the stream is not an export, or its format is newer. Facts: offset, needed,
@@ -298,7 +298,7 @@ class FrameReader:
         return Frame(kind, payload, offset)
 
     def _take(self, size: int, what: str, *, magic: bool = False) -> bytes:
-        """Read exactly `size` bytes, in pieces."""
+        """Read exactly `size` bytes, in pieces. `what` names them in errors."""
         pieces = []
         left = size
         while left:

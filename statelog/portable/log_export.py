@@ -1,4 +1,4 @@
-"""Export of the log: its records unchanged, from an LSN on."""
+"""Export the records of the log unchanged, starting after an LSN."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def export_log(
         if rounds < _ROUNDS_MAX:
             with engine.read() as view:
                 last = view.transaction.last_lsn()
-        else:  # The removal events that name redacted records of the export belong to it.
+        else:  # The export must include the removal events that name its redacted records.
             last = max(last, named_at)
     writer.finish(last=at, chain=chain)
     return ExportReport(LOG, at - since, None, since, at, writer.size_bytes)
@@ -77,7 +77,7 @@ def export_records(
 
 
 def _pages(engine: Engine, after: int, last: int) -> Iterator[tuple[int, bytes, int]]:
-    """Yield LSN, record, and the last LSN when it was read, after an LSN up to another. No transaction is held."""
+    """Yield (LSN, record, the store's last LSN at that time) from `after` to `last`, without holding a transaction."""
     mapped = MappedPages(engine.store_file.lmdb_file)
     while after < last:
         page: list[tuple[int, bytes, int]] = []

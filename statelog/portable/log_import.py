@@ -1,8 +1,9 @@
-"""Import of a log: records are checked one by one, and become the records of the store, LSN for LSN.
+"""Import of a log. Each record is checked, and keeps its LSN in the store.
 
-The store is empty, or its log is the beginning of the log in the export. Then the import continues where the store's
-log ends. The logs are the same up to a record if their chain digests agree there, because a chain digest covers all
-records before it. Several exports in a row are read as one: each begins where the last one ended, or earlier.
+The store must be empty, or its log must be the beginning of the exported log. In the second case, the import continues
+where the store's log ends. Two logs are equal up to a record if their chain digests agree at that record, because a
+chain digest covers all earlier records. The stream may have several consecutive exports. Each must begin where the
+previous one ended, or earlier.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
 
 BATCH_SIZE_BYTES = 4 * 1024 * 1024
 BATCH_RECORDS = 512
-"""The size of one transaction of the import, in bytes or in records, including the records that are removed.
+"""The size of one transaction of the import, in bytes or in records. Removed records count, too.
 
-The transaction is extended to the end of the last transaction of the source, within the limit of `BATCH_STRETCH`.
+The import extends a transaction until the current transaction of the source ends, up to the limit `BATCH_STRETCH`.
 """
 
 BATCH_STRETCH = 16
@@ -70,7 +71,7 @@ class _Taken(NamedTuple):
 
 
 class LogImporter:
-    """One import of a log into one store."""
+    """An import of a log into a store."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class LogImporter:
         self._added = 0
 
     def run(self) -> ImportReport:
-        """Import to the end, or to the last end of a transaction that `upto` allows.
+        """Import all records, or all whole transactions up to the LSN `upto`.
 
         Raises:
             ConflictError: the store's log is not the beginning of the imported log, or a compaction of the store has
@@ -126,7 +127,7 @@ class LogImporter:
         self._flush(whole_only=is_cut)
         return ImportReport(LOG, self._read, self._added, (), self._end.lsn, self._reader.offset)
 
-    # --- where it joins -------------------------------------------------------------
+    # --- where the import joins the log ---------------------------------------------
 
     def _begin(self, reader: FrameReader) -> None:
         """Start to read one of several consecutive exports."""
@@ -146,7 +147,7 @@ class LogImporter:
         self._check_joint(self._lsn, self._chain)
 
     def _check_joint(self, lsn: int, chain: bytes) -> None:
-        """Check that a known record has this chain digest, which proves that all records before it are equal, too."""
+        """Check that a stored record has this chain digest, which proves that all records before it are equal, too."""
         if not 0 < lsn <= self._known_lsn:
             return
         if lsn == self._known_lsn:
@@ -172,7 +173,7 @@ class LogImporter:
     # --- one record -----------------------------------------------------------------
 
     def _take_all(self) -> bool:
-        """Take the records of an export. Return True if `upto` ends them."""
+        """Process the records of one export. Return True if the record `upto` was reached."""
         while (frame := self._reader.read()) is not None:
             if self._upto is not None and self._lsn >= self._upto:
                 return True
@@ -180,7 +181,7 @@ class LogImporter:
         return False
 
     def _take(self, frame: Frame) -> None:
-        """Check a record and its place in the chain, and keep it for the next transaction."""
+        """Check a record and its position in the chain, and add it to the batch for the next transaction."""
         if frame.kind != RECORD:
             self._reader.refuse(frame.offset, "a frame that does not belong in an export of a log")
         lsn = self._lsn + 1
@@ -235,7 +236,7 @@ class LogImporter:
                 message = "another writer committed to the store during the import"
                 raise ConflictError(message, lsn=self._end.lsn)
             self._engine.check_guarded(transaction)
-            # A replica of a shared log may import these records: the log has them already.
+            # The guard does not apply to a replica of a shared log, because the log already contains these records.
             overlay = Overlay(transaction, None if self._engine.is_shared else self._engine.guard)
             for checked in batch:
                 self._stage(overlay, checked)
@@ -248,7 +249,7 @@ class LogImporter:
         self._end = self._engine.append(work)
         self._added += len(batch)
         self._deleted += [thread for each in batch if (thread := deleted_by(each.event)) is not None]
-        if not batch[-1].record.flags & FLAG_CONTINUES:  # The removal events of a deletion are in its transaction.
+        if not batch[-1].record.flags & FLAG_CONTINUES:  # A transaction includes all removal events of its deletion.
             while self._deleted:
                 erase_records(self._engine, self._deleted.pop())
 
@@ -284,7 +285,7 @@ class LogImporter:
 
     @contextmanager
     def _erased_here(self, transaction: IndexedLog) -> Iterator[None]:
-        """Turn an error about a ref into ConflictError if this store has erased the node of the ref."""
+        """Convert an error about a ref to ConflictError if this store has erased the node that the ref names."""
         try:
             yield
         except CorruptionError as error:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def is_of_content(error: StatelogError) -> bool:
-    """Return True if the error means that the bytes are invalid. Kernels report some invalid bytes as UsageError."""
+    """Return True if an error means that the checked bytes are invalid. Kernels report some of them with UsageError."""
     return isinstance(error, CorruptionError | FormatError) or type(error) is UsageError
 
 
 @contextmanager
 def damage_at(offset: int) -> Iterator[None]:
-    """Add the byte offset in the export to any error about content that does not name an offset yet."""
+    """Add the byte offset in the export to an error about invalid bytes, unless the error already has an offset."""
     try:
         yield
     except StatelogError as error:
@@ -42,7 +42,7 @@ def damage_at(offset: int) -> Iterator[None]:
 
 
 class Checked:
-    """A bounded cache of checked facts that later checks need. It is valid while no other process writes."""
+    """A bounded cache of the results of checks, for later checks. It is valid while no other process writes."""
 
     def __init__(self) -> None:
         self.seams = Seams()

@@ -1,9 +1,8 @@
 """Check untrusted nodes one by one, in log order, and each ref against the nodes before it.
 
-This checks invariants T3 to T5, as `verify` does, and also the seams of a tree: a parent's
-statements about a closed chunk (count, last key, fingerprints), and a root's statements about its
-levels. Since every ref leads to a node that was checked before, every value is complete by
-induction.
+This checks invariants T3 to T5, as `verify` does. It also checks the seams of a tree: the count, last key and
+fingerprints that a parent records for a closed chunk, and the levels that a root records. Since every ref leads to a
+node that was checked earlier, every value is complete by induction.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Ref(NamedTuple):
 
 
 class Seam(NamedTuple):
-    """How the level above describes a chunk or piece: the child's level, and its entry in the parent."""
+    """The description of a chunk or piece in the level above: the child's level, and its entry in the parent."""
 
     kind: int
     level: int
@@ -62,7 +61,7 @@ class Seam(NamedTuple):
 
 
 def read_rows(data: bytes | memoryview, record: Record) -> dict[int, NodeHeader]:
-    """Return the nodes of a record with a valid checksum, by number, without vacuumed nodes.
+    """Return the nodes of a record by number, without vacuumed nodes. The record's checksum must be valid.
 
     Raises:
         CorruptionError: the node table and the nodes do not fill the record exactly.
@@ -132,7 +131,7 @@ def check_refs(
         type_: type of the node.
         node: content and locators.
         content_size: size of the content.
-        lsn: LSN of the node's record, which locators with LSN 0 mean.
+        lsn: LSN of the node's record, to which locators with LSN 0 refer.
         identity: returns the identity of the node at a location.
         seams: the seams of checked chunks.
         read: reads a checked node.

@@ -1,7 +1,7 @@
-"""Records and index changes that are staged for one transaction, and readable as if they were committed.
+"""Records and index changes that are staged for one transaction, and can be read as if they were committed.
 
-Like `log.batch.Batch`, for records that already exist as bytes. A staged record keeps its LSN, time
-and chain. Nothing is written until all of the records have been checked.
+This is like `log.batch.Batch`, but for records that already exist as bytes. A staged record keeps
+its LSN, time and chain digest. Nothing is written until all of the records have been checked.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Overlay:
     # --- reading ------------------------------------------------------------------
 
     def get_index(self, key: bytes) -> bytes | None:
-        """Return a payload, from the staged ones first."""
+        """Return the payload of a key. A staged payload takes precedence."""
         if key in self._payloads:
             return self._payloads[key]
         return self._transaction.get_index(key)
@@ -72,11 +72,11 @@ class Overlay:
         return self._end + len(self._records)
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix."""
+        """Return the greatest key with a prefix, and its payload, or None."""
         if prefix[:1] == _PAGES and len(prefix) == _PAGE_PREFIX_SIZE_BYTES:
             key = self._last_pages.get(prefix)
             payload = None if key is None else self._payloads[key]
-            if key is not None and payload is not None:  # Staged pages are never below the stored ones.
+            if key is not None and payload is not None:  # Staged keys are never below the stored ones.
                 return key, payload
             return self._transaction.last_index(prefix)
         return next(self.scan_index(prefix, reverse=True), None)
@@ -89,7 +89,7 @@ class Overlay:
         return known
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, starting at `start`, ascending or descending."""
+        """Yield the keys with a prefix and their payloads from `start` on, in ascending or descending order."""
         merged = dict(self._transaction.scan_index(prefix))
         for key, payload in self._payloads.items():
             if key.startswith(prefix):

@@ -1,9 +1,8 @@
 """Read the pages of a store's file one by one, without LMDB, which crashes on a damaged file.
 
-Every number is checked against the page or the file before it is used, and a page is visited once.
-The results are locations in the file that may contain an entry; the caller checks its checksum.
-`pread` beyond the end of a file returns fewer bytes, where access to a mapping would kill the
-process.
+Every number is checked against the size of the page or the file before it is used. Each page is visited once. The
+results are locations in the file that may contain an entry; the caller checks its checksum. `pread` beyond the end of a
+file returns fewer bytes, where access to a mapping would kill the process.
 
 The layout is that of LMDB 0.9 on 64-bit machines, in native byte order.
 `storage/file/preopen_checks.py` describes it.
@@ -51,7 +50,7 @@ class LeafEntry(NamedTuple):
 
 
 class Database(NamedTuple):
-    """A table, as described by the tree above it."""
+    """A table of the file, as the main table describes it."""
 
     entries: int
     root: int
@@ -66,7 +65,7 @@ class PageFile:
     """
 
     def __init__(self, descriptor: int, unflushed: Unflushed = NOTHING) -> None:
-        """Read the meta pages, or that of the durable snapshot if the store was not closed."""
+        """Read the meta pages. If the store was not closed, read the durable snapshot's meta page instead."""
         self._descriptor = descriptor
         self._records = list(unflushed.records.values())
         self.journaled = [
@@ -88,7 +87,7 @@ class PageFile:
         self.page_count = -(-self.size_bytes // self.page_size_bytes)
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return bytes of the file, fewer at its end."""
+        """Return `size` bytes of the file, or fewer at its end."""
         if offset >= _RECORDS_AT:
             number, start = divmod(offset - _RECORDS_AT, 1 << _RECORD_BITS)
             return self._records[number][start : start + size] if number < len(self._records) else b""
@@ -100,7 +99,7 @@ class PageFile:
             return b""
 
     def tables(self, name: bytes) -> Iterator[tuple[bool, Database]]:
-        """Yield (whether it is the table of the last commit, the table) for each meta page, newest first."""
+        """Yield (True for the table of the last commit, the table) for each meta page, newest first."""
         for index, main in enumerate(self._mains):
             for entry in self.entries(main):
                 if entry.key == name and entry.is_database and entry.size == _DATABASE.size:
@@ -149,8 +148,7 @@ class PageFile:
     def _read_metas(self, durable: bytes) -> list[int]:
         """Return the roots of the main tables, starting with that of the newest meta page.
 
-        If the store was not closed, return only that of the durable snapshot, because the others
-        may be invalid.
+        If the store was not closed, return only the root of the durable snapshot, because other roots may be invalid.
         """
         metas: list[tuple[int, int]] = []
         for at in (0, *_PAGE_SIZES_BYTES):
@@ -173,7 +171,7 @@ def page_kind(page: bytes) -> int:
 
 
 def _nodes(page: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield low and high word, flags, key size and key offset of each node that is within the page."""
+    """Yield (low word, high word, flags, key size, key offset) of each node that is within the page."""
     lower = _PAGE.unpack_from(page)[3]
     for slot in range(_PAGE.size, min(lower, len(page)) - 1, 2):
         at = int.from_bytes(page[slot : slot + 2], sys.byteorder)

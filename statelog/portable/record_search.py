@@ -1,14 +1,13 @@
 """Find the records in a damaged file, and choose one of several candidates for an LSN.
 
-A record is valid if its checksum matches its LSN. The log's tree leads to most records. Records
-that it no longer leads to are searched for on every page. Pages also contain replaced records
-(redacted or vacuumed since) and records of transactions that never committed. So:
+A record is valid if its checksum matches its LSN. The log's tree leads to most records. Other records are searched for
+on every page. Pages also contain old copies of records that were redacted or vacuumed since, and records of
+transactions that never committed. So:
 
 - A record in the tree is preferred to one outside it.
 - No record above the last LSN that the table counts was ever committed.
 - A record outside the tree must fit the chain of its neighbours.
-- Of several that fit, the one with the fewest contents is the newest, because records only lose
-  contents.
+- Of several candidates that fit, the one with the fewest contents is the newest, because records only lose contents.
 """
 
 from __future__ import annotations
@@ -61,26 +60,27 @@ _LSN_SIZE_BYTES = 8
 _FLAGS = FLAG_CONTINUES | FLAG_VACUUMED | FLAG_REDACTED | FLAG_CHAINED
 _ORPHAN_SIZE_BYTES = 64 * 1024
 _ORPHAN_GROWTH = 8
-"""Growth factor of the bytes that are read of a record of unknown size, until the record is complete."""
+"""The factor by which a read of a record of unknown size grows, until the record is complete."""
 _PROGRESS_PAGES = 4096
 
 _LSNS_SHARE = 4
 _LSNS_SPARE = 65_536
-"""LSNs are dense, so the file's size bounds them. A file that was cut may have more, up to this allowance.
+"""The allowance by which LSNs may exceed the bound that the file's size sets, because a file may have been cut.
 
-A higher LSN is forged, and would fill the new store with stand-in records.
+LSNs have no gaps, so the size of an intact file bounds them. A higher LSN is forged, and would fill the new store with
+stand-in records.
 """
 
 
 class FoundRecord(NamedTuple):
     """A record with a valid checksum: where it was found, and its location in the file.
 
-    The smallest one is preferred.
+    Of several candidates for an LSN, the smallest tuple is preferred.
     """
 
     trust: int
     weight: int
-    """Lower for a record that has lost its event or nodes."""
+    """A number that is lower for a record that has lost its event or nodes."""
     size: int
     offset: int
 
@@ -173,7 +173,7 @@ class RecordFinder:
                     self._cover(overflow_page, size)
 
     def _take(self, lsn: int, offset: int, size: int, trust: int) -> bool:
-        """Keep the record if it is valid. Return True if it is."""
+        """Add a record to the candidates if it is valid. Return True in that case."""
         if not RECORD_SIZE_BYTES_MIN <= size <= RECORD_SIZE_BYTES_MAX or not 0 < lsn <= self._lsn_max:
             return False
         # A vacuumed record may be shorter than an envelope.
@@ -198,7 +198,7 @@ class RecordFinder:
         return True
 
     def _take_orphan(self, number: int, page: bytes) -> None:
-        """Keep a record that begins on its own page and that no tree leads to."""
+        """Add a record that begins on its own page, and to which no tree leads, to the candidates."""
         offset = number * self._pages.page_size_bytes + PAGE_HEAD_SIZE_BYTES
         head = page[PAGE_HEAD_SIZE_BYTES : PAGE_HEAD_SIZE_BYTES + ENVELOPE_SIZE_BYTES]
         if len(head) < ENVELOPE_SIZE_BYTES or head[_VERSION_AT] != RECORD_FORMAT:
@@ -210,7 +210,7 @@ class RecordFinder:
             self._cover(number, len(data))
 
     def _read_orphan(self, offset: int) -> bytes:
-        """Return the bytes of a record with the size it states. Return only the envelope if it states none."""
+        """Return the bytes of a record of the size that the record states, or only its envelope if it states none."""
         size = _ORPHAN_SIZE_BYTES
         while True:
             data = self._pages.read(offset, size)
@@ -226,13 +226,13 @@ class RecordFinder:
         for number in range(first_page, min(first_page + page_count, self._pages.page_count)):
             self._covered[number >> 3] |= 1 << (number & 7)
 
-    # --- all of them ------------------------------------------------------------------
+    # --- all records ------------------------------------------------------------------
 
     def _is_complete(self) -> bool:
         return self.committed_last is not None and len(self._found) >= self.committed_last
 
     def _astray(self, progress: Progress | None) -> Iterator[tuple[int, bytes]]:
-        """Yield every page except known contents of records."""
+        """Yield every page except those that contain known records."""
         count, size = self._pages.page_count, self._pages.page_size_bytes
         for number in range(count):
             if progress is not None and number % _PROGRESS_PAGES == 0:
@@ -262,7 +262,7 @@ class RecordFinder:
         return b"" if chained is None else chained[1]
 
     def _leads_on(self, found: FoundRecord, lsn: int, previous: bytes) -> bool:
-        """Return False if the chain from here contradicts the next record in the tree that states its chain."""
+        """Return True unless a record's chain contradicts the next record in the tree that has a chain digest."""
         behind = [found]
         while behind:
             data = self.read(behind[0])
@@ -276,7 +276,7 @@ class RecordFinder:
 
 
 def find_mac(pages: PageFile, key: StoreKey | None, anchor: bytes | None) -> StoreMac | None:
-    """Return the object that computes the MACs of the store, or None if the store has no key.
+    """Find the object that computes the MACs of the store. Return None if the store has no key.
 
     The header shows whether the store has a key. If no header is left in the trees, this searches every page. If no
     page has a header, an anchor of the store gives the id of the store, on which the MACs depend.

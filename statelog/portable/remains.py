@@ -1,4 +1,4 @@
-"""Read what the index of a damaged file states about lost records: names, and the versions they were."""
+"""Read the index of a damaged file for facts about lost records: names and versions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Remains:
 def read_remains(
     pages: PageFile, mac: StoreMac | None, lost: Collection[int], progress: Callable[[int, int], None] | None
 ) -> Remains:
-    """Return the index rows about lost records. Rows in its tree are preferred to rows on other pages."""
+    """Return the index rows about lost records. Rows in the index tree are preferred to rows on other pages."""
     remains = Remains()
     opened = unseal if mac is None else mac.unseal
     for entry in _entries(pages, progress):
@@ -75,7 +75,7 @@ def _entries(pages: PageFile, progress: Callable[[int, int], None] | None) -> It
 
 
 def _take(remains: Remains, key: bytes, payload: bytes, lost: Collection[int]) -> None:
-    """Keep a row unless one with its key was found before."""
+    """Add a row, unless a row with this key was found earlier."""
     if key[:1] == b"T":
         lsn = _THREAD.unpack(key)[1]
         row = decode_thread(lsn, payload)

@@ -10,9 +10,9 @@ class ExportReport:
     """The contents of an export.
 
     Attributes:
-        kind: "log" (records as they are) or "threads" (events of some threads).
+        kind: "log" (unchanged records) or "threads" (events of some threads).
         records: number of records or events.
-        threads: ids of the requested threads; None for all.
+        threads: ids of the requested threads; None for all threads.
         since: the LSN before its first record.
         last_lsn: LSN of its last record.
         size_bytes: size of the stream.
@@ -33,7 +33,7 @@ class ImportReport:
     Attributes:
         kind: "log" or "threads", the kind of the export.
         records_read: number of records or events in the export.
-        records_added: number of them that were not in the store yet.
+        records_added: number of those records or events that were new to the store.
         threads: ids of the threads of a "threads" export, in its order.
         last_lsn: last LSN of the store now.
     """

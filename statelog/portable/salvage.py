@@ -1,12 +1,12 @@
-"""Salvage: make a new store of the intact records of a damaged file.
+"""Make a new store of the intact records of a damaged file.
 
-Every record with a valid checksum keeps its LSN, so that locators, ids and tags stay valid.
-Stand-in records replace missing ones. If a thread or branch is needed, its stand-in begins it,
-under the name in the index or a new name. Other stand-ins are empty. From the first stand-in on,
-the chain digests differ from those of the damaged store, because the lost contents are unknown.
+Every record with a valid checksum keeps its LSN, so that locators, ids and tags stay valid. Stand-in records replace
+missing ones. The stand-in of a needed thread or branch begins that thread or branch, under the name in the index or a
+new name. Other stand-ins are empty. From the first stand-in on, the chain digests differ from those of the damaged
+store, because the lost contents are unknown.
 
-A checkpoint is kept if all its nodes are intact. Otherwise its event is removed, as if it had
-expired, and nodes that others may need are kept. So the new store passes `verify`.
+A checkpoint is kept if all its nodes are intact. Otherwise its event is removed, as if it had expired, but nodes that
+other checkpoints may need are kept. So the new store passes `verify`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def salvage(
     Args:
         damaged: the file.
         new: path of the new store, which must not exist yet. The new store gets its own store id.
-        progress: called with (steps done, steps in all), for each part of the work.
+        progress: called with (steps done, total steps), for each part of the work.
         max_size_bytes: quota of the new store.
         key: the key of the damaged store, as for `statelog.open`. The new store has the same key.
             Records with a wrong MAC are lost.
@@ -192,7 +192,7 @@ def _write(
     except StatelogError as error:
         if not str(error.facts.get("path")).endswith(temporary.name):
             raise
-        message = error.message.replace(temporary.name, new.name)  # The caller knows only this name.
+        message = error.message.replace(temporary.name, new.name)  # The caller does not know the temporary name.
         raise type(error)(message, **{**error.facts, "path": str(new)}) from error
     finally:
         for name in (temporary, lock_path(temporary)):
@@ -324,7 +324,7 @@ def _redacted(piece: _Piece, alive: Collection[int]) -> _Piece:
 
 
 def _chained(piece: _Piece, end: LogEnd) -> _Piece:
-    """Return the record with the chain digest of `end` as its previous one, or unchanged if it has that already."""
+    """Return the record with the chain digest of `end` as its previous chain digest."""
     if piece.record.previous_chain in (b"", end.chain):
         return piece
     return _decoded(with_previous_chain(piece.data, end.chain), piece.record.lsn)
@@ -345,10 +345,10 @@ def _stand_in(overlay: Overlay, lsn: int, end: LogEnd, event: ThreadEvent | Fork
 
 
 def _forked(overlay: Overlay, piece: _Piece, event: ForkEvent) -> _Piece:
-    """Return the beginning of a branch. If its base version is lost, the base is the last version that is not.
+    """Return the record that begins a branch. If its base version is lost, use the last version that was not lost.
 
-    The lost versions between belong to the branch. Otherwise a later commit to the parent could
-    take one of their numbers.
+    The lost versions in between then belong to the branch. Otherwise a later commit to the parent could reuse one of
+    their numbers.
     """
     if not overlay.view.is_alive(event.thread):
         return piece

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SalvagePlan:
-    """The lost records, and their stand-ins.
+    """The plan of a salvage: the lost records, and their stand-ins.
 
     Attributes:
         last: the last LSN of the damaged log.
@@ -51,7 +51,7 @@ class SalvagePlan:
 
 
 class _Needs:
-    """Threads and branches of the found events, and known facts about their beginnings."""
+    """The threads and branches that the found events need, and known facts about their beginnings."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
@@ -74,7 +74,7 @@ def make_plan(
     last: int,
     progress: Callable[[int, int], None] | None,
 ) -> SalvagePlan:
-    """Return the lost records and their stand-ins."""
+    """Make the plan of a salvage from the records that were chosen."""
     plan = SalvagePlan(last, {lsn for lsn in range(1, last + 1) if lsn not in chosen})
     needs = _read_needs(finder, chosen, plan)
     if plan.lost:
@@ -125,7 +125,10 @@ _NOTES: dict[type, Callable[[_Needs, Any], None]] = {
     ForkEvent: _note_fork,
     LoanEvent: _note_loan,
 }
-"""Branches and loans are repaired from these events. Any event may need its thread."""
+"""The functions that note facts of an event, by its type.
+
+Branches and copy references are repaired from these facts.
+"""
 
 
 def _plan_threads(plan: SalvagePlan, needs: _Needs) -> None:
@@ -136,7 +139,7 @@ def _plan_threads(plan: SalvagePlan, needs: _Needs) -> None:
             plan.names_made_up.append(name)
             plan.stand_ins[lsn] = ThreadEvent(name, {})
         else:
-            # The thread may have been re-created, and nothing contradicts it.
+            # Assume that the thread was re-created, because that is always valid.
             plan.stand_ins[lsn] = ThreadEvent(row.id, row.specs, is_anew=True)
 
 
@@ -165,7 +168,7 @@ def _plan_branches(plan: SalvagePlan, needs: _Needs) -> None:
 
 
 def _plan_loans(plan: SalvagePlan, needs: _Needs, finder: RecordFinder, chosen: dict[int, FoundRecord]) -> None:
-    """Plan a loan for every copy that is in the index or whose versions show that it needs one."""
+    """Plan a stand-in loan for every copied thread that is in the index, or whose versions show that it needs one."""
     for lsn, (thread, lender) in plan.remains.loans.items():
         plan.stand_ins.setdefault(lsn, LoanEvent(thread, lender, []))
     known = {event.thread for event in plan.stand_ins.values() if type(event) is LoanEvent}
@@ -181,7 +184,7 @@ def _plan_loans(plan: SalvagePlan, needs: _Needs, finder: RecordFinder, chosen: 
 
 
 def _made_up(thread: int, number: int, name: str, first: CheckpointEvent) -> ForkEvent:
-    """Return the probable beginning of a branch: the parent of its first checkpoint."""
+    """Return an event that begins a branch, probably at the parent of the branch's first checkpoint."""
     if first.parent_branch is not None and first.parent_version is not None and first.parent_branch < number:
         return ForkEvent(thread, number, name, first.parent_branch, first.parent_version)
     return ForkEvent(thread, number, name, 0, max(first.version - 1, 0))

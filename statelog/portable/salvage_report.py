@@ -1,4 +1,4 @@
-"""The report of a salvage: saved and lost records."""
+"""The report of a salvage."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from statelog.portable.salvage_plan import SalvagePlan
 
 LOSSES_LISTED_MAX = 100_000
-"""The maximum number of losses in the list. Further ones are only counted."""
+"""The maximum number of losses in a report's list. Further losses are only counted."""
 
 
 class Loss(NamedTuple):
     """A loss: the known facts about an event that is not in the new store.
 
-    `thread` and `branch` are an LSN and a number here, and names in `SalvageReport`.
+    `thread` is an LSN and `branch` is a number here. `SalvageReport` has their names instead.
     """
 
     lsn: int
@@ -35,7 +35,7 @@ class Loss(NamedTuple):
 
     @classmethod
     def of(cls, lsn: int, event: Event | Redacted, why: str) -> Loss:
-        """Return the loss of an event."""
+        """Return the loss of an event for the reason `why`."""
         version = version_in(event)
         if version is not None:
             return cls(lsn, version.thread, version.branch, version.version, version.id, why)
@@ -52,7 +52,7 @@ class LostVersion:
         branch: name of its branch, if it is known to have been a checkpoint.
         version: its version, if it is known to have been a checkpoint.
         id: the id that the caller gave it, if its record was found.
-        why: the missing part.
+        why: the part that is missing.
     """
 
     lsn: int
@@ -73,10 +73,11 @@ class SalvageReport:
         records: number of records in the damaged log, as far as known.
         recovered: number of records that were found.
         lost: ranges (first LSN, last LSN) of records that were not found.
-        versions_lost: versions and other events, of lost or of found records, that are not in the
-            new store.
+        versions_lost: versions and other events that are not in the new store, whether their
+            records were lost or found.
         losses: the number of all losses; the first `LOSSES_LISTED_MAX` are listed.
-        names_made_up: threads, or branches as "thread/branch", whose names are lost.
+        names_made_up: new names of threads, or of branches as "thread/branch", whose names are
+            lost.
         end_is_known: whether the file shows where its log ended. If not, later records may be lost,
             too.
     """

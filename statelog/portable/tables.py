@@ -1,4 +1,4 @@
-"""Rows of fixed width by number, on disk: the memory of an import or export with millions of nodes."""
+"""Numbered rows of fixed width in a file, so that an import or export of millions of nodes needs little memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUFFER_SIZE_BYTES = 64 * 1024
 
 
 class Table:
-    """Rows in an unnamed temporary file, which is deleted when it is closed. A row never written is zeros."""
+    """Rows in an unnamed temporary file, which is deleted when it is closed. A row that was never written has zeros."""
 
     def __init__(self, width: int) -> None:
         self._width = width

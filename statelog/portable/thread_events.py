@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from statelog.log.kinds.kind import Kind
 
 TYPE_CARRIER = 0
-"""An event that only carries nodes."""
+"""The type of an event that only carries nodes."""
 
 
 class Exported(NamedTuple):
@@ -60,8 +60,8 @@ class Exported(NamedTuple):
 class ExportedCheckpoint(NamedTuple):
     """Fields of a checkpoint or rollback. `parent`, `root` and `target` are numbers in the stream.
 
-    `parent` is None if the checkpoint has no parent or the parent has expired. The other parent
-    fields tell which.
+    `parent` is None if the checkpoint has no parent, or if the parent has expired. In the second case the other parent
+    fields are set.
     """
 
     branch: int
@@ -99,7 +99,7 @@ _CHECKPOINT: tuple[Field, ...] = (
 )
 _ROOT_FIELD = ExportedCheckpoint._fields.index("root")
 _NUMBER = optional(LSN)
-"""Number of an event or node of the stream, or null."""
+"""A field with the number of an event or node of the stream, or null."""
 
 _REFERRING = (RECORD_LSN, CHECKPOINT_LSN, ROOT[0])
 _HEAD: tuple[Field, ...] = (VERSION, VERSION, LSN, LSN, BOOLEAN)
@@ -108,8 +108,8 @@ _HEAD: tuple[Field, ...] = (VERSION, VERSION, LSN, LSN, BOOLEAN)
 def stream_fields(type_: int) -> tuple[Field, ...] | None:
     """Return the fields that follow the head of an event, or None if the type is not exported with threads.
 
-    A version has its own list of fields. Other events have the fields of their body, without owner
-    and borrowed digests, and with the number of a node or event instead of its location.
+    A version has its own list of fields. Other events have the fields of their body, except owner and borrowed digests.
+    The number of a node or event replaces its location.
     """
     kind = KINDS.get(type_)
     if kind is None or kind.outlives:
@@ -148,7 +148,7 @@ def take_out(kind: Kind[Any], event: Event, number_of: Callable[[Field, int, int
 
 
 def take_in(kind: Kind[Any], exported: Exported, thread: int, refer: Callable[[Field, int], tuple[Any, ...]]) -> Event:
-    """Inverse of `take_out`, without borrowed digests.
+    """Return the event with these exported fields, without borrowed digests. The inverse of `take_out`.
 
     Args:
         kind: kind of the event.
@@ -190,10 +190,9 @@ def encode_event(event: Exported) -> bytes:
 
 
 def decode_event(payload: bytes) -> Exported:
-    """Inverse of `encode_event`.
+    """Decode the payload of an event's frame. The inverse of `encode_event`.
 
-    Raises:
-        CorruptionError: EXPORT.md does not allow the payload.
+    Raises: CorruptionError: EXPORT.md does not allow the payload.
     """
     items = split_array(payload)
     fields = stream_fields(read_fields(items[:1], _HEAD[:1])[0]) if items else None

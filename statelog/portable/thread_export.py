@@ -1,8 +1,7 @@
-"""Export of threads: their events, each after the nodes that its state needs and that are not exported yet.
+"""Export threads: write their events, each after the nodes that its state needs and that were not written yet.
 
-The stream does not depend on locations in this store: nodes and events are numbered in order. Nodes
-may come from records of other threads and of expired versions. Events of expired versions no longer
-exist and are left out.
+The stream does not depend on locations in this store, because nodes and events are numbered in order. Nodes may come
+from records of other threads and of expired versions. Events of expired versions no longer exist and are left out.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ if TYPE_CHECKING:
     from statelog.tree.node import Node
 
 CARRIED_SIZE_BYTES = 64 * 1024 * 1024
-"""The maximum size of the nodes before one event. Further nodes precede it in carriers."""
+"""The maximum size of the nodes before one event. If an event needs more nodes, carrier events before it have them."""
 
 _PAGE_RECORDS = 4096
 _PAGE_SIZE_BYTES = 4 * 1024 * 1024
 _REMEMBERED_MAX = 65_536
 _TOUCHED_SIZE_BYTES = 4096
-"""The bytes that reading the head of a record touches."""
+"""An estimate of the bytes of the store that reading the head of a record touches."""
 
 _NUMBER = struct.Struct(">Q")
 
@@ -124,7 +123,10 @@ def _find_thread(view: View, thread_id: str) -> int:
 def _events(
     engine: Engine, threads: set[int], last: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[_FoundRecord]:
-    """Yield the remaining records of the threads in order. This reads the head of every record in the log."""
+    """Yield the records of the threads in order, without expired ones.
+
+    This reads the head of every record in the log.
+    """
     after = min(threads, default=last + 1) - 1
     mapped = MappedPages(engine.store_file.lmdb_file)
     while after < last:
@@ -166,7 +168,7 @@ def _thread_of(data: memoryview, lsn: int) -> int:
         return 0
     if type_ == TYPE_THREAD:
         return lsn
-    item = bytes(data[ENVELOPE_SIZE_BYTES + 1 : ENVELOPE_SIZE_BYTES + 10])  # The item follows the head of the array.
+    item = bytes(data[ENVELOPE_SIZE_BYTES + 1 : ENVELOPE_SIZE_BYTES + 10])  # The thread follows the head of the array.
     info = item[0] & 31 if item else 0
     return info if info < 24 else int.from_bytes(item[1 : 1 + (1 << (info - 24))])
 

@@ -1,4 +1,4 @@
-"""Import of threads into any store: every node is checked by its digest, and every event at its position.
+"""Import threads into any store. Each node is checked against its digest, and each event at its position.
 
 A thread that is not in the store is created, with new LSNs. A thread that exists must come from an
 earlier import of the same thread, complete or not. Its events are compared with the stream one by
@@ -74,7 +74,7 @@ class _ImportedThread:
 
 
 class ThreadImporter:
-    """One import of threads into one store."""
+    """An import of threads into a store."""
 
     def __init__(self, engine: Engine, reader: FrameReader, progress: Callable[[int, int], None] | None) -> None:
         self._engine = engine
@@ -95,13 +95,11 @@ class ThreadImporter:
             self._last_lsn = view.transaction.last_lsn()
 
     def run(self) -> ImportReport:
-        """Import to the end.
+        """Import the whole stream.
 
-        Raises:
-            ConflictError: the store has a thread of this id with another history. Facts: thread.
-            ThreadDeletedError: a thread of this id was deleted from the store. Facts: thread.
-            CorruptionError, FormatError: the export is damaged, or newer. The events before the
-            damage are in the store. Facts: offset.
+        Raises: ConflictError: the store has a thread of this id with another history. Facts: thread.
+        ThreadDeletedError: a thread of this id was deleted from the store. Facts: thread. CorruptionError, FormatError:
+        the export is damaged, or newer. The events before the damage are in the store. Facts: offset.
         """
         with ExitStack() as closing:
             self._places = closing.enter_context(Table(PLACE_SIZE_BYTES))
@@ -217,10 +215,10 @@ class ThreadImporter:
     def _event(self, number: int) -> EventRow:
         return EventRow.decode(self._rows.get(number))
 
-    # --- what is there already ------------------------------------------------------
+    # --- events that the store already has ------------------------------------------
 
     def _match(self, thread: _ImportedThread, group: EventGroup) -> None:
-        """Check that the store's record is the import of this event, and note the locations of its nodes."""
+        """Check that the thread's next record was imported from this event, and note the locations of its nodes."""
         lsn = thread.existing[thread.matched]
         differs = f"the store has a thread of this id, whose record {lsn} differs"
         with self._engine.read() as view:
@@ -272,7 +270,7 @@ class ThreadImporter:
         self._added += len(groups)
 
     def _check_heads(self, writing: Writing, groups: list[EventGroup]) -> None:
-        """Raise ConflictError if another writer has begun or changed one of the threads."""
+        """Raise ConflictError if another writer has created or changed one of the threads meanwhile."""
         for number in {group.event.thread for group in groups}:
             thread = self._threads[number]
             if not thread.lsn:

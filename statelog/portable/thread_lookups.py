@@ -1,4 +1,4 @@
-"""Lookups for events of an export of threads that become records of a store."""
+"""Lookups that converting the events of an export of threads needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Lookups:
     """The store with the staged records, and the known facts about the stream.
 
     Attributes:
-        places: locations of the nodes that came in this transaction, by number in the stream.
+        places: locations of the nodes that this transaction has imported, by number in the stream.
         events: events of this transaction, by number in the stream.
         threads: LSNs of threads of this transaction, by number in the stream.
     """

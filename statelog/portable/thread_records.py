@@ -1,4 +1,4 @@
-"""Make records of a store from the events and nodes of an export of threads.
+"""Convert the events and nodes of an export of threads to records of a store.
 
 The store assigns LSNs (L1). A version's time is later than that of its thread's last version (L2).
 `event_builder.py` lists the other changes. Nothing is written until the whole transaction has been
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 class Writing(Lookups):
-    """One transaction of an import of threads. Its facts become valid when it has been flushed."""
+    """One transaction of an import of threads. Its lookups become valid for later transactions when it is flushed."""
 
     def __init__(self, transaction: IndexedLog, remembered: ImportLookups, guard: Redactor | None = None) -> None:
         super().__init__(transaction, remembered, guard)
@@ -117,12 +117,12 @@ class Writing(Lookups):
         self._end = LogEnd(lsn, record_chain_digest(data, record), time_us)
 
     def _note_lender(self, place: NodePlace, number: int) -> None:
-        """Note that a thread uses a node that came with another thread of the stream, as a copy does."""
+        """Note another thread of the stream as a lender if a thread uses a node that came with that other thread."""
         if place.thread not in (number, ELSEWHERE):
             self._lenders[place.thread] = max(place.lsn, self._lenders.get(place.thread, 0))
 
     def _new_loans(self, thread: int) -> list[LoanEvent]:
-        """Return the loans of an event that no earlier loan covers."""
+        """Return loan events for the lenders that no earlier loan of the thread covers."""
         loans = []
         for number, lsn in self._lenders.items():
             lender = self.thread(number)
@@ -137,7 +137,7 @@ class Writing(Lookups):
         return self._end.lsn
 
     def _time_us(self, exported: Exported, thread: int) -> int:
-        """Return the time of the next record. It is not in the future, and that of a version satisfies L2."""
+        """Return the time of the next record, which is not in the future. The time of a version satisfies L2."""
         time_us = min(exported.time_us, self._now_us)
         if exported.type in CHECKPOINT_TYPES:
             return max(time_us, self._overlay.last_time_us(thread) + 1)

@@ -1,4 +1,4 @@
-"""What an import of threads stores about the stream: nodes, events and the current group."""
+"""The nodes, events and groups of a stream, as an import of threads keeps them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PLACE = Struct(">B20sQII")
 _EVENT = Struct(">20s20sQIII")
 
 ELSEWHERE = 0xFFFFFFFF
-"""The thread of a place whose node is in a record of a thread outside the export."""
+"""The thread number of a node in a record of a thread outside the export."""
 
 
 class NodePlace(NamedTuple):
@@ -61,7 +61,7 @@ EVENT_SIZE_BYTES = _EVENT.size
 
 
 class StagedNode(NamedTuple):
-    """A checked node. Each locator is 0 and the number of the child in the stream."""
+    """A checked node. Each locator has LSN 0 and the child's number in the stream."""
 
     number: int
     type: int
@@ -86,4 +86,4 @@ class ImportLookups(NamedTuple):
     place: Callable[[int], NodePlace]
     event: Callable[[int], EventRow]
     thread: Callable[[int], int]
-    """Returns the LSN of a thread of the stream, or 0 if it has not begun yet."""
+    """Returns the LSN of a thread of the stream, or 0 if the thread has no record yet."""

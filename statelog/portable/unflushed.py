@@ -1,4 +1,4 @@
-"""Read the write-ahead log of a store that was not closed. A salvage cannot open the store to recover it."""
+"""Read the write-ahead log of a store that was not closed, because a salvage cannot open the store to replay it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ class Unflushed(NamedTuple):
     """The durable snapshot, and the records committed after it.
 
     Attributes:
-        meta: LMDB's meta page of the snapshot; empty if the data file is complete, or nothing is
-            left.
+        meta: LMDB's meta page of the snapshot; empty if the data file is complete, or if no snapshot is left.
         records: records by LSN.
-        is_whole: whether the write-ahead log has all records that the data file lists. If not, the
-            data file may lead to more.
+        is_whole: whether the write-ahead log has all records that the data file lists. If not, the data file may have
+            more records.
     """
 
     meta: bytes
