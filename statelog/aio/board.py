@@ -1,4 +1,4 @@
-"""The board, on the loop."""
+"""The board on the event loop."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Claim(ClaimCalls):
-    """See `statelog.Claim`: the same names, awaited. It is a fence, too."""
+    """A claim with the methods of `statelog.Claim`, which are awaited. It is also a fence."""
 
     def __init__(self, runner: Runner, claim: SyncClaim) -> None:
         self._runner = runner
         self.fence = claim
-        """What fenced writes take."""
+        """The fence to pass to fenced writes."""
         self.key, self.value, self.attempt, self.token = claim.key, claim.value, claim.attempt, claim.token
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class Claim(ClaimCalls):
 
 
 class Board(BoardCalls, OldBoardNames):
-    """See `statelog.Board`: the same names, awaited."""
+    """A board with the methods of `statelog.Board`, which are awaited."""
 
     def __init__(self, runner: Runner, board: SyncBoard) -> None:
         self._runner = runner

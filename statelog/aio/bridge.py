@@ -73,8 +73,7 @@ class Runner:
     async def finish(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Make a call under asyncio or trio, and return its result.
 
-        A cancelled task waits for the end of the call, and is cancelled then. So no commit happens after the task has
-        ended.
+        A cancelled task ends only after the call. So no commit happens after the task has ended.
         """
         if _is_trio():
             import trio
@@ -164,7 +163,7 @@ def _end(waiter: asyncio.Future[None]) -> None:
 
 
 def _call(call: Callable[[], T]) -> T:
-    """Make a call, and return its result. Raise RuntimeError for StopIteration, which a future cannot hold."""
+    """Make a call, and return its result. Raise RuntimeError in place of StopIteration, which a future cannot hold."""
     try:
         return call()
     except StopIteration as error:
@@ -181,7 +180,7 @@ def _is_trio() -> bool:
 
 
 async def ended(*futures: asyncio.Future[Any]) -> None:
-    """Wait until all futures have ended. If the task is cancelled meanwhile, it still waits, and is cancelled then."""
+    """Wait until all futures have ended. If the task is cancelled meanwhile, it is cancelled only after that."""
     cancelled: asyncio.CancelledError | None = None
     while waiting := [each for each in futures if not each.done()]:
         try:
@@ -212,7 +211,7 @@ def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
 
 
 async def stream(runner: Runner, make: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-    """Draw from an iterator in pages, on the pool."""
+    """Yield the items of an iterator, which the pool reads in pages."""
     iterator: Iterator[T] | None = None
 
     def page() -> list[T]:

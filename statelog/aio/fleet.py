@@ -28,7 +28,7 @@ __dir__ = listing(__name__)
 
 
 class Fleet(FleetCalls):
-    """See `statelog.fleet.Fleet`. Get one by `connect`."""
+    """A fleet with the methods of `statelog.fleet.Fleet`, which are awaited. `connect` returns one."""
 
     def __init__(self, fleet: fleets.Fleet) -> None:
         self._fleet = fleet

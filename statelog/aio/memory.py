@@ -1,6 +1,6 @@
-"""`Memory`, on the loop."""
+"""Memories on the event loop."""
 
-# ruff: noqa: SLF001 - the classes here have no secrets from those that they call
+# ruff: noqa: SLF001 - these classes use private parts of the classes that they wrap
 from __future__ import annotations
 
 from functools import partial
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Memory(MemoryCalls):
-    """See `statelog.Memory`: the same names, awaited. `embed` may be an async function."""
+    """A memory with the methods of `statelog.Memory`, which are awaited. `embed` may be an async function."""
 
     def __init__(self, store: Store, scope: str, *, embed: Any = None, dims: int | None = None) -> None:
         if not isinstance(store, Store):
@@ -48,7 +48,7 @@ class Memory(MemoryCalls):
 
     @property
     def store(self) -> Any:
-        """The store for code on OS threads, as of `sync`."""
+        """The store of `sync`, for code on OS threads."""
         return self.sync.store
 
     async def remember(
@@ -113,7 +113,7 @@ class Memory(MemoryCalls):
 
 
 class Session(SessionCalls):
-    """See `statelog.memory.Session`: the same names, awaited."""
+    """A session with the methods of `statelog.memory.Session`, which are awaited."""
 
     def __init__(self, runner: Runner, session: SyncSession) -> None:
         self._runner = runner
@@ -142,7 +142,7 @@ class Session(SessionCalls):
 
 
 class Turn:
-    """See `statelog.memory.Turn`. The working state is changed by `await turn.set(name, value)`."""
+    """A turn, as in `statelog.memory.Turn`. `await turn.set(name, value)` changes the working state."""
 
     def __init__(self, runner: Runner, turn: SyncTurn) -> None:
         self._runner = runner

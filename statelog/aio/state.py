@@ -36,15 +36,15 @@ class State(Typed[S]):
         return await self._runner.run(lambda: _whole(self._view().get(channel, default)))
 
     async def items_of(self, channel: str, start: int | None = None, stop: int | None = None) -> list[Any]:
-        """Return a slice of a list channel, reading only what is in it."""
+        """Return a slice of a list channel. Only this slice is read."""
         return await self._runner.run(lambda: [_whole(item) for item in self._view()[channel][start:stop]])
 
     async def keys(self) -> list[str]:
-        """Return the channels."""
+        """Return the names of the channels."""
         return await self._runner.run(lambda: list(self._view()))
 
     async def to_python(self) -> S:
-        """Return everything."""
+        """Return the whole state as plain Python values."""
         whole: Any = await self._runner.run(lambda: self._view().to_python())
         return whole  # type: ignore[no-any-return] # a dict, which is a TypedDict for type checkers
 
@@ -53,7 +53,7 @@ class State(Typed[S]):
 
 
 class StateOf:
-    """The attribute `state` of a thread. With a TypedDict as schema, type checkers see an awaitable of it."""
+    """The attribute `state` of a thread. If the schema is a TypedDict, awaiting the attribute returns that type."""
 
     @overload
     def __get__(self, instance: Typed[Untyped], owner: type | None = None) -> State[dict[str, Any]]: ...

@@ -1,4 +1,4 @@
-"""The store, and `open`."""
+"""The store on the event loop, and `open`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 class Store(StoreCalls, Threads, OldStoreNames):
-    """See `statelog.Store`."""
+    """A store with the methods of `statelog.Store`, which are awaited."""
 
     def __init__(self, runner: Runner, store: statelog.Store) -> None:
         self._runner = runner
@@ -56,11 +56,11 @@ class Store(StoreCalls, Threads, OldStoreNames):
 
     @property
     def sync(self) -> statelog.Store:
-        """The store itself, for use outside the loop."""
+        """The synchronous store, for code outside the event loop."""
         return self._store
 
     async def close(self) -> None:
-        """Close the file. Cancelling the task does not keep it open."""
+        """Close the file. The file is closed even if the task is cancelled."""
         await asyncio.shield(asyncio.wrap_future(self._runner.close(self._store.close)))
 
     def _thread(self, id: str, schema: object, branch: str | None, *, recreate: bool) -> Thread:
@@ -100,7 +100,7 @@ class Store(StoreCalls, Threads, OldStoreNames):
     async def snapshot(self, read: Callable[[Snapshot], T]) -> T:
         """Call `read` on the pool with a snapshot, and return its result. See `statelog.Store.snapshot`.
 
-        The result must have all that is needed, because the snapshot cannot be read later.
+        The result must contain all data that the caller needs, because the snapshot cannot be read later.
         """
 
         def run() -> T:
@@ -137,12 +137,12 @@ class Store(StoreCalls, Threads, OldStoreNames):
 
     @property
     def remote(self) -> Remote:
-        """The shipping of this store of a fleet. Raises UsageError without a fleet. See `statelog.Store.remote`."""
+        """The shipping of this store to its fleet. Raises UsageError without a fleet. See `statelog.Store.remote`."""
         return Remote(self._runner, self._store.remote)
 
 
 class Remote:
-    """What ships a store; see `statelog.fleet.owner.Owner`."""
+    """The shipping of a store, with methods of `statelog.fleet.owner.Owner`, which are awaited."""
 
     def __init__(self, runner: Runner, owner: Any) -> None:
         self._runner = runner
@@ -192,7 +192,7 @@ class Opening:
             runner.path = str(opened.path)
             self._store = Store(runner, opened)
         except BaseException:
-            # If the task was cancelled, the store may be open now or soon.
+            # If the task was cancelled, the store may still be opened, so close it then.
             runner.close(lambda: opening.result().close())
             raise
         return self._store

@@ -1,4 +1,4 @@
-"""Threads of a store on the loop."""
+"""Threads of a store on the event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Thread(ThreadCalls[S, W]):
-    """See `statelog.Thread`. Opened on first use. `await thread` opens it at once, and raises its errors."""
+    """A thread, as `statelog.Thread`. It is opened on first use. `await thread` opens it now, and raises its errors."""
 
     state = StateOf()
     """The channels of the head at the time of the `await`."""
@@ -53,7 +53,7 @@ class Thread(ThreadCalls[S, W]):
         return self._opened
 
     def _including_quarantined(self) -> Self:
-        """Let reads of this object return values that a check has quarantined. Return the object."""
+        """Make reads of this object return values that a check has quarantined. Return the object."""
         make = self._make
         self._make = lambda: make()._including_quarantined()  # noqa: SLF001 - its twin
         return self
@@ -80,7 +80,7 @@ class Thread(ThreadCalls[S, W]):
         return await self._runner.run(lambda: checkpoint.branch)
 
     async def parent_of(self, checkpoint: Checkpoint) -> Checkpoint[S] | None:
-        """Return the checkpoint that one was made from; see `statelog.Checkpoint.parent`."""
+        """Return the parent of a checkpoint, from which it was made. See `statelog.Checkpoint.parent`."""
         return await self._runner.run(lambda: checkpoint.parent)
 
     async def ancestor_of(self, checkpoint: Checkpoint, generations: int) -> Checkpoint[S] | None:
@@ -132,7 +132,7 @@ class Thread(ThreadCalls[S, W]):
     def mount(
         self, *, metadata: Mapping[str, Any] | None = None, fence: Fence | None = None
     ) -> AbstractAsyncContextManager[Any]:
-        """Give the state, read whole before the block: it waits for no disk; see `statelog.Thread.mount`."""
+        """Yield the state, which is read whole before the block begins. See `statelog.Thread.mount`."""
         return self._mounted(metadata, fence)
 
     @asynccontextmanager

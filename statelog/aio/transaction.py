@@ -1,4 +1,4 @@
-"""Transactions over several threads, on the loop."""
+"""Transactions over several threads, on the event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transaction(TransactionCalls, Threads):
-    """See `statelog.store.transaction.Transaction`."""
+    """A transaction with the methods of `statelog.store.transaction.Transaction`, which are awaited."""
 
     def __init__(self, runner: Runner, transaction: SyncTransaction) -> None:
         self._runner = runner

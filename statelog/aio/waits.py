@@ -20,7 +20,7 @@ FOREVER_S = 1e9
 
 
 class WaitTurn:
-    """The place of the current task in a line, as a context manager.
+    """The place of the current task in a line of waiting tasks, as a context manager.
 
     If the task was woken when the block ends, the waiter thread checks the condition for the next task of the line.
 
@@ -52,7 +52,7 @@ class WaitTurn:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the check that woke the task has raised, so that nothing is known about the condition."""
+        """Whether the check that woke the task raised an error, so that nothing is known about the condition."""
         return self._sleeper.has_failed
 
     async def woken(self, timeout_s: float, *, after_s: float = 0.0) -> bool:
@@ -88,7 +88,7 @@ def _settle(future: asyncio.Future[bool], result: bool) -> None:  # noqa: FBT001
 
 
 class Attempt(Protocol[T]):
-    """An attempt of a task to get a claim, a lease, or a run to drive."""
+    """An attempt of a task to acquire a claim, a lease, or a run."""
 
     session: StoreSession
 

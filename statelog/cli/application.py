@@ -106,7 +106,7 @@ class _Application(click.Group):
 
 @contextmanager
 def _known_rules() -> Iterator[None]:
-    """Hide secrets in messages by a guard's rules while the block runs: an argument may be a secret."""
+    """Hide secrets in messages during the block, by a guard's rules, because an argument may be a secret."""
     from statelog import Guard
 
     guard = None
@@ -139,9 +139,10 @@ def _has_working_directory() -> bool:
 
 
 def _next_step(error: StatelogError) -> str:
-    """Return advice in parentheses, or an empty text if the message has it or there is none."""
+    """Return advice in parentheses. Return an empty text if there is none, or the message already contains it."""
     if isinstance(error, CorruptionError):
-        is_elsewhere = "offset" in error.facts or "object" in error.facts  # an export or a fleet's storage
+        # The damage may be in an export or in the storage of a fleet, not in the file of the store.
+        is_elsewhere = "offset" in error.facts or "object" in error.facts
         is_of_store = not is_elsewhere and not isinstance(error, JournalMissingError | RollbackError | ForgeryError)
         if not is_of_store or "salvage" in error.message:
             return ""
@@ -186,7 +187,7 @@ def _usage_message(error: click.ClickException) -> str:
 def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # The parent process has closed it.
+        if stream is None:  # The parent process has closed the stream.
             setattr(sys, name, Path(os.devnull).open("w"))
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # A character that the locale lacks is escaped.

@@ -25,7 +25,7 @@ _VALUE_CHARACTERS = 200
 _VALUE_FULL_CHARACTERS = 1 << 40
 
 _EVENT_REST_CHARACTERS = 63
-"""Width of an event's line without its key, with the shortest form of a value."""
+"""The width of an event's line without its key, with the shortest form of a value."""
 
 _EVENT_VALUE_CHARACTERS_MIN = 12
 _KEY_CHARACTERS_MIN = 16

@@ -1,4 +1,4 @@
-"""A child process that reads a file which may kill it, and reports to its parent.
+"""Runs a child process that reads a dangerous file, which may kill the child, and reports to its parent.
 
 The child writes one JSON object per line to stdout: `{"progress": [done, all]}` at intervals, and at the end
 `{"report": ...}` or `{"error": message, "kind": class, "exit_code": number, "facts": {...}}`.
@@ -40,7 +40,7 @@ def report_of_child(
 
     Raises:
         CorruptionError: the file killed the process.
-        StatelogError: the process failed; with the exit code of the error there.
+        StatelogError: the process failed. The error has the exit code that the child reported.
     """
     with tempfile.TemporaryFile() as errors:
         child = start_module(module, *arguments, errors=errors)

@@ -90,7 +90,7 @@ def statistics_document(statistics: StoreStatistics) -> dict[str, Any]:
 def entry_document(entry: Entry, *, has_value: bool = True) -> dict[str, Any]:
     """Return an entry of the board as a JSON document. Fields of claims are only included if they are set.
 
-    Without `has_value`, the value is left out, because the entry was listed without its value.
+    If `has_value` is False, the value is left out, because the entry was listed without its value.
     """
     document = documents.entry_document(entry)
     if has_value:

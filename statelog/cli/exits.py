@@ -15,16 +15,16 @@ OS_ERROR = errors.StorageError.exit_code
 NO_SUCH_FILE = errors.StoreNotFoundError.exit_code
 
 INTERNAL = 70
-"""A bug in statelog (EX_SOFTWARE of sysexits.h)."""
+"""The exit code of a bug in statelog (EX_SOFTWARE of sysexits.h)."""
 
 INTERRUPTED = 130
-"""Ctrl-C: 128 + SIGINT, as in shells."""
+"""The exit code after Ctrl-C: 128 + SIGINT, as in shells."""
 
 TERMINATED = 143
-"""SIGTERM ended a command that follows a log: 128 + SIGTERM."""
+"""The exit code of a command that follows a log and was ended by SIGTERM: 128 + SIGTERM."""
 
 BROKEN_PIPE = 141
-"""The reader of the output has gone: 128 + SIGPIPE."""
+"""The exit code if the reader of the output has gone: 128 + SIGPIPE."""
 
 _MEANINGS: tuple[tuple[type[errors.StatelogError], str], ...] = (
     (errors.StatelogError, "another failure"),

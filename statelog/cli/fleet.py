@@ -185,7 +185,7 @@ def _arriving(copy: Store, after: int, timeout_s: float | None) -> Iterator[LogR
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end a command as Ctrl-C does, after it has removed its temporary files."""
+    """Make SIGTERM end a command as Ctrl-C does: the command first removes its temporary files."""
 
     def end(_number: int, _frame: object) -> None:
         raise click.exceptions.Exit(exits.TERMINATED)

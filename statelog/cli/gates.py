@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _VALUE_CHARACTERS = 80
 _WIDE = 110
-"""The minimum terminal width that shows two times."""
+"""The minimum width of a terminal that shows two columns of times."""
 
 
 @click.group(short_help="Show and answer gates.")

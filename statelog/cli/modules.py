@@ -12,7 +12,7 @@ from statelog.errors import UsageError
 
 
 def import_here(name: str) -> Any:
-    """Import a module, with the current directory searched first and its output on stderr. Raises UsageError."""
+    """Import a module, from the current directory if it is there. Send its output to stderr. Raises UsageError."""
     if not all(part.isidentifier() for part in name.split(".")):
         message = f"{name!r} is not the name of a module, such as flows or agents.flows"
         raise UsageError(message, argument="module", value=name)

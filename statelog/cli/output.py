@@ -34,7 +34,7 @@ _DRAWN_ON = ("utf-8", "utf-16", "utf-32")
 
 
 class _Console(Console):
-    """A console that raises BrokenPipeError instead of exiting if the reader has gone."""
+    """A console that raises BrokenPipeError, instead of exiting, if the reader of the output has gone."""
 
     def on_broken_pipe(self) -> None:
         """Raise BrokenPipeError instead of exiting."""
@@ -218,7 +218,7 @@ def _wrap(text: str, width: int, indent: int) -> list[str]:
 
 
 def _fit_widths(widths: dict[int, int], fixed: Collection[int], room: int) -> dict[int, int]:
-    """Return column widths that fit into `room` if possible. The widest columns shrink first, fixed columns never."""
+    """Return column widths that fit into `room` if possible. The widest columns shrink first. Fixed ones do not."""
     fitted = dict(widths)
     room -= sum(width for index, width in widths.items() if index in fixed)
     pending = sorted((index for index in widths if index not in fixed), key=lambda index: widths[index])

@@ -10,8 +10,8 @@ from typing import IO
 
 import statelog
 
-# -P and the order of sys.path prevent that a file in the working directory, or one beside the
-# statelog package, replaces a module of the standard library.
+# -P and the order of sys.path keep a file in the working directory or beside the statelog package
+# from replacing a module of the standard library.
 _BOOT = """
 import runpy, sys
 sys.path.append(sys.argv.pop(1))

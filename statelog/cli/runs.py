@@ -427,7 +427,7 @@ def check(*, store: Path, module: str, as_json: bool) -> None:
 
 
 def _difference(error: StatelogError) -> str:
-    """Return how a run would stop. The error's message says that it has stopped."""
+    """Describe how a run would stop. The message of `error` says that the run has stopped already."""
     if not isinstance(error, NondeterminismError):
         return error.message
     facts = error.facts

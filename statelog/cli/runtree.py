@@ -65,7 +65,7 @@ def _document(store: Store, run: str, above: frozenset[str]) -> dict[str, Any]:
 
 
 def _children(steps: list[StepInfo], above: frozenset[str]) -> list[str]:
-    """Return the child runs of a run, without its own ancestors."""
+    """Return the ids of the child runs of a run, except its own ancestors."""
     return [each.child for each in steps if each.child is not None and each.child not in above]
 
 

@@ -131,7 +131,7 @@ def find_side(thread: Thread, text: str) -> Checkpoint:
     branch, mark, target = text.rpartition("@")
     line = None
     if mark and branch:
-        with suppress(BranchNotFoundError, UsageError):  # The @ is then part of a name.
+        with suppress(BranchNotFoundError, UsageError):  # If this fails, the @ is part of a name.
             line = thread.checkout(branch)
     if line is not None:
         return find_checkpoint(line, None if target in ("", "head") else target)

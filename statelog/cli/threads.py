@@ -26,7 +26,7 @@ _METADATA_CHARACTERS_MAX = 120
 _SAID_CHARACTERS_MAX = 200
 _THREADS_SHOWN = 1000
 _WIDE = 100
-"""The minimum terminal width that shows policies and channels."""
+"""The minimum width of a terminal that shows policies and channels."""
 
 
 @click.command(short_help="List the threads.")

@@ -126,7 +126,7 @@ def _lines_of(thread: Thread, limit: int | None) -> list[_DrawnBranch]:
 
 
 def _name_lines(thread: Thread, lines: list[_DrawnBranch], *, inner: bool) -> None:
-    """Name the branches of a LangGraph thread by their last checkpoints, and remove its pending writes."""
+    """Name the branches of a LangGraph thread by their last checkpoints. Leave out its pending writes."""
     shown = thread.head
     if shown is None or not is_graph(shown.state):
         return

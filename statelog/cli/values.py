@@ -232,7 +232,7 @@ def _parts(value: object, characters_max: int) -> Iterator[str]:
     if isinstance(value, str | bytes):
         yield repr(value[: characters_max + 1])
     elif isinstance(value, int) and value.bit_length() > _INT_BITS_SHOWN_MAX:
-        yield hex(value)  # Python refuses to write very long ones in decimal
+        yield hex(value)  # Python refuses to write very long ints in decimal.
     elif isinstance(value, Mapping):
         members = (
             chain(_parts(key, characters_max), [": "], _parts(member, characters_max)) for key, member in value.items()

@@ -41,7 +41,7 @@ _DOMAINS: dict[str, tuple[SearchStrategy[Any], ...]] = {
     "max": (integers() | floats(allow_nan=False), texts(), st.binary()),
     "min": (integers() | floats(allow_nan=False), texts(), st.binary()),
 }
-"""Kinds of values by built-in reducer. A reducer merges values of one kind. `add` has no floats, because sums round."""
+"""The kinds of values that each built-in reducer merges. `add` has no floats, because their sums are rounded."""
 
 _BARE: dict[object, SearchStrategy[Any]] = {
     Any: _SMALL,
@@ -50,7 +50,7 @@ _BARE: dict[object, SearchStrategy[Any]] = {
     tuple: st.lists(_SMALL).map(tuple),
     set: st.sets(texts()),
 }
-"""Annotations of containers without element types."""
+"""Strategies for annotations of containers without element types."""
 
 
 def check_reducer(

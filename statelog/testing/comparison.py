@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def assert_matches(store: Store, model: StoreModel) -> None:
     """Check that a store has exactly the contents of its model: every version of every branch.
 
-    Equal states of one thread must have equal digests, and different ones different digests.
+    Equal states of one thread must have equal digests, and different states must have different digests.
 
     Raises:
         AssertionError: the contents differ. The message has the first difference.

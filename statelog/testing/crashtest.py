@@ -30,7 +30,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class CrashTestReport:
-    """The results. A part is None until it has run.
+    """The results of the tests. A part is None until it has run.
 
     Attributes:
         controls: for each negative control, whether its fault was noticed.

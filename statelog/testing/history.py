@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit to a branch of a thread."""
+    """A commit to a branch of a thread."""
 
     thread: str
     writes: tuple[Mapping[str, Any], ...]
@@ -28,7 +28,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """Roll a branch back to a version, tag or id."""
+    """A rollback of a branch to a version, tag or id."""
 
     thread: str
     target: int | str
@@ -37,7 +37,7 @@ class Rollback:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Begin a branch."""
+    """A new branch."""
 
     thread: str
     name: str
@@ -48,7 +48,7 @@ class Fork:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Tag a version."""
+    """A new or moved tag of a version."""
 
     thread: str
     name: str
@@ -58,7 +58,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Untag:
-    """Remove a tag."""
+    """The removal of a tag."""
 
     thread: str
     name: str
@@ -66,7 +66,7 @@ class Untag:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy a thread."""
+    """A copy of a thread."""
 
     thread: str
     target: str
@@ -74,7 +74,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Do several operations in one transaction. If `abandoned`, raise at its end, so that it has no effect."""
+    """Several operations in one transaction. If `abandoned`, the transaction fails at its end and has no effect."""
 
     operations: tuple[Commit | Rollback | Fork | Tag | Untag | Copy, ...]
     abandoned: bool = False
@@ -144,7 +144,7 @@ def perform_all(history: Iterable[Operation], target: HistoryTarget, *, schema: 
 
 
 class _AbandonedError(Exception):
-    """Ends a transaction without effect."""
+    """Raised to end a transaction without effect."""
 
 
 def _perform_together(together: Together, target: HistoryTarget, schema: object) -> None:

@@ -1,4 +1,4 @@
-"""Compares two values in everything that a store promises to keep."""
+"""Compares two values in all properties that a store promises to keep."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def identical(first: object, second: object) -> bool:
     """Return True if two values are equal, and all their parts have equal types.
 
-    For Python, 1, 1.0 and True are equal, and a NaN differs from itself. A store distinguishes the former, and returns
-    the latter. Views count as the lists and dicts they show.
+    For Python, 1, 1.0 and True are equal, and a NaN differs from itself. A store distinguishes 1, 1.0 and True, and
+    returns a NaN as stored. Views count as the lists and dicts they show.
     """
     return exact_form(first) == exact_form(second)
 

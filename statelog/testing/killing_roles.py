@@ -36,7 +36,7 @@ PAIR_KEEPS = 20
 _PAUSE_S_MAX = 0.004
 _READS_PER_LINE = 50
 _TOGETHER_OF = 5
-"""Each commit of this number also commits to the writer's second thread, in one transaction."""
+"""One commit in this many also writes to the writer's second thread, in one transaction."""
 
 
 def thread_of(number: int) -> str:
@@ -84,7 +84,7 @@ def _commit(thread: Thread, number: int, n: int) -> Checkpoint:
 
 
 def _read(store: Store, writers: int) -> None:
-    """Check forever that no head is half a commit or goes back, and that the log is whole and in order."""
+    """Check forever that each head is a whole commit and never goes back, and that the log is whole and in order."""
     seen: dict[str, int] = {}
     after, count = max(store.last_lsn - 100, 0), 0
     while True:

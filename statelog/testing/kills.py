@@ -1,7 +1,8 @@
-"""Kills random processes that use one store together, one every second, and checks that no acknowledged commit is lost.
+"""Kills one of the processes that share a store every second, and checks that no acknowledged commit is lost.
 
-Each writer commits to its own threads, and acknowledges each commit. Readers check that no head is half a commit, and
-that the log is whole. A keeper removes old versions. At the end, the store must have every acknowledged commit once.
+Each writer commits to its own threads, and acknowledges each commit. Readers check that each head is a whole commit,
+and that the log is whole. A keeper removes old versions. At the end, the store must have every acknowledged commit
+once.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ killing_roles.run(sys.argv[1:])
 _ROLES = ("writer", "writer", "writer", "writer", "reader", "reader", "reader", "keeper")
 _WRITERS = _ROLES.count("writer")
 _STUCK_S = 20.0
-"""After this time without a commit, a lock was not released. A busy machine takes a second or two."""
+"""If there is no commit for this time, a lock was not released. A busy machine may need a second or two."""
 
 _START_S = 60.0
 _OPEN_S_MAX = 10.0
 
 _READERS_MAX = 4 * len(_ROLES)
-"""Each process has a slot or two. The slots of the dead are freed when the next process opens the store."""
+"""The maximum number of used reader slots. Each process uses one or two. Slots of dead processes stay in use until
+the next process opens the store."""
 
 _BAD_MAX = 50
 
@@ -58,7 +60,7 @@ class KillReport:
         unacknowledged: the number of commits in the store whose writers were killed before they acknowledged them.
         reads: the number of times that a reader has read all threads and the log.
         expired: the number of removed versions.
-        readers_max: the most slots of LMDB's reader table in use at one time, including those of the dead.
+        readers_max: the most slots of LMDB's reader table in use at one time, including slots of dead processes.
         readers_left: the slots in use after all processes were killed and the store was opened again.
         records: the number of records in the log at the end.
         lost: the number of acknowledged commits that are missing.
@@ -94,7 +96,7 @@ class KillReport:
 
 
 class _Process:
-    """One of the processes, in one of its lives."""
+    """One of the processes of the test, from its start to its end."""
 
     def __init__(self, killing: _Killing, role: str, number: int) -> None:
         self.role = role
@@ -245,7 +247,7 @@ def _replace(killing: _Killing, processes: list[_Process], place: int) -> None:
 
 
 def _count_readers(path: Path) -> tuple[int, int]:
-    """Return the number of used reader slots, and the most that were used at one time. 0 if there is no store."""
+    """Return the number of used reader slots, and the most that were used at one time. Both are 0 without a store."""
     try:
         store_file = open_engine(path, read_only=True).store_file
     except StoreNotFoundError:

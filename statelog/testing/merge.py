@@ -28,7 +28,7 @@ _CURRENTS: dict[str, tuple[type, ...]] = {
 
 
 def check_write(reducer: Reducer, channel: str, write: Any) -> None:
-    """Raise ReducerTypeError for a write of a type that the reducer never accepts, whatever the present value."""
+    """Raise ReducerTypeError for a write of a type that the reducer never accepts, whatever the current value is."""
     if isinstance(write, Overwrite):
         return
     if reducer.name == "upsert":

@@ -93,8 +93,8 @@ class StoreModel:
     """The model of a whole store.
 
     Attributes:
-        last_lsn: the number of records in the log. Each of these has one: the beginning of a thread, an extension of a
-            schema, a checkpoint, a rollback, a fork, a change of a tag or a policy, a copy of a thread.
+        last_lsn: the number of records in the log. A record is made by the beginning of a thread, an extension of a
+            schema, a checkpoint, a rollback, a fork, a change of a tag or a policy, and a copy of a thread.
         threads: the contents of threads by id, in order of creation (internal).
     """
 
@@ -103,7 +103,7 @@ class StoreModel:
         self.threads: dict[str, _ThreadModel] = {}
         self._policies: list[tuple[str, dict[str, Any]]] = []
         self._rows: list[PolicyRow] = []
-        """The policies as a store keeps them. They show which calls write a record."""
+        """The policies in the form in which a store keeps them. They show which calls write a record."""
 
     def thread(self, id: str, *, schema: object = None, branch: str = MAIN) -> ThreadModel:
         """Return a thread, like `Store.thread`."""
@@ -250,7 +250,7 @@ class ThreadModel:
         return {} if head is None else head.state
 
     def at(self, target: int | str | CheckpointModel) -> CheckpointModel:
-        """Return a checkpoint by version (negative ones count from the head, -1), tag, caller's id, or checkpoint."""
+        """Return a checkpoint by version (-1 is the head, -2 the version before it), tag, caller's id, or checkpoint."""
         data = self._require()
         found: CheckpointModel | None
         if isinstance(target, CheckpointModel):
@@ -378,7 +378,7 @@ class ThreadModel:
         metadata: Mapping[str, Any] | None = None,
         expected_version: int | None = None,
     ) -> CheckpointModel:
-        """Append a checkpoint with the state of an earlier one. The earlier one is its parent."""
+        """Append a checkpoint with the state of an earlier checkpoint, which is its parent."""
         data = self._require()
         found = self.at(target)
         self._check_version(expected_version)
@@ -395,7 +395,7 @@ class ThreadModel:
         update: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> ThreadModel:
-        """Begin a branch, and commit an update to it, if there is one. If the commit is refused, so is the branch."""
+        """Begin a branch, and commit `update` to it, if given. If the commit is refused, there is no branch."""
         if update is not None:
             self._checked_pairs((update,))
         data = self._require()

@@ -97,7 +97,7 @@ class Born:
 
 
 class _Nursery:
-    """The process that forks for this process. It ends when this process does."""
+    """The process that forks children for this process. It ends when this process ends."""
 
     def __init__(self) -> None:
         self._calls: socket.socket | None = None
@@ -152,7 +152,7 @@ def _nursery_of(_pid: int) -> _Nursery:
 
 
 def _nursery() -> _Nursery:
-    """Return the nursery of this process. A forked process does not use that of its parent."""
+    """Return the nursery of this process. A forked process does not use its parent's nursery."""
     return _nursery_of(os.getpid())
 
 
@@ -160,7 +160,7 @@ def _nursery() -> _Nursery:
 
 
 def serve(descriptor: int) -> bytes:
-    """Fork for every call. Return only in the children, with their jobs. End with the parent."""
+    """Fork for every call. Return only in the children, with their jobs. The process ends when its parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as calls:
         while True:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from statelog.store.thread_info import ThreadInfo
 
 _OWN: Final = "durable/**"
-"""The keys of durable execution. A pattern matches them only if it begins with `durable/`."""
+"""The pattern of the keys of durable execution. Only patterns that begin with `durable/` match these keys."""
 
 _ENDS_OF_LINES: Final = 12
 """The maximum number of differences that `differences` lists."""
@@ -87,7 +87,7 @@ def observe(store: Store, *, deleted: Iterable[str] = (), lsns: bool = True) -> 
 
 
 def _is_used(observed: dict[str, Any], adapter: str) -> bool:
-    """Return True if an adapter has written to the store. Its name begins the ids of its threads or its channels."""
+    """Return True if an adapter has written to the store. The ids of its threads or channels begin with its name."""
     prefix = f"{adapter}:"
     return any(
         thread["id"].startswith(prefix) or any(name.startswith(prefix) for name in version["written"])
@@ -141,7 +141,7 @@ def _short(value: Any) -> str:
         return "nothing"
     try:
         shown = repr(value)
-    except ValueError:  # Python refuses to write very long ints in decimal
+    except ValueError:  # Python refuses to write very long ints in decimal.
         shown = hex(value) if type(value) is int else f"a {type(value).__name__} with a very long int"
     return shown if len(shown) <= 300 else f"{shown[:297]}..."
 
@@ -185,7 +185,7 @@ def _payload(codec: str, payload: Any) -> Any:
 
 
 def _order(shown: Any) -> bytes:
-    """Return the sort key of plain data. It is not the repr, because Python refuses the repr of a very long int."""
+    """Return the sort key of plain data. The repr would not do, because Python refuses the repr of a very long int."""
     return marshal.dumps(shown, 0)
 
 
@@ -355,7 +355,7 @@ def _fields(item: Any) -> dict[str, Any]:
 # --- without LSNs -----------------------------------------------------------------------------
 
 _MADE_OF_LSNS: Final = frozenset({"lsn", "token", "digest", "log", "time", "created", TIME_KEY})
-"""`TIME_KEY` is in the metadata of an imported version whose time was in the future for the importing process."""
+"""Keys of LSNs and of values derived from LSNs. An import sets `TIME_KEY` for a version whose time is in the future."""
 
 
 def without_lsns(observed: dict[str, Any]) -> dict[str, Any]:

@@ -35,24 +35,24 @@ _EDGE_DECIMALS = tuple(map(Decimal, ("0", "-0", "1E+5", "1.10", "-1.1", "Infinit
 
 
 def integers() -> SearchStrategy[int]:
-    """Return ints of any size, often at a boundary of an encoding."""
+    """Generate ints of any size, often at a boundary of an encoding."""
     return st.one_of(st.integers(-100, 1100), st.sampled_from(_EDGE_INTEGERS), st.integers())
 
 
 def floats(*, allow_nan: bool = True) -> SearchStrategy[float]:
-    """Return floats, often ones that half or single precision can just represent, or just not."""
+    """Generate floats, often at the limits of half or single precision."""
     edges = st.sampled_from((*_EDGE_FLOATS, math.nan) if allow_nan else _EDGE_FLOATS)
     halves = st.floats(width=16, allow_nan=allow_nan)
     return st.one_of(edges, halves, st.floats(allow_nan=allow_nan))
 
 
 def texts() -> SearchStrategy[str]:
-    """Return texts that can be stored, which have no surrogates."""
+    """Generate texts that can be stored: texts without surrogates."""
     return st.text(max_size=80)
 
 
 def strings_near_thresholds() -> SearchStrategy[str | bytes]:
-    """Return texts and bytes whose encodings are within a few bytes of one of `THRESHOLDS_BYTES`."""
+    """Generate texts and bytes whose encodings are within a few bytes of one of `THRESHOLDS_BYTES`."""
     return st.builds(
         _string_of, st.sampled_from(THRESHOLDS_BYTES), st.integers(-6, 3), st.sampled_from(("x", "é", b"\x00"))
     )
@@ -65,7 +65,7 @@ def _string_of(size_bytes: int, more: int, unit: str | bytes) -> str | bytes:
 
 
 def scalars() -> SearchStrategy[Any]:
-    """Return storable values that do not contain other values."""
+    """Generate storable values that do not contain other values."""
     return _SCALARS
 
 
@@ -89,7 +89,7 @@ _SCALARS = st.deferred(_scalars)
 
 
 def elements() -> SearchStrategy[Hashable]:
-    """Return possible elements of a set: hashable values that equal themselves."""
+    """Generate possible elements of a set: hashable values that equal themselves."""
     return _ELEMENTS
 
 
@@ -105,7 +105,7 @@ _ELEMENTS = st.deferred(_elements)
 
 
 def values(*, max_leaves: int = 20) -> SearchStrategy[Any]:
-    """Return any storable values, nested."""
+    """Generate any storable values, often nested."""
     return st.recursive(
         scalars(),
         lambda inside: st.one_of(
@@ -120,7 +120,7 @@ def values(*, max_leaves: int = 20) -> SearchStrategy[Any]:
 
 
 def large_values() -> SearchStrategy[Any]:
-    """Return values that are stored in several nodes. Each takes only a few choices of Hypothesis."""
+    """Generate values that are stored in several nodes. Each takes only a few choices of Hypothesis."""
     return _LARGE
 
 
@@ -164,7 +164,7 @@ _SMALL: SearchStrategy[Any] = st.one_of(st.sampled_from(_POOL), st.integers(-10,
 
 
 def small_values() -> SearchStrategy[Any]:
-    """Return small values of every kind. Each takes only a few choices of Hypothesis."""
+    """Generate small values of every kind. Each takes only a few choices of Hypothesis."""
     return _SMALL
 
 
@@ -183,7 +183,7 @@ def _message(identity: object, rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def messages() -> SearchStrategy[dict[str, Any]]:
-    """Return items of an `upsert` channel, with few identities, so that items replace each other."""
+    """Generate items of an `upsert` channel. They have few identities, so that items replace each other."""
     return st.builds(_message, _IDENTITIES, st.dictionaries(_KEYS, _SMALL, max_size=2))
 
 
@@ -213,7 +213,7 @@ _WRITES: dict[str, SearchStrategy[Any]] = {
 _OVERWRITES = {"messages": st.lists(messages(), max_size=6, unique_by=lambda item: repr(item["id"]))}
 
 _REFUSED = st.sampled_from((None, 1, 1.5, "x", b"x", [1], (1,), {"id": 1}, {1}))
-"""One value of each kind. Most reducers refuse to merge these with most values."""
+"""A strategy for one value of each kind. Most reducers refuse to merge such a value with most other values."""
 
 
 def _now_and_then(channel: str) -> SearchStrategy[Any]:
@@ -226,18 +226,18 @@ _MIXED = {name: _WRITES[name] if name == "longest" else _now_and_then(name) for 
 
 
 def writes_to(channel: str) -> SearchStrategy[Any]:
-    """Return writes to one channel of `SCHEMA` that its reducer merges."""
+    """Generate writes to one channel of `SCHEMA`, which its reducer accepts."""
     return _WRITES[channel]
 
 
 def writes(*, channels: Sequence[str] = tuple(SCHEMA), max_size: int = 4) -> SearchStrategy[dict[str, Any]]:
-    """Return writes to some channels of `SCHEMA`. Sometimes a reducer refuses one of them."""
+    """Generate writes to some channels of `SCHEMA`. Sometimes a reducer refuses one of them."""
     pairs = st.deferred(lambda: st.one_of(*(st.tuples(st.just(name), _MIXED[name]) for name in channels)))
     return st.lists(pairs, max_size=max_size, unique_by=lambda pair: pair[0]).map(dict)
 
 
 def states() -> SearchStrategy[dict[str, Any]]:
-    """Return states of a thread without a schema."""
+    """Generate states of a thread without a schema."""
     names = st.text(min_size=1, max_size=20)
     return st.dictionaries(names, st.one_of(values(), large_values()), max_size=5)
 
@@ -256,7 +256,7 @@ def histories(
     min_size: int = 1,
     max_size: int = 12,
 ) -> SearchStrategy[History]:
-    """Return histories: operations that refer to each other's threads, branches, versions and tags.
+    """Generate histories: operations that refer to each other's threads, branches, versions and tags.
 
     Args:
         schema: the schema of every thread.

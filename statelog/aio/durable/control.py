@@ -117,7 +117,7 @@ class StepContext:
         self.idempotency_key = context.idempotency_key
 
     async def is_cancelled(self) -> bool:
-        """Return True if the run was cancelled, or a time limit is over. An async step is interrupted soon after."""
+        """Return True if the run was cancelled, or a time limit has passed. An async step is interrupted soon after."""
         is_cancelled: bool = await self._io(lambda: self._context.is_cancelled)
         return is_cancelled
 

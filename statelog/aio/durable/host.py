@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOK_S: Final = 0.25
-"""The interval in which an async step checks whether its run was cancelled."""
+"""The interval at which the library checks whether the run of an async step was cancelled."""
 
 _QUIET_TURNS: Final = 10
 _QUIET_S: Final = 0.002
@@ -45,10 +45,10 @@ _QUIET_S: Final = 0.002
 woken by another one needs some turns until it calls its next operation."""
 
 _FAIR: Final = 32
-"""After this number of operations other tasks get a turn, even if all operations are replayed."""
+"""The number of operations after which other tasks get a turn, even if all operations are replayed."""
 
 _beside: ContextVar[tuple[asyncio.Future[Any], ...]] = ContextVar("beside", default=())
-"""The branches that a task is in, the outermost first."""
+"""The branches that contain the current task, the outermost first."""
 
 
 class EventLoopHost:
@@ -68,7 +68,7 @@ class EventLoopHost:
         """The order of the workflow's events. A block does not have one."""
         self._handing_out: asyncio.Task[None] | None = None
         self.under_way = 0
-        """Operations, and branches, that do not wait for others."""
+        """The number of operations and branches that do not wait for other operations or branches."""
         self._begun = 0
         self._waits: list[Wait] = []
         self._asleep: set[asyncio.Task[Any]] = set()
@@ -312,7 +312,7 @@ class EventLoopHost:
         return result
 
     async def _turn(self, place: str) -> None:
-        """Wait for the turn of an outcome. If the workflow cancels the call meanwhile, its task owes a cancellation."""
+        """Wait for the turn of an outcome. If the workflow cancels the call meanwhile, add the task to `_owed`."""
         while self._order is not None:
             try:
                 await self._order.turn(place)
@@ -328,7 +328,7 @@ class EventLoopHost:
         return not self._is_ours(execution) and done is not None and "x" not in done
 
     def _is_ours(self, execution: Execution) -> bool:
-        """Return True if the library cancels the tasks, and not the workflow."""
+        """Return True if the library, not the workflow, cancels the tasks."""
         is_behind = self._is_over or self._has_ended() or execution.stop is not None
         return is_behind or not self._abandoned.isdisjoint(_beside.get())
 
@@ -362,7 +362,7 @@ class EventLoopHost:
             try:
                 with self.counted(1):
                     return await self._cut_in_turn(execution, order, place, seconds)
-            except asyncio.CancelledError:  # The task is cancelled once more.
+            except asyncio.CancelledError:  # The task was cancelled a second time.
                 continue
 
     async def _cut_in_turn(
@@ -502,7 +502,7 @@ class EventLoopHost:
 class _Counted(NamedTuple):
     """Counts calls as under way during a `with` block.
 
-    It is not a `contextmanager`, because that sets the traceback of an exception, which a frozen dataclass refuses.
+    This is a class, because a `contextmanager` sets the traceback of an exception, which a frozen dataclass refuses.
     """
 
     host: EventLoopHost
@@ -516,7 +516,7 @@ class _Counted(NamedTuple):
 
 
 class _InOperation:
-    """Marks a task as being in an operation within a `with` block. It is a class for the reason given in `_Counted`."""
+    """Marks a task as being in an operation during a `with` block. It is a class for the same reason as `_Counted`."""
 
     def __init__(self, order: Order | None, task: asyncio.Task[Any], place: str) -> None:
         self._order, self._task, self._place = order, task, place
@@ -533,12 +533,12 @@ class _InOperation:
 
 
 def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """Return a task that does not belong to the workflow."""
+    """Start and return a task that does not belong to the workflow."""
     return asyncio.Task(work, loop=asyncio.get_running_loop())
 
 
 def _result_of(root: asyncio.Task[Any]) -> Any:
-    """Return the result of a workflow or raise its error. Of an exception group, raise what controls the run."""
+    """Return the result of a workflow, or raise its error. From a group, raise the exception that controls the run."""
     try:
         return root.result()
     except asyncio.CancelledError:

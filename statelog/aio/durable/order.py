@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from statelog.durable.record import Item
 
 LATE_S: Final = 10.0
-"""How long a replay whose tasks are at rest waits for the next event of the record. Then it stops."""
+"""How long a replay whose tasks are at rest waits for the next recorded event before it stops the run."""
 
 _LOOK_S: Final = 0.25
 """While calls wait for their turn, the interval at which to check whether the run has stopped."""
@@ -30,7 +30,7 @@ _LOOK_S: Final = 0.25
 _REST_TURNS: Final = 3
 """Tasks are at rest if they wait during this number of successive turns of the event loop.
 
-One turn is not enough. A callback of a future, as that of a gather within a gather, takes a turn in which no task runs.
+One turn is not enough. A callback of a future, such as that of a nested gather, takes a turn in which no task runs.
 """
 
 _TURNS_MAX: Final = 100
@@ -41,7 +41,7 @@ A task that awaits `sleep(0)` in a loop, for example, is never at rest.
 
 
 class Loop(Protocol):
-    """The host of the workflow."""
+    """The methods of the host of the workflow that `Order` uses."""
 
     under_way: int
 
@@ -75,14 +75,14 @@ class Order:
         self._recorded = len(self._queue)
         """The number of recorded events that the workflow has not received."""
         self._ready: dict[str, asyncio.Future[None]] = {}
-        """Calls that have an outcome, and wait for their turn."""
+        """Calls that have an outcome and wait for their turn."""
         self._new: dict[str, asyncio.Future[bool]] = {}
         """Calls that are not recorded, and wait until all recorded events are handed out."""
         self._looked: set[str] = set()
         self._uncut: dict[str, asyncio.Future[None]] = {}
         """Calls that are recorded as cancelled, and wait for their cancellation."""
         self._timers: dict[str, Timer] = {}
-        """Timers that are pending."""
+        """Pending timers, by place."""
         self._firing: set[asyncio.Task[None]] = set()
         self._members: set[asyncio.Task[Any]] = set()
         """The tasks of the workflow."""
@@ -338,7 +338,7 @@ class Order:
         return True
 
     def _unblock(self) -> bool:
-        """Unblock a workflow whose next event does not come. Return False if nothing can be done now."""
+        """Unblock a workflow whose next event does not come. Return False if this is not possible now."""
         held = len(self._ready) + len(self._new) + len(self._uncut)
         if self._host.under_way != held:
             return False

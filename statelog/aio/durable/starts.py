@@ -115,8 +115,8 @@ async def run(
 ) -> RunInfo[R]:
     """Begin or continue a run here, until it ends or waits. See `statelog.durable.run`.
 
-    An async workflow runs on this loop, another one in an OS thread. If the task that awaits this is cancelled, the run
-    stops: its async steps are interrupted, nothing is undone, and a later call continues it.
+    An async workflow runs on this loop; any other workflow runs in an OS thread. If the awaiting task is cancelled, the
+    run stops: its async steps are interrupted, nothing is undone, and a later call continues the run.
     """
     check_number("wait_s", wait_s, least=0)
     subscribers = check_subscribers(outbox)
@@ -191,7 +191,7 @@ class _TaskAttempt:
 
     @staticmethod
     def give_back(claim: Claim) -> None:
-        """Release a claim. It does not count as an attempt."""
+        """Release a claim. The claim does not count as an attempt."""
         claim.release(counts=False)
 
 
@@ -223,7 +223,7 @@ async def drive_claimed(
     try:
         await drive(store.sync, workflow, run, claim, host, lease_s=lease_s, backs_off=backs_off)
     except asyncio.CancelledError:
-        await _released(store, claim)  # Usually, the run was given back when it stopped.
+        await _released(store, claim)  # Most runs are already released when they stop.
         raise
 
 
@@ -269,7 +269,7 @@ async def resume_all(store: Store, workflows: Iterable[Workflow], *, outbox: Ite
 
 
 async def _next_of(store: Store, resume_pass: starts.ResumePass) -> Claim | None:
-    """Claim the next run. If the asyncio task is cancelled meanwhile, it releases the claim."""
+    """Claim the next run. If the asyncio task is cancelled meanwhile, release the claim."""
     claiming = asyncio.wrap_future(store._runner.submit(resume_pass.next))  # noqa: SLF001 - same package
     try:
         await ended(claiming)

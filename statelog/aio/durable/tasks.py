@@ -1,4 +1,4 @@
-"""Numbers the tasks of a workflow when they are created. The identity of each call in a task has that number.
+"""Numbers the tasks of a workflow when they are created. The identity of each call in a task contains that number.
 
 A number given at the first call would depend on what a task waits for before it, and so on the order in which other
 tasks end. `asyncio.create_task`, a gather and a TaskGroup all use the task factory of the loop.
@@ -26,7 +26,7 @@ in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
 
 
 def is_operation(function: F) -> F:
-    """Mark a coroutine function as an operation, which has an identity already, so that its tasks get no number."""
+    """Mark a coroutine function as an operation. Tasks of an operation are not numbered: it already has an identity."""
     _operations.add(function.__code__)
     return function
 

@@ -52,7 +52,7 @@ class Timer(asyncio.TimerHandle):
         self._handle = call_at(asyncio.get_running_loop().time() + seconds, is_due, self)
 
     def fire(self) -> None:
-        """Let the event loop call the callback of the timer."""
+        """Make the event loop call the callback of the timer."""
         self._leave()
         callback, args, context = self._fires
         self._handle = asyncio.get_running_loop().call_soon(callback, *args, context=context)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from statelog.durable.workflows import Workflow
 
 _LOOK_S = 2.0
-"""How often a waiting worker looks for runs of dead processes."""
+"""The interval, in seconds, at which a waiting worker looks for runs of dead processes."""
 
 
 async def run_worker(
@@ -42,7 +42,7 @@ async def run_worker(
 ) -> int:
     """Drive runs until stopped. Return the number of claims. See `statelog.durable.run_worker`.
 
-    Async workflows run on this loop, others in OS threads.
+    Async workflows run on this loop, and other workflows in OS threads.
 
     Args:
         store: the store.

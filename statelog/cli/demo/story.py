@@ -46,7 +46,7 @@ class AgentProcess:
 
 
 def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> AgentProcess:
-    """Run the agent in a child process until it is done, or until it is to be killed.
+    """Run the agent in a child process until it is done, or until it is killed in a step.
 
     Args:
         path: the store.
@@ -54,7 +54,7 @@ def run_agent(path: Path, *, kill_in_step: int, narrate: Narrate) -> AgentProces
         narrate: called with each event as it arrives.
 
     Raises:
-        ChildError: the agent failed, and not because it was killed on purpose.
+        ChildError: the agent failed for another reason than the deliberate kill.
     """
     events: list[dict[str, Any]] = []
     with tempfile.TemporaryFile() as errors:
@@ -90,7 +90,7 @@ class Return:
     record_size_bytes: int
     state_size_bytes: int
     undone: Checkpoint
-    """The rollback of the rollback."""
+    """The checkpoint that undoes the rollback."""
 
 
 def roll_back(store: Store) -> Return:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import statelog
 
 _STUCK_S = 60.0
-"""The time that a step hangs which is to be killed. The parent kills it at once."""
+"""How long the step that will be killed hangs, in seconds. The parent kills it at once."""
 
 
 def _say(event: str, **facts: Any) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     _Tables = tuple[dict[int, bytes], dict[bytes, bytes]]
 
 _THREADS_TURN = 3
-"""Only one check in three compares an export of all threads."""
+"""One check in this many compares an export of all threads."""
 
 _EARLIER_MAX = 6
 """The number of earlier moments that a run remembers, to restore the store as of these moments."""
@@ -54,7 +54,7 @@ class Disagreement(NamedTuple):
 
 
 class Agreements:
-    """Copies a store in every way there is, and compares each copy with the store. Use it as a context manager.
+    """Copies a store in every possible way, and compares each copy with the store. Use it as a context manager.
 
     Attributes:
         observed: the observation of the store at the last check.
@@ -82,7 +82,7 @@ class Agreements:
         self._deleted, self._spoil = tuple(deleted), spoil
         self._number = 0
         self._turn = 0
-        """The number of the check."""
+        """The number of checks so far."""
         self._closing, self._following = ExitStack(), ExitStack()
         self._increments: Store | None = None
         self._copy_of_copy: Store | None = None
@@ -207,7 +207,7 @@ class Agreements:
         return self._compared(copy, observed)
 
     def _copied_on(self, _store: Store, observed: dict[str, Any]) -> list[str]:
-        """Compare a copy of the copy of `_increments_in_a_row`. It skips every third check, and catches up later."""
+        """Compare a copy of the copy of `_increments_in_a_row`. The copy skips one check in three, then catches up."""
         if self._increments is None or self._turn % 3 == 1:
             return []
         if self._copy_of_copy is None:
@@ -277,7 +277,7 @@ class Agreements:
         with self._new_file() as path:
             try:
                 self._fleet.restore(self._name, path, at=lsn)
-            except ExpiredError:  # The fleet has collected that moment.
+            except ExpiredError:  # The fleet no longer has that moment.
                 del self._earlier[lsn]
                 return []
             with self._clock.at(moment), _opened(path) as copy:

@@ -89,7 +89,7 @@ def update(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(4)
 def use_versions(actor: Actor, rng: Random) -> None:
-    """Use entries with some version of their schema. A newer entry refuses this."""
+    """Use entries with a random version of their schema. This fails if the entry has a newer version."""
     schema, board, key = rng.choice(VERSIONS), _board(actor, rng), rng.choice(VERSIONED_KEYS)
     act = rng.choice(("set", "set", "update", "claim", "migrate"))
     field, texts = next(iter(schema.schema.channels)), [draw_value(rng, 1)]
@@ -104,7 +104,7 @@ def use_versions(actor: Actor, rng: Random) -> None:
         elif (held := board.claim("tasks/versioned-*", lease_s=rng.choice(_LEASES_S))) is not None:
             actor.hold("claims", held)
     finally:
-        session_of(actor.store).owner.entry_schemas = None  # Observations show what is stored.
+        session_of(actor.store).owner.entry_schemas = None  # Observations then show entries as stored.
 
 
 @FAMILY.act(8)

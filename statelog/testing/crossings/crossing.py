@@ -225,7 +225,7 @@ class Crossing:
         return None
 
     def _reopen(self, before: dict[str, Any] | None = None, machine: int | None = None) -> tuple[str, str] | None:
-        """Reopen the store, and compare what it shows. `machine` has had it open, by default the present one."""
+        """Reopen the store, and compare its contents. `machine` had the store open, by default the current one."""
         machine = self._machine if machine is None else machine
         with self._clock.standing():
             before = before or observe(self._actor.store, deleted=_IDS)
@@ -247,7 +247,7 @@ class Crossing:
         return self._seen_elsewhere() or self._reopen(self._agreements.observed)
 
     def _seen_elsewhere(self) -> tuple[str, str] | None:
-        """Return a failure if another process that has the store open sees something else."""
+        """Return a failure if another process that has the store open sees other contents."""
         for process in self._processes:
             shown = process.observe(self._clock.moment, _IDS)
             lines = [] if shown is None else differences(self._agreements.observed, shown, ("the store", process.name))

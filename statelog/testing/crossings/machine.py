@@ -72,7 +72,7 @@ def crossing_machine(driver: Driver, *, examples: int = 10, steps: int = 50) -> 
 
         TestCrossings = crossing_machine(Driver()).TestCase
 
-    Each kind of act is a rule, so that Hypothesis leaves out some of them in each example. The checks also run at the
+    Each kind of act is a rule, so Hypothesis leaves out some kinds in each example. The checks also run at the
     end of each example.
 
     Args:

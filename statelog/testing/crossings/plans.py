@@ -41,7 +41,7 @@ class PlanStep(NamedTuple):
 
     Attributes:
         what: the name of an act, or one of `HAPPENINGS`.
-        who: the number of the process that does it. Process 0 runs the checks.
+        who: the number of the process that does the step. Process 0 runs the checks.
         seed: the seed of the act's random arguments.
         fault: as for `ActRequest`. ("kill", N) kills the process from outside, N microseconds after the act has begun.
         beside: acts that other processes do at the same time.

@@ -49,12 +49,12 @@ class ActRequest(NamedTuple):
 
 
 class ActResult(NamedTuple):
-    """The result of a call.
+    """The result of an act.
 
     Attributes:
         outcome: "done", "killed", "fault", or the name of the error that refused the act.
         moment: the time at which the act ended.
-        trace: the traceback of an exception that acts may not raise; empty if there was none.
+        trace: the traceback of an exception that acts must not raise; empty if there was none.
         end: LSN and chain digest of the last record at the end of the act. This record was acknowledged.
     """
 

@@ -215,7 +215,7 @@ def resume(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def fork(actor: Actor, rng: Random) -> None:
-    """Fork a run from the recorded steps of another run, with the result of the first step replaced now and then."""
+    """Fork a run from the recorded steps of another run, and sometimes replace the result of the first step."""
     source = _some_run(actor, rng)
     steps = durable.steps(actor.store, source)
     at = rng.choice(steps) if steps else None
@@ -232,7 +232,7 @@ def purge(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(2)
 def schedule(actor: Actor, rng: Random) -> None:
-    """Create or change a schedule. One that catches up on all times is daily, because the clock jumps far ahead."""
+    """Create or change a schedule. If it catches up on all times, it is daily, because the clock jumps far ahead."""
     cron, catch_up = rng.choice((("* * * * *", "latest"), ("*/10 * * * *", "none"), ("0 3 * * *", "all")))
     durable.schedule(actor.store, rng.choice(("tick", "tock")), _ticked, cron=cron, catch_up=catch_up)  # type: ignore[arg-type]
 

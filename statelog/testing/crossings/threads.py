@@ -211,7 +211,7 @@ def extend_schema(actor: Actor, rng: Random) -> None:
 
 @FAMILY.act(4)
 def use_versions(actor: Actor, rng: Random) -> None:
-    """Use a thread with some version of its schema. A newer state refuses this."""
+    """Use a thread with a random version of its schema. This fails if the state has a newer version."""
     schema = rng.choice(VERSIONS)
     thread = actor.store.thread(rng.choice(VERSIONED), schema=schema)
     act = rng.choice(("commit", "commit", "edit", "rollback", "fork", "migrate"))

@@ -1,6 +1,6 @@
 """Values, keys and names that acts draw.
 
-There are few names, so that acts meet on the same objects. Values are on both sides of each size limit.
+There are few names, so that acts often use the same objects. Sizes of values are on both sides of each size limit.
 """
 
 from __future__ import annotations

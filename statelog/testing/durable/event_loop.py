@@ -1,4 +1,4 @@
-"""Executes a run on its own event loop, like `statelog.aio.durable`."""
+"""Executes a run on its own event loop, as `statelog.aio.durable` does."""
 
 from __future__ import annotations
 

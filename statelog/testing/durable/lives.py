@@ -30,7 +30,7 @@ class Effects:
         self.counts: Counter[Place] = Counter()
         self.names: dict[Place, str] = {}
         self.open: set[Place] = set()
-        """Steps that were called without a recorded result or failure. At-most-once steps count from their begin."""
+        """Steps that were called without a recorded result or failure. At-most-once steps count once they begin."""
         self.once = set(once)
         """Places of at-most-once steps."""
         self.compensable: set[Place] = set()
@@ -63,8 +63,8 @@ class Life:
         effects: the effects of all lives, which count calls.
         at: the number of the boundary at which the event happens, from 1. 0 means never.
         then: the event.
-        before: let the event happen before a commit. If the boundary is after a commit, it happens before the next
-            one. Concurrent code passes boundaries in varying order.
+        before: make the event happen before a commit. If the boundary is after a commit, the event happens before the
+            next commit. Concurrent code passes boundaries in varying order.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Life:
         """The OS thread in which the event happened."""
 
     def __call__(self, moment: str, run: str, what: Any) -> None:
-        """Record a moment of a run. Raises Killed if the life ends here."""
+        """Record a moment of a run. Raises Killed if the life ends at this moment."""
         with self.effects.lock:
             if self._is_dead:
                 raise Killed
             if moment == "call":
                 self.effects.note_call(run, *what)
                 if self._struck_in not in (None, threading.get_ident()):
-                    self.in_flight.add((run, what[0]))  # Another OS thread was about to call it.
+                    self.in_flight.add((run, what[0]))  # Another OS thread was about to call this step.
                 return
             if moment == "before":
                 _settle_chance(run, what)
@@ -113,7 +113,7 @@ class Life:
 
 
 def _settle_chance(run: str, what: Any) -> None:
-    """Make random values depend only on their place, so that they are equal in each life."""
+    """Replace recorded random values by values that depend only on their place, and are equal in all lives."""
     for item in what if isinstance(what, tuple) else ():
         if item["s"] == DONE and item["o"] == "uuid":
             item["r"] = str(uuid5(_CHANCE, f"{run}/{item['p']}"))

@@ -1,4 +1,4 @@
-"""A skipping clock: runs of this process do not wait."""
+"""A skipping clock, with which runs of this process do not wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SkippingClock:
-    """A running or stopped clock plus the skipped time. See `skipping_clock`."""
+    """A running or stopped clock to which skipped time is added. See `skipping_clock`."""
 
     def __init__(self, store: Store, *, suspends: bool = False, stands_at_us: int | None = None) -> None:
         self._store, self._suspends, self._stands_at_us = store, suspends, stands_at_us
@@ -68,7 +68,7 @@ class SkippingClock:
 
 @contextmanager
 def skipping_clock(store: Store, *, suspends: bool = False, stands_at_us: int | None = None) -> Iterator[SkippingClock]:
-    """Let the runs of this process use a skipping clock within a block.
+    """Make the runs of this process use a skipping clock within a block.
 
     A wait inside a run (a sleep, the pause after a failed attempt) advances the clock and returns at once. A suspended
     run (a gate, mail, a delayed start) waits for `clock.advance(seconds)`.

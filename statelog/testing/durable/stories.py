@@ -62,7 +62,7 @@ class StoryOutcome(NamedTuple):
 
 
 class Story:
-    """A run in its own store, from begin to end, through one or more lives."""
+    """A run in its own store, from beginning to end, through one or more lives."""
 
     def __init__(self, plan: StoryPlan, store: Store, clock: SkippingClock) -> None:
         self.plan, self.store, self.clock = plan, store, clock
@@ -138,7 +138,7 @@ class Story:
         board = board_of(self.store)
         for entry in board.list("durable/tasks/**"):
             if entry.claim is not None:
-                with suppress(LeaseLostError):  # Another OS thread has ended it.
+                with suppress(LeaseLostError):  # Another OS thread has ended the claim.
                     board.claim_of(entry.key, entry.claim.token).renew(1e-6)
 
     def outcome(self) -> StoryOutcome:
@@ -174,7 +174,7 @@ def new_story(plan: StoryPlan) -> Iterator[Story]:
 
 
 def kill_in(story: Story, number: int) -> Life:
-    """Let a life die at a boundary. It finishes if there are fewer boundaries this time."""
+    """Run a life that dies at a boundary. It finishes if it passes fewer boundaries this time."""
     life = Life(story.effects, at=number, then=Life.die)
     try:
         story.live(life)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 _RUN = "statelog.testing.powerloss.examine:run_task"
 _TASK_TIMEOUT_S = 300.0
 _TASK_IMAGES = 400
-"""The approximate number of images of a task: some seconds of work, so that a campaign can end soon."""
+"""The approximate number of images of a task. It is some seconds of work, so that a campaign can end soon."""
 
 _UNITS_MAX = 12
 _SECOND_OF = 50
 _FEW_UNITS = 3
 _WORKER_LOG_BYTES = 1 << 28
 _STALE = 0.02
-"""If a smaller share of the images of a pass is new, practically all images have been examined."""
+"""The share of new images in a pass below which practically all images have been examined."""
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class _Campaign:
         self._units = [_count_units(recording) for recording in recordings]
         is_cut = iter(spread(sum(map(len, self._units)), share))
         self._is_cut = [[next(is_cut) for _count in units] for units in self._units]
-        """For each recording and each point of it, whether the power is cut there."""
+        """For each recording, a flag for each of its points: whether the power is cut there."""
         self.passes = 0
 
     @property
@@ -174,7 +174,7 @@ class _Campaign:
 
 
 def spread(count: int, share: float) -> list[bool]:
-    """Choose a share of `count` things, evenly spread, and at least one. Return for each whether it is chosen."""
+    """Choose a share of `count` items, evenly spread, and at least one. Return for each item whether it is chosen."""
     return [math.ceil((number + 1) * share) > math.ceil(number * share) for number in range(count)]
 
 

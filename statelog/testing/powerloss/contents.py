@@ -84,8 +84,8 @@ def _ordered(form: object) -> object:
 def raw_digest(store: Store) -> bytes:
     """Return a digest of every record and every entry of the index, as stored in the file.
 
-    The result of `verify` and the contents of a store follow from these alone. So of several stores with equal digests,
-    only one has to be examined closely.
+    The result of `verify` and the contents of a store depend only on these bytes. So of several stores with equal
+    digests, only one has to be examined closely.
     """
     state = xxhash.xxh3_128()
     with session_of(store).read() as view:
@@ -106,7 +106,7 @@ def raw_digest(store: Store) -> bytes:
 
 
 def is_between(found: Mapping[str, bytes], before: Mapping[str, bytes], after: Mapping[str, bytes]) -> bool:
-    """Return True if a store was between `before` and `after`: each of its versions is a whole version of one."""
+    """Return True if a store is between `before` and `after`: each of its versions is a whole version of either."""
     names = before.keys() | after.keys()
     versions = {(name, fact) for name, fact in found.items() if " version " in name}
     return (

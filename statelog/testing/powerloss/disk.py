@@ -8,7 +8,7 @@ The rules are those of POSIX. A file system on a disk with a volatile cache guar
   written may be torn: each of its sectors of 512 bytes is the old or the new one.
 - The pages of an O_DSYNC write are on the disk when it has returned. It flushes nothing else.
 - A file may already have its new length, with zeros for missing pages.
-- A change of a name (create, link, rename, remove) is on the disk after a flush of the directory. Before, it may be.
+- A change of a name (create, link, rename, remove) is on the disk after a flush of the directory, and perhaps before.
 - After a failed flush, the unflushed pages may never get to the disk, whatever later flushes report, unless they are
   written again.
 """
@@ -53,7 +53,7 @@ class _Fragment:
     offset: int
     data: bytes
     is_doomed: bool = False
-    """A flush of it has failed, so no later flush makes it safe."""
+    """True if a flush of the fragment has failed. No later flush then makes it durable."""
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class _File:
     pages: dict[int, list[_Fragment]] = field(default_factory=dict)
     resizes: list[_Resize] = field(default_factory=list)
     frozen: bytes | None = None
-    """`content` as bytes, when it is first needed."""
+    """`content` as bytes. They are made when they are first needed."""
 
     @property
     def is_pending(self) -> bool:
@@ -92,13 +92,13 @@ class _Naming:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A change that may or may not have got to the disk.
+    """A change that may have reached the disk.
 
     Attributes:
-        levels: the number of writes. More than 1 for a page that was written several times, which may have only some.
+        levels: the number of writes. A page that was written several times may have only the first of its writes.
         file: the file's number; None for a name.
         page: the page's number; None for a length or a name.
-        at: the event number of a length or a name.
+        at: the number of the event that changes a length or a name.
     """
 
     levels: int
@@ -117,7 +117,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The changes that got to the disk: a level for each unit, and the sectors of the next write for torn pages."""
+    """The changes that reached the disk: a level for each unit, and the sectors of the next write for torn pages."""
 
     levels: tuple[int, ...]
     torn: Mapping[int, int] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The files of a directory after a power cut: each content with all its names."""
+    """The files of a directory after a power cut, each with its content and all its names."""
 
     files: tuple[tuple[tuple[str, ...], bytes], ...]
 
@@ -259,7 +259,7 @@ class Disk:
         return tuple(units)
 
     def image(self, units: Sequence[Unit], choice: Choice) -> Image:
-        """Return the contents of the disk if the changes of `choice` among `units` got there."""
+        """Return the contents of the disk if the changes of `choice` among `units` have reached it."""
         changes: dict[int, list[_Fragment | _Resize]] = {}
         lengths: dict[int, int] = {}
         names = dict(self._names)

@@ -37,11 +37,11 @@ _BAD_MAX = 20
 _EVENT_LENGTH_MAX = 120
 
 _SECOND = (4, 1, 0)
-"""For a second cut: the units to single out, the random images for each cut, and no third cut."""
+"""The arguments of a second cut: the units to single out, the random images for each cut, and 0 for no third cut."""
 
 _REOPENED_OF = 8
 _GARBAGE_OF = 16
-"""Of this many images, one is opened again after its first commit, or gets garbage in files written as maps."""
+"""One image in this many gets garbage in its mapped files. One in `_REOPENED_OF` is opened again after a commit."""
 
 _GARBAGE_SIZE_BYTES_MAX = 3 * 65536
 
@@ -59,7 +59,7 @@ class Task:
         rounds: the number of random images for each cut with uncertain changes.
         second_of: of this many images, one is cut again during its recovery. 0 means none.
         evidence: a directory for bad images.
-        until_bad: end after the first cut with a bad image.
+        until_bad: end the task after the first cut with a bad image.
     """
 
     recording: Path
@@ -81,10 +81,10 @@ class BadImage:
         workload: the name of the workload.
         cut: the number of events before the cut.
         event: the last event before the cut.
-        how: the changes that got to the disk.
+        how: the changes that reached the disk.
         lost: True if something acknowledged is missing, False for another fault.
         message: a description of the fault.
-        evidence: the directory of the image, if it is kept.
+        evidence: the directory of the image, if the image is kept.
     """
 
     workload: str

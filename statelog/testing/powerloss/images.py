@@ -18,9 +18,9 @@ class Mode(Enum):
     """How an image is chosen."""
 
     NONE = "none"
-    """Only flushed changes got to the disk."""
+    """Only flushed changes reached the disk."""
     ALL = "all"
-    """All changes got to the disk, as after a killed process."""
+    """All changes reached the disk, as after a killed process."""
     ONE_DROPPED = "one dropped"
     ONE_APPLIED = "one applied"
     RANDOM = "random"

@@ -35,7 +35,7 @@ _META_PAGES_SIZE_BYTES = 8192
 
 
 def made_by(fill: Callable[[Path], None]) -> bytes:
-    """Return the bytes of the file of a store that `fill` creates at a path."""
+    """Create a store by `fill`, and return the bytes of its file."""
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "made.state"
         fill(path)
@@ -51,7 +51,7 @@ def damaged(store: bytes) -> bytes:
 
 
 def open_salvaged(path: Path, **options: Any) -> Store:
-    """Open a store. If it does not exist, salvage it from the damaged one beside it."""
+    """Open a store. If it does not exist, salvage it from the damaged store beside it."""
     if not path.exists():
         salvage(path.with_name(DAMAGED_NAME), path)
     return statelog.open(path, **options)
@@ -73,7 +73,7 @@ def open_unhurried(path: Path, **options: Any) -> Store:
 
 
 def be_small() -> None:
-    """Let this worker process make a checkpoint every few commits, and soon after the last one."""
+    """Make this worker process checkpoint the WAL every few commits, and soon after the last commit."""
     _set(
         (checkpointer, "JOURNAL_SIZE_BYTES_MAX", 12 * 1024),
         (checkpointer, "HELD_PAGES_MAX", 24),
@@ -83,19 +83,19 @@ def be_small() -> None:
 
 
 def rest_soon() -> None:
-    """Let the store in this worker process become idle between two steps, so that it has no pin."""
+    """Make the store in this worker process idle between two steps, so that it has no snapshot pin."""
     _set((background_flusher, "IDLE_S", _REST_S))
 
 
 def be_slow() -> None:
-    """Let this worker process finish a checkpoint only when it must, because no more pages may be pinned."""
+    """Make this worker process finish a checkpoint only when no more pages may be pinned."""
     be_small()
     leave_checkpoints()
     _set((checkpointer, "HELD_PAGES_BOUND", 100))
 
 
 def leave_checkpoints() -> None:
-    """Let this worker process leave checkpoints to the process that began them, which dies at its fault point."""
+    """Make this worker process leave checkpoints to the process that began them, which dies at its fault point."""
     _set((background_flusher, "IDLE_S", _NEVER_S), (checkpointer.Checkpointer, "finish_if_begun", lambda _self: None))
 
 
@@ -106,12 +106,12 @@ def _set(*values: tuple[ModuleType | type, str, object]) -> None:
 
 
 def rest() -> None:
-    """Wait until an idle store has made its checkpoint."""
+    """Wait until an idle store has checkpointed its WAL."""
     time.sleep(10 * _REST_S)
 
 
 def run_killed(path: Path, fault: str, durability: str) -> None:
-    """Let another process commit to a store until it is killed at a fault point, which also ends its pin."""
+    """Run a process that commits to a store until it is killed at a fault point. Its death ends its snapshot pin."""
     commits = tuple(Commit(KILLED, ({"findings": ["x" * 300], "total": number},)) for number in range(5))
     with Child(path, commits, durability=durability, fault=fault) as child:
         assert child.wait(), fault
@@ -137,7 +137,7 @@ def make_older(path: Path) -> None:
 
 
 def know_older() -> None:
-    """Let this worker process upgrade from that format."""
+    """Make this worker process able to upgrade from the format of `make_older`."""
     upgrades.UPGRADES[_OLDER] = _upgrade
 
 

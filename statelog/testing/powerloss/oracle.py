@@ -34,7 +34,7 @@ class Lane:
         threads: the ids of the threads, or None for all threads.
         steps: the contents when the store was opened, and after each step.
         gradual: the numbers of steps that may be found half done.
-        refused: the numbers of steps whose commit is refused at the end, but may be found before.
+        refused: the numbers of steps whose commit is refused in the end, but may be on the disk before that.
     """
 
     threads: frozenset[str] | None
@@ -43,7 +43,7 @@ class Lane:
     refused: frozenset[int] = frozenset()
 
     def find(self, found: Contents) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the steps after which the threads had these contents, and the steps during which they had them."""
+        """Return the steps after which, and the steps during which, the threads had the contents `found`."""
         after = frozenset(number for number, contents in enumerate(self.steps) if contents == found)
         amid = frozenset(
             number for number in self.gradual if is_between(found, self.steps[number - 1], self.steps[number])
@@ -68,14 +68,14 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class ImageFinding:
-    """The result of examining one image, whatever was acknowledged.
+    """The result of examining one image. It does not depend on what was acknowledged.
 
     Attributes:
-        problem: a fault in any case; empty if there is none.
+        problem: a fault, whatever was acknowledged; empty if there is none.
         exists: whether the store exists.
-        after: for each lane, the steps after which it had these contents.
-        amid: for each lane, the steps during which it had these contents.
-        difference: the difference between the last step and the first lane that equals no step.
+        after: for each lane, the steps after which it had the contents of the image.
+        amid: for each lane, the steps during which it had the contents of the image.
+        difference: for the first lane that matches no step, its difference from the last step.
     """
 
     problem: str

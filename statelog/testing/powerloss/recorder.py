@@ -1,4 +1,4 @@
-"""Does a workload in a child process, and records its writes and acknowledgements.
+"""Runs a workload in a child process, and records its writes and acknowledgements.
 
 The child puts a mark into the log before and after every step, so the log shows at each point what was acknowledged.
 The child also reads the store after every step, and compares it with the model. So an image of the disk is good if its
@@ -85,7 +85,7 @@ class Recording:
 
 
 def log_directory() -> Path | None:
-    """Return the best directory for logs: one in memory, if there is one."""
+    """Return the best directory for logs. It is in memory, if there is such a directory."""
     return LOG_DIRECTORY if os.access(LOG_DIRECTORY, os.W_OK) else None
 
 
@@ -95,12 +95,12 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 
 def record(workload: Workload, directory: Path, *, opener: str = "") -> Recording:
-    """Do a workload, and return its recording.
+    """Run a workload, and return its recording.
 
     Args:
         workload: the workload.
         directory: a new or empty directory for the store.
-        opener: the "module:function" that opens the store, for negative controls. By default, that of the workload.
+        opener: the "module:function" that opens the store, for negative controls. The default is the workload's opener.
 
     Raises:
         AssertionError: the store differed from its model although nothing failed, or the child died.
@@ -142,7 +142,7 @@ def _prepare(workload: Workload, path: Path) -> None:
 
 
 def run_recorded(path: Path, workload: Workload, opener: str) -> tuple[tuple[Lane, ...], dict[int, str]]:
-    """Do a workload in this process. Return the contents after each step, and the digests of the records."""
+    """Run a workload in this process. Return the contents after each step, and the digests of the records."""
     if workload.setup:
         find_function(workload.setup)()
     opens = find_function(opener)
@@ -209,7 +209,7 @@ def _do_to_model(step: Step, model: StoreModel, workload: Workload) -> StoreMode
     if isinstance(step, Operation):
         perform(step, model, schema=workload.schema)
     elif isinstance(step, DeleteThread):
-        return None  # Models cannot delete.
+        return None  # A model cannot delete a thread.
     return model
 
 

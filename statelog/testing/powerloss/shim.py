@@ -80,7 +80,7 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the `nth` call among those named by `calls`. If `persistent`, all later ones fail, too."""
+    """A fault of the `nth` call among those named by `calls`. If `persistent`, all later calls fail, too."""
 
     calls: SystemCall
     action: Action = Action.FAIL
@@ -209,7 +209,7 @@ class ShimLog:
         _FAULT.pack_into(self._map, _FAULT_AT, fault.calls, fault.action, fault.error, fault.persistent, fault.nth, 0)
 
     def disarm(self) -> None:
-        """Let no call fail."""
+        """Make no call fail any more."""
         _FAULT.pack_into(self._map, _FAULT_AT, 0, 0, 0, 0, 0, self.strikes)
 
     @property
@@ -225,7 +225,7 @@ class ShimLog:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Log nothing, and let nothing fail, in the `with` block."""
+        """Suspend the log and the faults during the `with` block."""
         struct.pack_into("<I", self._map, _PAUSED_AT, 1)
         try:
             yield

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reopen:
-    """Close the store, and open it again, perhaps with another quota."""
+    """A step that closes the store and opens it again, perhaps with another quota."""
 
     max_size_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """Remove old versions."""
+    """A step that removes old versions."""
 
     keep_last: int
     threads: str = "*"
@@ -29,24 +29,24 @@ class Retain:
 
 @dataclass(frozen=True, slots=True)
 class DeleteThread:
-    """Delete a thread."""
+    """A step that deletes a thread."""
 
     thread: str
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildIndex:
-    """Drop the index and derive it from the log again."""
+    """A step that drops the index and rebuilds it from the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Put the store into a new file."""
+    """A step that compacts the store into a new file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """Import an export of another store.
+    """A step that imports an export of another store.
 
     Attributes:
         stream: the export.
@@ -63,24 +63,24 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Flush the unflushed commits."""
+    """A step that flushes the unflushed commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Do nothing until the store has made its idle checkpoint."""
+    """A step that waits until the idle store has checkpointed its WAL."""
 
 
 @dataclass(frozen=True, slots=True)
 class KilledCommits:
-    """Let another process commit until it is killed at a fault point ("name:count")."""
+    """A step in which another process commits until it is killed at a fault point ("name:count")."""
 
     fault: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Commit, but let the flush of the WAL fail after the append. The commit is refused."""
+    """A commit that is refused, because the flush of the WAL fails after the append."""
 
     commit: Commit
 

@@ -20,7 +20,7 @@ _REFUSED = 2
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes were written to a file. If `refused`, they may be there, but the call reported a failure."""
+    """A write to a file. If `refused`, the call reported a failure, but the bytes may be in the file."""
 
     file: int
     offset: int
@@ -31,7 +31,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A file was cut off, or extended with zeros."""
+    """A change of the length of a file: it was cut off, or extended with zeros."""
 
     file: int
     size: int
@@ -39,7 +39,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class WriteFlushed:
-    """The O_DSYNC write that is event `write` has returned."""
+    """The return of the O_DSYNC write with the event number `write`."""
 
     file: int
     write: int
@@ -47,14 +47,14 @@ class WriteFlushed:
 
 @dataclass(frozen=True, slots=True)
 class FlushBegin:
-    """A flush of a file was called."""
+    """The call of a flush of a file."""
 
     file: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlushEnd:
-    """The flush that began as event `begin` has returned; `failed`: with an error."""
+    """The return of the flush with the event number `begin`. If `failed`, the flush returned an error."""
 
     file: int
     begin: int
@@ -63,7 +63,7 @@ class FlushEnd:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new file got a name."""
+    """The creation of a file under a name."""
 
     file: int
     name: str
@@ -71,7 +71,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A file got a second name. `old` is empty if the file came from another directory."""
+    """A second name of a file. `old` is empty if the file came from another directory."""
 
     file: int
     old: str
@@ -80,7 +80,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """A file got another name, which may have belonged to another file."""
+    """A change of a file's name. The new name may have belonged to another file."""
 
     file: int
     old: str
@@ -89,21 +89,21 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Unlink:
-    """A name was removed."""
+    """The removal of a name."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFlushBegin:
-    """A flush of a directory was called."""
+    """The call of a flush of a directory."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFlushEnd:
-    """The directory flush that began as event `begin` has returned."""
+    """The return of the directory flush with the event number `begin`."""
 
     name: str
     begin: int

@@ -58,13 +58,13 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A function has raised an exception. This is a bug of the harness."""
+    """The exception of a function. It is a bug of the harness."""
 
     words: str
 
 
 class WorkerError(RuntimeError):
-    """A function of a worker has raised an exception."""
+    """Raised if a function of a worker has raised an exception."""
 
 
 class Worker:
@@ -203,7 +203,7 @@ class WorkerPool:
     ) -> Iterator[tuple[Any, Any]]:
         """Call `function` with every task, and yield each task and its result (or `Died`) when it is done.
 
-        A task for which `is_wanted` is False at its turn is not done. Its result is None.
+        A task for which `is_wanted` returns False at its turn is skipped. Its result is None.
 
         Raises:
             WorkerError: the function raised.
