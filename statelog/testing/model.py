@@ -250,7 +250,7 @@ class ThreadModel:
         return {} if head is None else head.state
 
     def at(self, target: int | str | CheckpointModel) -> CheckpointModel:
-        """Return a checkpoint by version (-1 is the head, -2 the version before it), tag, caller's id, or checkpoint."""
+        """Return a checkpoint by version (-1 is the head, -2 its predecessor), tag, caller's id, or checkpoint."""
         data = self._require()
         found: CheckpointModel | None
         if isinstance(target, CheckpointModel):
