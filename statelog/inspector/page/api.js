@@ -1,9 +1,9 @@
-// What the page asks the server. An exported thread has the answers in the file, and asks no server.
+// Requests of the page to the server. An exported thread has the answers in its file, and does not need a server.
 
 const kept = JSON.parse(document.getElementById("answers").textContent);
 const answers = read(kept);
 
-/** Whether the page is an exported file. Otherwise its HTML has the answers of the first screen only. */
+/** True if the page is an exported file. Otherwise its HTML contains only the answers of the first screen. */
 export const isExport = kept.is_whole;
 
 /** Forget the answers of the first screen, so that other screens get new ones. */
@@ -11,9 +11,9 @@ export function forget() {
   if (!isExport) answers.clear();
 }
 
-/** Return the answers in the HTML by request. A part that several answers share is stored once. */
+/** Return the answers in the HTML, by request. A part that several answers share is stored only once. */
 function read({ parts, answers: stored }) {
-  const ready = []; // a part refers to earlier parts only
+  const ready = []; // A part refers only to earlier parts.
   const whole = (value) => {
     if (Array.isArray(value)) return value.map(whole);
     if (value === null || typeof value !== "object") return value;
@@ -33,7 +33,7 @@ class Refused extends Error {
   }
 }
 
-/** Return a query as pairs: an object, or pairs already; empty values are left out. */
+/** Return a query as pairs. The query is an object, or a list of pairs. Empty values are left out. */
 function pairs(query) {
   const given = Array.isArray(query) ? query : Object.entries(query ?? {});
   return given.filter(([, value]) => value !== null && value !== undefined && value !== "").map(([name, value]) => [name, String(value)]);
@@ -54,7 +54,7 @@ async function ask(path, options) {
   return answer;
 }
 
-/** Return the answer to a GET. `path` is below /api/, `query` an object or pairs; empty values are left out. */
+/** Return the answer to a GET. `path` is below /api/. `query` is as for `pairs`. */
 export async function get(path, query) {
   const asked = pairs(query);
   const key = JSON.stringify([path, ...asked.toSorted()]);
@@ -66,7 +66,7 @@ export async function get(path, query) {
 
 let described = null;
 
-/** Return {path, allow_writes} of the store. The server is asked once. */
+/** Return {path, allow_writes} of the store. The page asks the server only once. */
 export function describeStore() {
   described ??= get("store").catch((error) => {
     described = null;
@@ -75,7 +75,7 @@ export function describeStore() {
   return described;
 }
 
-/** Return the answer to a POST of an object. Raises what the store refused, with its facts. */
+/** Return the answer to a POST of an object. Throws the error of the store, with its facts. */
 export async function post(path, body) {
   return ask(`api/${path}`, {
     method: "POST",
@@ -89,8 +89,8 @@ const ALL = { lsn: 0, threads: [], keys: [], types: [], all: true };
 let isListening = false;
 
 /**
- * Call `listener` with {lsn, threads, keys, types, all} when the store has changed, a few times a second at most.
- * Return a function that stops it.
+ * Call `listener` with {lsn, threads, keys, types, all} after changes of the store, at most a few times a second.
+ * Return a function that ends these calls.
  */
 export function live(listener) {
   if (isExport) return () => {};
@@ -101,8 +101,9 @@ export function live(listener) {
 }
 
 /**
- * Listen to the changes that the server reports. A browser opens six connections to a server, and a stream takes one of
- * them for good. So one tab reads the stream, and passes it on to the others. If it is closed, another tab takes over.
+ * Listen to the changes that the server reports. A browser opens at most six connections to a server, and a stream
+ * occupies one of them. So one tab reads the stream, and forwards it to the other tabs. If the reading tab is closed,
+ * another tab takes over.
  */
 function listen() {
   const tabs = new BroadcastChannel("live");
@@ -135,7 +136,7 @@ function listen() {
     source.onopen = () => tell({ isLive: true, change: hasFollowed ? ALL : undefined }); // A change may have been missed.
     source.onerror = () => {
       tell({ isLive: false });
-      if (source.readyState !== EventSource.CLOSED) return; // The browser tries again.
+      if (source.readyState !== EventSource.CLOSED) return; // The browser connects again by itself.
       isReader = false;
       end();
     };
@@ -151,5 +152,5 @@ function listen() {
   };
   tabs.postMessage({ asks: true });
   if (navigator.locks) navigator.locks.request("live", () => new Promise(read)).catch(() => {});
-  else read(() => {}); // Without encryption, a page of another machine has no locks.
+  else read(() => {}); // A page of another machine has locks only over HTTPS.
 }

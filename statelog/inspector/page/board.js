@@ -1,4 +1,4 @@
-// The board: entries by prefix, one entry with its history, claims and leases.
+// The screen of the board: entries by prefix, one entry with its history, claims and leases.
 
 import { get, live } from "./api.js";
 import { setClock, since, until } from "./clock.js";
@@ -16,7 +16,7 @@ export function entryLink(key) {
   return `#/board/${encodeURIComponent(key)}`;
 }
 
-/** Draw the screen: an entry if the address names a key, the lists else. */
+/** Draw the screen: an entry if the address names a key, otherwise the lists. */
 export function show(root, params) {
   return params.id ? showEntry(root, params.id) : showLists(root, params);
 }

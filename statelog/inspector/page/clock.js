@@ -1,10 +1,10 @@
-// Times by the server's clock: a browser's clock may be wrong, and a deadline is the server's.
+// Times by the server's clock, because deadlines use that clock, and a browser's clock may be wrong.
 
 import { h, moment } from "./dom.js";
 
 let offset = null;
 
-/** Set the clock to the `now` of an answer. */
+/** Set the clock to the time `now` of an answer. */
 export function setClock(now) {
   offset = Date.parse(now) - performance.now();
 }
@@ -16,7 +16,7 @@ export function serverNow() {
 
 const UNITS = [[86_400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
-/** Return a length of time with two units: "3 h 20 min", "4 min 03 s", "0.25 s". */
+/** Return a duration in two units: "3 h 20 min", "4 min 03 s", "0.25 s". */
 export function length(ms) {
   const seconds = Math.max(0, ms) / 1000;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
@@ -49,7 +49,7 @@ export function until(iso) {
   return ticking("until", iso);
 }
 
-/** Return a <time> that says how long ago a time was, or in how long it is. */
+/** Return a <time> that shows how long ago a time was, or how soon it will be. */
 export function since(iso) {
   return ticking("since", iso);
 }

@@ -1,10 +1,10 @@
-// Messages as a conversation. Tool calls are folded, and show their result.
+// Messages as a conversation. Tool calls are folded, and contain their results.
 
 import { characters, count, empty, h, problem, put, sync } from "./dom.js";
 
 const NAMES = { user: "user", assistant: "assistant", system: "system", tool: "tool", reasoning: "reasoning" };
 
-/** The conversations of a version, and then of another one: a message that both have stays in the document. */
+/** Draws the conversation of one version after another. A message that both versions have stays in the document. */
 export class Conversations {
   constructor() {
     this.inside = h("div", {});
@@ -28,7 +28,7 @@ class Channel {
     this.earlier = h("button", { type: "button", class: "more" });
     this.list = h("ol", { class: "conversation" });
     this.section = h("section", {}, this.title, this.earlier, this.list);
-    this.items = new Map(); // by all that they show
+    this.items = new Map(); // Elements by their whole content.
   }
 
   draw(given, isNamed, more) {
@@ -38,7 +38,7 @@ class Channel {
     return this.section;
   }
 
-  /** Show messages, and below them the items that are `after`. */
+  /** Show messages, and below them the items `after`. */
   show({ start, messages }, after, more) {
     for (const message of messages) for (const each of message.results) this.results.set(each.id, each.text);
     const called = new Set(messages.flatMap((message) => message.calls.map((call) => call.id)));
@@ -65,7 +65,8 @@ class Channel {
 
 function item(message, results, called) {
   const answers = message.results.filter((each) => !called.has(each.id));
-  if (!message.text && !message.calls.length && !answers.length && message.results.length) return null; // shown with its call
+  // The results are shown with their calls.
+  if (!message.text && !message.calls.length && !answers.length && message.results.length) return null;
   const missing = message.size - characters(message.text);
   const role = message.role in NAMES ? message.role : "other";
   return h(

@@ -1,4 +1,4 @@
-// What changed between two versions.
+// The changes between two versions.
 
 import { characters, count, counted, empty, h } from "./dom.js";
 import { isCut, line, tree } from "./tree.js";
@@ -6,7 +6,7 @@ import { isCut, line, tree } from "./tree.js";
 const SIGNS = { added: "+", removed: "−", changed: "~" };
 const LINES_MAX = 400;
 
-/** Return the changes of an answer of /api/thread/diff. */
+/** Return the elements for the changes in an answer of /api/thread/diff. */
 export function changes(answer) {
   if (!answer.total) return empty("Nothing changed.", answer.old ? "Both versions have the same state." : "The state is empty.");
   const more = answer.total - answer.changes.length;
@@ -42,7 +42,7 @@ function side(node, name) {
   return h("div", { class: `side ${name}` }, node.size > 0 && node.items ? tree(node, { open: 2 }) : node.t === "text" ? h("pre", {}, node.v + (isCut(node) ? ` … ${count(node.size - characters(node.v))} more` : "")) : h("code", {}, line(node)));
 }
 
-/** Return the difference of two texts: by lines if there are several, else by the part in the middle. */
+/** Return the difference of two texts: the differing lines, or for texts of one line the differing part. */
 function texts(old, now) {
   const before = old.split("\n");
   const after = now.split("\n");
@@ -78,7 +78,7 @@ function marked(letters, start, end) {
   return [letters.slice(0, start).join(""), h("mark", {}, letters.slice(start, letters.length - end).join("")), letters.slice(letters.length - end).join("")];
 }
 
-/** Yield [sign, line] of the longest common subsequence; of long texts, the old lines and then the new ones. */
+/** Yield [sign, line] by the longest common subsequence. For long texts, yield all old lines, then all new lines. */
 function* lines(old, now) {
   if (old.length > LINES_MAX || now.length > LINES_MAX) {
     for (const text of old) yield ["-", text];

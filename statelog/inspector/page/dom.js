@@ -1,13 +1,14 @@
-// Elements, made from data. Text is always text: nothing here parses HTML.
+// Makes elements from data. Text is never parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
 // Control characters, bidirectional marks and overrides, invisible separators and tag characters: they could hide text
-// or show it in another order. Line breaks and tabs stay. The joiners U+200C and U+200D stay: scripts and emoji use them.
+// or show it in another order. This list leaves out line breaks, tabs, and the joiners U+200C and U+200D, which scripts
+// and emoji need.
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff9-\ufffb\ud800-\udfff]|[\u{e0000}-\u{e0fff}]/gu;
 
-/** Return text with characters that do not show written as escapes, such as \u202e. */
+/** Return text in which invisible characters are escaped, such as \u202e. */
 export function visible(text) {
   return String(text).replace(HIDDEN, (each) => {
     const code = each.codePointAt(0).toString(16);
@@ -17,7 +18,8 @@ export function visible(text) {
 
 /**
  * Return an element. Attributes: `on...` adds a listener, `style` takes an object, `true` sets an empty attribute, and
- * `null`, `undefined` and `false` set none. Children: elements, texts, numbers, lists of these; `null` is left out.
+ * `null`, `undefined` and `false` do not set an attribute. Children: elements, texts, numbers, lists of these; `null`
+ * is left out.
  */
 export function h(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
@@ -48,7 +50,7 @@ function append(element, children) {
   }
 }
 
-/** Make elements the children of an element. Those that are its children already stay in the document. */
+/** Set the children of an element. Elements that are already its children stay in the document. */
 export function sync(element, wanted) {
   const stays = new Set(wanted);
   for (const child of [...element.children]) if (!stays.has(child)) child.remove();
@@ -95,14 +97,14 @@ export function moment(iso) {
   return `${day} ${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}.${String(time.getMilliseconds()).padStart(3, "0")}`;
 }
 
-/** Return a paragraph for a list that has nothing. */
+/** Return a paragraph for an empty list. */
 export function empty(title, ...more) {
   return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), more.length ? h("p", {}, ...more) : null);
 }
 
 const SEARCH_PAUSE_MS = 150;
 
-/** Return a function that calls `work` when its own callers have paused. */
+/** Return a function that calls `work` after it was not called for a while. */
 export function pausing(work) {
   let timer;
   return () => {
@@ -111,7 +113,7 @@ export function pausing(work) {
   };
 }
 
-/** Return a field for a search. It calls `changed` when its reader has paused. */
+/** Return a search field. It calls `changed` when the person has paused typing. */
 export function searchField(placeholder, label, value, changed) {
   return h("input", { type: "search", placeholder, "aria-label": label, value, spellcheck: "false", oninput: pausing(changed) });
 }

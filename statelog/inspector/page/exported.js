@@ -1,4 +1,4 @@
-// The frame of an exported thread: one screen, whose answers are in the file.
+// The frame of an exported thread, which has one screen. The answers for the screen are in the file.
 
 import { describeStore } from "./api.js";
 import { h, problem, put } from "./dom.js";

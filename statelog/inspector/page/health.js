@@ -1,4 +1,4 @@
-// The health of the store: the file, verification, sizes, retention that is due, and the fleet.
+// The screen of the store's health: the file, verification, sizes, retention that is due, and the fleet.
 
 import { get, live } from "./api.js";
 import { length, setClock, since } from "./clock.js";

@@ -1,4 +1,4 @@
-// The branches of a thread as lanes: the higher, the newer. A row is a version number, on every branch.
+// The branches of a thread as lanes, the newest version at the top. A row has the same version of every branch.
 
 import { svg } from "./dom.js";
 
@@ -9,19 +9,20 @@ const LANES_MAX = 8;
 const COLOURS = 6;
 
 /**
- * Return where branches are drawn, seen from the one that is selected: {line, lanes, width, hidden}. `line` are the
- * parts of branches that lead to the selected head, in lane 0. `lanes` are the others: {name, base, head, lane, from}.
+ * Return where to draw branches if `selected` is the selected branch: {line, lanes, width, hidden}. `line` has the
+ * parts of branches that lead to the selected head, in lane 0. `lanes` has the other branches: {name, base, head, lane,
+ * from}.
  */
 export function layout(branches, selected) {
   const byName = new Map(branches.map((branch) => [branch.name, branch]));
   const line = [];
-  const ends = new Map(); // of a branch in the line, its last version there
+  const ends = new Map(); // The last version of each branch in `line`.
   for (let branch = byName.get(selected), end = branch?.head ?? -1; branch; branch = byName.get(branch.parent)) {
     line.push({ name: branch.name, base: branch.base, end });
     ends.set(branch.name, end);
     end = Math.min(end, branch.base);
   }
-  const busy = []; // of a lane, the versions up to which it is taken
+  const busy = []; // The version up to which each lane is occupied.
   const lanes = [];
   const laneOf = new Map();
   let hidden = 0;
@@ -45,7 +46,7 @@ export function layout(branches, selected) {
   return { line, lanes, hidden, width: LEFT + GAP * (busy.length + 1) };
 }
 
-/** Return the branch of the selected line that has a version. */
+/** Return the name of the branch in `plan.line` that has a version. */
 export function ownerOf(plan, version) {
   return plan.line.find((part) => version > part.base && version <= part.end)?.name ?? plan.line.at(-1)?.name;
 }
@@ -53,9 +54,9 @@ export function ownerOf(plan, version) {
 /**
  * Return the lanes between two rows as SVG.
  *
- * @param plan what `layout` returned. @param head the version of row 0. @param first @param last rows.
- * @param rows a map from version to its row of the list. @param selected the selected version.
- * @param choose called with (branch, version) of a dot.
+ * @param plan the result of `layout`. @param head the version of row 0. @param first the first row.
+ * @param last the last row. @param rows a map from versions to rows of the list. @param selected the selected version.
+ * @param choose called with (branch, version) of a clicked dot.
  */
 export function draw(plan, head, first, last, rows, selected, choose) {
   const y = (version) => (head - version - first) * ROW + ROW / 2;

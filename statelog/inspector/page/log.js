@@ -1,4 +1,4 @@
-// The log: its records, the newest first, as it grows.
+// The screen of the log, which shows its records, the newest first, and new records as they arrive.
 
 import { get, live } from "./api.js";
 import { since } from "./clock.js";
@@ -81,7 +81,7 @@ export async function show(root, params) {
     if (mine !== asked || answer.last <= newest) return;
     const isGap = answer.next !== null;
     newest = answer.last;
-    if (isGap) return void start(); // more came than one page has: begin anew
+    if (isGap) return void start(); // More records came than fit into one page, so load the first page again.
     body.prepend(...rows(answer.records));
     for (const each of [...body.children].slice(ROWS_MAX)) each.remove();
     if (answer.records.length) table.hidden = false;

@@ -12,8 +12,8 @@ import * as search from "./search.js";
 import * as thread from "./thread.js";
 import * as threads from "./threads.js";
 
-// Each screen: the first part of its address, its name in the bar (none: reached from another screen), its module. A
-// module exports show(root, params): it draws into `root`, and returns a function that ends it, or nothing.
+// Each screen has the first part of its address, its name in the bar (if it is in the bar), and its module. A module
+// exports show(root, params), which draws into `root`, and returns nothing or a function that ends the screen.
 const SCREENS = [
   ["threads", "Threads", threads],
   ["thread", null, thread],
@@ -27,7 +27,7 @@ const SCREENS = [
 ];
 
 let stop = null;
-let shown = 0; // screens so far: a screen that comes late is not drawn
+let shown = 0; // The number of screens so far. A screen that loads too late is not drawn.
 
 /** Return the parts of an address: #/thread/ID?version=3 gives {screen, id, version}. */
 function parse(hash) {
@@ -37,7 +37,7 @@ function parse(hash) {
   try {
     id = decodeURIComponent(id);
   } catch {
-    // a hand-written address: take it as it is
+    // The address was typed by hand, so use it unchanged.
   }
   return { ...Object.fromEntries(new URLSearchParams(query ?? "")), screen: screen || "threads", id };
 }
@@ -60,7 +60,7 @@ async function show() {
   }
 }
 
-/** Mark the screen of the address in the bar. One thread belongs to the threads, one run to the runs. */
+/** Mark the current screen in the bar. The screen of a thread counts as threads, and the screen of a run as runs. */
 function markCurrent() {
   const { screen } = parse(location.hash);
   for (const link of document.querySelectorAll("#bar nav a")) {

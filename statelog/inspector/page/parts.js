@@ -23,7 +23,7 @@ function inside(node) {
   return `${open}${shown.join(", ")}${close}`;
 }
 
-/** Return the tree of a value. `path` answers with the rest of it: see /api/…/value. */
+/** Return the tree of a value. Requests to `path` return the rest of the value; see /api/…/value. */
 export function valueTree(node, path, query) {
   return tree(node, path ? { open: 2, more: (at, start) => get(path, { ...query, path: at.join("."), start }) } : { open: 2 });
 }
@@ -39,7 +39,7 @@ export function facts(...pairs) {
   return h("dl", { class: "facts" }, shown.map(([name, fact]) => [h("dt", {}, name), h("dd", {}, fact)]));
 }
 
-/** Return an empty state: what would be here, and the line of Python that brings it. */
+/** Return the text for an empty list: what it would show, and the line of Python that creates such an item. */
 export function nothing(title, text, python) {
   return h(
     "div",
@@ -50,7 +50,7 @@ export function nothing(title, text, python) {
   );
 }
 
-/** Return the head of a table. A class after a bar: "size|number". */
+/** Return the head of a table. A bar separates a heading from its class: "size|number". */
 export function columns(...names) {
   return h("thead", {}, h("tr", {}, names.map((each) => {
     const [name, kind] = each.split("|");
@@ -59,11 +59,11 @@ export function columns(...names) {
 }
 
 /**
- * Return {load, refresh, foot}: a list that is read page by page. `refresh` reads again what is shown.
+ * Return {load, refresh, foot} for a list that is read page by page. `refresh` reads the shown pages again.
  *
  * @param ask(after, limit) returns a promise of a page. `after` is undefined for the first page, `limit` for the usual one.
- * @param draw(answer, isFirst) draws a page, and returns how many rows are shown then.
- * @param none() returns the empty state.
+ * @param draw(answer, isFirst) draws a page, and returns how many rows are then shown.
+ * @param none() returns the element for an empty list.
  */
 export function paged(ask, draw, none) {
   const foot = h("div", { class: "foot" });
@@ -107,21 +107,21 @@ export function calmly(work, pause = 1000) {
       try {
         await work();
       } catch {
-        // the next change asks again
+        // The next change requests it again.
       }
     };
     timer = setTimeout(run, 0);
   };
 }
 
-/** Keep filters in the address without drawing the screen again. Empty ones are left out. */
+/** Put filters into the address without drawing the screen again. Empty filters are left out. */
 export function keepInAddress(screen, query) {
   const given = Object.entries(query).filter(([, value]) => value);
   const text = new URLSearchParams(given).toString();
   history.replaceState(null, "", `#/${screen}${text ? `?${text}` : ""}`);
 }
 
-/** Return tabs. Left and right move between them. */
+/** Return tabs. The left and right keys move between them. */
 export function tabs(names, current, choose) {
   const buttons = names.map(([name, title]) =>
     h("button", { type: "button", role: "tab", "data-tab": name, onclick: () => pick(name) }, title),
@@ -150,7 +150,7 @@ export function tabs(names, current, choose) {
   return bar;
 }
 
-/** Copy text, and say so. */
+/** Copy text to the clipboard, and show a notice. */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);

@@ -1,4 +1,4 @@
-// One run: a waterfall of its calls, and the detail of what is selected.
+// The screen of one run: a waterfall of its calls, and the details of the selected call.
 
 import { describeStore, get, live } from "./api.js";
 import { length, serverNow, setClock, since, until } from "./clock.js";
@@ -10,7 +10,7 @@ import { threadLink } from "./threads.js";
 
 const WAITS = ["gate", "recv", "sleep"];
 const CALLS = ["step", "transact", "child"];
-const GAP_SHARE = 0.5; // a wait of more than this share of the whole is drawn shorter
+const GAP_SHARE = 0.5; // A wait that takes more than this share of the run is drawn shorter.
 const GAP_WIDTH = 0.2;
 
 /** Draw the screen. */
@@ -29,7 +29,7 @@ export async function show(root, params) {
     const answer = await get("run", { id, limit: Math.min(Math.max(200, shown), 500) });
     setClock(answer.now);
     const text = JSON.stringify({ ...answer, now: null });
-    if (text === drawn) return; // what the reader has opened stays open
+    if (text === drawn) return; // Nothing has changed, so keep what the person has opened.
     drawn = text;
     run = answer;
     draw();
@@ -159,7 +159,7 @@ function callOf(step) {
 
 // --- times -------------------------------------------------------------------------------
 
-/** Return {at(time), times, gap, ms}: where a time is, from 0 to 1. One long wait is drawn shorter. */
+/** Return {at(time), times, gap, ms}. `at` is the position of a time, from 0 to 1. One long wait is drawn shorter. */
 function scaleOf(run) {
   const begin = Date.parse(run.created);
   const end = Math.max(run.ended ? Date.parse(run.ended) : serverNow(), begin + 1);
@@ -257,7 +257,7 @@ function named(each) {
   return [h("dt", {}, each.name), h("dd", {}, preview(each.value))];
 }
 
-/** Return a card with a list of a run, which is read page by page. The first page is in the run. */
+/** Return a card with a list of a run, which is read page by page. The answer for the run has the first page. */
 function pages(run, of, title, place, drawn) {
   if (!run[of].rows.length) return null;
   const foot = h("div", { class: "foot" });

@@ -1,5 +1,5 @@
-// What a person does to a run: answer a gate, cancel, retry, resume, and run again from a call.
-// No code of a workflow runs in the inspector: each answer says which worker has to take the run up.
+// The actions of a person on a run: answer a gate, cancel, retry, resume, and run again from a call.
+// The inspector does not run code of workflows. Each answer names the worker that must take up the run.
 
 import { get, post } from "./api.js";
 import { h, notify, problem, put } from "./dom.js";
@@ -10,7 +10,7 @@ function readOnly(python) {
   return h("p", { class: "quiet" }, "The store is open for reading. Start ", h("code", {}, "statelog ui --allow-writes"), ", or write: ", h("code", {}, python));
 }
 
-/** Raise an error that names the field if a text is not JSON. An empty text is allowed. */
+/** Throw an error that names the field if a text is not JSON. An empty text is allowed. */
 function check(field) {
   try {
     if (field.value.trim()) JSON.parse(field.value);
@@ -25,7 +25,7 @@ function said(changed) {
   return changed.worker ? `Recorded. A worker takes the run up: ${changed.worker}` : `The run has ${changed.run.status}.`;
 }
 
-/** Return the buttons of a run: those that its state allows. */
+/** Return the buttons that the state of a run allows. */
 export function runActions(run, allowWrites, reload) {
   const place = h("span", { class: "actions-place" });
   const act = (path, question) => async () => {
@@ -81,7 +81,7 @@ export function answerForm(gate, allowWrites, reload) {
 
 const REPLACEABLE = ["step", "child", "recv"];
 
-/** Return the card that begins another run from a call: the same again, with another result, or with other arguments. */
+/** Return the card that begins another run from a call: unchanged, with another result, or with other arguments. */
 export function forkForm(run, step, allowWrites) {
   const id = JSON.stringify(run.id);
   if (!allowWrites) return card("Run again from here", readOnly(`durable.fork(store, ${id}, at=${JSON.stringify(step.place)}, id="…")`));

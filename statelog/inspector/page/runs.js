@@ -18,12 +18,12 @@ export function runLink(id) {
   return `#/run/${encodeURIComponent(id)}`;
 }
 
-/** Return the state of a run as a badge. */
+/** Return a badge with the state of a run. */
 export function status(text) {
   return h("span", { class: `status is-${text}` }, text);
 }
 
-/** Return what became of a run, or what it waits for. */
+/** Return the outcome of a run, or the event that it waits for. */
 export function outcome(run) {
   if (run.error) return h("span", { class: "damaged" }, run.error);
   if (run.status === "completed" && run.value) return preview(run.value);

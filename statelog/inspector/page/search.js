@@ -1,4 +1,4 @@
-// The search: texts of all threads, of the board, and of durable runs.
+// The screen of the search in the texts of threads, the board, and durable runs.
 
 import { get } from "./api.js";
 import { entryLink } from "./board.js";

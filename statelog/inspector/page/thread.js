@@ -1,4 +1,4 @@
-// One thread: its versions on branches, a slider through time, and the version that is selected.
+// The screen of one thread: its versions on branches, a slider over all versions, and the selected version.
 
 import { describeStore, get, isExport, live, post } from "./api.js";
 import { since } from "./clock.js";
@@ -10,7 +10,7 @@ import { calmly } from "./parts.js";
 import { isCut, line, tree } from "./tree.js";
 
 const PAGE = 50;
-const BEYOND = 6; // rows that are drawn above and below those that show
+const BEYOND = 6; // The number of rows that are drawn above and below the visible rows.
 const TABS = [["messages", "Conversation"], ["state", "State"], ["changes", "Changes"]];
 
 /** Draw the screen. */
@@ -40,15 +40,15 @@ class Screen {
     this.root = root;
     this.thread = thread;
     this.canWrite = canWrite;
-    this.rows = new Map(); // of the branch: version -> row; null if it has expired
+    this.rows = new Map(); // Rows of the branch by version. The row of an expired version is null.
     this.pages = new Set();
     this.against = null;
     this.isBusy = false;
     this.next = null;
     this.showsInner = false;
-    this.open = new Set(); // parts of the state that the reader has opened
-    this.drawn = new Map(); // version -> {element, of: what it shows}
-    this.view = { top: 0, height: 0 }; // of the list, as it was last: to ask for it would lay out the page
+    this.open = new Set(); // The parts of the state that the person has opened.
+    this.drawn = new Map(); // {element, of} by version. `of` is the content of the element.
+    this.view = { top: 0, height: 0 }; // The last known position of the list. Asking for it would force a layout.
     this.conversations = new Conversations();
     this.body = h("div", { class: "body", role: "tabpanel" });
     this.about = h("div", {});
@@ -63,7 +63,7 @@ class Screen {
     return this.thread.branches.filter((each) => this.showsInner || !each.is_inner || each.name === this.branch);
   }
 
-  /** The version that row 0 shows: the head, or what LangGraph shows of the branch. */
+  /** The version in row 0: the head, or the version that LangGraph shows of the branch. */
   get top() {
     return this.branch === this.thread.branch ? Math.max(this.thread.version, 0) : this.head;
   }
@@ -150,7 +150,7 @@ class Screen {
     this.load(this.top - last, this.top - first);
   }
 
-  /** Return {element, of} of a version: the one that is drawn, if it shows the same. */
+  /** Return {element, of} of a version. If the drawn element has the same content, return that element. */
   row(version, at) {
     const row = this.rows.get(version);
     const of = [row, at, version === this.version, this.lanes.width, this.thread.tags];
@@ -179,7 +179,7 @@ class Screen {
     return { element, of };
   }
 
-  /** Ask for the versions of some rows that are not here yet. */
+  /** Request the versions of rows that are not loaded yet. */
   async load(oldest, newest) {
     const branch = this.branch;
     for (let page = Math.floor(oldest / PAGE); page <= Math.floor(newest / PAGE); page += 1) {
@@ -224,7 +224,7 @@ class Screen {
 
   // --- selecting -----------------------------------------------------------------------
 
-  /** Select a version of the branch. While one is being read, only the last one asked for is read next. */
+  /** Select a version of the branch. While a version is loading, only the last requested version is loaded next. */
   async select(version) {
     this.version = version;
     this.slider.value = version;
@@ -375,7 +375,7 @@ class Screen {
     }));
   }
 
-  /** Return the choice of the version to compare with. `answer` has the changes, or is null if they are not readable. */
+  /** Return the choice of the version to compare with. `answer` has the changes, or is null if they cannot be read. */
   compare(answer) {
     const number = h("input", { type: "number", min: 0, value: (answer ? answer.old?.version : this.against?.version) ?? "", "aria-label": "Version to compare with", onchange: again });
     const branch = h("select", { "aria-label": "Branch to compare with", onchange: again }, this.branches.map((each) => h("option", { value: each.name, selected: each.name === (this.against?.branch ?? this.branch) }, each.name)));
@@ -391,7 +391,7 @@ class Screen {
 
   // --- writes --------------------------------------------------------------------------
 
-  /** Ask for what an act needs: `fields` are [name, label, text]; a text with line breaks gets a large field. */
+  /** Ask the person for the input of an action. `fields` are [name, label, text]; texts with line breaks are large. */
   ask(title, text, fields, act) {
     const inputs = fields.map(([name, label, value]) => {
       const input = h(value === undefined ? "input" : "textarea", { id: `field-${name}`, value: value ?? "", required: true, spellcheck: "false", rows: 8 });

@@ -1,4 +1,4 @@
-// The list of threads: those that changed last come first.
+// The list of threads. Threads that changed last come first.
 
 import { get, live } from "./api.js";
 import { since } from "./clock.js";
@@ -73,7 +73,7 @@ export async function show(root, params) {
     }
   }
 
-  /** Fill in the sizes of states, which take the server longer than the rows. */
+  /** Fill in the sizes of states, which the server returns later than the rows. */
   async function weigh(asked) {
     const pending = [...asked];
     while (pending.length) {

@@ -1,4 +1,4 @@
-// A value as a tree that folds. Nodes are those of statelog/inspector/values.py.
+// A value as a tree with foldable nodes. statelog/inspector/values.py describes the nodes.
 
 import { characters, count, counted, h, problem, put, visible } from "./dom.js";
 
@@ -6,12 +6,12 @@ const SIGNS = { list: "[ ]", tuple: "( )", set: "{ }", frozenset: "{ }", dict: "
 const NOUNS = { dict: "key", object: "field" };
 const BYTES_SHOWN = 32;
 
-/** Return the number of characters or bytes that an answer has of a node. */
+/** Return the number of characters or bytes of a node that an answer contains. */
 function had(node) {
   return node.t === "bytes" ? node.v.length / 2 : characters(node.v);
 }
 
-/** Return whether an answer has less than the whole of a text or of bytes. */
+/** Return true if an answer contains only a part of a text or of bytes. */
 export function isCut(node) {
   return had(node) < node.size;
 }
@@ -20,10 +20,11 @@ export function isCut(node) {
  * Return the tree of a node.
  *
  * @param node the value.
- * @param options open: levels that are open at first (1). more(path, start): returns a promise of the node at a path
- *     (a list of positions) whose items or text begin at `start`; without it, what was cut stays cut.
- *     edit(path): called when a value is to be edited; without it, no row has that button. marked(path): whether the
- *     name is shown as changed. opened: a Set that keeps what the reader has opened, for the tree of another version.
+ * @param options open: the number of levels that are open at first (1). more(path, start): returns a promise of the
+ *     node at a path (a list of positions), with its items or text from `start` on; without `more`, cut values stay
+ *     cut. edit(path): called when a person edits a value; without `edit`, rows do not have that button. marked(path):
+ *     returns true if the name is shown as changed. opened: a Set of the opened paths, kept for the tree of
+ *     another version.
  */
 export function tree(node, options = {}) {
   const root = h("div", { class: "tree", role: "tree", onkeydown: move });
@@ -56,7 +57,7 @@ export function line(node) {
   }
 }
 
-/** Return the first members of a node on one line, empty if the answer does not have them. */
+/** Return the first members of a node on one line. Return an empty text if the answer does not contain them. */
 function preview(node) {
   if (!node.items?.length || node.t === "text") return "";
   const parts = node.items.slice(0, 4).map((item) => {
@@ -181,7 +182,7 @@ function toggle(event, item) {
   if (!isOpen) item.fill?.();
 }
 
-// The keys of a tree: up and down move, right opens, left closes or leaves, Home and End go to the ends.
+// The keys of a tree: up and down move, right opens, left closes or goes to the parent, Home and End go to the ends.
 function move(event) {
   const item = event.target;
   if (!(item instanceof Element) || item.getAttribute("role") !== "treeitem") return;
