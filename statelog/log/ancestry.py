@@ -1,4 +1,7 @@
-"""Finds ancestors of checkpoints in O(log n) steps, through the jump pointers of a skew-binary list (Myers 1983)."""
+"""The search for ancestors of checkpoints in O(log n) steps.
+
+It uses the jump pointers of a skew-binary list (Myers 1983).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class BranchVersion(NamedTuple):
 
 
 def _event(view: View, thread: int, place: BranchVersion) -> CheckpointEvent | None:
-    """Return a checkpoint, or None if it has expired."""
+    """Return the checkpoint at a location, or None if it has expired."""
     found = view.checkpoint_of(thread, place.branch, place.version)
     return None if found is None else found[0]
 
@@ -85,8 +88,8 @@ def common_ancestor(view: View, thread: int, left: CheckpointEvent, right: Check
             message = f"records {ours.lsn} and {theirs.lsn} do not have a greater depth than their ancestors"
             raise CorruptionError(message, lsn=ours.lsn)
         depth = max(ours.depth, theirs.depth)
-        # At equal depth, both jump equally far. If the jumps lead to different checkpoints, they skip no common
-        # ancestor.
+        # At equal depth, both checkpoints jump equally far. If the jumps lead to different checkpoints, they skip no
+        # common ancestor.
         jumps = _jump(ours), _jump(theirs)
         if None not in jumps and ours.jump_depth == theirs.jump_depth and jumps[0] != jumps[1]:
             a, b = jumps

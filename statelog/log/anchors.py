@@ -1,4 +1,4 @@
-"""Anchors of a store: taking one, and comparing the log with one that was kept elsewhere."""
+"""Anchors of a store: taking an anchor, and comparing the log with an anchor that was kept elsewhere."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def take_anchor(engine: Engine) -> bytes:
         with engine.read() as view:
             lsn = view.transaction.last_lsn()
         engine.flush()
-        lsn = min(lsn, store_file.flushed_lsn())  # A commit may be in LMDB, and not in the WAL yet.
+        lsn = min(lsn, store_file.flushed_lsn())  # A commit may be in LMDB before it is in the WAL.
     with engine.read() as view:
         return encode_anchor(Anchor(store_file.lmdb_file.store_id, lsn, _chain_at(view.transaction, lsn)))
 
 
 class ExpectedHistory:
-    """The history that the log of a store must have, as an anchor names it."""
+    """The history that the log of a store must have according to an anchor."""
 
     def __init__(self, anchor: object) -> None:
         """Decode an anchor. Raises AnchorError, NewerFormatError."""
@@ -81,7 +81,7 @@ class ExpectedHistory:
 
 
 def check_opened(engine: Engine, expected: ExpectedHistory) -> None:
-    """Check a store that was just opened. Close it if it does not have the expected history."""
+    """Check the history of a store that was just opened. Close the store if the history differs."""
     try:
         with engine.read() as view:
             expected.check(engine, view.transaction)
@@ -91,7 +91,7 @@ def check_opened(engine: Engine, expected: ExpectedHistory) -> None:
 
 
 def _chain_at(transaction: IndexedLog, lsn: int) -> bytes:
-    """Return the chain digest at an LSN, which is not after the end of the log."""
+    """Return the chain digest at an LSN that the log has reached."""
     if not lsn:
         return NO_DIGEST
     found = read_chained(transaction.get_log, lsn)

@@ -1,10 +1,10 @@
 """Records and index changes that are staged for one transaction.
 
 Invariant L1: LSNs are dense from 1. L2: the time of versions strictly ascends within a thread. L3: every record
-has the chain digest of the record before. Only this module maintains these invariants.
+includes the chain digest of the previous record. Only this module maintains these invariants.
 
-A batch writes nothing until all works of a commit have succeeded. It is then applied as a whole. Over a read
-transaction, a batch only shows what a commit would do.
+A batch writes nothing until all works of a commit have succeeded. It is then applied as a whole. A batch over a read
+transaction only shows what a commit would do.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 
 
 _new = tuple.__new__
-"""Creates a named tuple without calling its `__new__` in Python."""
+"""A constructor of named tuples that skips their `__new__` in Python."""
 
 HEADS_MAX = 1024
-"""The maximum number of remembered heads. Some heads include the nodes that the next step begins with."""
+"""The maximum number of remembered heads. Some of them include the nodes that the next step needs first."""
 
 ENTRIES_MAX = 1024
-"""The maximum number of remembered entries. The next write of a remembered entry need not read its last record."""
+"""The maximum number of remembered entries. A write to a remembered entry does not have to read its last record."""
 
 JUMPS_MAX = 4096
 """The maximum number of remembered jump pointers. Most jump pointers lead to a recent checkpoint."""
@@ -70,7 +70,7 @@ FOLLOWED_MAX = 64
 FOLLOWED_SIZE_BYTES_MAX = 4 * 1024 * 1024
 """The maximum number of other processes' records that are read one by one, and their total size.
 
-Beyond it, reading the heads again costs less.
+Beyond these limits, reading the heads again costs less.
 """
 
 _TYPES_OF_ROWS = frozenset((TYPE_FORK, TYPE_POLICY))
@@ -80,7 +80,9 @@ _TYPES_APART = frozenset((TYPE_THREAD, TYPE_TAG, TYPE_LOAN))
 """Types of records that do not change anything in `RememberedState`."""
 
 Jump = tuple[int | None, int | None, int]
-"""Branch, version and depth that a checkpoint jumps to. The garbage collector does not track such a plain tuple."""
+"""The branch, version and depth that a checkpoint jumps to. It is a plain tuple, which the garbage collector does not
+track.
+"""
 
 
 class LogEnd(NamedTuple):
@@ -100,13 +102,18 @@ class Head(NamedTuple):
     event: CheckpointEvent
     digest: bytes
     page: bytes | None = None
-    """The version page that has the checkpoint; None if not known. The head is valid while the index has this page."""
+    """The version page that contains the checkpoint, or None if it is not known. The head is valid while the index has
+    this page.
+    """
     held: bytes = NOTHING_HELD
-    """The nodes that the next step begins with. Only `kernels.step` reads these bytes."""
+    """The nodes that the next step needs first. Only `kernels.step` reads these bytes."""
 
     @property
     def head(self) -> Head:
-        """This head. Code that takes the outcome of a commit reads its `head`, and may get a Head instead."""
+        """This head itself.
+
+        Code that uses the outcome of a commit reads `outcome.head`, and a Head can stand in for an outcome.
+        """
         return self
 
     def page_before(self, branch: int, version: int) -> bytes | None:
@@ -118,7 +125,9 @@ class Head(NamedTuple):
 
 
 Made = tuple[bytes, bytes, int]
-"""An encoded record without its checksum, its chain digest, and the end of its body. It is the only staged record."""
+"""An encoded record without its checksum, its chain digest, and the end of its body. A batch with such a record has no
+other staged record.
+"""
 
 
 class Staged(NamedTuple):
@@ -129,7 +138,7 @@ class Staged(NamedTuple):
     body: bytes
     nodes: Nodes
     made: Made | None = None
-    """The encoded record if a kernel has made it. Then `body` is empty."""
+    """The encoded record if a kernel has made it, in which case `body` is empty."""
 
 
 def read_log_end(transaction: IndexedLog) -> LogEnd:
@@ -156,7 +165,7 @@ class RememberedState:
     def __init__(self, end: LogEnd) -> None:
         self.end = end
         self.heads: dict[tuple[int, int], Head] = {}
-        """Heads of branches, by thread and branch."""
+        """The heads of branches, by thread and branch."""
         self.rows: dict[int, ThreadRow] = {}
         """Index rows of threads, by thread."""
         self.times_us: dict[int, int] = {}
@@ -166,7 +175,7 @@ class RememberedState:
 
         Checkpoints of threads with one branch, whose version is their depth, are left out."""
         self.greatest_ids: dict[int, bytes] = {}
-        """For some threads, an upper bound of the ids that callers gave to checkpoints of the thread."""
+        """An upper bound of the checkpoint ids that callers chose, for some of the threads."""
         self.owners: dict[str, int] = {}
         """LSNs of the threads that own the records of the board and of leases, by id."""
         self.entries: dict[tuple[int, str], KnownEntry] = {}
@@ -195,7 +204,8 @@ class RememberedState:
         contain all changes, the result is a new memory with only those facts that never change.
         """
         count = transaction.log_count() - self.end[0]
-        # Changes of this transaction may be rolled back. A process that appended no record has made another change.
+        # Follow only if this transaction has changed nothing, because its changes may be rolled back. A commit without
+        # records has made some other change.
         if 0 < count <= FOLLOWED_MAX and not transaction.changes and self._follow(transaction, count):
             return self
         forgetful = RememberedState(read_log_end(transaction))
@@ -203,7 +213,10 @@ class RememberedState:
         return forgetful
 
     def _follow(self, transaction: WriteTransaction, count: int) -> bool:
-        """Apply the next records of the log to the memory. Return False if they do not determine its content."""
+        """Apply the next records of the log to the memory.
+
+        Return False if the records do not determine its new content.
+        """
         end_lsn, chain, time_us = self.end
         heads, times_us, left_bytes = self.heads, self.times_us, FOLLOWED_SIZE_BYTES_MAX
         for lsn in range(end_lsn + 1, end_lsn + count + 1):
@@ -231,7 +244,10 @@ class RememberedState:
         return True
 
     def _follow_checkpoint(self, data: bytes, lsn: int) -> bool:
-        """Apply the head and the id of a checkpoint record."""
+        """Apply the head and the id of a checkpoint record to the memory.
+
+        Return False if the record does not determine them.
+        """
         found = read_checkpoint(data, lsn)
         if found is None:
             return False
@@ -248,7 +264,7 @@ class RememberedState:
         return True
 
     def take_over(self, batch: Batch) -> None:
-        """Update the memory from a batch that was applied."""
+        """Update the memory from an applied batch."""
         heads, staged = self.heads, batch.staged
         if batch.changes_threads or len(heads) > HEADS_MAX or len(self.jumps) > JUMPS_MAX:
             for each in (heads, self.jumps, self.rows, self.times_us, self.greatest_ids):
@@ -280,7 +296,10 @@ class RememberedState:
 
 
 def _next_head(former: Head, event: CheckpointEvent, digest: bytes, record: bytes) -> Head | None:
-    """Return the head after a checkpoint record, with page and root, or None if the record does not determine it."""
+    """Return the head after a checkpoint record, with its page and root.
+
+    Return None if the record does not determine them.
+    """
     if event.version != former.event.version + 1:
         return None
     page = former.page_before(event.branch, event.version)
@@ -297,9 +316,9 @@ def _next_head(former: Head, event: CheckpointEvent, digest: bytes, record: byte
 
 
 class Batch:
-    """Staged records and index changes over a transaction. `view` reads both as if they were stored."""
+    """Staged records and index changes over a transaction. Its `view` reads them as if they were stored."""
 
-    # Initial values are class attributes, because every commit creates a batch.
+    # Class attributes hold the initial values, which is faster, because every commit creates a batch.
     chain = NO_DIGEST
     """The chain digest of the last encoded record."""
     changes_threads = False
@@ -309,9 +328,9 @@ class Batch:
     calls: tuple[Callable[[Wake], object], ...] = ()
     """Functions to call after the commit, to wake other waiters."""
     guard: Redactor | None = None
-    """What keeps secrets out of the records, if the store was opened with a guard."""
+    """The redactor that keeps secrets out of the records, or None if the store was opened without a guard."""
     _encoded: tuple[bytes, ...] = ()
-    """Encoded records that do not change if more records are staged."""
+    """The encoded records that stay the same if more records are staged."""
     _encoded_chain = NO_DIGEST
 
     def __init__(self, transaction: IndexedLog, cache: NodeCache, memory: RememberedState) -> None:
@@ -333,7 +352,7 @@ class Batch:
     @property
     def view(self) -> View:
         """A view of the stored data with the staged changes."""
-        return View(self)  # A kept view would be a reference cycle, which needs the garbage collector.
+        return View(self)  # A kept view would form a reference cycle, which needs the garbage collector.
 
     # --- reading ---------------------------------------------------------------
 
@@ -353,7 +372,7 @@ class Batch:
         return found
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix and their payloads, from a key on, in ascending or descending order."""
+        """Yield the keys with a prefix and their payloads, from the key `start` on, ascending or descending."""
         staged = {key: payload for key, payload in self.index.items() if key.startswith(prefix)}
         stored = self._transaction.scan_index(prefix, start=start, reverse=reverse)
         if not staged:
@@ -381,7 +400,7 @@ class Batch:
         return self._transaction.get_log(lsn)
 
     def lend_log(self, lsn: int) -> memoryview | None:
-        """Return a record as `get_log` does, but without a check of its MAC."""
+        """Return a record as `get_log` does, but without checking its MAC."""
         return self._transaction.lend_log(lsn) if lsn <= self._end.lsn else self.get_log(lsn)
 
     def last_lsn(self) -> int:
@@ -411,8 +430,9 @@ class Batch:
 
         Args:
             thread: the thread.
-            borrowed: the workspace appends digests of nodes that it is the first to borrow from other threads.
-            known: (digest, LSN, number) of nodes of the thread that the new state may use again.
+            borrowed: a list to which the workspace appends the digests of nodes that it is the first to borrow from
+                other threads.
+            known: the (digest, LSN, number) of each node of the thread that the new state may reuse.
         """
 
         def find_large(digest: bytes) -> tuple[int, int] | None:
@@ -453,7 +473,7 @@ class Batch:
         return row
 
     def find_owner(self, id: str) -> int | None:
-        """Return the LSN of the thread that owns the records of the board or of leases, or None. `id` is its id."""
+        """Return the LSN of the thread with this id, which owns the records of the board or of leases, or None."""
         lsn = self.memory.owners.get(id)
         if lsn is None:
             lsn = self.view.thread_lsn(id)
@@ -496,7 +516,7 @@ class Batch:
         return name <= known and self.get_index(keys.encode_checkpoint_id_key(thread, id)) is not None
 
     def note_id(self, thread: int, id: str) -> None:
-        """Note the id of a new checkpoint, even if it is never committed. Call `has_id` for the thread first."""
+        """Remember the id of a new checkpoint, even if it is never committed. Call `has_id` for the thread first."""
         greatest_ids = self.memory.greatest_ids
         greatest_ids[thread] = max(greatest_ids[thread], id.encode())
 
@@ -507,23 +527,23 @@ class Batch:
         return self._end.lsn + len(self.staged) + 1
 
     def follows(self, snapshot_id: int | None) -> bool:
-        """Return True if the batch of a commit reads the same data as a read transaction with this snapshot id."""
+        """Return True if this batch reads the same data as a read transaction with this snapshot id."""
         transaction: Any = self._transaction
         return not transaction.changes and transaction.number - 1 == snapshot_id
 
     def next_end(self) -> tuple[int, bytes]:
-        """Return the LSN of the next record, and the chain digest of the last record that is not staged."""
+        """Return the LSN of the next record, and the chain digest of the last stored record."""
         return self._end.lsn + len(self.staged) + 1, self._end.chain
 
     def next_place(self, thread: int, branch: int) -> tuple[int, int, bytes]:
-        """Return LSN and time of the next version of a branch, and the chain digest of the last record not staged."""
+        """Return the LSN and time of the next version of a branch, and the chain digest of the last stored record."""
         end_lsn, chain, _time_us = self._end
         last_us = self.times_us.get(thread) or self.memory.times_us.get(thread)
         time_us = self.next_time_us(thread, branch) if last_us is None else max(now_us(), last_us + 1)
         return end_lsn + len(self.staged) + 1, time_us, chain
 
     def next_time_us(self, thread: int, branch: int) -> int:
-        """Return the time of the next version of a branch: the time of the clock, or a later one if L2 demands it."""
+        """Return the time of the next version of a branch: the clock's time, or a later time if L2 requires it."""
         last_us = self.times_us.get(thread) or self.memory.times_us.get(thread)
         if last_us is None:
             last_us = self.memory.times_us[thread] = self._last_time_us(thread, branch)
@@ -553,13 +573,13 @@ class Batch:
         self.times_us[thread] = max(head.event.time_us, self.times_us.get(thread, 0))
 
     def note_expiry(self, board: int, expires_us: int) -> None:
-        """Note when a staged entry expires, so that a later commit records the expiry in time."""
+        """Remember when a staged entry expires, so that a later commit records the expiry in time."""
         next_us = self.expiries_us.get(board, self.memory.expiries_us.get(board))
         if next_us is not None:
             self.expiries_us[board] = min(next_us, expires_us)
 
     def forget_threads(self) -> None:
-        """Let the commit clear what the process remembers of all threads."""
+        """Make the commit clear everything that the process remembers about threads."""
         self.changes_threads = True
 
     # --- applying --------------------------------------------------------------
@@ -597,14 +617,14 @@ class Batch:
         )
 
     def apply(self, transaction: WriteTransaction) -> None:
-        """Put all staged records and index changes into `transaction`.
+        """Write all staged records and index changes into `transaction`.
 
-        Only a storage error can make this fail, or a guard that finds a secret in a name (SecretError).
+        This fails only with a storage error, or with SecretError if the guard finds a secret in a name.
         """
         staged = self.staged
         if self.guard is not None:
             self._check_bodies(self.guard)
-        if len(staged) == 1 and (made := staged[0].made) is not None:  # This is the case for nearly every commit.
+        if len(staged) == 1 and (made := staged[0].made) is not None:  # Nearly every commit takes this path.
             rest, self.chain, _body_end = made
             records = [xxh3_64_digest(rest) + rest]
         else:
@@ -616,13 +636,13 @@ class Batch:
             transaction.calls += self.calls
 
     def _check_bodies(self, guard: Redactor) -> None:
-        """Have the guard check the names in the staged bodies. It has checked the values already."""
+        """Let the guard check the names in the staged bodies. It has already checked the values."""
         for each in self.staged:
             made = each.made
             guard.check_body(each.body if made is None else made[0][REST_SIZE_BYTES : made[2]])
 
     def remember_nodes(self) -> None:
-        """Put the new nodes into the cache. Call this after the commit has succeeded."""
+        """Add the new nodes to the cache. Call this after the commit has succeeded."""
         for lsn, staged in enumerate(self.staged, self._end.lsn + 1):
             count, rows, data = staged.nodes
             if count:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 def read_chained(get_log: GetLog, lsn: int) -> tuple[Record, bytes] | None:
     """Return a record, the chain digest before it, and its own chain digest.
 
-    Computes the chain from the nearest record that stores it, which is one of the last
-    `CHAINED_EVERY`.
+    The chain is computed from the nearest earlier record that stores it, which is one of the last `CHAINED_EVERY`.
 
     Args:
         get_log: returns the record of an LSN, or None.

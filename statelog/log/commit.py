@@ -1,10 +1,10 @@
 """Group commit: one transaction and one flush for the commits of several OS threads. DESIGN.md section 6.
 
-Nobody commits in the background. A caller that finds no commit under way becomes the leader: it runs its own work and
-the works of all waiting callers in one transaction. Each caller gets its own result. Under load, one flush serves all
+No background thread commits. A caller that finds no commit under way becomes the leader: it runs its own work and the
+works of all waiting callers in one transaction. Each caller gets its own result. Under load, one flush serves all
 commits that arrived during the flush before.
 
-`commit_queue` decides who leads. `commit_failures` has what follows a failure.
+`commit_queue` chooses the leader. `commit_failures` handles failures.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ T = TypeVar("T")
 _creating = threading.Lock()
 
 _new = tuple.__new__
-"""Creates a named tuple without calling its `__new__` in Python."""
+"""A constructor of named tuples that skips their `__new__` in Python."""
 
 
 class Staging(NamedTuple):
@@ -52,20 +52,20 @@ class Staging(NamedTuple):
     result: Any
 
     def is_next_in(self, transaction: WriteTransaction) -> bool:
-        """Return True if nothing was committed since, and `transaction` has changed nothing."""
+        """Return True if nothing was committed since the read, and `transaction` has changed nothing."""
         is_next = not transaction.changes and transaction.number == self.snapshot_id + 1
         return is_next and self.batch.memory.end.lsn == transaction.last_lsn()
 
 
 class Last(NamedTuple):
-    """The process's knowledge of the store after LMDB's transaction `number`."""
+    """The state that the process remembers of the store after LMDB's transaction `number`."""
 
     memory: RememberedState
     number: int
 
 
 class Committer:
-    """Commits of all OS threads of this process to one store file.
+    """The committer of one store file for all OS threads of this process.
 
     Attributes:
         groups: the number of groups that were committed.
@@ -89,7 +89,8 @@ class Committer:
         """Run `work` on a write transaction, and return its result once it is durable.
 
         Args:
-            work: must raise before it writes. What it raises reaches its own caller alone. See also `commit`.
+            work: a function. If it raises an error, it must do so before it writes. Only its own caller gets the error.
+                See also `commit`.
             is_flushed: False leaves the flush to the next commit or the background flusher, whatever `durability` is.
 
         Raises:
@@ -110,7 +111,7 @@ class Committer:
             ForkedError, ClosedError, ReadOnlyError, StoreLockedError: as named.
             StoreFullError: quota or disk is used up; nothing was written. Facts: max_size_bytes.
             StorageError: LMDB or the operating system refused; nothing was written.
-            CommitOutcomeUnknownError: it failed, and it is not known whether it was written.
+            CommitOutcomeUnknownError: the commit failed, and it is unknown whether it was written.
         """
         file, queue = self._file, self.queue
         if os.getpid() != file.process_id:
@@ -131,11 +132,11 @@ class Committer:
             try:
                 raise error
             finally:
-                del error, request  # no cycle through the traceback
+                del error, request  # Break the reference cycle through the traceback.
         return request.result
 
     def _lead(self, request: Request) -> None:
-        """Commit the works of `request` and of those that wait. The caller has the turn, and loses it."""
+        """Commit the works of `request` and of the waiting requests. The caller holds the turn, and gives it up."""
         queue = self.queue
         try:
             group = queue.begin(request)
@@ -156,7 +157,9 @@ class Committer:
             point("commit.after_delivery")
 
     def execute(self, group: list[Request], attempts: int = ATTEMPTS) -> None:  # noqa: C901, PLR0912 - most are fault points
-        """Run and commit the works of `group` in one transaction, and settle each. The caller holds `write_lock`.
+        """Run and commit the works of `group` in one transaction, and settle each request.
+
+        The caller holds `write_lock`.
 
         An interrupt leaves them unsettled, and nothing written, unless it came after the commit.
         """
@@ -198,16 +201,16 @@ class Committer:
     def _run(  # noqa: C901 - a commit on one screen
         self, transaction: WriteTransaction, group: list[Request], batches: list[Batch]
     ) -> RememberedState | None:
-        """Run works, and put what they stage into the transaction. Return what is then known of the store.
+        """Run works, and write what they stage into the transaction. Return the remembered state after it.
 
         Args:
-            transaction: has begun.
-            group: a work that raises before it writes fails alone: its request has the error.
-            batches: gets the batches that were applied.
+            transaction: a transaction that has begun.
+            group: the requests. If a work raises before it writes, only its own request fails with the error.
+            batches: a list to which the applied batches are appended.
         """
         last, memory = self.last, None
         if last is None or last.number != transaction.number - 1:
-            self.guard_key = read_guard_key(transaction)  # Another process or another opening may have written it.
+            self.guard_key = read_guard_key(transaction)  # Another process or another opening may have written the key.
         for request in group:
             changes = transaction.changes
             request.error = None
@@ -245,11 +248,11 @@ class Committer:
     execute_in_turn = execute
 
     def append_elsewhere(self, transaction: WriteTransaction) -> BaseException | None:
-        """Append the pending commit to a log that many hosts share. Only `SharedCommitter` has one."""
+        """Append the pending commit to a log that many hosts share. Only `SharedCommitter` overrides this method."""
         raise NotImplementedError
 
     def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
-        """End a failed transaction, and settle `group` by its outcome."""
+        """End a failed transaction, and settle `group` according to the outcome."""
         self.failures.settle(transaction, group, error, attempts)
 
     def flush(self, group: list[Request]) -> None:
@@ -282,7 +285,7 @@ class Committer:
             wake.defer(transaction.wakes, lsn)
 
     def _refuse_nested(self) -> None:
-        """Raise UsageError if this OS thread commits already, or has interrupted the store where it holds a lock."""
+        """Raise UsageError if this OS thread is already committing, or was interrupted while it held a store lock."""
         file = self._file
         if file.is_writing() or self.queue.is_in_commit():
             message = "a commit cannot be made from within another commit"
@@ -292,17 +295,17 @@ class Committer:
     # --- what is remembered ---------------------------------------------------------------
 
     def _memory_in(self, transaction: WriteTransaction) -> RememberedState:
-        """Return the memory of the store if it has changed since the last commit, or in this transaction."""
-        last, self.last = self.last, None  # No OS thread may copy it while it changes: see `memory_of`.
+        """Return the remembered state, updated to commits of other processes and to this transaction."""
+        last, self.last = self.last, None  # No OS thread may copy the memory while it changes: see `memory_of`.
         return RememberedState(read_log_end(transaction)) if last is None else last.memory.caught_up(transaction)
 
     def memory_of(self, snapshot_id: int | None) -> RememberedState | None:
-        """Return a copy of what is remembered of a commit, or None if it is not the last one of this process."""
+        """Return a copy of the state remembered after a commit, or None if it is not this process's last commit."""
         last = self.last
         if last is None or last.number != snapshot_id:
             return None
         copied = last.memory.copy()
-        return copied if self.last is last else None  # Otherwise another thread has committed meanwhile.
+        return copied if self.last is last else None  # Return None if another thread has committed meanwhile.
 
 
 def committer_of(store_file: StoreFile) -> Committer:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ATTEMPTS = 4
-"""How often a transaction that found no page is run again. There are three ways to find some."""
+"""The maximum number of attempts of a transaction that finds no free page. There are three ways to find one."""
 
 _TRANSACTIONS_TO_REUSE = 2
 _FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
@@ -38,18 +38,18 @@ _FAILURES = (StatelogError, MemoryError, NoDiskReserveError)
 
 
 def is_failure(transaction: WriteTransaction, error: BaseException) -> bool:
-    """Return True for a failure, False for an interrupt. A signal handler may raise anything, and so may a work."""
+    """Return True for a failure, False for an interrupt. Both a signal handler and a work may raise any exception."""
     return error is transaction.work_error or isinstance(error, _FAILURES) or is_of_system(error)
 
 
 class CommitFailures:
-    """Settles the requests of transactions that have failed.
+    """The handling of failed transactions: settles their requests.
 
     Args:
         writer: the parts of the store file that commits go through.
         execute: runs and commits a group again: see `Committer.execute`.
         execute_alone: runs and commits a group of one.
-        flush: flushes what was committed last.
+        flush: flushes the last commit.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class CommitFailures:
         self._flush = flush
 
     def settle(self, transaction: WriteTransaction, group: list[Request], error: BaseException, attempts: int) -> None:
-        """End a failed transaction, and settle `group` by its outcome.
+        """End a failed transaction, and settle `group` according to the outcome.
 
         After an interrupt, leave the group unsettled.
         """
@@ -91,7 +91,10 @@ class CommitFailures:
     # --- full stores ----------------------------------------------------------------------
 
     def _find_pages(self, error: BaseException, tried: int) -> bool:
-        """After a transaction found no page, return True if there may be one now. Each call tries another way first."""
+        """Try to find free pages after a transaction found none. Return True if there may be some.
+
+        Each call tries another way.
+        """
         ways = (self._release_pages_by_checkpoint, self._shrink_map, self._try_to_reuse_freed_pages)
         first = tried % len(ways)
         return any(way(error) for way in (*ways[first:], *ways[:first]))
@@ -112,7 +115,7 @@ class CommitFailures:
         """Let LMDB reuse freed pages, and return True if that succeeded.
 
         LMDB reuses the pages that a transaction frees in the second transaction after it. If no other pages are free,
-        both transactions would be refused for ever.
+        both transactions would be refused forever.
         """
         disk_reserve = self._writer.disk_reserve
         if not (is_map_full(error) and disk_reserve.has_freed_pages()):
@@ -126,11 +129,11 @@ class CommitFailures:
         return False
 
     def with_reserve(self, commit: Callable[[], T], write_nothing: Callable[[], object]) -> T:
-        """Commit work that helps to free space, from the reserve of the quota or of the file.
+        """Commit work that helps to free space. It may use the reserve of the quota and of the file.
 
         Args:
-            commit: commits.
-            write_nothing: makes an empty commit. After two of them, LMDB can reuse the pages that
+            commit: a function that commits.
+            write_nothing: a function that makes an empty commit. After two of them, LMDB can reuse the pages that
                 `commit` freed.
 
         Raises:
@@ -152,13 +155,13 @@ class CommitFailures:
     # --- unknown outcomes -----------------------------------------------------------------
 
     def settle_by_looking(self, transaction: WriteTransaction, group: list[Request], error: BaseException) -> None:
-        """Settle `group` after a commit whose outcome is unknown."""
+        """Settle `group` after a commit with an unknown outcome, by reading the store."""
         is_lost = isinstance(error, StoreReplacedError)  # No process will ever read the former file.
         outcome = False if is_lost else self.look(transaction, reopen=is_failure(transaction, error))
         if outcome is False and not is_failure(transaction, error):
             return
         for request in group:
-            if request.error is not None:  # The work of this request has raised, and wrote nothing.
+            if request.error is not None:  # The work of this request raised an error and wrote nothing.
                 pass
             elif outcome is False:
                 request.error = self.refusal(error)
@@ -170,7 +173,7 @@ class CommitFailures:
             request.settled = request.done = True
 
     def doubt(self, group: list[Request]) -> None:
-        """Tell the callers of a group whose leader was interrupted that their commits may not be flushed."""
+        """Report to the callers of a group that their commits may be unflushed, because the leader was interrupted."""
         for request in group:
             if request.settled and not request.done and request.error is None:
                 if not (request.is_flushed and self._writer.is_flushed_at_commit):
@@ -180,7 +183,7 @@ class CommitFailures:
                 request.error = CommitOutcomeUnknownError(message, path=str(path))
 
     def look(self, transaction: WriteTransaction, *, reopen: bool) -> bool | None:
-        """Return True if `transaction` is durably in the store, False if it is not, None if that is unknown.
+        """Return True if `transaction` is durably in the store, False if it is not, or None if this is unknown.
 
         The file is flushed first. A failed write of the meta page may still have reached the disk,
         and LMDB then overwrites it without a flush. After a power failure, the refused commit would
@@ -203,7 +206,10 @@ class CommitFailures:
     # --- what a caller is told ------------------------------------------------------------
 
     def refusal(self, error: BaseException) -> BaseException:
-        """Return the exception for one caller of a transaction that was not written. Each OS thread raises its own."""
+        """Return the exception for one caller of a transaction that was not written.
+
+        Each OS thread gets its own exception object.
+        """
         file = self._file
         if self._is_full(error):
             disk_full = self._writer.disk_reserve.is_disk_full or not is_map_full(error)

@@ -1,10 +1,11 @@
-"""The queue of commits: one caller leads, the others wait, and none is lost if one is interrupted.
+"""The queue of commits: one caller leads and the others wait. No request is lost if a caller is interrupted.
 
-A caller that finds `turn` free takes it and leads. Callers that come meanwhile queue up. When the leader has settled a
-group, it releases `turn`, and wakes the callers of the group and the first one in the queue, which tries to lead.
+A caller that finds `turn` free takes it and leads. Callers that arrive meanwhile join the queue. When the leader has
+settled a group, it releases `turn`, and wakes the callers of the group and the first caller in the queue, which tries
+to lead.
 
 A caller may be interrupted between any two instructions: by a signal handler that raises, or by a finalizer that
-commits. So each step can be repeated, and a request leaves the queue only when it is in a group already.
+commits. So each step can be repeated, and a request leaves the queue only after it has joined a group.
 """
 
 from __future__ import annotations
@@ -25,30 +26,30 @@ if TYPE_CHECKING:
 
 _PATIENCE_FLUSHES = 1.5
 _PATIENCE_S_MAX = 0.005
-"""How long a leader waits for the callers of the last group: a multiple of the mean time of a group, and a limit."""
+"""The limit in seconds of a leader's wait for the callers of the last group."""
 
 _POLL_S = 0.00005
 _EMA_WEIGHT = 0.125
 NOBODY: list[Any] = []
-"""An empty list. It is never changed."""
+"""An empty list, which is never changed."""
 
 
 class Request:
     """The work of one caller, and its outcome."""
 
-    # Initial values are class attributes, because every commit creates a request.
+    # Class attributes hold the initial values, which is faster, because every commit creates a request.
     result: Any = None
     error: BaseException | None = None
     settled = False
-    """The work was committed or refused. Before that, it has no effect, and may be run again."""
+    """True if the work was committed or refused. Until then, it has no effect and may be run again."""
     done = False
-    """The request is settled, and flushed if that was wanted. Result and error are final."""
+    """True if the request is settled, and flushed if the caller wanted this. Result and error are then final."""
     gate: threading.Lock | None = None
-    """Held while the caller waits. It is released when the request is done, and when the caller may lead."""
+    """A lock that is held while the caller waits. It is released when the request is done or its caller may lead."""
     guard: Any = None
-    """Keeps secrets out of the caller's store, if the store was opened with a guard."""
+    """The redactor that keeps secrets out of the caller's store, or None without a guard."""
     to_wake: list[threading.Lock] = NOBODY
-    """The gates that a leader has yet to release after it ended."""
+    """The gates that the leader still has to release after its group ended."""
 
     def __init__(
         self, work: Callable[[Any], Any], cache: Any = None, staged: Any = None, *, is_flushed: bool = True
@@ -56,9 +57,10 @@ class Request:
         """Create a request.
 
         Args:
-            work: stages records in a batch if there is a `cache`; otherwise writes to the transaction itself.
+            work: a function that stages records in a batch if there is a `cache`, and otherwise writes to the
+                transaction itself.
             cache: the `NodeCache` that gets the nodes of the batch.
-            staged: a `Staging` of `work`. It is committed as it is if nobody has committed since.
+            staged: a `Staging` of `work`. It is committed unchanged if nobody has committed since.
             is_flushed: whether the caller waits for a flush.
         """
         self.work = work
@@ -71,11 +73,12 @@ class CommitQueue:
     """The callers of one committer.
 
     Attributes:
-        turn: held by the leader.
-        requests: the requests of callers that wait.
+        turn: the lock that the leader holds.
+        requests: the requests of waiting callers.
         group: the requests that the leader runs, its own first.
         expected: the number of callers that are expected to commit soon.
-        waiting: the ids of the OS threads that wait. A commit by code that interrupts one would wait for itself.
+        waiting: the ids of the waiting OS threads. A commit by code that interrupts such a thread would wait for
+            itself.
     """
 
     def __init__(self) -> None:
@@ -85,7 +88,7 @@ class CommitQueue:
         self.expected = 1
         self.waiting: set[int] = set()
         self._moving = threading.RLock()
-        """Held while requests go from the queue into a group, or back, and while one is taken out."""
+        """A lock for moving requests from the queue into a group or back, and for removing them."""
         self._began_at_s = 0.0
         self._ended_at_s = 0.0
         self._group_s = 0.0
@@ -96,7 +99,7 @@ class CommitQueue:
         return is_owned(self.turn) or get_ident() in self.waiting
 
     def wait(self, request: Request) -> None:
-        """Queue up, and return when `request` is done, or when its caller has `turn` and may lead."""
+        """Add a request to the queue. Return when the request is done, or when its caller holds `turn` and may lead."""
         gate = request.gate = threading.Lock()
         gate.acquire()
         try:
@@ -106,16 +109,16 @@ class CommitQueue:
                 gate.acquire()
                 if request.done:
                     return
-            if request.done:  # The former leader has released the turn just now.
+            if request.done:  # The former leader has just released the turn.
                 self.end(request)
         finally:
             self.waiting.discard(get_ident())
 
     def begin(self, request: Request) -> list[Request]:
-        """Return the group to run: `request`, and those that wait. The caller has `turn`.
+        """Return the group to run: `request` and the waiting requests. The caller holds `turn`.
 
-        The callers of the last group are about to return, and each needs the interpreter for a moment. Without
-        this pause, they would form two groups of half the size for ever. A caller that is not back by then is doing
+        The callers of the last group are about to return, and each needs the interpreter for a moment. Without this
+        pause, they would form two groups of half the size forever. A caller that has not returned by then is doing
         something else.
         """
         self.group = group = [request]
@@ -130,18 +133,19 @@ class CommitQueue:
             if request in waiting:
                 waiting.remove(request)
             while waiting and len(group) < GROUP_COMMITS_MAX:
-                group.append(waiting[0])  # Only then out of the queue, so that an interrupt loses nobody.
+                # Remove it from the queue only after this, so that an interrupt loses no request.
+                group.append(waiting[0])
                 waiting.popleft()
         self._began_at_s = perf_counter()
         return group
 
     def end(self, request: Request) -> None:
-        """Put back the requests of the group that are not settled, and let another caller lead. The caller has `turn`.
+        """Put the unsettled requests of the group back, and let another caller lead. The caller holds `turn`.
 
-        The others are done. After an interrupt at any line, `leave` calls this again.
+        The settled requests are done. After an interrupt at any line, `leave` calls this method again.
         """
         waiting, group = self.requests, self.group
-        if request.gate is not None:  # The caller may have been interrupted before `begin` took out the request.
+        if request.gate is not None:  # The caller may have been interrupted before `begin` removed the request.
             with self._moving:
                 if request in waiting:
                     waiting.remove(request)
@@ -166,12 +170,12 @@ class CommitQueue:
             self._wake(request)
 
     def leave(self, request: Request) -> None:
-        """Take out the request of an interrupted caller, wherever it is, so that its work no longer runs."""
-        self.waiting.discard(get_ident())  # The interrupt may have come before `wait` could do so.
+        """Remove the request of an interrupted caller from the queue or the group, so that its work no longer runs."""
+        self.waiting.discard(get_ident())  # The interrupt may have come before `wait` could remove the id.
         while not is_owned(self.turn):
             with self._moving:
                 if request in self.requests:
-                    with contextlib.suppress(ValueError):  # A finalizer has committed, and led it, just now.
+                    with contextlib.suppress(ValueError):  # A finalizer has just committed, and led this request.
                         self.requests.remove(request)
                     request.settled = request.done = True
                 is_in_group = request in self.group and not request.done
@@ -182,11 +186,11 @@ class CommitQueue:
         self.end(request)
 
     def _wake(self, request: Request) -> None:
-        """Wake the callers of a group that has ended, and one that may lead. Can be called again after an interrupt."""
+        """Wake the callers of an ended group, and one caller that may lead. This can be repeated after an interrupt."""
         while request.to_wake:
             _release(request.to_wake[-1])
             request.to_wake.pop()
-        with contextlib.suppress(IndexError):  # Another caller may lead already, and have taken all.
+        with contextlib.suppress(IndexError):  # Another caller may already lead, and have taken all requests.
             if self.requests:
                 _release(self.requests[0].gate)
 

@@ -1,4 +1,4 @@
-"""One open store, for the packages above: read views, and batches that commit."""
+"""The engine of one open store, which the packages above use: read views, and batches that commit."""
 
 from __future__ import annotations
 
@@ -37,30 +37,33 @@ T = TypeVar("T")
 
 
 class Sweep(Protocol):
-    """An adapter's clean-up of a thread after retention may have removed versions."""
+    """An adapter's function that cleans up a thread after retention may have removed versions."""
 
     def __call__(self, thread_id: str, /, *, at_once: bool) -> bool:
-        """Clean up. Without `at_once`, only do so if it is worth a commit. Return True if something was committed."""
+        """Clean up a thread. Without `at_once`, do so only if it is worth a commit.
+
+        Return True if something was committed.
+        """
 
 
 class ChannelLimits(Protocol):
-    """Limits on the sizes of channels. Commits to threads call it."""
+    """Limits on the sizes of channels. Commits to threads call these methods."""
 
     def check(self, batch: Batch, thread_id: str, head: Head) -> None:
-        """Check a checkpoint that is staged. Raises SizeLimitError."""
+        """Check the sizes of a staged checkpoint. Raises SizeLimitError."""
 
     def warn(self, thread_id: str) -> None:
-        """Give the warnings of the checkpoints of a thread that were committed."""
+        """Emit the warnings about a thread's committed checkpoints."""
 
 
 class Shipper(Protocol):
-    """Ships a store to another place. Commits call it."""
+    """A shipper that copies a store to another place. Commits call these methods."""
 
     def admit(self) -> None:
-        """Return if a commit may begin. Raises RemoteLagError, FencedError."""
+        """Check that a commit may begin. Raises RemoteLagError, FencedError."""
 
     def committed(self) -> None:
-        """Take note of a commit. Wait until it is shipped if all commits must wait. Raises the errors of `wait`."""
+        """Register a commit. Wait until it is shipped, if every commit must wait. Raises the errors of `wait`."""
 
     def wait(self, lsn: int) -> object:
         """Wait until all records up to an LSN are shipped. Raises FencedError, RemoteError."""
@@ -70,7 +73,7 @@ class Shipper(Protocol):
 
 
 class Engine:
-    """Reads and writes of one store file. Safe to use from several OS threads."""
+    """The reads and writes of one store file. Several OS threads may use it at once."""
 
     def __init__(self, store_file: StoreFile) -> None:
         self.store_file = store_file
@@ -80,25 +83,25 @@ class Engine:
         self.is_closed = self._is_given_back = self._is_purged = False
         store_file.engines.add(self)
         self.collectors: dict[int, Any] = {}
-        """The state of retention for each thread, which `care.retention` creates."""
+        """The retention state of each thread, created by `care.retention`."""
         self.migrated: Any = None
-        """The states that `store.migration` has brought to a declared schema version."""
+        """A cache of the states that `store.migration` has migrated to a declared schema version."""
         self.entry_schemas: Any = None
-        """The schemas that `Board.schema` has declared (`store.entry_versions.EntrySchemas`), if there are some."""
+        """The schemas that `Board.schema` has declared (`store.entry_versions.EntrySchemas`), or None."""
         self.sweepers: dict[str, Sweep] = {}
         """The clean-up functions of adapters, by the adapter's name."""
         self.guard: Redactor | None = None
-        """Keeps secrets out of the file, if the store was opened with a guard."""
+        """The redactor that keeps secrets out of the file, or None if the store was opened without a guard."""
         self.is_for_records = False
-        """Whether the store was opened to move records, and needs no guard."""
+        """Whether the store was opened only to move records, which needs no guard."""
         self.limits: ChannelLimits | None = None
-        """Limits on the sizes of channels, if the program has set some."""
+        """The limits on the sizes of channels, or None if the program has set none."""
         self.remote: Shipper | None = None
         self._taker = 0
-        """The id of the OS thread that appends records of a shared log unchanged; 0 for none."""
+        """The id of the OS thread that appends records of a shared log unchanged, or 0."""
 
     def read(self) -> AbstractContextManager[View]:
-        """Open a short read transaction. Never hold it across user code."""
+        """Open a short read transaction. Do not run user code while it is open."""
         if self.is_closed:
             self._check_open()
         return cast("AbstractContextManager[View]", ReadTransaction(self.store_file.lmdb_file, self._view_of))
@@ -111,7 +114,7 @@ class Engine:
             return transaction.snapshot_id
 
     def read_node(self, type_: int, digest: bytes, lsn: int, number: int) -> Node:
-        """Return a node, from memory or through a new read transaction."""
+        """Return a node from memory or through a new read transaction."""
         self._check_open()
         node = self.cache.get(digest, lsn, number)
         if node is not None:
@@ -126,7 +129,7 @@ class Engine:
             return read_nodes(transaction, self.cache, refs)
 
     def reader_in(self, transaction: IndexedLog) -> Callable[[int, bytes, int, int], Node]:
-        """Return a reader of nodes through an open transaction."""
+        """Return a function that reads nodes through an open transaction."""
         return partial(read_node, transaction, self.cache)
 
     def commit(
@@ -142,7 +145,7 @@ class Engine:
         Args:
             work: a function that only stages. It may run on another OS thread, in one group with other works, and more
                 than once. If it raises, nothing is written, and the caller gets the error.
-            staged: the result of `work` over an earlier snapshot. It is committed as it is if nobody has committed
+            staged: the result of `work` over an earlier snapshot. It is committed unchanged if nobody has committed
                 since; otherwise `work` runs.
             is_flushed: False leaves the flush to the next flushed commit, or to the interval.
             may_use_reserve: True to use the reserve of a full store, for commits that help to free space.
@@ -172,28 +175,28 @@ class Engine:
     def head(self, view: View, thread: int, branch: int) -> Head | None:
         """Return the last checkpoint of a branch in a view of the store, or None if the branch has none.
 
-        It is remembered if this process made the last commit that the view contains.
+        If this process made the last commit in the view, the head comes from memory.
         """
         committer = self.committer
         last = committer.last
         if last is not None and last.number == view.snapshot_id():
             head = last.memory.heads.get((thread, branch))
-            if head is not None and committer.last is last:  # Nobody has changed the memory meanwhile.
+            if head is not None and committer.last is last:  # Nobody has changed the memory in the meantime.
                 return head
         found = view.head_checkpoint(thread, branch)
         return None if found is None else Head(*found)
 
     def flush(self) -> None:
-        """Make everything committed so far durable. Raises StorageError."""
+        """Make all commits so far durable. Raises StorageError."""
         self._check_open()
         if getpid() != self.store_file.lmdb_file.process_id:
             raise self.store_file.lmdb_file.forked_error()
         self.store_file.flush_journal()
 
     def care(self, work: Callable[[WriteTransaction], T], *, may_use_reserve: bool = True) -> T:
-        """Run `work` on a write transaction and commit it. The work rewrites records, or imports them.
+        """Run `work`, which rewrites or imports records, on a write transaction, and commit it.
 
-        The commit ends with a checkpoint of the WAL. The committer keeps no state of this commit for the next one.
+        The commit ends with a checkpoint of the WAL. The committer remembers no state after this commit.
         """
 
         def run(transaction: WriteTransaction) -> T:
@@ -211,12 +214,12 @@ class Engine:
         return self.store_file.writer.is_shared
 
     def share(self, log: SharedLog) -> None:
-        """Send all commits through a log that many hosts write. No commit may have begun."""
+        """Send all commits through a log that many hosts write. Call this before the first commit."""
         self.committer = self.store_file.committer = SharedCommitter(self.store_file.writer, log)
 
     @contextmanager
     def taking_in(self) -> Iterator[None]:
-        """Let this thread write records of the shared log into the file unchanged. No other thread writes meanwhile."""
+        """Let this thread write records of the shared log into the file unchanged, while no other thread writes."""
         with self.store_file.lmdb_file.write_lock:
             former, self._taker = self._taker, get_ident()
             try:
@@ -246,9 +249,9 @@ class Engine:
         self.store_file.fence_off(error)
 
     def check_guarded(self, transaction: WriteTransaction) -> None:
-        """Raise GuardError before an import if somebody has opened the store with a guard, and this engine has none.
+        """Raise GuardError before an import if the store was ever opened with a guard, and this engine has none.
 
-        A log that many hosts share has these records already.
+        The check does not apply to a shared log, which has the records already.
         """
         is_exempt = self.guard is not None or self.is_for_records or self.is_shared
         if not is_exempt and read_guard_key(transaction) is not None:
@@ -279,7 +282,7 @@ class Engine:
         """Drop cached records up to an LSN after a purge of this engine. End the other engines of this process."""
         for other in self.store_file.engines:
             if other is not self:
-                other.is_closed = other._is_purged = True  # noqa: SLF001 - of the same class
+                other.is_closed = other._is_purged = True  # noqa: SLF001 - it is of the same class
         self.committer.last = None
         self.collectors.clear()
         self.cache.clear()
@@ -303,6 +306,6 @@ class Engine:
         """Release the store file. Other stores of this process may still use it."""
         self.is_closed = True
         self.cache.clear()
-        if not self._is_given_back:  # A close that was refused or interrupted did not release it.
+        if not self._is_given_back:  # A close that was refused or interrupted did not release the store file.
             self.store_file.close()
             self._is_given_back = True

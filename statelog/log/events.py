@@ -1,4 +1,4 @@
-"""Bodies of records as Python values. FORMAT.md section 5."""
+"""The bodies of records as Python values. FORMAT.md section 5."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCHEMA_KEY_ITEM = cbor.encode(SCHEMA_KEY)
 
 
 def schema_version(metadata: bytes) -> int:
-    """Return the schema version that encoded metadata of a version names: an int above 1. Otherwise return 1."""
+    """Return the schema version that a version's encoded metadata names, or 1 if it names none above 1."""
     if SCHEMA_KEY_ITEM not in metadata:
         return 1
     span = kernels.cbor_map_get(metadata, SCHEMA_KEY_ITEM)
@@ -48,23 +48,23 @@ def schema_version(metadata: bytes) -> int:
 
 
 class ThreadEvent(NamedTuple):
-    """A thread and its branch `main` begin."""
+    """The event that begins a thread and its branch `main`."""
 
     thread_id: str
     specs: dict[str, str]
     is_anew: bool | None = None
-    """True if a thread of that id was deleted before."""
+    """True if a thread with the same id was deleted before."""
 
 
 class SchemaEvent(NamedTuple):
-    """Channels are added to a thread's schema, or a newer version of the schema has other reducers."""
+    """The event that adds channels to a thread's schema, or changes reducers with a newer schema version."""
 
     thread: int
     specs: dict[str, str]
 
 
 class ForkEvent(NamedTuple):
-    """A branch begins with versions 0..base of its parent."""
+    """The event that begins a branch with versions 0..base of its parent."""
 
     thread: int
     branch: int
@@ -74,7 +74,7 @@ class ForkEvent(NamedTuple):
 
 
 class TagEvent(NamedTuple):
-    """A tag is set; target 0 removes it."""
+    """The event that sets a tag. Target 0 removes it."""
 
     thread: int
     name: str
@@ -82,7 +82,7 @@ class TagEvent(NamedTuple):
 
 
 class DeleteEvent(NamedTuple):
-    """A thread is deleted, and its id stays marked as deleted."""
+    """The event that deletes a thread. Its id stays marked as deleted."""
 
     thread: int
     id_digest: bytes
@@ -91,19 +91,19 @@ class DeleteEvent(NamedTuple):
 
 
 class LoanEvent(NamedTuple):
-    """A thread has nodes of another thread's earlier records, because it is a copy of that thread.
+    """The event of a thread that uses nodes in another thread's earlier records, because it is a copy.
 
-    The event has only numbers, so it outlives both threads.
+    The event contains only numbers, so it outlives both threads.
     """
 
     thread: int
     lender: int
     next_versions: list[int]
-    """For each branch of a copy, the first version that was not copied; empty after an import."""
+    """The first version that was not copied, for each branch of a copy. Empty after an import."""
 
 
 class RemovalEvent(NamedTuple):
-    """A list of records that retention has removed. They are erased, and the index has no entries of them.
+    """A list of records that retention has removed. The records are erased, and the index has no entries for them.
 
     The event does not have an owner, so it outlives the owners of the records.
     """
@@ -111,7 +111,7 @@ class RemovalEvent(NamedTuple):
     thread: int
     """Always 0, because the event does not have an owner."""
     gaps: list[int]
-    """The LSNs, ascending: each as its distance from the one before it, the first from 0."""
+    """The LSNs in ascending order, each stored as the distance from the previous LSN. The first distance is from 0."""
 
     @property
     def lsns(self) -> list[int]:
@@ -120,10 +120,9 @@ class RemovalEvent(NamedTuple):
 
 
 class PolicyEvent(NamedTuple):
-    """A thread's retention policy; empty for none.
+    """A thread's retention policy. An empty policy means none.
 
-    With thread 0 and a pattern (`log.care.policies`), it is the policy of future threads whose ids
-    match.
+    If the thread is 0 and there is a pattern (`log.care.policies`), the policy is for future threads with matching ids.
     """
 
     thread: int
@@ -132,7 +131,7 @@ class PolicyEvent(NamedTuple):
 
 
 class CheckpointEvent(NamedTuple):
-    """A checkpoint, or (target > 0) a rollback, which refers to an earlier root."""
+    """A checkpoint. If target is above 0, it is a rollback, which refers to an earlier root."""
 
     thread: int
     branch: int
@@ -161,7 +160,7 @@ class CheckpointEvent(NamedTuple):
         return checkpoint_digest(self.parent_digest, self.root_digest, self.time_us, self.id, self.metadata)
 
     def metadata_field(self, key: str) -> Any:
-        """Return the value under a key of the metadata, or None. Metadata without the key is not decoded."""
+        """Return the value under a key of the metadata, or None. Metadata is decoded only if it contains the key."""
         return cbor.decode(self.metadata).get(key) if cbor.encode(key) in self.metadata else None
 
 
@@ -169,14 +168,14 @@ Digested = tuple[CheckpointEvent, bytes]
 """A checkpoint and its digest."""
 
 Event = tuple[Any, ...]
-"""One of the tuples above, or of another kind: the result of a row of `kinds.table` for a record."""
+"""An event of any kind: one of the tuples above, or another tuple that a kind in `kinds.table` decodes."""
 
 _NULL = -1
 NULL_ITEM = b"\xf6"
 
 
 def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, bytes]:
-    """Return the body, and the checkpoint's digest."""
+    """Return the encoded body of a checkpoint, and the checkpoint's digest."""
     (
         thread,
         branch,
@@ -219,7 +218,7 @@ def encode_checkpoint(event: CheckpointEvent, own_lsn: int) -> tuple[bytes, byte
 
 
 def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
-    """Return the event of a record with a valid checksum, as `decode` does.
+    """Return the result of `decode` for a record with a valid checksum.
 
     Raises:
         CorruptionError: the body does not fit the type.
@@ -232,14 +231,17 @@ def decode_as(record: Record, decode: Callable[[Record], E]) -> E:
 
 
 def decode_checkpoint(record: Record) -> CheckpointEvent:
-    """Return a checkpoint. Metadata, channels and borrowed digests stay encoded, because metadata may need a codec."""
+    """Return a checkpoint.
+
+    Metadata, channels and borrowed digests stay encoded, because decoding metadata may need a codec.
+    """
     body = record.body
     places = kernels.checkpoint_decode(body, is_rollback=record.type == TYPE_ROLLBACK)
     return _event_at(body, places, record.lsn, record.time_us)
 
 
 def read_checkpoint(data: memoryview | bytes, lsn: int) -> Digested | None:
-    """Return the checkpoint or rollback of a record. This is a faster `decode_record` and `decode_checkpoint`.
+    """Return the checkpoint or rollback in a record. This is faster than `decode_record` and `decode_checkpoint`.
 
     Return None for other records and damaged ones.
     """
@@ -255,7 +257,7 @@ def read_checkpoint(data: memoryview | bytes, lsn: int) -> Digested | None:
     try:
         return _event_at(body, places, lsn, time_us), digest
     except (ValueError, CorruptionError):
-        return None  # The id is not a valid id.
+        return None  # The id in the record is not valid.
 
 
 def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> CheckpointEvent:
@@ -291,7 +293,7 @@ def _event_at(data: bytes, places: list[int], lsn: int, time_us: int) -> Checkpo
 
 
 def default_id(lsn: int, digest: bytes) -> str:
-    """Return the default id of a checkpoint: it names the LSN and the digest."""
+    """Return the default id of a checkpoint, which contains the LSN and the digest."""
     return f"{lsn}~{digest.hex()[:16]}"
 
 

@@ -1,4 +1,4 @@
-"""Index changes: those of nodes and redacted records, which any kind of record makes, and those of checkpoints (L4)."""
+"""The index changes of nodes and redacted records, which records of any kind make, and of checkpoints (L4)."""
 
 from __future__ import annotations
 
@@ -17,43 +17,45 @@ if TYPE_CHECKING:
 
 
 class IndexWriter(Protocol):
-    """Reads the index, and takes its changes."""
+    """An index that can be read and changed."""
 
     @property
     def view(self) -> View:
         """A view of the log and the index."""
 
     def get_index(self, key: bytes) -> bytes | None:
-        """Return a payload."""
+        """Return the payload of a key, or None."""
 
     def put_index(self, key: bytes, payload: bytes) -> None:
-        """Put a payload."""
+        """Store the payload of a key."""
 
     def delete_index(self, key: bytes) -> None:
         """Delete a key."""
 
 
 WHOLE, VACUUMED, TO_BE_ERASED = range(3)
-"""States of the records under key `r`: redacted with all nodes; redacted with some nodes; to be redacted (released)."""
+"""The states of the records under key `r`: redacted with all nodes, redacted with some nodes, or released for
+redaction.
+"""
 
 
 def release_records(index: IndexWriter, owner: int, lsns: Iterable[int]) -> None:
-    """List records of an owner (0: none) as to be redacted. A rebuild does not need their events.
+    """Release records of an owner (0 for none): list them for redaction. A rebuild does not need their events.
 
-    They are redacted in the order of the log. So a key that a record has removed from the index never comes back
-    in a rebuild: the record that entered it is redacted first.
+    They are redacted in the order of the log. So a key that one record added and a later one removed never returns in a
+    rebuild: the record that added it is redacted first.
     """
     enter_redacted(index, owner, dict.fromkeys(lsns, TO_BE_ERASED))
 
 
 def is_released(view: View, owner: int, lsn: int) -> bool:
-    """Return True if a record of an owner is listed as to be redacted."""
+    """Return True if a record of an owner is released for redaction."""
     key = keys.encode_redacted_key(owner, lsn)
     return keys.decode_redacted_page(key, view.transaction.get_index(key) or b"").get(lsn) == TO_BE_ERASED
 
 
 def redacted_state(*, is_vacuumed: bool, holds_nodes: bool) -> int | None:
-    """Return the state of a redacted record, or None if it has no nodes any more."""
+    """Return the state of a redacted record, or None if it has no nodes left."""
     if not holds_nodes:
         return None
     return VACUUMED if is_vacuumed else WHOLE
@@ -75,7 +77,7 @@ def enter_redacted(index: IndexWriter, thread: int, states: Mapping[int, int | N
 
 
 def redacted_records(view: View, thread: int) -> dict[int, int]:
-    """Return by LSN, ascending, the states of a thread's records that have nodes or are released."""
+    """Return the states of a thread's redacted records with nodes and of its released records, by ascending LSN."""
     found: dict[int, int] = {}
     for key, payload in view.transaction.scan_index(keys.encode_thread_prefix(b"r", thread)):
         found |= keys.decode_redacted_page(key, payload)
@@ -83,9 +85,9 @@ def redacted_records(view: View, thread: int) -> dict[int, int]:
 
 
 def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | None = None) -> bytes:
-    """Enter a checkpoint into the index, and return its version page. Its entry follows from its record alone.
+    """Enter a checkpoint into the index, and return its version page. The entry is derived from the record alone.
 
-    `page` is the version page without the checkpoint. With None, it is read.
+    `page` is the version page without the checkpoint. If it is None, read the page.
     """
     key = keys.encode_page_key(event.thread, event.branch, event.version)
     if page is None:
@@ -96,7 +98,7 @@ def apply_checkpoint(index: IndexWriter, event: CheckpointEvent, page: bytes | N
 
 
 def put_checkpoint(index: IndexWriter, event: CheckpointEvent, key: bytes, page: bytes) -> None:
-    """Put the version page of a new checkpoint under `key`, and enter the checkpoint's id and borrowed nodes."""
+    """Store the version page of a new checkpoint under `key`, and enter the checkpoint's id and borrowed nodes."""
     index.put_index(key, page)
     if event.id is not None:
         index.put_index(keys.encode_checkpoint_id_key(event.thread, event.id), keys.encode_lsn(event.lsn))
@@ -105,7 +107,7 @@ def put_checkpoint(index: IndexWriter, event: CheckpointEvent, key: bytes, page:
 
 
 def apply_borrowed(index: IndexWriter, digests: Iterable[bytes]) -> None:
-    """Note that another thread refers to widely shared nodes."""
+    """Record in the index that another thread refers to widely shared nodes."""
     for digest in digests:
         key = keys.encode_digest_key(digest)
         payload = index.get_index(key)
@@ -123,7 +125,7 @@ def apply_nodes(index: IndexWriter, lsn: int, thread: int, nodes: Iterable[NodeF
 
 
 def enter_shared(index: IndexWriter, digest: bytes, place: keys.SharedNodePlace) -> None:
-    """Enter the place of a widely shared node into the index. The index also keeps the place that it replaces.
+    """Enter the place of a widely shared node into the index. The index also keeps the previous place.
 
     A copy of the log may still have the earlier node, even if the original store has erased the node. Redacted records
     may have nodes that refer to the earlier node. If the later node is erased first, the earlier place is used again.
@@ -137,7 +139,7 @@ def enter_shared(index: IndexWriter, digest: bytes, place: keys.SharedNodePlace)
 def forget_shared(index: IndexWriter, digest: bytes, lsn: int, node: int) -> None:
     """Remove the place of an erased, widely shared node from the index. The previous place is used again.
 
-    Threads that borrow the node from the later place then borrow it from the earlier place. A rebuild has the same
+    Threads that borrowed the node from the later place now borrow it from the earlier place. A rebuild has the same
     result (L4).
     """
     key = keys.encode_digest_key(digest)
@@ -198,7 +200,7 @@ def _delete_former(index: IndexWriter, digest: bytes, lsn: int, node: int) -> ke
 
 
 NodeFacts = tuple[int, bytes, int, int]
-"""Type, digest, content size (0 if the node was removed) and first byte of a node."""
+"""The type, digest, content size (0 if the node was removed) and first byte of a node."""
 
 
 def node_facts(data: bytes | memoryview) -> list[NodeFacts]:

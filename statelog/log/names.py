@@ -1,4 +1,4 @@
-"""Names of threads, branches, tags and channels, as parts of keys."""
+"""Checks and encodings of the names of threads, branches, tags and channels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from statelog.format import cbor
 from statelog.limits import NAME_SIZE_BYTES_MAX
 
 OWN_CHANNELS = "statelog:"
-"""Channels with this prefix belong to the library: every thread may have them, and no schema declares them."""
+"""The prefix of channels that belong to the library. Every thread may have them, and no schema declares them."""
 
 _CHANNELS_MAX = 4096
-"""Cached key items of channels. The cache is cleared when it is full."""
+"""The maximum number of cached channel keys. The cache is cleared when it is full."""
 
 
 def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MAX) -> None:
-    """Raise an error for a name that cannot be part of a key."""
+    """Raise an error if a name cannot be part of a key."""
     if not isinstance(name, str) or not name:
         message = f"a {what} must be a non-empty str, not {name!r}"
         raise UsageError(message, argument=what, value=name)
@@ -30,7 +30,7 @@ def check_name(what: str, name: str, *, size_bytes_max: int = NAME_SIZE_BYTES_MA
 
 
 channel_keys: dict[str, bytes] = {}
-"""Encoded keys of channels, by name. Their names are checked. `channel_key` fills this cache."""
+"""The encoded keys of channels with valid names, by name. `channel_key` fills this cache."""
 
 
 def channel_key(channel: str) -> bytes:

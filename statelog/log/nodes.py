@@ -1,4 +1,4 @@
-"""Reads nodes from records, verifies their digests, and caches recent ones."""
+"""Reading of nodes from records, with a check of their digests, and a cache of recent nodes."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ if TYPE_CHECKING:
     from statelog.log.transaction import Log
 
 CACHE_SIZE_BYTES_MAX = 32 * 1024 * 1024
-"""The size of the cache, in two generations of half that size: enough for the spines of thousands of threads."""
+"""The size of the cache, which has two generations of half the size. It is enough for the spines of thousands of
+threads.
+"""
 
 _OVERHEAD_BYTES = 200
 
 NodeRef = tuple[int, bytes, int, int]
-"""Type, digest, LSN, number."""
+"""The type, digest, LSN and number of a node."""
 
 _TYPE_AND_LSN = itemgetter(0, 2)
 
 _new = tuple.__new__
-"""Creates a named tuple without a Python call."""
+"""A constructor of named tuples that needs no Python call."""
 
 
 class NodeCache:
-    """Nodes by locator. A node never changes, so a cached node is always valid.
+    """A cache of nodes by locator. A node never changes, so a cached node is always valid.
 
-    There are two generations: nodes not requested while one filled up are dropped. Safe to use from
-    several OS threads, because every step is one dict operation.
+    There are two generations. A node is dropped if nobody requests it while a generation fills up. Several OS threads
+    may use the cache, because every step is one dict operation.
     """
 
     def __init__(self, size_bytes_max: int = CACHE_SIZE_BYTES_MAX) -> None:
         self._half = size_bytes_max // 2
-        # Rows and data of all nodes of a record that this process wrote, as tuples of bytes. There may be many
-        # thousands, and the garbage collector does not track such tuples. Nodes that were read are stored one
-        # by one.
+        # An entry has the rows and data of all nodes of a record that this process wrote, as a tuple of bytes. The
+        # garbage collector does not track such tuples, of which there may be many thousands. A node that was read is an
+        # entry of its own.
         self._young: dict[int, tuple[bytes, bytes]] = {}
         self._old: dict[int, tuple[bytes, bytes]] = {}
         self._young_nodes: dict[tuple[int, int], tuple[bytes, Node]] = {}
@@ -96,7 +98,7 @@ class NodeCache:
         self._young_nodes[lsn, number] = (digest, node)
 
     def put_nodes(self, lsn: int, rows: bytes, data: bytes) -> None:
-        """Cache all nodes of a record just written. They form one entry."""
+        """Cache all nodes of a newly written record in one entry."""
         size = len(data) + len(rows) + _OVERHEAD_BYTES
         if size > self._half // 8:
             return
@@ -112,7 +114,7 @@ class NodeCache:
         self._size = size
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all nodes from the cache."""
         self._young, self._old = {}, {}
         self._young_nodes, self._old_nodes = {}, {}
         self._size = 0
@@ -131,7 +133,7 @@ def read_node(transaction: Log, cache: NodeCache, type_: int, digest: bytes, lsn
 
 
 def read_nodes(transaction: Log, cache: NodeCache, refs: Sequence[NodeRef]) -> list[Node]:
-    """Return several nodes, like `read_node`. Neighbours are mostly in one record, which is looked up once."""
+    """Return several nodes, like `read_node`. Neighbouring refs usually lead to one record, which is looked up once."""
     nodes = cache.get_all(refs)
     missing = [at for at, node in enumerate(nodes) if node is None]
     places = iter(missing)
@@ -168,7 +170,7 @@ def _get_record(transaction: Log, lsn: int, number: int) -> memoryview | bytes:
 
 
 def _missing_node(record: bytes, lsn: int, number: int) -> CorruptionError | ExpiredError:
-    """Return the error for a referenced node that a record does not have."""
+    """Return the error for a ref to a node that the record does not contain."""
     try:
         if kernels.record_node(record, number) == kernels.VACUUMED:
             message = f"node {number} of record {lsn} was removed with its versions"

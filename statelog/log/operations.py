@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from statelog.tree.node import Workspace
 
 METADATA = "metadata"
-"""The first name in the path of a value in metadata, for guards."""
+"""The first name in the path of a metadata value, as guards see it."""
 
 _new = tuple.__new__
-"""Creates a named tuple without calling its `__new__` in Python."""
+"""A constructor of named tuples that skips their `__new__` in Python."""
 
 
 class Seen(NamedTuple):
@@ -77,19 +77,22 @@ def deleted_error(thread_id: str) -> ThreadDeletedError:
 
 
 def delete_thread(batch: Batch, thread: int, thread_id: str) -> None:
-    """Stage the deletion of a thread, and the removal events that list its records (R2). Its id stays marked."""
+    """Stage the deletion of a thread, and the removal events that list its records (R2).
+
+    Its id stays marked as deleted.
+    """
     stage_event(batch, DeleteEvent(thread, part_digest(thread_id.encode()), gives_back(batch.view, thread) or None))
     stage_names(batch, thread)
     batch.forget_threads()
 
 
 def set_policy(batch: Batch, thread: int, policy: dict[str, Any]) -> None:
-    """Stage a thread's retention policy; empty for none."""
+    """Stage a thread's retention policy. An empty policy removes it."""
     stage_event(batch, PolicyEvent(thread, policy))
 
 
 def set_store_policy(batch: Batch, pattern: str, policy: dict[str, Any]) -> None:
-    """Stage a policy for future threads, unless it changes nothing. An empty policy keeps everything.
+    """Stage a policy for future threads, unless it changes nothing. An empty policy keeps all versions.
 
     Raises:
         LimitError: the store has too many policies.
@@ -115,10 +118,10 @@ def create_thread(batch: Batch, thread_id: str, specs: dict[str, str], *, anew: 
         batch: the batch.
         thread_id: an id that no thread has.
         specs: the reducers of its channels.
-        anew: begin it even if a thread of this id was deleted.
+        anew: begin the thread even if a thread with this id was deleted.
 
     Raises:
-        ThreadDeletedError: a thread of this id was deleted, and `anew` is False.
+        ThreadDeletedError: a thread with this id was deleted, and `anew` is False.
     """
     is_anew = batch.view.is_deleted(thread_id)
     if is_anew and not anew:
@@ -137,14 +140,15 @@ def extend_schema(batch: Batch, thread: int, specs: dict[str, str]) -> None:
 
 
 def parent_links(batch: Batch, thread: int, branch: int, version: int, parent: Head | None) -> Line:
-    """Return the first fields of the event of a child of `parent`, with its parent and its jump pointer.
+    """Return the first fields of the event of a child of `parent`, including the parent link and the jump pointer.
 
     Jump pointers are those of a skew-binary list (Myers 1983): a jump leads to the parent, or to where the jump of the
-    parent's jump leads. If retention has removed what a jump needs, it leads to the parent: any ancestor is correct.
+    parent's jump leads. If retention has removed a checkpoint that a jump needs, the jump leads to the parent, because
+    any ancestor is correct.
 
     From one checkpoint of a thread with one branch to the next, the version grows as much as the depth, or more after a
-    rollback. So if version and depth are equal, they are equal in all ancestors, and the depth of an ancestor tells its
-    version.
+    rollback. So if version and depth are equal, they are equal in all ancestors, and an ancestor's version equals its
+    depth.
 
     Raises:
         LimitError: too many versions.
@@ -192,14 +196,15 @@ def commit(  # noqa: C901, PLR0912 - the step, and the general path
 ) -> Head:
     """Stage a checkpoint: the channels of the head, merged with the writes in order.
 
-    `known`: leaves of the thread, as (digest, LSN, number). A write that has one of them refers to it.
-    `parts`: nodes of any type, used like `known`. With parts, the commit is not a step.
-    `is_guarded`: whether the writes and the metadata have passed the guard already.
-    `declared`: the schema version of the merged state. None keeps that of the head. Writers without versions pass 1.
+    `known`: leaves of the thread, as (digest, LSN, number). A write that contains such a leaf refers to it. `parts`:
+    nodes of any type, used like `known`. With parts, the commit is not a step. `is_guarded`: whether the writes and the
+    metadata have passed the guard already. `declared`: the schema version of the merged state. None keeps the head's
+    version. Writers without versions pass 1.
 
     Raises:
         SchemaVersionError: `declared` is 1, the head has a newer version, and a write is to a user's channel.
-        ConflictError: the head is not `expected_version` (-1: no checkpoint yet), or not that very checkpoint.
+        ConflictError: the head is not at `expected_version` (-1 for no checkpoint yet), or is not the expected
+            checkpoint.
         AlreadyExistsError: the id is taken in this thread.
         ReducerTypeError: a write does not fit the channel's value.
     """
@@ -210,7 +215,8 @@ def commit(  # noqa: C901, PLR0912 - the step, and the general path
         raise deleted_error(thread_id)
     if (declared or 1) > 1 or (head is not None and SCHEMA_KEY_ITEM in head.event.metadata):
         metadata = _with_version(metadata, head, declared, thread_id, writes)
-    version = head.event.version if head else batch.view.head_version(thread, branch)  # A branch's base may expire.
+    # A branch's base version may have expired.
+    version = head.event.version if head else batch.view.head_version(thread, branch)
     if not (expected_version is None and checkpoint_id is None):
         check_version(thread_id, expected_version, version, head)
         _check_id(batch, thread_id, thread, checkpoint_id)
@@ -266,7 +272,7 @@ _version_item = lru_cache(maxsize=64)(cbor.encode)
 def _with_version(
     metadata: bytes, before: Head | None, declared: int | None, thread_id: str, writes: Sequence[PreparedWrite]
 ) -> bytes:
-    """Return encoded metadata with the schema version of a state: the declared one, or that of the state before.
+    """Return encoded metadata with the schema version of a state: the declared version, or that of the previous state.
 
     Raises:
         SchemaVersionError: see `commit`.
@@ -289,7 +295,7 @@ def _with_version(
 def guarded(
     guard: Redactor, thread: str, writes: Sequence[PreparedWrite], metadata: bytes
 ) -> tuple[list[PreparedWrite], bytes]:
-    """Return writes and metadata as a guard lets them be stored. Raises SecretError, CheckError."""
+    """Return writes and metadata after redaction by a guard. Raises SecretError, CheckError."""
     return guard.writes(writes, thread), guard.metadata(metadata, METADATA, thread)
 
 
@@ -314,7 +320,7 @@ def _merge_writes(
             raise type(error)(message, **facts) from error
         except StatelogError:
             raise
-        except Exception as error:  # A user's reducer may raise anything.
+        except Exception as error:  # A user's reducer may raise any exception.
             error.add_note(f"statelog: raised by {write.spec} of channel {write.channel!r} of thread {thread_id!r}")
             raise
     return sorted(slots.items()) if len(slots) > 1 else list(slots.items())
@@ -338,7 +344,7 @@ def check_version(thread_id: str, expected: int | Seen | None, actual: int, head
 
 
 def seen(event: CheckpointEvent) -> Seen:
-    """Return the location of a checkpoint, for `expected_version`."""
+    """Return the value of `expected_version` that names a checkpoint."""
     return Seen(event.thread, event.branch, event.version)
 
 
@@ -389,7 +395,7 @@ def rollback(
     metadata: bytes,
     expected_version: int | Seen | None = None,
 ) -> Head:
-    """Stage a checkpoint that points at the root of `target`. It costs one record."""
+    """Stage a checkpoint that points at the root of `target`. This costs one record."""
     if batch.guard is not None:
         metadata = batch.guard.metadata(metadata, METADATA, thread_id)
     head = batch.head(thread, branch)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 SIZE_BYTES_MAX = 8 * 1024 * 1024
-"""Memory limit, at 2 bytes an item. Lists longer than half of it take the general path."""
+"""The memory limit, at 2 bytes an item. Lists whose fingerprints exceed half of it take the general path."""
 
 _LISTS_MAX = 4096
 
 
 class Prints:
-    """Fingerprints by the list's digest.
+    """A cache of the fingerprints of keyed lists, by the list's digest.
 
-    `take` transfers ownership; the caller returns grown fingerprints with `keep`.
+    `take` transfers ownership to the caller, who returns the extended fingerprints with `keep`.
     """
 
     __slots__ = ("_known", "_size_bytes")

@@ -1,4 +1,4 @@
-"""Reads the event log in order, and waits for more records."""
+"""A reader of the event log that yields records in order and waits for more."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class LogRecord:
     """One record of the event log.
 
     Attributes:
-        lsn: log sequence number; dense from 1.
+        lsn: the log sequence number. LSNs are dense from 1.
         type: "thread", "checkpoint", "rollback", "fork", "schema", "tag", "policy", "delete", "loan" (a copy was made),
             "entry" (of the board, or a lease) or "removal" (retention has removed records).
-        time: time of the commit (UTC).
+        time: the time of the commit (UTC).
         thread_id: the thread that the event belongs to; None if the thread was deleted, if the event is redacted, or if
             the event does not belong to a thread (a policy for future threads, a removal).
-        body: fields of the event, by type; empty if the event is redacted, as that of a removed version is. Metadata is
-            as in `Checkpoint.metadata`.
-        size_bytes: size of the record with its nodes.
-        digest: chain digest in hex, over everything up to this record.
-        previous_digest: chain digest of the record before.
+        body: the fields of the event, by type. It is empty if the event is redacted, for example because the version
+            was removed. Metadata is as in `Checkpoint.metadata`.
+        size_bytes: the size of the record with its nodes.
+        digest: the chain digest in hex, over all records up to this one.
+        previous_digest: the chain digest of the previous record.
         continues: True if the next record belongs to the same transaction.
     """
 
@@ -69,7 +69,7 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
         flushed = engine.store_file.flushed_lsn() if follow else None
         with engine.read() as view:
             last = view.transaction.last_lsn() if flushed is None else flushed
-            if not follow:  # Without `follow`, stop at the records that existed at the beginning.
+            if not follow:  # Without `follow`, stop at the last record that existed at the beginning.
                 end = last = last if end is None else end
             stop = min(after + _PAGE_RECORDS, last)
             page: list[LogRecord] = []
@@ -78,7 +78,7 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
                 for lsn in range(after + 1, stop + 1):
                     page.append(_log_record(view, lsn, chain))
                     chain = bytes.fromhex(page[-1].digest)
-            except StatelogError as error:  # Records before a damaged one are sound: yield them first.
+            except StatelogError as error:  # Yield the records before the damaged one first, because they are intact.
                 failure = error
         yield from page
         if failure is not None:
@@ -94,7 +94,7 @@ def read_log(engine: Engine, after: int, *, follow: bool, timeout_s: float | Non
 
 
 def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
-    """Return a record. `before` is the chain digest before it, or empty if unknown."""
+    """Return a record of the log. `before` is the chain digest before it, or empty if unknown."""
     record, digest = _read_behind(view, lsn, before) if before else read_with_digest(view, lsn)
     kind = kind_of(record)
     if record.flags & FLAG_REDACTED:
@@ -120,7 +120,7 @@ def _log_record(view: View, lsn: int, before: bytes) -> LogRecord:
 def _thread_of(view: View, kind: Kind[Any], event: Event, lsn: int) -> tuple[str | None, bool]:
     """Return the id of the thread that owns an event, or None. Also return whether that thread was deleted.
 
-    A record of a deleted thread stays whole until it is erased, because a crash may come between the two.
+    A record of a deleted thread may not be erased yet, because a crash may come between the deletion and the erasure.
     """
     owner = kind.owner(event, lsn)
     if not owner or kind.outlives:

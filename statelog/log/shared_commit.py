@@ -1,8 +1,8 @@
 """Commits to a log that many hosts write. The log is authoritative; this file is a replica.
 
-A group runs during this host's turn, on the latest state. Its records go into the log first, and
-then into the file. So no file has a record that the log does not have. If a process dies between
-the two, its next turn imports the missing records.
+A group runs during this host's turn, on the latest state. Its records go into the log first, and then into the file. So
+no file has a record that is missing in the log. If a process dies between the two, its next turn imports the missing
+records.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ T = TypeVar("T")
 
 
 class SharedLog(Protocol):
-    """The log. It is called under `write_lock`."""
+    """A log that many hosts write. Its methods are called under `write_lock`."""
 
     def turn(self) -> AbstractContextManager[object]:
         """Keep other hosts from appending during the `with` block. Their earlier records are imported first.
 
         Raises:
-            StatelogError: the turn is not available now. Nothing was run.
+            StatelogError: the turn is not available now. The block did not run.
         """
 
     def append(self, transaction: WriteTransaction) -> BaseException | None:
         """Append the records of a transaction to the log, before they go into the file.
 
-        They are durable there on return.
+        On return, the records are durable in the log.
 
         Returns:
-            An interrupt that came meanwhile, to be raised after the file has the records, too; or
+            The interrupt that came during the append, to be raised after the file has the records, or
             None.
 
         Raises:
@@ -49,7 +49,7 @@ class SharedLog(Protocol):
 
 
 class SharedCommitter(Committer):
-    """Commits to a log that many hosts write. The file's fence applies only to committers that do not use the log."""
+    """Commits to a log that many hosts write. A fence of the file does not apply to this committer."""
 
     def __init__(self, writer: StoreWriter, log: SharedLog) -> None:
         super().__init__(writer)
@@ -59,10 +59,13 @@ class SharedCommitter(Committer):
         self._sent: WriteTransaction | None = None
         """The last transaction that was sent to the log."""
         self._is_logged = False
-        """Whether the log has that transaction."""
+        """Whether the log contains that transaction."""
 
     def take_in(self, work: Callable[[WriteTransaction], T]) -> T:
-        """Run work that writes records of the log into the file. The caller holds `write_lock`. Raises as `commit`."""
+        """Run work that writes records of the log into the file. The caller holds `write_lock`.
+
+        Raises the errors of `commit`.
+        """
         request, has_turn = Request(work, is_flushed=False), self._has_turn
         self._has_turn = False
         try:
@@ -90,7 +93,7 @@ class SharedCommitter(Committer):
                 request.settled = True
 
     def append_elsewhere(self, transaction: WriteTransaction) -> BaseException | None:
-        """Append the pending commit to the log, unless it was read from the log."""
+        """Append the pending commit to the log, unless its records come from the log."""
         if not (self._has_turn and transaction.appended):
             return None
         self._sent, self._is_logged = transaction, False

@@ -1,8 +1,9 @@
-"""Step: a common commit in one kernel call. Its writes put, add or append, and close only the last chunk of a value.
+"""Step: a common commit in one kernel call.
 
-Invariant T6: a step makes the same nodes from writes as the general path (`writer`) does, and the
-same record byte for byte. If that path would do more, or reject a write, there is no step, and the
-general path runs.
+Its writes put, add or append, and may close only the last chunk of a value.
+
+Invariant T6: a step makes the same nodes from writes as the general path (`writer`) does, and the same record byte for
+byte. If the general path would do more, or would reject a write, that path runs instead of the step.
 """
 
 from __future__ import annotations
@@ -41,35 +42,41 @@ if TYPE_CHECKING:
     from statelog.tree.node import ValueSlot, Workspace
 
 Line = tuple[int, int, int, int | None, int | None, bytes | None, int | None, int | None, int, int]
-"""The first fields of an event: thread, branch, version, and the checkpoints that it refers to. See `parent_links`."""
+"""The first fields of an event: thread, branch, version, and the checkpoints that the event refers to. See
+`parent_links`.
+"""
 
 STEP_UPSERT = -1
-"""An upsert into a keyed list. If every identity is new to the list, it is an append. Payload: its operations."""
+"""The operation of an upsert into a keyed list. Its payload is a list of operations. If every identity is new, it is an
+append.
+"""
 
 _new = tuple.__new__
-"""Creates a named tuple without a Python call."""
+"""A constructor of named tuples that needs no Python call."""
 
 _TRIES_MAX = 64
-"""The maximum number of nodes that are read for one step: the root of each list, and one or two open levels."""
+"""The maximum number of nodes read for one step: the root of each list, and one or two open levels."""
 
 Grown = tuple[bytearray, bytes]
-"""The fingerprints of a keyed list that gets new items, and those of the items."""
+"""The fingerprints of a keyed list that gets new items, and the fingerprints of the new items."""
 
 _Change = tuple[int, int, bytes, bytes]
-"""The change of a channel: operation, number of items, encoded key of a keyed list, payload."""
+"""The change of a channel: the operation, the number of items, the encoded key of a keyed list, and the payload."""
 
 _NO_TARGET = 0
 _is_removal, _item = itemgetter(0), itemgetter(1)
 
 
 Redact: TypeAlias = "Callable[..., bytes]"
-"""Returns an item as the guard lets it be stored, given the item, its path, and perhaps the item stored there now.
+"""A guard's function that redacts an item. It gets the item, its path, and optionally the item that is stored there
+now.
 
-See `statelog.guard`."""
+See `statelog.guard`.
+"""
 
 
 class PreparedWrite(Protocol):
-    """One write to one channel, prepared: encoded, and bound to its reducer."""
+    """One write to one channel that is encoded and bound to its reducer."""
 
     @property
     def channel(self) -> str:
@@ -77,27 +84,27 @@ class PreparedWrite(Protocol):
 
     @property
     def spec(self) -> str:
-        """The reducer, for messages."""
+        """The name of the reducer, for messages."""
 
     @property
     def operation(self) -> int | None:
-        """One of `kernels.STEP_*` or `STEP_UPSERT`; None if the write cannot be part of a step."""
+        """One of `kernels.STEP_*` or `STEP_UPSERT`, or None if the write cannot be part of a step."""
 
     @property
     def payload(self) -> Any:
-        """An item; for appends a list of items; for upserts a list of operations."""
+        """The item to write. For appends, it is a list of items, and for upserts a list of operations."""
 
     @property
     def parameter(self) -> str:
-        """The key of the items of an upsert; empty for other operations."""
+        """The key of the items of an upsert. It is empty for other operations."""
 
     def merge(
         self, workspace: Workspace, current: ValueSlot | None, identities: dict[bytes, bytes]
     ) -> ValueSlot | None:
-        """Return the channel's new slot, None to remove the channel."""
+        """Merge the write into the channel. Return the channel's new slot, or None to remove the channel."""
 
     def redacted(self, redact: Redact) -> PreparedWrite:
-        """Return the write with each of its items as `redact` returns it, for the item and its path."""
+        """Return the write with each item replaced by `redact(item, path)`."""
 
 
 def take_step(
@@ -110,7 +117,7 @@ def take_step(
     written: bytes,
     known: Sequence[tuple[bytes, int, int]] = (),
 ) -> Head | None:
-    """Stage a checkpoint of the head's channels merged with writes, or return None if they cannot be a step."""
+    """Stage a checkpoint of the head's channels merged with the writes. Return None if the writes cannot be a step."""
     event = head.event
     root = (event.root_digest, event.root_lsn, event.root_node)
     held = head.held or hold(batch, NOTHING_HELD, (ROOT, *root))
@@ -159,7 +166,7 @@ def _stage(
 
 
 def find_large(batch: Batch, large: Sequence[tuple[int, bytes]], thread: int) -> tuple[bytes, bytes]:
-    """Return the packed large leaves that the store has, and the item of those that the thread must borrow."""
+    """Return the packed large leaves that the store already has, and the encoded list of those to be borrowed."""
     known: list[bytes] = []
     borrowed: list[bytes] = []
     for _number, leaf in large:
@@ -215,7 +222,7 @@ def _make(
     *,
     target: int = _NO_TARGET,
 ) -> tuple[Stepped, bytes, int, int] | None:
-    """Make the record of the head's successor and its version page. Return them with the page's key, LSN and time."""
+    """Encode the record of the head's successor and its version page. Return them with the page's key, LSN and time."""
     thread, branch, version = line[:3]
     lsn, time_us, previous_chain = batch.next_place(thread, branch)
     key = pack_page_key(thread, branch, version // VERSIONS_PER_PAGE)
@@ -244,7 +251,7 @@ def hold(reader: Batch, held: bytes, wanted: kernels.Wanted) -> bytes:
 def _changes_of(
     batch: Batch, held: bytes, state_digest: bytes, writes: Sequence[PreparedWrite], grown: dict[bytes, Grown]
 ) -> bytes | None:
-    """Return the changes of writes by channel, or None if they cannot be a step."""
+    """Return the changes that the writes make, by channel, or None if they cannot be a step."""
     changes: dict[bytes, _Change] = {}
     for each in writes:
         operation, payload = each.operation, each.payload
@@ -270,7 +277,7 @@ def _changes_of(
 
 
 def _change(operation: int, payload: Any, earlier: _Change | None) -> _Change | None:
-    """Return the change of a channel by a write, after an earlier write of the same commit."""
+    """Return the change of a channel by a write, combined with an earlier change of the same commit."""
     if operation != STEP_APPEND and type(payload) is bytes:
         return (operation, 0, b"", payload) if earlier is None else None
     if type(payload) is not list or not payload:
@@ -292,7 +299,7 @@ def _encoded_key(key: str) -> bytes:
 def _upsert(
     batch: Batch, found: kernels.Wanted | None, write: PreparedWrite, grown: dict[bytes, Grown], key: bytes
 ) -> _Change | None:
-    """Return the append that equals an upsert into a list, or None unless every item is new to the list."""
+    """Return the append that equals an upsert into a list, or None if an item is not new to the list."""
     operations = write.payload
     if found is None or not operations or None in operations or any(map(_is_removal, operations)):
         return None
@@ -305,8 +312,8 @@ def _upsert(
 
 
 def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[bytes]) -> Grown | None:
-    """Return the fingerprints of a keyed list after an append, or None unless every item is new to it."""
-    # If two channels have the same list, only one of them gets the fingerprints.
+    """Return the fingerprints of a keyed list after an append, or None if an item is not new to the list."""
+    # If two channels have the same list, only one of them gets the cached fingerprints.
     prints = batch.memory.prints.take(found[1])
     if prints is None:
         tree = Tree(batch.reader(), batch.read_node(*found))
@@ -322,7 +329,7 @@ def _grow(batch: Batch, found: kernels.Wanted, key_item: bytes, items: Sequence[
 def _prints_of_new(
     batch: Batch, found: kernels.Wanted, key_item: bytes, prints: bytearray, items: Sequence[bytes]
 ) -> bytes | None:
-    """Return the fingerprints of items whose identities are new to the list, but whose fingerprints are not."""
+    """Return the fingerprints of items whose identities are new to the list. Some of the fingerprints occur in it."""
     tree: Tree | None = None
     added: list[bytes] = []
     for item in items:
@@ -338,13 +345,13 @@ def _prints_of_new(
                 return None
             position = kernels.prints_find(prints, wanted, position + 1)
         added.append(wanted.to_bytes(2, "big"))
-    return None if len(set(added)) < len(added) else b"".join(added)  # An item may occur twice.
+    return None if len(set(added)) < len(added) else b"".join(added)  # An item may occur twice among the new items.
 
 
 def _remember_grown(memory: RememberedState, grown: dict[bytes, Grown], state_digest: bytes, held: bytes) -> None:
-    """Cache lists' fingerprints for their next upsert.
+    """Cache the fingerprints of lists for their next upsert.
 
-    They stay valid even if the commit fails, because digests name them.
+    The cache stays valid even if the commit fails, because it uses digests as keys.
     """
     for key, (prints, added) in grown.items():
         found = kernels.step_list(state_digest, held, key)

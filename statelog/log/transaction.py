@@ -12,26 +12,26 @@ class Log(Protocol):
     """The records of a log."""
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return a record, borrowed."""
+        """Return a borrowed view of a record, or None."""
 
     def lend_log(self, lsn: int) -> memoryview | None:
-        """Return a borrowed record without a check of its MAC.
+        """Return a borrowed view of a record without checking its MAC.
 
-        Use it to read nodes, whose digests are checked instead.
+        Use this method to read nodes, whose digests are checked instead.
         """
 
     def last_lsn(self) -> int:
-        """Return the last LSN, or 0 in an empty log."""
+        """Return the LSN of the last record, or 0 in an empty log."""
 
 
 class IndexedLog(Log, Protocol):
-    """A transaction of `storage`, or a batch over one, to read records and the index from."""
+    """A transaction of `storage`, or a batch over one, which can read records and the index."""
 
     def get_index(self, key: bytes) -> bytes | None:
-        """Return an index payload."""
+        """Return the index payload of a key, or None."""
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix."""
+        """Return the greatest key with a prefix, and its payload."""
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, from a key on, ascending or descending."""
+        """Yield the keys with a prefix and their payloads, from the key `start` on, ascending or descending."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LARGE_SIZE_BYTES_MIN = 64 * 1024
 _ROWS_MAX = 256
 _EVENTS_MAX = 256
-"""Checkpoints of large records in memory."""
+"""The maximum number of cached checkpoints of large records."""
 
 
 class ThreadRow(NamedTuple):
@@ -56,12 +56,12 @@ class BranchRow(NamedTuple):
 
 
 class View:
-    """Look-ups over a transaction. The caller owns the results."""
+    """A view for look-ups over a transaction. The caller owns the results."""
 
     __slots__ = ("_events", "transaction")
 
     def __init__(self, transaction: IndexedLog, events: dict[tuple[int, int], Digested] | None = None) -> None:
-        """Read from a transaction.
+        """Create a view of a transaction.
 
         Args:
             transaction: the transaction.
@@ -99,11 +99,11 @@ class View:
         return self.thread_lsn(thread_id) is None and len(self._deletions(thread_id)) > 0
 
     def deleted_lives(self, thread_id: str) -> list[int]:
-        """Return the LSNs of the deleted threads of an id, in order."""
+        """Return the LSNs of the deleted threads that had an id, in order."""
         return list(map(self._thread_of_deletion, self._deletions(thread_id)))
 
     def died_us(self, thread_id: str) -> int | None:
-        """Return the time when a thread of this id was last deleted, or None."""
+        """Return the time when a thread with this id was last deleted, or None."""
         deletions = self._deletions(thread_id)
         return self.record(deletions[-1]).time_us if deletions else None
 
@@ -120,7 +120,7 @@ class View:
         return decode_as(self.record(lsn), lambda record: DeleteEvent(*record.fields())).thread
 
     def lent_below(self, thread: int) -> int:
-        """Return the LSN below which other threads may reach the nodes of a thread's records; 0 if there is none."""
+        """Return the LSN below which other threads may reach the nodes of a thread's records, or 0."""
         found = self.transaction.last_index(keys.encode_loan_prefix(thread))
         return 0 if found is None else keys.decode_loan_lsn(found[0])
 
@@ -158,7 +158,7 @@ class View:
     # --- versions -----------------------------------------------------------------
 
     def owner(self, thread: int, branch: int, version: int) -> int:
-        """Return the branch that a version of `branch` was committed on: itself or an ancestor."""
+        """Return the branch on which a version of `branch` was committed: `branch` itself or an ancestor."""
         while branch:
             row = self.branch(thread, branch)
             if version > row.base_version or row.parent is None:
@@ -177,14 +177,14 @@ class View:
         """Return the last checkpoint of a branch and its digest, from the branch's last page."""
         last = self.last_entry(thread, branch)
         if last is None:
-            if branch and not self.is_alive(thread):  # The branch was deleted with the thread.
+            if branch and not self.is_alive(thread):  # The branch was deleted with its thread.
                 return None
             version = self.branch(thread, branch).base_version if branch else -1
             return self.checkpoint_of(thread, branch, version) if version >= 0 else None
         return self.checkpoint_at(thread, *last)
 
     def last_entry(self, thread: int, branch: int) -> tuple[int, VersionEntry] | None:
-        """Return the last version committed on the branch itself, and its entry; or None."""
+        """Return the last version committed on the branch itself, and its entry, or None."""
         found = self.transaction.last_index(keys.encode_page_prefix(thread, branch))
         if found is None:
             return None
@@ -192,13 +192,13 @@ class View:
         return version, kernels.page_read(found[1], version)
 
     def pages(self, thread: int, branch: int, version: int, *, at_most: int) -> list[tuple[int, bytes]]:
-        """Return (number, payload) of the branch's own version pages, from the page of a version on, ascending."""
+        """Return the (number, payload) of the branch's own version pages, ascending from the page of a version."""
         prefix, start = keys.encode_page_prefix(thread, branch), keys.encode_page_key(thread, branch, version)
         found = islice(self.transaction.scan_index(prefix, start=start), at_most)
         return [(keys.page_number(key), payload) for key, payload in found]
 
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
-        """Return the entry of a version as `branch` sees it, or None."""
+        """Return the entry of a version of `branch` or of its ancestors, or None."""
         if branch:
             branch = self.owner(thread, branch, version)
         return self._own_entry(thread, branch, version)
@@ -213,7 +213,7 @@ class View:
     def version_at_time(self, thread: int, branch: int, time_us: int) -> int:
         """Return the last version of a branch committed at or before a time, or -1.
 
-        Binary search over pages, then in the page: O(log versions).
+        This is a binary search over pages and then in the page: O(log versions).
         """
         if time_us < 0:
             return -1
@@ -228,7 +228,7 @@ class View:
         return -1
 
     def _search_time(self, thread: int, branch: int, last: int, time_us: int) -> int:
-        """Search the pages of one branch up to the page of `last`. Pages may have expired."""
+        """Search the pages of one branch up to the page of `last` for a time. Pages may have expired."""
         prefix = keys.encode_page_prefix(thread, branch)
         low, high = 0, last // keys.VERSIONS_PER_PAGE
         best = -1
@@ -321,7 +321,7 @@ class View:
     def find_checkpoint(self, lsn: int) -> CheckpointEvent | None:
         """Return the checkpoint or rollback in a record, or None if it has expired.
 
-        A tag or an id may still name it.
+        A tag or an id may still name an expired checkpoint.
         """
         record = self.record(lsn)
         return None if record.flags & FLAG_REDACTED else checkpoint_in(record)
@@ -332,7 +332,7 @@ class View:
         return None if entry is None else self.checkpoint_at(thread, version, entry)
 
     def snapshot_id(self) -> int | None:
-        """Return the number of the store's last commit if it is the state being read; None in a batch."""
+        """Return the number of the last commit in the snapshot that the view reads, or None for a batch."""
         return self.transaction.snapshot_id if type(self.transaction) is ReadTransaction else None
 
     def checkpoint_at(self, thread: int, version: int, entry: VersionEntry) -> Digested:
@@ -392,7 +392,7 @@ def decode_thread(lsn: int, payload: bytes) -> ThreadRow:
 
 
 def encode_thread(row: ThreadRow) -> bytes:
-    """Inverse of `decode_thread`."""
+    """Return the payload of a thread's row: the inverse of `decode_thread`."""
     return cbor.encode([row.id, row.specs, row.branch_count, row.policy])
 
 
@@ -403,7 +403,7 @@ def decode_branch(number: int, payload: bytes) -> BranchRow:
 
 
 def encode_branch(row: BranchRow) -> bytes:
-    """Inverse of `decode_branch`."""
+    """Return the payload of a branch's row: the inverse of `decode_branch`."""
     return cbor.encode([row.name, row.parent, row.base_version, row.lsn])
 
 

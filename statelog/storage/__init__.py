@@ -1,7 +1,7 @@
-"""The store file: the only room that knows LMDB.
+"""The store file: the only package that uses LMDB.
 
-`StoreFile.open` opens it, and `StoreFile.read` begins a snapshot. `log.commit` writes. `faults` serves tests,
-and `Wake` serves waiters.
+`StoreFile.open` opens a store, and `StoreFile.read` begins a snapshot. `log.commit` writes to the store. Tests use
+`faults`, and threads that wait for commits use `Wake`.
 """
 
 from lmdb import version as lmdb_version

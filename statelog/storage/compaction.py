@@ -1,12 +1,12 @@
 """Compaction: replaces the file of a store in use by a new file, in key order and without free pages.
 
-The new file is filled under a temporary name from one snapshot, and flushed, while others commit. With the writer lock,
-it is then brought up to date, flushed again, and renamed over the old file. A word in the old file (`file/moved.py`)
-sends every process to the new file with its next transaction. A transaction that has begun ends in the old file, which
-is closed after the last such transaction. If a compaction is cut off, the path leads to the old file or to the new one.
-Both are whole and have the same contents.
+A compaction first copies one snapshot into a file with a temporary name, and flushes it, while others commit. Then it
+takes the writer lock, adds the later commits, flushes again, and renames the new file over the old one. A word in the
+old file (`file/moved.py`) sends every process to the new file with its next transaction. A transaction that has begun
+ends in the old file, which is closed after the last such transaction. If a compaction is interrupted, the path leads to
+the old file or to the new one. Both are complete and have the same contents.
 
-No process commits to the new file before the rename is durable, because an opening flushes the directory first
+No process commits to the new file before the rename is durable, because opening the file flushes the directory first
 (`LmdbFile.open`). Until then, the WAL of the old file stays, because the old file may need it.
 """
 
@@ -62,18 +62,24 @@ _CREATIONS_MAX = 10
 """The maximum number of attempts to create the new file. Another process may remove it before it is locked."""
 
 _FILLS_MAX = 3
-"""The maximum number of fillings while others commit. If all fail, the file is filled while nobody can commit."""
+"""The maximum number of attempts to fill the new file while others commit. After that, it is filled under the writer
+lock.
+"""
 
 _SPARE_SIZE_BYTES = 64 * 1024 * 1024
-"""Map space in addition to the old file's size. A transaction takes new pages before it frees old ones."""
+"""Map space in addition to the old file's size. LMDB needs it because a transaction takes new pages before it frees old
+ones.
+"""
 
 _PAGE_SIZE_BYTES_MAX = 65_536
-"""The largest page of LMDB. A disk without room for it has refused a page."""
+"""The largest page size of LMDB. A disk with less free space than this has refused a page."""
 
 _PROGRESS_ENTRIES = 1024
 
 _TRANSACTION_ID_AT = 16 + 24 + 2 * 48 + 8
-"""The offset in a meta page, after the page header, the meta head, two database records and the last page number."""
+"""The offset of the transaction id in a meta page, after the page header, the meta head, two database records and the
+last page number.
+"""
 
 _TRANSACTION_ID = struct.Struct("=Q")
 
@@ -89,7 +95,7 @@ class Compacted:
 
 
 def check_compactable(file: LmdbFile, wal: Wal) -> None:
-    """Raise the errors of `compact_file` that can be known in advance.
+    """Raise the errors of `compact_file` that can be detected before it starts.
 
     Raises:
         ForkedError, ReadOnlyError, ClosedError, FencedError: the store is in this state.
@@ -132,7 +138,7 @@ def compact_file(
 
     Args:
         file: the LMDB file.
-        wal: the write-ahead log. It shows whether records were rewritten meanwhile.
+        wal: the write-ahead log. It shows whether records were rewritten during the compaction.
         check_record: called with LSN and bytes of each record. An error that it raises stops the compaction, so that
             damage is not copied.
         progress: called with (entries copied, entries in all).
@@ -159,7 +165,7 @@ def compact_file(
                 filling.fill()
                 if filling.is_current:
                     break
-            timeout_s = file.lock_timeout_s  # The order of the locks is that of an opening.
+            timeout_s = file.lock_timeout_s  # Take the locks in the same order as an opening does.
             with file.write_lock, file.locks.moving(timeout_s), file.locks.writing(timeout_s):
                 file.locks.file.check()
                 filling.complete()
@@ -177,7 +183,10 @@ def compact_file(
 
 @contextmanager
 def temporary_file(file: LmdbFile, temporary: Path) -> Iterator[int]:
-    """Lend a temporary file with the mode and owner of the old file. Remove it at the end, unless it was renamed."""
+    """Yield the descriptor of a temporary file with the mode and owner of the old file.
+
+    Remove it at the end, unless it was renamed.
+    """
     point("compaction.before_temporary")
     status = os.fstat(file.locks.descriptor)
     descriptor = _create(file, temporary)
@@ -203,7 +212,7 @@ def _create(file: LmdbFile, temporary: Path) -> int:
             descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, FILE_MODE)
         except FileExistsError:
             break
-        with contextlib.suppress(BlockingIOError):  # An opening may remove the file as a leftover before it is locked.
+        with contextlib.suppress(BlockingIOError):  # Another opening may remove the unlocked file as a leftover.
             lock_temporary(descriptor)
             if is_same_file(temporary, descriptor):
                 return descriptor
@@ -239,7 +248,10 @@ class _Filling:
         return Compacted(self._size_before_bytes, self._size_after_bytes, *self._copied)
 
     def count_rewritten(self) -> None:
-        """Note the number of rewrites so far. Nobody may commit meanwhile, because a rewrite is counted in advance."""
+        """Record the number of rewrites so far.
+
+        The caller keeps others from committing, because a rewrite is counted before it is made.
+        """
         self._rewritten = self._wal.shared().rewritten
 
     def fill(self) -> None:
@@ -254,11 +266,11 @@ class _Filling:
 
     @property
     def is_current(self) -> bool:
-        """Whether neither retention nor a deletion has rewritten the log since it was copied."""
+        """Whether the copy is current: neither retention nor a deletion has rewritten the log since."""
         return self._wal.shared().rewritten == self._rewritten
 
     def complete(self) -> None:
-        """Copy what was committed since, and flush it, while nobody can commit."""
+        """Copy the commits made since `fill`, and flush them. The caller keeps others from committing."""
         if not self.is_current:
             self.count_rewritten()
             self.fill()
@@ -270,7 +282,7 @@ class _Filling:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[lmdb.Transaction, lmdb.Environment]]:
-        """Open the new file, and a snapshot of the old one."""
+        """Open a snapshot of the old file, and the new file."""
         with (
             ReadTransaction(self._file) as snapshot,
             snapshot.handles.begin_read(buffers=True) as source,
@@ -316,14 +328,14 @@ class _EntryCopier:
             self._header = encode_header(store_id=file.store_id, created_us=created_us, key=key)
 
     def record(self, lsn: int, value: bytes | memoryview) -> bytes | memoryview:
-        """Return the value of a record for the new file. Raises CorruptionError if the record is damaged."""
+        """Return the value of a record as the new file stores it. Raises CorruptionError if the record is damaged."""
         record = value if self._former is None else self._former.open_record(lsn, bytes(value))
         if self._check_record is not None:
             self._check_record(lsn, record)
         return value if self._mac is None else self._mac.seal_record(lsn, record)
 
     def row(self, key: bytes | memoryview, value: bytes | memoryview) -> bytes | memoryview:
-        """Return the value of a row of `index` or `meta` for the new file.
+        """Return the value of a row of `index` or `meta` as the new file stores it.
 
         With a new key, raise CorruptionError if the old value is damaged.
         """
@@ -337,7 +349,7 @@ class _EntryCopier:
 
 @contextmanager
 def _full_if_short(descriptor: int) -> Iterator[None]:
-    """Raise OSError if the disk is full. LMDB reports a write that was cut short as an input/output error."""
+    """Raise an OSError that names a full disk, because LMDB reports a short write as an input/output error."""
     try:
         yield
     except lmdb.Error as error:
@@ -443,12 +455,12 @@ class Appender:
     def __init__(self, target: lmdb.Environment, mapped: MappedPages) -> None:
         self._target = target
         self._mapped = mapped
-        """Releases the pages that were touched in both files."""
+        """Releases the mapped pages that the copy has touched in both files."""
         self._size_bytes = 0
         self.transaction = target.begin(write=True)
 
     def open_table(self, name: bytes) -> Any:
-        """Return a table. Create it if there is none."""
+        """Return a table. Create the table if it does not exist."""
         return self._target.open_db(name, txn=self.transaction)
 
     def put(self, key: bytes | memoryview, value: bytes | memoryview, table: Any) -> None:
@@ -462,14 +474,15 @@ class Appender:
             message = f"key {bytes(key).hex()} is out of order"
             raise CorruptionError(message)
         self._size_bytes += len(key) + len(value)
-        self._mapped.read(len(value) + MAPPED_AROUND_BYTES)  # The old file and the new one.
+        # The copy touches these pages in the old file and in the new one.
+        self._mapped.read(len(value) + MAPPED_AROUND_BYTES)
 
 
 def finish_file(file: LmdbFile, temporary: Path, descriptor: int) -> None:
     """Number the new file's last transaction above that of the old file, mark the file as a successor, and flush it.
 
-    Transaction numbers only grow, because waiters notice commits by them, and engines know by them whether their memory
-    is current. LMDB writes transaction n into meta page n & 1, so the parity stays.
+    Transaction numbers must only grow: waiters detect commits by them, and engines detect by them that their caches are
+    stale. LMDB writes transaction n into meta page n & 1, so the parity must not change.
     """
     live, last = read_live_meta(descriptor, temporary), read_live_meta(file.locks.descriptor, file.path).transaction_id
     number = last + 1 + ((last + 1 + live.slot) & 1)

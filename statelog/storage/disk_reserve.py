@@ -1,9 +1,10 @@
 """The disk reserve: blocks after the last page of a file, so that retention works even if the disk is full.
 
-LMDB takes pages before it gives any back. So in a file that cannot grow, neither retention nor deletion would work.
-Therefore a commit leaves the file longer than its last page (E5), by a reserve and a step. Retention and deletion use
-the reserve if the disk is full. The next commits use the step. Zeros are written to both, so that the disk allocates
-their blocks. A flush of allocated blocks writes no metadata: 12 KB take 0.20 ms, and 0.33 ms at the end of a file.
+LMDB takes new pages before it frees any. So in a file that cannot grow, neither retention nor deletion would work.
+Therefore each commit keeps the file longer than its last used page (E5), by a reserve and a step. Retention and
+deletion use the reserve if the disk is full. The next commits use the step. Zeros are written to both, so that the disk
+allocates their blocks. A flush of allocated blocks writes no metadata: 12 KB take 0.20 ms, and 0.33 ms at the end of a
+file.
 
 If the disk refuses a step, LMDB's map is shrunk to end before the reserve. Then commits use the pages that are free
 inside the file. A commit that finds none is refused, so commits never take what retention needs.
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 _COMMIT_PAGES = 12
 _CHANGE_PAGES = 2
 _PAGE_SIZE_BYTES = 4096
-"""An estimate of the pages that a commit takes: the paths in three trees and the free list, and pages for each change.
-A small store takes fewer. If the estimate is too low, the reserve is smaller until the next commit."""
+"""An estimate of the pages that a commit takes: the paths in three trees and the free list, plus some pages for each
+change. A small store takes fewer. If the estimate is too low, the reserve is smaller until the next commit.
+"""
 
 _HALVINGS_MAX = 8
 _SMALL_STORE = 4
@@ -77,9 +79,9 @@ class DiskReserve:
         self._need = 0
         """The pages that the last transaction needed."""
         self._end_max = 0
-        """The last page that commits may take before the size of the file is checked again."""
+        """The last page that commits may use before the file's size is checked again."""
         self._halvings = 0
-        """How often the size of a rewrite was halved because pages were missing."""
+        """The number of times that the size of a rewrite was halved for lack of pages."""
         self._reusable_id = -1
         self._copied_max = 0
 
@@ -109,7 +111,7 @@ class DiskReserve:
         return min(max(room, kept_back) // 4, REWRITTEN_SIZE_BYTES_MAX) >> self._halvings
 
     def halve(self) -> bool:
-        """Let transactions rewrite half as much while the reserve is in use. Return False if that is too little."""
+        """Halve the size that a transaction may rewrite from the reserve. Return False if that is too little."""
         self._halvings += 1
         return self._halvings <= _HALVINGS_MAX
 
@@ -118,7 +120,7 @@ class DiskReserve:
         """Let write transactions use the whole quota and the whole file while the `with` block runs.
 
         Raises:
-            UsageError: a transaction of this process does not end.
+            UsageError: a transaction of this process did not end in time.
         """
         self._file.set_map_size(self._file.max_size_bytes)
         self._users += 1
@@ -127,11 +129,12 @@ class DiskReserve:
         finally:
             self._users -= 1
             self._halvings = 0
-            # LMDB's map cannot end before a used page. Then the file does not grow, and commits reuse freed pages.
+            # LMDB's map cannot end before a used page. With this limit, the file does not grow, and commits reuse freed
+            # pages.
             self._file.set_map_size(self.commit_size_bytes_max)
 
     def look_again(self) -> None:
-        """Check the size of the file at the next commit, because the file was opened again or replaced."""
+        """Request a check of the file's size at the next commit, because the file was reopened or replaced."""
         self._end_max = 0
 
     def ensure(self, transaction: UncommittedChanges) -> None:
@@ -164,7 +167,7 @@ class DiskReserve:
 
         Args:
             error: the error of the transaction.
-            alone: keeps other processes from writing, because this may write zeros after the end of the file.
+            alone: a lock that keeps other processes from writing, because this method may append zeros to the file.
         """
         file = self._file
         was_limited = self.is_disk_full
@@ -196,7 +199,7 @@ class DiskReserve:
         self._reusable_id = self._last_id()
 
     def is_refused_a_page(self, alone: AbstractContextManager[None]) -> bool:
-        """Return True if the disk is too full for one more page. The caller and `alone` are as for `shrink_map`."""
+        """Return True if the disk has no room for one more page. Locks and `alone` are as for `shrink_map`."""
         try:
             with alone:
                 page_size_bytes, _end, size = self._measure()
@@ -237,7 +240,7 @@ class DiskReserve:
         return page_size_bytes, raw.info()["last_pgno"] + 1, size_bytes // page_size_bytes
 
     def _check_free(self, transaction: UncommittedChanges) -> None:
-        """Raise NoDiskReserveError unless the transaction leaves as many free pages as the reserve has."""
+        """Raise NoDiskReserveError if the transaction would leave fewer free pages than the reserve needs."""
         _page_size_bytes, end, size = self._measure()
         meta = read_live_meta(self._file.locks.descriptor, self._file.path)
         tables = self._file.handles.tables.values()

@@ -69,14 +69,14 @@ POINTS = (
     "upgrade.before_lmdb_commit",
     "upgrade.after_lmdb_commit",
 )
-"""All points, in the order in which a creation, a commit, a compaction, a purge and an upgrade pass them."""
+"""All points, in the order in which creation, commit, compaction, purge and upgrade pass them."""
 
 armed: dict[str, _Fault] = {}
-"""The armed faults by point. Frequent code tests it first: `if armed: point(...)`."""
+"""The armed faults by point. Frequently executed code tests this dictionary first: `if armed: point(...)`."""
 
 
 class _Fault:
-    """The action at a point, and the number of passes until it."""
+    """The action at a fault point, and the number of passes until it runs."""
 
     __slots__ = ("action", "passes_left")
 
@@ -92,11 +92,11 @@ def point(name: str) -> None:
 
 
 def arm(name: str, *, count: int = 1, action: str | Callable[[], None] = "kill") -> None:
-    """Let the `count`-th pass of a point run an action, once.
+    """Arm a point: its `count`-th pass runs the action, once.
 
     Args:
         name: one of `POINTS`.
-        count: 1 is the next pass.
+        count: the number of the pass that runs the action; 1 is the next pass.
         action: "kill" (SIGKILL to this process), or a function, which may raise.
 
     Raises:

@@ -1,9 +1,9 @@
 """Replaces the file of a store in use by a new file with other records.
 
 A rewrite holds the writer lock from its first read to the rename, so nobody commits meanwhile. Unlike after a
-compaction, a process that had the old file open cannot follow to the new file, because its memory of the old records
-is not true of the new ones. The word `PURGED` in the old file tells such a process that its handles have ended. If a
-rewrite is interrupted, the path names either the old file or the new file, and that file is complete.
+compaction, a process that had the old file open cannot follow to the new file, because its cached records do not match
+the new ones. The word `PURGED` in the old file tells such a process that its handles have ended. If a rewrite is
+interrupted, the path names either the old file or the new file, and that file is complete.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 
 _SEARCHED_SIZE_BYTES = 8 * 1024 * 1024
 _OVERLAP_SIZE_BYTES = 256 * 1024
-"""The overlap of two searched parts, so that a text on their border is found."""
+"""The overlap of two searched parts, so that the search finds a text on their border."""
 
 
 class NewFile:
-    """The new file. It is filled in order: the table `meta`, the log, the index."""
+    """The new file. The caller fills the table `meta`, then the log, then the index."""
 
     def __init__(self, appender: Appender, mac: StoreMac | None) -> None:
         self._appender = appender
@@ -58,7 +58,7 @@ class NewFile:
         self._last_lsn = 0
 
     def copy_meta(self, old: ReadTransaction, upto: int) -> None:
-        """Copy the table `meta`, and store the mark that a purge has rewritten the records up to an LSN."""
+        """Copy the table `meta`, and record that a purge has rewritten the records up to the LSN `upto`."""
         facts = {**dict(old.metas()), PURGE_KEY: self._sealed(PURGE_KEY, encode_purged_lsn(upto))}
         for key, value in sorted(facts.items()):
             self._put(META_TABLE, key, value)
@@ -117,7 +117,7 @@ def rewrite_file(
         swapped: called after the new file has taken the path, before anybody can commit to the new file.
 
     Raises:
-        ...: as `compact_file`.
+        ...: the errors of `compact_file`.
     """
     check_compactable(file, wal)
     temporary = compaction_path(file.path)
@@ -131,7 +131,8 @@ def rewrite_file(
             file.locks.writing(timeout_s),
         ):
             file.locks.file.check()
-            spare_size_bytes = os.fstat(file.locks.descriptor).st_size  # A redaction may be longer than the secret.
+            # The new file may be larger, because a redaction may be longer than the secret.
+            spare_size_bytes = os.fstat(file.locks.descriptor).st_size
             with (
                 ReadTransaction(file) as snapshot,
                 opened_for_filling(file, temporary, descriptor, spare_size_bytes) as target,
@@ -152,7 +153,8 @@ def rewrite_file(
             finally:
                 file.follows_purge = file.has_moved
             swapped()
-            # Do this before removing the WAL. Otherwise a power failure could bring the old file back without its WAL.
+            # Flush the name before the WAL is removed. Otherwise a power failure could bring the old file back without
+            # its WAL.
             make_name_durable(file.path)
             point("purge.after_directory_sync")
             remove_journal(file.path)

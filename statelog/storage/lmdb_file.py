@@ -1,8 +1,8 @@
 """The LMDB file: LMDB opened on the data file, its map, and the gate that every transaction passes.
 
-LMDB cannot change its map while a transaction is open, must not be used across `fork`, and refuses everything after a
-failed write of a meta page. In these cases, the gate is shut: no transaction may begin. This module knows neither the
-write-ahead log nor the disk reserve. It calls them through `Hooks`.
+LMDB cannot change its map while a transaction is open, must not be used across `fork`, and refuses every call after a
+failed write of a meta page. In these cases, the gate is shut, and no transaction may begin. This module does not import
+the write-ahead log or the disk reserve. It calls them through `Hooks`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,12 @@ _BEGIN_ATTEMPTS = 3
 _PAGE_SIZE_BYTES = 4096
 
 _OPENINGS_MAX = 10
-"""The maximum number of attempts to open LMDB, if other threads close its lock file at the same time."""
+"""The maximum number of attempts to open LMDB while other threads close its lock file."""
 
 _SPARE_READS = 0
-"""The number of ended read transactions that LMDB's binding keeps. One would save 80 ns for each read. But an exiting
-forked child would free its slot in the parent's reader table, and then the parent could not read."""
+"""The number of ended read transactions that LMDB's binding keeps. Keeping one would save 80 ns for each read. But an
+exiting forked child would free the parent's slot in the reader table, and then the parent could not read.
+"""
 
 
 class LmdbHandles:
@@ -74,11 +75,11 @@ class LmdbHandles:
 
     Attributes:
         descriptor: a descriptor of the data file.
-        lock_file: None if LMDB does not have a lock file open, because it may not write to one.
-        reader_lock: one word, which is 0 unless a process takes a slot of the reader table. Then call
-            `await_reader_lock` first.
-        map_address: the address of LMDB's map; 0 until it is needed, because the map moves.
-        seen: the pages of the index that were found in use; see `kernels.page_in_use`.
+        lock_file: the lock file, or None if LMDB has none open because it may not write.
+        reader_lock: one word. If it is not 0, a process is taking a slot of the reader table; call `await_reader_lock`
+            first.
+        map_address: the address of LMDB's map. It is 0 until it is needed, because the map can move.
+        seen: the pages of the index that are known to be in use; see `kernels.page_in_use`.
         mac: computes the MACs of the records and rows. None if the store has no key.
     """
 
@@ -147,10 +148,10 @@ class LmdbHandles:
 
 
 class _Unopened:
-    """Replaces LMDB's environment while a file is being opened."""
+    """A stand-in for LMDB's environment while a file is being opened."""
 
     def begin(self, *_arguments: Any) -> lmdb.Transaction:
-        raise lmdb.Error("it is being opened")  # Without a code, so the caller waits at the gate.
+        raise lmdb.Error("it is being opened")  # This error has no code, so the caller waits at the gate.
 
     def close(self) -> None:
         """Close nothing."""
@@ -159,17 +160,17 @@ class _Unopened:
 _unopened: Any = _Unopened()
 
 NO_HANDLES = LmdbHandles(_unopened, _unopened.begin, 0, -1)
-"""Used while the successor of a file is being opened, and by transactions that have ended."""
+"""Stand-in handles for ended transactions, and for a file whose successor is being opened."""
 
 
 class Hooks(NamedTuple):
     """The functions of the store file that an LMDB file calls.
 
     Attributes:
-        follow: opens the file by which a compaction has replaced this one. See `StoreFile.follow`.
-        release_pins: ends the read transactions that stay open between commits, within a time in seconds.
+        follow: opens the file that has replaced this one in a compaction. See `StoreFile.follow`.
+        release_pins: ends the snapshot pins within the given time in seconds.
         release_dead_readers: frees reader slots of dead processes.
-        note_opened: called after LMDB was opened, before any transaction begins.
+        note_opened: is called after LMDB was opened and before any transaction begins.
         map_size_bytes: returns the size of the map for the next opening.
     """
 
@@ -181,7 +182,7 @@ class Hooks(NamedTuple):
 
 
 class LmdbFile:
-    """The data file that LMDB has open, and the checks before every transaction.
+    """The data file as opened by LMDB, with the checks that precede every transaction.
 
     Attributes:
         store_id: 16 bytes, from the header.
@@ -190,15 +191,17 @@ class LmdbFile:
         locks: the locks between processes, and the descriptor of the data file. A compaction replaces them.
         handles: the handles of LMDB; None while the gate is shut after a failed reopening.
         active_transactions: the transactions that are open, or about to begin.
-        is_shut: no transaction may begin, because LMDB is being reopened or resized, or is closed.
-        is_forked: this is the child's copy of the parent's object.
-        gate: held by a thread that shuts the gate. A thread that needs both locks takes `write_lock` first.
-        write_lock: held by the thread that writes, from before it begins until its commit is accounted for.
+        is_shut: whether transactions must not begin, because LMDB is closed, or is being reopened or resized.
+        is_forked: whether this object is a forked child's copy of its parent's object.
+        gate: the lock of a thread that shuts the gate. A thread that needs both locks takes `write_lock` first.
+        write_lock: the lock of the writing thread, from before its transaction begins until its commit is accounted
+            for.
         writer_thread: the identity of the thread that has a write transaction open, or 0.
-        moved: a mapped word. It is `MOVED` if a compaction, of any process, has replaced this file or is about to.
-        follows_purge: whether this process has purged the file itself, and so continues with the new one.
+        moved: a mapped word. It is `MOVED` if a compaction by any process has replaced this file or is about to do so.
+        follows_purge: whether this process has purged the file itself, so that it may continue with the new file.
         fence: the error that commits of this process raise, if this process has fenced the file.
-        drain_timeout_s: how long a shut gate waits for transactions to end. Reads are short by contract.
+        drain_timeout_s: how long a thread that shuts the gate waits for transactions to end. Reads are short by
+            contract.
     """
 
     drain_timeout_s = 5.0
@@ -213,7 +216,7 @@ class LmdbFile:
         self.header: dict[str, Any] = {}
         self.key = options.key
         self.locks = FileLocks(descriptor, path)
-        self.handles: LmdbHandles = None  # type: ignore[assignment]  # It is set before the gate opens.
+        self.handles: LmdbHandles = None  # type: ignore[assignment]  # `open` sets it before the gate opens.
         self.active_transactions: set[Ending] = set()
         self.is_shut = True
         self.is_forked = False
@@ -225,8 +228,9 @@ class LmdbFile:
         self.fence: FencedError | None = None
         self.closed = False
         self._is_name_durable = False
-        """Whether this process has flushed the directory. It does so before the first write (C4), because a creation
-        or compaction may have been killed before its flush."""
+        """Whether this process has flushed the directory. It does so before its first write (C4), because a creation or
+        compaction may have been killed before flushing it.
+        """
 
     def connect(self, hooks: Hooks) -> None:
         """Set the hooks. Call this before `open`."""
@@ -255,7 +259,7 @@ class LmdbFile:
         return ForkedError(message, path=str(self.path))
 
     def check_open(self) -> None:
-        """Raise ClosedError if the store is closed, or StoreReplacedError if its file was lost."""
+        """Raise ClosedError if the store is closed, or StoreReplacedError if its file was removed or replaced."""
         if self.closed and self.locks.file.is_lost:
             raise replaced_error(self.path)
         if self.closed:
@@ -325,13 +329,13 @@ class LmdbFile:
         for _ in range(_BEGIN_ATTEMPTS):
             self.active_transactions.discard(transaction)
             if isinstance(error, lmdb.MapResizedError):
-                self.set_map_size(0)  # Take the size of the process that has extended the file.
+                self.set_map_size(0)  # Adopt the map size of the process that has extended the file.
             elif isinstance(error, lmdb.ReadersFullError):
                 with contextlib.suppress(StoreLockedError):
                     self._hooks.release_dead_readers()
             elif isinstance(error, lmdb.PanicError):
                 self.reopen()
-            elif error_code(error) != 0:  # 0 means that the file was reopened, so try again.
+            elif error_code(error) != 0:  # The code 0 means that the file was reopened, so try again.
                 raise self.translate(error) from error
             self.pass_gate(transaction)
             try:
@@ -366,7 +370,7 @@ class LmdbFile:
         self.is_shut = False
 
     def check_key(self, key: StoreKey | None) -> None:
-        """Check the key that this process passes to another opening of the store.
+        """Check the key with which this process opens the store once more.
 
         Raises:
             StoreKeyError, ForgeryError: as `statelog.format.header.check_key`. Facts: path.
@@ -377,14 +381,15 @@ class LmdbFile:
         """Close LMDB's environment and open it again, which is the only cure after a failed write of a meta page.
 
         Raises:
-            StorageError, CorruptionError, ...: as for `open`. The next transaction tries again.
+            StorageError, CorruptionError, ...: as for `open`. The next transaction tries to reopen the file again.
         """
         with self.gate:
             self.check_open()
             self.shut_gate()
             try:
                 self._hooks.release_pins(self.lock_timeout_s)
-                handles, self.handles = self.handles, None  # type: ignore[assignment]  # The gate is shut until it is set.
+                # The gate is shut until handles are set.
+                handles, self.handles = self.handles, None  # type: ignore[assignment]
                 if handles is not None:
                     handles.close()
                 self.open()
@@ -394,11 +399,11 @@ class LmdbFile:
     def set_map_size(self, size_bytes: int) -> None:
         """Let LMDB's map end at `size_bytes`, or after the last used page, whichever is later.
 
-        LMDB ends all transactions, including the pin, so the next writer makes a checkpoint (J2).
+        This ends all transactions, including the snapshot pin, so the next writer makes a checkpoint (J2).
 
         Raises:
             ClosedError: the store is closed.
-            UsageError: a transaction of this process stays open.
+            UsageError: a transaction of this process stayed open too long.
         """
         with self.gate:
             self.check_open()
@@ -416,7 +421,7 @@ class LmdbFile:
         """Let no transaction begin, and wait until none is open. The caller holds `gate`.
 
         Raises:
-            UsageError: a transaction does not end.
+            UsageError: a transaction did not end in time.
         """
         is_drained = False
         try:
@@ -441,7 +446,8 @@ class LmdbFile:
         if self.handles is not None:
             self.handles.close()
         descriptor = self.locks.descriptor
-        if descriptor >= 0:  # Right after LMDB, because openings assume that a user of the file has LMDB open.
+        # Close the descriptor right after LMDB, because openings assume that a user of the file has LMDB open.
+        if descriptor >= 0:
             self.locks.descriptor = -1
             os.close(descriptor)
 
@@ -449,13 +455,13 @@ class LmdbFile:
 def _open_handles(file: LmdbFile, max_size_bytes: int) -> tuple[LmdbHandles, dict[str, Any]]:
     """Check the file, open LMDB and the tables, and return them with the header. Raises as `LmdbFile.open`."""
     locks, path, read_only = file.locks, file.path, file.read_only
-    _check_path(locks, path)  # LMDB would create a missing file.
+    _check_path(locks, path)  # Check this, because LMDB would create a missing file.
     handles = _open_lmdb(file, max_size_bytes, sync=False)
     try:
-        _check_path(locks, path)  # LMDB opens a path, so it may have opened another file.
+        _check_path(locks, path)  # Check again, because LMDB opens a path and may have opened another file.
         header = _read_header(handles)
         if is_older(header, read_only=read_only):
-            # A header that this release cannot read has no key. A wrong key is refused before the upgrade.
+            # Check the key before the upgrade. A header that this release cannot read counts as one without a key.
             fields = {} if is_older(header, read_only=True) else _decode_header(header, path)
             mac = _check_key(fields, file.key, path)
             # LMDB itself flushes this transaction, because an older format has no WAL.
@@ -501,7 +507,7 @@ def _open_lmdb(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> LmdbHandle
 
 
 def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> LmdbHandles | None:
-    """Open LMDB, and hold its locks. Return None if this process has closed LMDB's lock file meanwhile."""
+    """Open LMDB, and hold its locks. Return None if another thread has closed LMDB's lock file."""
     locks, path = file.locks, file.path
     page_size_bytes = check_file(locks.descriptor, path).page_size_bytes
     descriptor = open_lock_file(path, locks, read_only=file.read_only)
@@ -521,7 +527,8 @@ def _open_locked(file: LmdbFile, max_size_bytes: int, *, sync: bool) -> LmdbHand
             subdir=False,
             readonly=file.read_only,
             create=False,
-            mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,  # For a lock file that was just removed.
+            # This mode is for a lock file that was just removed.
+            mode=os.fstat(locks.descriptor).st_mode & SHARED_MODE,
             sync=sync,  # LMDB flushes nothing by itself: see `wal/checkpointer.py`.
             max_readers=READER_SLOTS,
             max_dbs=TABLES_MAX,
@@ -573,7 +580,6 @@ def _check_key(header: dict[str, Any], key: StoreKey | None, path: Path) -> Stor
 
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Add the path to an error about the header."""
     try:
         yield
     except (CorruptionError, FormatError, StoreKeyError) as error:

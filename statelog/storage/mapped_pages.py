@@ -1,12 +1,12 @@
-"""Mapped pages, which are released while a whole store is read.
+"""Release of the mapped pages that an operation touches while it reads a whole store.
 
-LMDB reads through its map, and every page that it touches counts as memory of this process until the kernel needs it.
-This does no harm, but a gigabyte looks alarming. So an operation that reads a whole store sometimes releases the pages
-that it has read. They stay in the page cache.
+LMDB reads through its map, and every page that it touches counts as memory of this process until the kernel reclaims
+it. This is harmless, but a gigabyte looks alarming. So an operation that reads a whole store releases the pages from
+time to time. They stay in the page cache.
 
 Releasing a private map discards what the process has written into it, for example the addresses that the dynamic loader
-has written into a library. So only shared maps are released, and of the store only LMDB's own map: another thread
-cannot remove this map, and reuse its addresses, while the gate is held.
+has written into a library. So this module releases only shared maps. Of the store's maps, it releases only LMDB's own,
+because no other thread can remove this map and reuse its addresses while the gate is held.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ RELEASE_SIZE_BYTES = 32 * 1024 * 1024
 """The number of bytes that are read before the pages are released."""
 
 MAPPED_AROUND_BYTES = 64 * 1024
-"""Linux maps up to 16 pages around one that is touched."""
+"""The number of bytes that Linux maps around a page that is touched: up to 16 pages."""
 
 _DONT_NEED = 4
-"""MADV_DONTNEED on Linux."""
+"""The value of MADV_DONTNEED on Linux."""
 
 _SHARED = "r--s"
-"""The permissions of LMDB's map. Python's maps of the store's first page have them, too."""
+"""The permissions of LMDB's map. Python's maps of the store's first page have the same permissions."""
 
 
 class MappedPages:
-    """The pages that this process has touched in the map of one LMDB file, and in that of a file that it fills."""
+    """A count of the bytes that this process has read through the map of one LMDB file, and of a file that it fills."""
 
     __slots__ = ("_file", "_filled", "_read_bytes")
 
     def __init__(self, file: LmdbFile, filled: int | None = None) -> None:
-        """Count from 0. `filled` is the descriptor of a new file, which only the calling thread has mapped."""
+        """Start counting. `filled` is the descriptor of a new file that only the calling thread has mapped."""
         self._file = file
         self._filled = filled
         self._read_bytes = 0
@@ -78,7 +78,7 @@ def _map_address(handles: LmdbHandles) -> int:
     if not handles.map_address and not handles.reader_lock[0]:
         with contextlib.suppress(lmdb.Error), handles.begin_read(buffers=True) as transaction:
             header = transaction.get(HEADER_KEY, db=handles.meta)
-            if isinstance(header, memoryview):  # So it is with `buffers`.
+            if isinstance(header, memoryview):  # With `buffers`, LMDB returns a memoryview into the map.
                 handles.find_map(address_of(header))
                 header.release()
     return handles.map_address

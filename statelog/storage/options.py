@@ -1,4 +1,4 @@
-"""The options of an opening, and checks of paths."""
+"""The options with which a store is opened, and checks of paths."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Durability: TypeAlias = Literal["commit", "interval"]
 
 
 class Options(NamedTuple):
-    """How a store is opened.
+    """The options with which a store is opened.
 
     Attributes:
         read_only: write nothing. The store must exist.
-        durability: after a power failure, "commit" loses no acknowledged commit, and "interval" at most those of the
+        durability: "commit" loses no acknowledged commit in a power failure, and "interval" loses at most those of the
             last interval.
         interval_ms: with "interval", the longest time before the flush of an acknowledged commit begins.
-        max_size_bytes: the quota, beyond which the file never grows.
+        max_size_bytes: the quota: the file never grows beyond it.
         lock_timeout_s: how long to wait for another process that writes.
         flush: False flushes nothing, for measurements.
         key: the key of the store, or None if it has no key.
@@ -67,7 +67,7 @@ class Options(NamedTuple):
 
     @property
     def shared(self) -> tuple[bool, str, int, bool]:
-        """The options that all openings of one file in one process must have in common."""
+        """The options that must be equal in all openings of one file in one process."""
         return (self.read_only, self.durability, self.max_size_bytes, self.flush)
 
 
@@ -79,7 +79,7 @@ _URL = r"[A-Za-z][A-Za-z0-9+.\-]+:/"
 
 
 def check_path(path: object) -> None:
-    """Raise UsageError if `path` cannot be the path of a file, or is a name of something other than a file."""
+    """Raise UsageError if `path` cannot be the path of a file, or names something other than a file."""
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         message = f"a path must be a str or an os.PathLike of a str, not {path!r}"
         raise UsageError(message, argument="path", value=path)
@@ -99,7 +99,7 @@ def check_path(path: object) -> None:
 
 
 def _advice(name: str) -> str:
-    """Return advice for a name that SQLite or a fleet accepts, but `open` does not. For a path, return ''."""
+    """Return advice for a name that SQLite or a fleet accepts, but `open` does not; '' if `name` is a path."""
     if name == ":memory:":
         return "a store is a file. Create a temporary one in a tempfile.TemporaryDirectory()"
     if name.startswith("file:"):

@@ -1,13 +1,13 @@
 """A walk over the pages of one snapshot of a store's file, without LMDB.
 
-LMDB does not check its pages, and neither records nor seals cover them. Although every value is valid, two trees may
-lead to one page, or a page may be both in use and listed as free. Readers do not notice this, but the next commits
-would overwrite live pages. So the walk checks every page of a snapshot:
+LMDB does not check its pages, and neither records nor seals cover them. Even if every value is valid, two trees may
+lead to one page, or a page may be both in use and listed as free. Readers do not notice such damage, but the next
+commits would overwrite live pages. So the walk checks every page of a snapshot:
 
-E2. A page has its own number, its nodes fill it, and its keys ascend within the bounds that its parent has for it. All
+E2. A page contains its own number, its nodes fill it, and its keys ascend within the bounds that its parent sets. All
     leaves of a tree are equally deep. A long value has at least as many pages as it needs.
-E3. Every page from the third to the last is in one tree, once, or on the free list, once.
-E4. A tree has the entries, the pages of each kind and the depth that its record says. Only the record of the free list
+E3. Every page from the third to the last is in one tree, once, or on the free list, once. E4. The number of entries,
+the pages of each kind and the depth of a tree match its record. Only the record of the free list
     has flags and the page size.
 
 LMDB reuses no page of a snapshot that a reader has. So the walk needs only an open read transaction and its meta page.
@@ -51,7 +51,7 @@ FREE_LIST, MAIN = "free list", "main"
 
 
 class PageProblem(NamedTuple):
-    """A violated invariant: its number, the tree (or an empty text), the page, and the message."""
+    """A violated invariant: the invariant's number, the tree (or an empty string), the page, and a message."""
 
     invariant: str
     tree: str
@@ -95,10 +95,10 @@ class _TreeCounts:
 
 
 class PageWalk:
-    """One walk over all trees of a snapshot. It collects problems, and does not follow a bad page.
+    """One walk over all trees of a snapshot. It collects problems, and skips damaged pages.
 
     Args:
-        file: the whole file.
+        file: the bytes of the whole file.
         meta: the snapshot's meta page.
         lists_all: yield every node of a leaf, not only long values, tables, and the nodes of the free list.
     """
@@ -123,7 +123,7 @@ class PageWalk:
         self._view.release()
 
     def run(self) -> Iterator[TreePage | LongValue]:
-        """Walk over every tree, and yield its pages. At the end, check that every page was met once."""
+        """Walk over every tree, and yield its pages. At the end, check that every page was visited exactly once."""
         yield from self._walk_tree(MAIN)
         for tree in list(self.trees)[2:]:
             yield from self._walk_tree(tree)
@@ -143,7 +143,7 @@ class PageWalk:
         self.problems.append(PageProblem(invariant, tree, page, f"page {page}: {what}"))
 
     def _take(self, tree: str, number: int, count: int) -> bool:
-        """Mark pages as met. If they do not exist or were met before, add a problem and return False."""
+        """Mark pages as visited. If they do not exist or were visited before, add a problem and return False."""
         if not _META_PAGES <= number <= self._meta.last_page or count > self._meta.last_page + 1 - number:
             self._add("E3", tree, number, f"not one of the {self._meta.last_page + 1} pages of the file")
             return False
@@ -154,7 +154,7 @@ class PageWalk:
         return True
 
     def _note_read(self) -> None:
-        """Count a read page, and sometimes release the mapped pages. Touching a page maps those around it."""
+        """Count a read page, and sometimes release the mapped pages. Touching a page maps those around it, too."""
         self._read_bytes += MAPPED_AROUND_BYTES
         if self._read_bytes >= RELEASE_SIZE_BYTES and isinstance(self._map, mmap.mmap):
             self._read_bytes = 0
@@ -209,7 +209,7 @@ class PageWalk:
     def _children(
         self, number: int, nodes: list[PageNode], depth: int, low: bytes | None, high: bytes | None
     ) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-        """Yield page, depth and bounds of each child, the last one first, so that they are walked in order."""
+        """Yield the page, depth and bounds of each child, the last child first, as the walk's stack needs them."""
         for index in range(len(nodes) - 1, -1, -1):
             node = nodes[index]
             least = self.data(number, node.key_at, node.key_size) if index else low
@@ -256,7 +256,7 @@ class PageWalk:
         return LongValue(tree, number, pages, node.value)
 
     def _note_free(self, leaf: int, data: bytes) -> None:
-        """Mark the pages that one commit has freed. Their count is stored first, and then their numbers, descending."""
+        """Mark the pages that one commit has freed. `data` has their count, and then their numbers, descending."""
         count = _NUMBER.unpack_from(data)[0] if len(data) >= _NUMBER.size else -1
         if len(data) % _NUMBER.size or not 0 <= count < len(data) // _NUMBER.size:
             self._add("E3", FREE_LIST, leaf, f"{count} pages in {len(data)} bytes")

@@ -1,8 +1,8 @@
-"""Read transactions: a snapshot of the tables of a store, whose borrowed values end with it.
+"""Read transactions: a snapshot of the tables of a store. Borrowed values are valid until the transaction ends.
 
-A `memoryview` from LMDB points into the mapped file. After the end of its transaction, it would show whatever was
-written there since. So a transaction releases the lent views when it ends, and before it writes. A later read then
-raises `ValueError`. Slices of a view cannot be released, so callers copy what they keep.
+A `memoryview` from LMDB points into the mapped file. After the end of the transaction, the view would show later writes
+to the page. So a transaction releases the lent views when it ends, and before it writes. A later read then raises
+`ValueError`. Slices of a view cannot be released, so callers copy what they keep.
 """
 
 from __future__ import annotations
@@ -43,18 +43,20 @@ encode_lsn = Struct(">Q").pack
 _BATCHES_LENT = 2
 
 NO_PAGE = -1
-"""The value for no page number."""
+"""The value that stands for no page."""
 
 _ENTRIES_MAX = 1 << 48
-"""More entries than any file has, because a damaged count may be any number."""
+"""A count above that of any file. A larger count is damaged."""
 
 _ROWS_FIRST = 4
-"""The number of rows that a scan reads first. Many scans need one row. Each further read has four times as many."""
+"""The number of rows that a scan reads first. Many scans need only one row. Each further read takes four times as many
+rows.
+"""
 _ROWS_MAX = 256
 
 
 class _Ended:
-    """Replaces LMDB's transaction after its end."""
+    """A stand-in for LMDB's transaction after its end."""
 
     def __getattr__(self, name: str) -> NoReturn:
         message = "the read transaction has ended"
@@ -72,16 +74,16 @@ class ReadTransaction:
 
     __slots__ = ("_borrowed", "_file", "_handles", "_index", "_leaf", "_log", "_raw", "_view_of", "snapshot_id")
 
-    _raw: Any  # lmdb.Transaction; None before it has begun.
+    _raw: Any  # An lmdb.Transaction; None before it has begun.
     _leaf: int  # The number of the leaf page of the index that was checked last.
     snapshot_id: int
-    """The commit whose pages are read. 0: no page is checked against the free list."""
+    """The commit whose pages are read. With 0, no page is checked against the free list."""
     _may_own_pages = False
 
     def __init__(self, file: LmdbFile, view_of: Callable[[ReadTransaction], Any] | None = None) -> None:
         """Prepare a transaction.
 
-        `view_of` makes the value of the `with` statement from this transaction. The default is the transaction.
+        `view_of` creates the value of the `with` statement from this transaction. The default value is the transaction.
         """
         self._file = file
         self._view_of = view_of
@@ -115,7 +117,7 @@ class ReadTransaction:
             if now_s >= identity.look_at_s and not identity.look_again(now_s):
                 active.discard(self)
                 file.follow()
-                while file.has_moved:  # A second compaction has replaced the file meanwhile.
+                while file.has_moved:  # Another compaction has replaced the file in the meantime.
                     file.follow()
                 file.locks.file.check()
                 file.pass_gate(self)
@@ -143,21 +145,21 @@ class ReadTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End the snapshot, and release the views that it has lent."""
+        """End the snapshot, and release the lent views."""
         try:
             if self._borrowed:
                 self._take_back()
         finally:
-            if not self._file.is_forked:  # Otherwise the slot in the reader table is the parent's.
-                raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot with the last reference.
+            if not self._file.is_forked:  # In a forked child, the slot in the reader table is the parent's.
+                raw, self._raw = self._raw, _ENDED  # LMDB's binding frees the slot when the last reference goes away.
                 raw.abort()
                 self._file.active_transactions.discard(self)
-            self._handles = NO_HANDLES  # An owner of this object does not keep a file that was compacted.
+            self._handles = NO_HANDLES  # An owner of this object must not keep a compacted file open.
         if kind is not None and isinstance(error, lmdb.Error):
             raise self._file.translate(error) from error
 
     def abort(self) -> None:
-        """End the transaction without the end of its `with` block. A second call does nothing."""
+        """End the transaction before its `with` block ends. A second call does nothing."""
         try:
             self._take_back()
         finally:
@@ -180,7 +182,7 @@ class ReadTransaction:
         return number
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Lend the record with an LSN until the transaction ends or writes. Return None if there is none.
+        """Return a view of the record with an LSN, or None. The view is valid until the transaction ends or writes.
 
         Raises:
             ForgeryError: the store has a key, and the MAC of the record does not match. Facts: lsn.
@@ -197,8 +199,8 @@ class ReadTransaction:
     def lend_log(self, lsn: int) -> memoryview | None:
         """Return a record as `get_log` does, but without a check of its MAC.
 
-        Use it to read nodes. The digest of a node is in its parent, and the digest of a root is in the body of a record
-        whose MAC was checked.
+        Use this method to read nodes, whose integrity is checked otherwise. The digest of a node is in its parent, and
+        the digest of a root is in the body of a record whose MAC was checked.
         """
         view: memoryview | None = self._raw.get(encode_lsn(lsn), None, self._log)
         if view is not None:
@@ -214,7 +216,7 @@ class ReadTransaction:
             mac.check_record(lsn, self._raw.get(encode_lsn(lsn), None, self._log))
 
     def give_back(self, record: memoryview) -> None:
-        """Release a record that `get_log` has lent, so that a reader of the whole log holds one at a time."""
+        """Release a record that `get_log` has lent, so that a reader of the whole log holds one record at a time."""
         record.release()
         if self._borrowed and self._borrowed[-1] is record:
             self._borrowed.pop()
@@ -261,7 +263,9 @@ class ReadTransaction:
             yield bytes(key), bytes(value)
 
     def join_logs(self, keys: Sequence[bytes]) -> tuple[bytes, tuple[int, ...]] | None:
-        """Return the joined bytes of the records with some keys, and the records' sizes. None if one is missing.
+        """Return the joined bytes of the records with the given keys, and the records' sizes.
+
+        Return None if one is missing.
 
         Raises:
             ForgeryError: as for `get_log`.
@@ -275,13 +279,13 @@ class ReadTransaction:
         return b"".join(records), tuple(map(len, records))
 
     def last_lsn(self) -> int:
-        """Return the LSN of the last record, 0 in an empty log.
+        """Return the LSN of the last record, or 0 if the log is empty.
 
         Raises:
-            CorruptionError: the number of records is not this LSN. Facts: lsn.
+            CorruptionError: the number of records differs from this LSN. Facts: lsn.
         """
         last = self._last_key()
-        # L1: LSNs are dense from 1. If a damaged key were trusted, the next record would be appended after it.
+        # L1: LSNs are dense from 1. With a damaged last key, the next record would be appended at the wrong LSN.
         if last != self._raw.stat(self._log)["entries"]:
             message = f"the log ends at LSN {last}, but has {self._raw.stat(self._log)['entries']} records"
             raise CorruptionError(message, lsn=last)
@@ -296,15 +300,15 @@ class ReadTransaction:
         return int.from_bytes(key)
 
     def log_count(self) -> int:
-        """Return the number of records that LMDB counts."""
+        """Return LMDB's count of the records."""
         count: int = self._raw.stat(self._log)["entries"]
         return count
 
     def log_batches(self, size_bytes: int) -> Iterator[list[tuple[int, memoryview]]]:
         """Yield all records as (LSN, record), in lists of `size_bytes` or a little more. `check_log` checks their MACs.
 
-        A list is lent until two more lists were requested. At most as many records are yielded as LMDB counts, because
-        damage may chain pages in a ring.
+        A list is valid until two more lists are requested. No more records are yielded than LMDB counts, because damage
+        may chain pages in a ring.
         """
         cursor = self._raw.cursor(self._log)
         cut = None if self._handles.mac is None else -RECORD_MAC_SIZE_BYTES
@@ -332,7 +336,7 @@ class ReadTransaction:
 
         Args:
             prefix: the prefix of every yielded key.
-            start: the whole key at which the scan begins. It is included, and need not exist.
+            start: the whole key at which the scan begins. The scan includes it if it exists.
             reverse: scan downwards from the greatest key, or from `start`, which may be above all yielded keys.
 
         Raises:
@@ -364,7 +368,9 @@ class ReadTransaction:
                 self._check_leaf(lent)
                 raise _out_of_order(key)
             rows = None if self._may_own_pages else self._read_rows(lent, prefix, count, reverse=reverse)
-            if rows is None:  # A writer may change the rows ahead. The error of a damaged row names its key.
+            # Read the rows one by one: a writer may change the rows ahead, and the error of a damaged row names its
+            # key.
+            if rows is None:
                 self._check_leaf(lent)
                 payload = self._unseal(key, cursor.value())
                 rows = ([(key, payload)], False) if key.startswith(prefix) else ([], True)
@@ -375,7 +381,7 @@ class ReadTransaction:
                 return
             last = pairs[-1][0]
             if last != key and not (cursor.set_range(last) and cursor.key() == last):
-                raise _out_of_order(last)  # A branch page leads elsewhere.
+                raise _out_of_order(last)  # A damaged branch page leads elsewhere.
             bound = last if reverse else last + b"\0"
             found = cursor.prev() if reverse else cursor.next()
             count = min(4 * count, _ROWS_MAX)
@@ -383,9 +389,9 @@ class ReadTransaction:
     def _read_rows(
         self, lent: Any, prefix: bytes, count_max: int, *, reverse: bool
     ) -> tuple[list[tuple[bytes, bytes]], bool] | None:
-        """Return rows of the page that has a key, and whether the prefix ends in that page.
+        """Return the rows from the key `lent` to the end of its page, and whether the prefix ends in that page.
 
-        Return None if a row is damaged, or cannot be checked here. Then the caller reads the rows one by one.
+        Return None if a row is damaged, or cannot be checked here. The caller then reads the rows one by one.
         """
         handles = self._handles
         if not handles.map_address:
@@ -405,8 +411,8 @@ class ReadTransaction:
     def _seek(self, cursor: lmdb.Cursor, bound: bytes) -> bool:
         """Move to the first key at or after `bound`. Return False if there is none.
 
-        LMDB's search does not find a damaged key, but a key beside it (E6). So this checks the seal, the order and the
-        page of the key below. The caller checks the key that was found.
+        If a key is damaged, LMDB's search finds a key beside it (E6). So this method checks the seal, the order and the
+        page of the next lower key. The caller checks the key that was found.
         """
         found = cursor.set_range(bound)
         if cursor.prev() if found else cursor.last():
@@ -430,7 +436,7 @@ class ReadTransaction:
             self._unseal(key, cursor.value())
 
     def _check_leaf(self, lent: Any) -> None:
-        """Check the whole page that has a key of the index.
+        """Check the whole page that contains a key of the index.
 
         LMDB's page headers have no checksum. A flipped bit in the number of nodes hides the nodes at the end of the
         page, and neither a look-up nor a scan would meet damage. So this checks that the nodes fill the page, that the
@@ -445,13 +451,13 @@ class ReadTransaction:
             self._leaf = number
 
     def index_keys(self) -> list[bytes]:
-        """Return all keys of the index, without a check of their values."""
+        """Return all keys of the index without checking their values."""
         cursor = self._raw.cursor(self._index)
         keys = cursor.iternext(keys=True, values=False)
         return [bytes(key) for key in islice(keys, min(self._raw.stat(self._index)["entries"] + 1, _ENTRIES_MAX))]
 
     def index_sizes(self, entries_max: int) -> Iterator[tuple[int, int]]:
-        """Yield the sizes of the key and value of the first entries of the index, in order, without a check."""
+        """Yield the sizes of key and value of the first entries of the index, in order, without checking them."""
         pairs: Any = self._raw.cursor(self._index).iternext(keys=True, values=True)
         return ((len(key), len(value)) for key, value in islice(pairs, entries_max))
 
@@ -466,17 +472,19 @@ class ReadTransaction:
         return counts
 
     def _take_back(self) -> None:
-        """Release the lent views. If C code still uses one, releasing it fails, which is a bug of statelog."""
+        """Release the lent views. This fails if C code still uses one, which is a bug of statelog."""
         borrowed, self._borrowed = self._borrowed, []
         for view in borrowed:
             view.release()
 
 
 def _find_in_use(handles: LmdbHandles, lent: memoryview, key: bytes, snapshot_id: int, *, may_be_own: bool) -> int:
-    """Return the number of a page of the index, negative if the page may be a write transaction's own.
+    """Return the number of the index page that contains `lent`.
 
-    A damaged page number may lead to an older copy of the page, which is whole and sealed. But LMDB has freed that copy
-    (E3).
+    It is negative if the page may be a write transaction's own.
+
+    A damaged page number may lead to an older copy of the page, with valid seals. LMDB has freed that copy, so the free
+    list reveals it (E3).
 
     Raises:
         CorruptionError: the page is free. Facts: key.

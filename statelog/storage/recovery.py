@@ -1,8 +1,8 @@
-"""Recovery: the opening of a store that was not closed restores its durable snapshot, and replays the WAL.
+"""Recovery: opening a store that was not closed restores its durable snapshot and replays the WAL.
 
-Recovery is the same after a killed process and after a power failure. Everything acknowledged is in the snapshot or in
-the WAL, and recovery uses nothing else. If recovery is cut off, the next opening begins it again, because it removes
-the WAL last.
+Recovery does the same after a killed process and after a power failure. Every acknowledged commit is in the snapshot or
+in the WAL, and recovery uses nothing else. If recovery is interrupted, the next opening starts it again, because
+recovery removes the WAL last.
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import StoreWriter
 
     Replay: TypeAlias = Callable[[WriteTransaction, int, Sequence[bytes]], bool]
-    """Puts records into a transaction, from an LSN on, with the index rows that follow from them.
+    """A function that writes records into a transaction, from an LSN on, with the index rows derived from them.
 
-    Returns False, and puts nothing, if the records do not continue the log."""
+    It returns False, and writes nothing, if the records do not continue the log.
+    """
 
 _REPLAYED_SIZE_BYTES = 4 * 1024 * 1024
-"""The size of the records of one transaction of a replay."""
+"""The size of the records that a replay writes in one transaction."""
 
 
 class UnrecoveredError(Exception):
-    """A store that was not closed and that no process has open was opened read-only."""
+    """The error of opening a store read-only if it was not closed and no process has it open."""
 
 
 def is_unclean(path: Path, descriptor: int) -> bool:
@@ -70,17 +71,17 @@ def is_unclean(path: Path, descriptor: int) -> bool:
 
 
 def check_before_recovery(path: Path, descriptor: int) -> None:
-    """Refuse a file that is not a store, before sidecar files are created. Recovery checks a store with a WAL.
+    """Raise an error if the file is not a store, before sidecar files are created. Recovery checks a store with a WAL.
 
     Raises:
-        FormatError, CorruptionError: as `check_file`. Facts: path.
+        FormatError, CorruptionError: the errors of `check_file`. Facts: path.
     """
     if not os.path.lexists(journal_path(path)):
         check_file(descriptor, path)
 
 
 def waits_for_recovery(path: Path, descriptor: int) -> bool:
-    """Return True if no process has the store open, and it was not closed or its compaction was cut off."""
+    """Return True if no process has the store open, and it was not closed or its compaction was interrupted."""
     is_unfinished = read_dirty_flag(descriptor) is not None or read_word(descriptor) == SUCCESSOR
     return is_unfinished and not FileLocks(descriptor, path).is_open_for_writing()
 
@@ -92,8 +93,8 @@ def recover(writer: StoreWriter, replay: Replay) -> int:
 
     Raises:
         JournalMissingError: the store was not closed, and its WAL is missing. Facts: path.
-        CorruptionError: a flushed part of the WAL is damaged, or the WAL is an earlier copy. Both files are
-            unchanged. Facts: path, journal.
+        CorruptionError: a flushed part of the WAL is damaged, or the WAL is an older copy. Both files are unchanged.
+            Facts: path, journal.
         FormatError: the file with the name of the WAL is not a WAL of this store. Facts: path, journal.
         ForgeryError: the store has a key, and the MAC of a record in the WAL does not match. Both files are unchanged.
             Facts: path, lsn.
@@ -168,7 +169,7 @@ def abandon_journal(path: Path) -> Abandoned | None:
 
 
 def count_beyond(journal: Path, lsn: int) -> int:
-    """Return the number of whole records after `lsn` in a WAL that was set aside."""
+    """Return the number of complete records after `lsn` in a WAL that was set aside."""
     with contextlib.suppress(OSError):
         descriptor = open_file(journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -180,7 +181,7 @@ def count_beyond(journal: Path, lsn: int) -> int:
 
 
 def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes]) -> bool:
-    """Put records into a transaction, without index rows."""
+    """Write records into a transaction, without index rows. Return True."""
     if lsn != transaction.last_lsn() + 1:
         return False
     for offset, record in enumerate(records):
@@ -189,16 +190,16 @@ def put_records(transaction: WriteTransaction, lsn: int, records: Sequence[bytes
 
 
 class _Content(NamedTuple):
-    """The durable snapshot, and the groups of later commits."""
+    """The content of a WAL: the durable snapshot, and the groups of later commits."""
 
     slot: SnapshotSlot
     groups: list[CommitGroup]
 
 
 def _read_wal(path: Path, data: int) -> _Content | None:
-    """Return the content of a store's WAL, or None if the dirty flag is not set: then the data file is complete.
+    """Return the content of a store's WAL, or None if the dirty flag is not set, so that the data file is complete.
 
-    Recovery writes nothing before this has checked that the WAL is whole and belongs to the data file.
+    Recovery writes nothing before this function has checked that the WAL is undamaged and belongs to the data file.
     """
     session = read_dirty_flag(data)
     if session is None:
@@ -206,7 +207,7 @@ def _read_wal(path: Path, data: int) -> _Content | None:
     try:
         descriptor = open_journal(path)
     except FileNotFoundError:
-        check_file(data, path)  # In a file that is not a store, the flag may be anything.
+        check_file(data, path)  # The flag may have any value in a file that is not a store.
         raise missing_error(path) from None
     try:
         slot = _newest_slot(path, descriptor, session)
@@ -226,8 +227,9 @@ def _read_wal(path: Path, data: int) -> _Content | None:
 def _newest_slot(path: Path, descriptor: int, session: bytes) -> SnapshotSlot:
     """Return the newest slot.
 
-    An epoch begins after the slot of the previous epoch was flushed (J3). So if the WAL has a group of the epoch after
-    that of an unreadable slot, this slot was damaged, not torn. The other slot would lose acknowledged commits.
+    An epoch begins after the slot of the previous epoch was flushed (J3). So if one slot is unreadable, and the WAL has
+    a group of the epoch after that slot's, the slot was damaged, not torn. Using the other slot would lose acknowledged
+    commits.
     """
     slots = [slot for slot in read_slots(descriptor) if session in (slot.session, b"")]
     if not slots and is_of_older_build(descriptor):
@@ -243,8 +245,8 @@ def _newest_slot(path: Path, descriptor: int, session: bytes) -> SnapshotSlot:
 def _read_groups(path: Path, descriptor: int, slot: SnapshotSlot, flushed: int) -> list[CommitGroup]:
     """Return the groups of the commits since the snapshot of `slot`.
 
-    An unflushed group may be torn. A group that the extent or a later group states as flushed was acknowledged, so if
-    it is not whole, it was damaged.
+    An unflushed group may be torn. If the extent or a later group records a group as flushed, its commit was
+    acknowledged. If such a group is incomplete, it was damaged.
     """
     found: list[CommitGroup] = []
     behind: list[CommitGroup] = []
@@ -260,7 +262,7 @@ def _read_groups(path: Path, descriptor: int, slot: SnapshotSlot, flushed: int) 
 
 
 def _remove_leftover(file: LmdbFile) -> None:
-    """Remove the WAL of a store that is complete without it: its creation or closing was cut off."""
+    """Remove the leftover WAL of a complete store, whose creation or closing was interrupted."""
     path, data = file.path, file.locks.descriptor
     try:
         descriptor = open_journal(path)
@@ -270,8 +272,8 @@ def _remove_leftover(file: LmdbFile) -> None:
         check_leftover(path, descriptor, file.store_id)
     finally:
         os.close(descriptor)
-    # The process that cleared the flag may have died before its flush. After a power failure, the flag would be set
-    # again, and the WAL would be missing.
+    # The process that cleared the flag may have died before its flush. Clear it again and flush it. Otherwise a power
+    # failure could restore the flag after the WAL was removed.
     clear_dirty_flag(data)
     flush_file(data)
     remove_journal(path)
@@ -302,12 +304,13 @@ class _Recovery:
         try:
             self._open_restored()
             self._open_records()
-            file.set_map_size(file.max_size_bytes)  # Acknowledged commits may need the reserve.
+            # Let the map grow, because acknowledged commits may need the reserve.
+            file.set_map_size(file.max_size_bytes)
             self._replay()
             file.set_map_size(self._writer.disk_reserve.commit_size_bytes_max)
         except BaseException as error:
             if not self._replayed and read_dirty_flag(data) is not None:
-                with contextlib.suppress(OSError):  # Nothing is lost, because the flag and the WAL remain.
+                with contextlib.suppress(OSError):  # This loses nothing, because the flag and the WAL remain.
                     put_metas_back(data, slot.meta, before)
             found = file.translate(error) if isinstance(error, lmdb.Error) else error
             if isinstance(found, ForgeryError):
@@ -339,7 +342,7 @@ class _Recovery:
             ]
 
     def _replay(self) -> None:
-        """Commit the groups again, flush the data file, and remove the WAL."""
+        """Commit the records of the groups again, flush the data file, and remove the WAL."""
         wal, was_off = self._writer.wal, self._writer.wal.is_off
         pin = self._file.handles.begin_read()
         wal.is_off = True

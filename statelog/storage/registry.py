@@ -1,8 +1,8 @@
-"""The registry of store files. It has one for each file that this process has open.
+"""The registry of store files: one store file for each file that this process has open.
 
 LMDB uses POSIX locks, which belong to the process, so opening a file twice in one process would break them. A second
-opening therefore shares the store file of the first. The keys are real paths, and device and inode: a hard link is the
-same file.
+opening therefore shares the store file of the first. The keys are real paths, and device and inode numbers, because a
+hard link leads to the same file.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _lock = threading.RLock()
 _by_path: dict[Path, RegisteredFile] = {}
 _by_inode: dict[tuple[int, int], RegisteredFile] = {}
 _unusable: set[tuple[int, int]] = set()
-"""Files that this process can never open, because it was forked while a transaction was open."""
+"""The device and inode of files that this process can never open, because it was forked within a transaction."""
 
 
 def acquire(
@@ -74,8 +74,8 @@ def acquire(
 
     Args:
         path: symbolic links are followed.
-        make: creates the store file of a file that is not open yet. It gets the real path and a descriptor, which the
-            store file then owns.
+        make: a function that creates the store file of a file that is not open yet. It gets the real path and a
+            descriptor, and owns the descriptor.
         writable: open the descriptor for writing.
         create: create the store if there is no file.
         key: the key of a new store, or None for a store without a key.
@@ -83,7 +83,7 @@ def acquire(
     with _lock:
         real = real_path(path)
         opened = _find(real)
-        if opened is not None and opened.lmdb_file.closed:  # A close was interrupted.
+        if opened is not None and opened.lmdb_file.closed:  # An earlier close was interrupted.
             _end(opened)
             opened = None
         for _ in range(_ATTEMPTS):
@@ -120,7 +120,7 @@ def _make(
     create: bool,
     key: StoreKey | None,
 ) -> RegisteredFile | None:
-    """Open a file that is not open yet. Return None if another process has replaced it meanwhile."""
+    """Open a file that is not open yet. Return None if another process has replaced the file meanwhile."""
     descriptor = open_data_file(real, writable=writable, create=create, key=key)
     try:
         opened = make(real, descriptor)
@@ -141,7 +141,7 @@ def _make(
 
 
 def note_inode(opened: RegisteredFile) -> None:
-    """Register a store file by the file that it has open now."""
+    """Register a store file under the device and inode of its open file."""
     if _by_inode.get(opened.inode) is opened:
         del _by_inode[opened.inode]
     status = os.fstat(opened.lmdb_file.locks.descriptor)
@@ -169,7 +169,7 @@ def _end(opened: RegisteredFile) -> None:
 
 
 def _find(real: Path) -> RegisteredFile | None:
-    """Return the open store file, or None.
+    """Return the open store file of a path, or None.
 
     Raises:
         ForkedError: this process was forked within a transaction on that file. Facts: path.
@@ -195,7 +195,7 @@ def _find(real: Path) -> RegisteredFile | None:
         return former
     if opened is None and former is not None:
         try:
-            former.lmdb_file.locks.file.is_kept()  # This marks the former file as lost, so that its users get an error.
+            former.lmdb_file.locks.file.is_kept()  # Mark the former file as lost, so that its users get an error.
             _end(former)
         except (UsageError, StoreLockedError):
             raise replaced_error(real) from None
@@ -203,7 +203,7 @@ def _find(real: Path) -> RegisteredFile | None:
 
 
 def open_data_file(real: Path, *, writable: bool, create: bool, key: StoreKey | None = None) -> int:
-    """Return a descriptor of the data file, for checks and locks."""
+    """Open the data file for checks and locks. Return its descriptor."""
     flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NONBLOCK
     for attempt in range(_ATTEMPTS):
         try:
@@ -218,7 +218,7 @@ def open_data_file(real: Path, *, writable: bool, create: bool, key: StoreKey | 
         os.close(descriptor)
         message = f"{real} is not a regular file"
         raise FormatError(message, path=str(real))
-    if writable and status.st_nlink > 1:  # A creation may have been killed between link and unlink.
+    if writable and status.st_nlink > 1:  # A creation may have been killed between the calls of link and unlink.
         remove_leftovers(real)
     return descriptor
 
@@ -233,7 +233,7 @@ def _close_at_exit() -> None:
 
 
 def _before_fork() -> None:
-    """Shut every gate, so that a child can close its copies without an effect on the parent."""
+    """Shut every gate, so that a child can close its copies without affecting the parent."""
     _lock.acquire()
     for opened in _by_path.values():
         opened.rest_for_fork()

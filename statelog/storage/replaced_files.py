@@ -1,4 +1,4 @@
-"""Removes the sidecar files of a file that a compaction has replaced, before the new file is used."""
+"""Removal of the sidecar files of a file that a compaction has replaced, before the new file is used."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def finish_move(path: Path, descriptor: int) -> None:
-    """Remove the sidecar files of the former data file, if a compaction has replaced it by this one.
+    """Remove the sidecar files of the former data file, if a compaction has replaced that file by this one.
 
-    Other processes may still have the former file open. They will notice that they have to open this one. LMDB's lock
-    file and the shared state belong to the former file. The former WAL is a leftover.
-    The caller holds the lock of openings of this file for writing, and has opened nothing except the file itself.
+    Other processes may still have the former file open. They will notice that they have to open the new one. LMDB's
+    lock file and the shared state belong to the former file. The WAL of the former file is a leftover. The caller holds
+    the lock of openings of this file for writing, and has opened nothing except the file itself.
 
     Raises:
         StorageError, ...: the system refuses. Facts: path.
@@ -32,7 +32,7 @@ def finish_move(path: Path, descriptor: int) -> None:
         return
     try:
         if word == SUCCESSOR:
-            # Otherwise a power failure could bring the former file back without its WAL.
+            # Flush the name first. Otherwise a power failure could restore the former file without its WAL.
             make_name_durable(path)
             point("compaction.after_directory_sync")
             _remove(path, lock_path(path), is_lock_file)

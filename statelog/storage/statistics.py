@@ -34,12 +34,13 @@ class TableStatistics(NamedTuple):
 
 
 class ReaderStatistics(NamedTuple):
-    """A process that reads at this moment. LMDB reuses no page that was freed since its oldest read began.
+    """A process with open read transactions. LMDB reuses no page that was freed since the oldest one began.
 
     Attributes:
         process_id: the id of the process, which may be dead.
         reads: the number of its open read transactions.
-        commits_behind: the number of LMDB's commits since the oldest one began. One may contain several commits.
+        commits_behind: the number of LMDB's commits since the oldest one began. One of LMDB's commits may contain
+            several commits of statelog.
     """
 
     process_id: int
@@ -48,12 +49,12 @@ class ReaderStatistics(NamedTuple):
 
 
 class StoreFileStatistics(NamedTuple):
-    """The file and its readers.
+    """Statistics of the file and its readers.
 
     `pages_used` + `pages_free` are all pages that LMDB has taken. It reuses free pages before the file grows. `readers`
-    is the number of open read transactions of all processes, except the counting one and the pins of this process.
-    `readers_by_process` has the same by process, the oldest first. Another process that has written counts as a reader
-    until it has been idle for a second, because its pin keeps pages from reuse.
+    is the number of open read transactions of all processes, without the transaction that counts and the pins of this
+    process. `readers_by_process` has the same by process, the oldest first. Another process that has written counts as
+    a reader until it has been idle for a second, because its pin keeps pages from reuse.
     """
 
     file_size_bytes: int
@@ -67,7 +68,9 @@ class StoreFileStatistics(NamedTuple):
 
 
 def collect_statistics(file: LmdbFile, pins: Callable[[], Sequence[int]] = tuple) -> StoreFileStatistics:
-    """Return the statistics of one commit: the last one, unless others commit without a pause.
+    """Return the statistics as of one commit, usually the last.
+
+    It may be earlier if other processes commit without a pause.
 
     `pins` returns the numbers of the snapshots that this process pins, which do not count as readers.
     """
@@ -103,7 +106,7 @@ def table_statistics(stat: dict[str, Any]) -> TableStatistics:
 
 
 def _readers(slots: list[tuple[int, int]], own: list[int], last: int) -> tuple[ReaderStatistics, ...]:
-    """Return the readers, without the snapshots `own` of this process, which are not reads."""
+    """Return the readers by process, without the snapshots `own` that this process pins."""
     slots = slots.copy()
     for number in own:
         if (os.getpid(), number) in slots:

@@ -1,4 +1,4 @@
-"""The store file: creates the parts of an open store, and opens, follows, forks and closes them.
+"""The store file, which creates, opens and closes the parts of a store. It also handles compactions and forks.
 
 A process must not open a file twice in LMDB, because closing one environment releases the locks of both. The registry
 keeps one `StoreFile` for each file and process.
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from statelog.storage.statistics import StoreFileStatistics
 
 _FORK_TIMEOUT_S = 0.25
-"""How long a fork waits for transactions to end. It is enough for some commits, and no user notices it."""
+"""How long a fork waits for transactions to end: long enough for some commits, too short to be noticed."""
 
 
 class StoreFile:
@@ -68,17 +68,17 @@ class StoreFile:
         path: the real path of the data file.
         options: the options of the first opening in this process.
         lmdb_file: the data file, open in LMDB, with its locks and its gate.
-        disk_reserve: limits how far commits may fill the file, and keeps blocks behind the limit.
-        checkpointer: makes snapshots of the file durable, and pins them.
+        disk_reserve: limits how far commits may fill the file, and keeps allocated blocks after the limit.
+        checkpointer: the part that makes snapshots of the file durable, and pins them.
         background_flusher: the thread that flushes commits later, and makes a checkpoint when the store is idle.
         committer: commits for all OS threads of this process; None until `log.commit.committer_of` creates it.
-        replayed: the number of records that the opening has replayed from the WAL.
-        inode: device and inode, a key of the registry.
+        replayed: the number of records replayed from the WAL when the store was opened.
+        inode: the device and inode numbers, which are a key of the registry.
         references: the number of openings that were not closed.
     """
 
     def __init__(self, path: Path, descriptor: int, options: Options, replay: Replay) -> None:
-        """Use `open` instead, which keeps one object for each file."""
+        """Create the parts of a store. Use `open` instead, which keeps one object for each file."""
         is_interval = options.durability == "interval"
         self.path = path
         self.options = options
@@ -123,7 +123,7 @@ class StoreFile:
             raise
         self.committer: Any = None
         self.engines: weakref.WeakSet[Any] = weakref.WeakSet()
-        """The engines of this process that use the store file. A purge ends all of them except the one that purges."""
+        """The engines of this process that use the store file. A purge ends all of them except its own."""
 
     # --- opening ------------------------------------------------------------------------
 
@@ -136,7 +136,8 @@ class StoreFile:
         Args:
             path: the path of the data file. Symbolic links are followed.
             create: create the store if there is none.
-            replay: puts records of the WAL into a store that was not closed. The default puts no index rows.
+            replay: a function that writes records of the WAL into a store that was not closed. The default writes no
+                index rows.
             options: the fields of `Options`. If a process opens a store several times, the shortest interval and the
                 timeout of the first opening apply.
 
@@ -157,7 +158,8 @@ class StoreFile:
             while True:
                 if given.read_only and waits_for_recovery(real, descriptor):
                     cls._recover_first(real, given, replay)
-                with contextlib.suppress(UnrecoveredError):  # The process that was to recover it has ended.
+                # The process that was about to recover the store has ended.
+                with contextlib.suppress(UnrecoveredError):
                     return cls(real, descriptor, given, replay)
 
         may_write = not given.read_only
@@ -181,7 +183,10 @@ class StoreFile:
 
     @classmethod
     def _recover_first(cls, path: Path, options: Options, replay: Replay) -> None:
-        """Recover a store that was not closed, by opening it for writing, before it is opened read-only."""
+        """Recover a store that was not closed by opening it for writing.
+
+        Call this before the store is opened read-only.
+        """
         try:
             cls.open(path, create=False, replay=replay, **options._replace(read_only=False)._asdict()).close()
         except StoreKeyError:
@@ -191,7 +196,7 @@ class StoreFile:
             raise AccessError(message, path=str(path)) from error
 
     def _enter(self) -> None:
-        """Use the file that `locks` has open, and recover it first if needed. The caller holds the gate."""
+        """Open LMDB on the file that `locks` has open, after a recovery if needed. The caller holds the gate."""
         locks, path = self.lmdb_file.locks, self.path
         with locks.opening(self.lmdb_file.lock_timeout_s, read_only=self.read_only):
             locks.file.check()
@@ -213,7 +218,7 @@ class StoreFile:
     # --- reading, flushing and fencing -----------------------------------------------------
 
     def read(self) -> ReadTransaction:
-        """Return a read transaction for a `with` statement. It must be short, and must not run code of users."""
+        """Return a read transaction for a `with` statement. It must be short, and must not run users' code."""
         return ReadTransaction(self.lmdb_file)
 
     def last_transaction_id(self) -> int:
@@ -234,28 +239,28 @@ class StoreFile:
         file, flusher = self.lmdb_file, self.background_flusher
         if not (self.read_only or flusher.has_thread) and file.write_lock.acquire(blocking=False):
             try:
-                flusher.start()  # Otherwise nobody might flush the commits of a killed process.
+                flusher.start()  # Without the flusher, nobody might flush the commits of a killed process.
             finally:
                 file.write_lock.release()
         flushed = flushed_to(self.path) if self.wal.shared_state is None else self.wal.flushed_to()
-        if flushed == UNKNOWN:  # No process writes. The store was closed, or its writers were killed.
-            with self.read():  # No compaction can replace the file meanwhile.
+        if flushed == UNKNOWN:  # No process writes: the store was closed, or its writers were killed.
+            with self.read():  # No compaction can replace the file during this read.
                 descriptor = file.locks.descriptor
                 if (session := read_dirty_flag(descriptor)) is not None:
                     flushed = read_extent(descriptor, session).lsn
         return min(last, flushed)
 
     def flush_journal(self) -> None:
-        """Make all commits durable that any process has made without a flush.
+        """Make the unflushed commits of all processes durable.
 
         Raises:
             StorageError: the disk refuses. Facts: path.
             StoreLockedError: another process wrote until the timeout. Facts: path, timeout_s.
-            UsageError: called by a signal handler that has interrupted the store.
+            UsageError: a signal handler that interrupted a call of the store called this.
         """
         self.writer.refuse_interrupter("a flush cannot be made")
         if self.wal.is_dirty and not self.wal.is_open:
-            with self.lmdb_file.write_lock, self.writer.alone():  # Opens the WAL.
+            with self.lmdb_file.write_lock, self.writer.alone():  # This opens the WAL.
                 pass
         self.wal.flush()
         self.wal.note_flushed()
@@ -283,7 +288,8 @@ class StoreFile:
 
         Raises:
             ClosedError: the store is closed.
-            StoreLockedError: others open it, or this process commits, until the timeout. Facts: path, timeout_s.
+            StoreLockedError: other processes are opening it, or this process is committing, until the timeout. Facts:
+                path, timeout_s.
             StoreReplacedError, StorageError, ...: as for an opening. The next use tries again.
         """
         file = self.lmdb_file
@@ -307,7 +313,7 @@ class StoreFile:
     def _open_successor(self) -> None:
         """Open the file that the path names now, and close the former one after its last transaction has ended.
 
-        Do nothing if another compaction has replaced that file meanwhile.
+        Do nothing if another compaction has replaced the new file meanwhile.
         """
         file = self.lmdb_file
         descriptor = registry.open_data_file(self.path, writable=not self.read_only, create=False)
@@ -325,7 +331,7 @@ class StoreFile:
             is_named = is_same_file(self.path, descriptor)
             os.close(descriptor)
             if isinstance(error, StoreReplacedError) and not is_named:
-                return  # Another compaction has replaced it.
+                return  # Another compaction has replaced the new file.
             raise
         file.follows_purge = False
         registry.note_inode(self)
@@ -350,7 +356,8 @@ class StoreFile:
 
         Raises:
             UsageError: a transaction is still open. Nothing was closed.
-            StoreLockedError: another process writes until the timeout, and needs a pin of this one. Nothing was closed.
+            StoreLockedError: another process writes until the timeout, and needs a pin of this process. Nothing was
+                closed.
         """
         file = self.lmdb_file
         if not file.write_lock.acquire(timeout=file.drain_timeout_s):
@@ -391,14 +398,15 @@ class StoreFile:
         file = self.lmdb_file
         self.wake.close()
         if file.locks.descriptor >= 0:
-            is_gone = file.locks.file.is_lost or file.has_moved  # Then the sidecar files are those of another file.
+            # In these cases, the sidecar files are those of another file.
+            is_gone = file.locks.file.is_lost or file.has_moved
             file.forget_mapped()
             if not (self.read_only or is_gone) and file.locks.try_exclusive():
                 remove_wake_file(self.path)
         file.close()
 
     def rest_for_fork(self) -> None:
-        """Before a fork, shut the gate if the open transactions end soon."""
+        """Prepare for a fork: shut the gate if the open transactions end soon."""
         file = self.lmdb_file
         is_writer = file.write_lock.acquire(timeout=_FORK_TIMEOUT_S)
         file.gate.acquire()
@@ -408,23 +416,24 @@ class StoreFile:
         try:
             with contextlib.suppress(StatelogError):
                 file.shut_gate(0 if file.is_writing() else _FORK_TIMEOUT_S)
-                # Otherwise the child, closing its copy, would free the parent's slot.
+                # Release the pins. Otherwise a child that closes its copy would free the parent's slot.
                 self.checkpointer.release_pins_within(_FORK_TIMEOUT_S)
                 self._is_at_rest = True
         finally:
             file.write_lock.release()
 
     def go_on_after_fork(self) -> None:
-        """After a fork, open the gate in the parent."""
+        """Open the gate in the parent after a fork."""
         self.lmdb_file.is_shut = self.lmdb_file.handles is None
         self.lmdb_file.gate.release()
 
     def abandon_after_fork(self) -> bool:
-        """After a fork, close the child's copy. Return False if LMDB has to stay open.
+        """Close the child's copy after a fork. Return False if LMDB has to stay open.
 
-        Locks belong to the open file, and would outlive the parent. If no transaction was open, closing LMDB's
-        environment does no harm, and the child may open the file again. Otherwise, closing it would free the parent's
-        reader slots, even in the garbage collector at exit. So the environment is kept forever.
+        The locks belong to the open file, so the child's copy would keep them after the parent's death. If no
+        transaction was open, closing LMDB's environment is harmless, and the child may open the file again. Otherwise,
+        closing it would free the parent's reader slots, even in the garbage collector at exit. In that case, the
+        environment is kept forever.
         """
         file = self.lmdb_file
         file.is_forked = True
@@ -446,7 +455,7 @@ class StoreFile:
 
 
 def _close_former(raw: lmdb.Environment, lock_file: LockFile | None, descriptor: int) -> None:
-    """Close a file that has a successor, after its last transaction has ended."""
+    """Close LMDB, the lock file and the descriptor of a file that has a successor. Its last transaction has ended."""
     raw.close()
     if lock_file is not None:
         lock_file.close()

@@ -30,7 +30,7 @@ def withdraw(file: LmdbFile, checkpointer: Checkpointer) -> None:
             with ReadTransaction(file) as transaction:
                 if transaction.last_lsn():
                     return
-            # Remove the WAL now. When this store is closed, the path may belong to the WAL of another store.
+            # Remove the WAL now. By the time this store is closed, the path may belong to another store's WAL.
             checkpointer.remove_wal()
             lock_path(path).unlink(missing_ok=True)
             path.unlink()

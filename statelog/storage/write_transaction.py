@@ -1,4 +1,4 @@
-"""The only write transaction of a store, and the parts of a store file that it uses."""
+"""The write transaction of a store, and the parts of a store file that it uses. Only one is open at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StoreWriter:
     """The parts of a store file that a commit uses.
 
     Attributes:
-        is_flushed_at_commit: whether a commit returns after its flush, unless its caller wants no flush.
+        is_flushed_at_commit: whether a commit is flushed before it returns, unless its caller wants no flush.
         is_shared: whether the file is a replica of a shared log, whose records a power failure cannot undo.
     """
 
@@ -61,7 +61,7 @@ class StoreWriter:
         self.is_shared = False
 
     def refuse_interrupter(self, what: str) -> None:
-        """Raise UsageError if the calling thread holds a lock of the store: a signal handler has interrupted it."""
+        """Raise UsageError if the calling thread holds a lock of the store, so that a signal handler interrupted it."""
         file = self.file
         if is_owned(file.write_lock) or is_owned(file.gate) or is_owned(self.wal.flushing):
             message = f"{what} from within a commit, or by a signal handler that interrupted the store"
@@ -80,12 +80,14 @@ class StoreWriter:
         finally:
             try:
                 transaction.abort()
-            except BaseException:  # An interrupt may come when the abort begins.
+            except BaseException:  # An interrupt may come as the abort begins.
                 transaction.abort()
                 raise
 
     def checkpoint(self) -> None:
-        """Make all commits durable in the data file, whatever `durability` is. Afterwards the WAL has none of them.
+        """Make all commits durable in the data file, whatever `durability` is.
+
+        Afterwards the WAL contains none of them.
 
         Raises:
             StorageError: a flush fails, or the operating system refuses. Facts: path.
@@ -102,7 +104,7 @@ class Stage(Enum):
     NEW = 0
     BEGUN = 1
     COMMITTING = 2
-    """LMDB's commit was called. Only its return, or a look at the store, shows whether it succeeded."""
+    """LMDB's commit was called. Only its return, or reading the store, shows whether it succeeded."""
     COMMITTED = 3
     """The commit is in the store and in the WAL."""
 
@@ -118,13 +120,13 @@ class WriteTransaction(ReadTransaction):
         number: LMDB's number of the transaction, once it has begun.
         appended: the appended records, in order, for the WAL.
         is_flushed: whether the commit is durable when it returns.
-        rewrites: whether it has done more than append records, so that the WAL cannot have it.
+        rewrites: whether it has done more than append records, so that the WAL cannot contain the commit.
         wakes: the mask of the waiters to wake: see `Wake.notify`.
         calls: functions to call after the commit, without the writer lock. Exceptions are ignored.
-        work_error: an error that a work has raised after it had written.
+        work_error: an error that a work raised after it had written.
     """
 
-    # Class attributes are the initial values, because each commit makes an instance.
+    # Class attributes hold the initial values, which is faster, because each commit creates an instance.
     changes = first_lsn = size_bytes = number = wakes = 0
     rewrites = False
     work_error: BaseException | None = None
@@ -143,20 +145,20 @@ class WriteTransaction(ReadTransaction):
         self.is_flushed = writer.is_flushed_at_commit
 
     @property
-    def snapshot_id(self) -> int:  # type: ignore[override]  # It follows from the number of changes.
-        """The commit whose free list is checked, or 0."""
-        # This transaction may take pages that were free in the previous snapshot.
+    def snapshot_id(self) -> int:  # type: ignore[override]  # The id follows from the number of changes.
+        """The commit whose free list page reads are checked against, or 0 for no check."""
+        # After a change, this transaction may use pages that were free in the previous snapshot, so nothing is checked.
         return 0 if self.changes else self.number - 1
 
     @property
     def rewrite_size_bytes_max(self) -> int:
-        """The size of the records that this may rewrite: see `DiskReserve.rewrite_size_bytes_max`."""
+        """The size of the records that this transaction may rewrite: see `DiskReserve.rewrite_size_bytes_max`."""
         return self._writer.disk_reserve.rewrite_size_bytes_max
 
     # --- beginning and ending ---------------------------------------------------------
 
     def begin(self) -> None:
-        """Acquire the writer lock between processes, and begin.
+        """Acquire the writer lock between processes, and begin the transaction.
 
         The caller holds `write_lock`, and has checked for a fork.
 
@@ -176,7 +178,7 @@ class WriteTransaction(ReadTransaction):
                 writer_lock.acquire(file.lock_timeout_s)
             if file.moved[0] in SUCCEEDED:
                 self._follow()
-                writer_lock = file.locks.writer  # The lock of the successor.
+                writer_lock = file.locks.writer  # This is the lock of the successor.
             try:
                 self._writer.checkpointer.prepare()
                 handles = file.handles
@@ -186,9 +188,9 @@ class WriteTransaction(ReadTransaction):
                 handles = file.handles
             file.writer_thread = get_ident()
             if writer_lock is not None and writer_lock.needs_repair:
-                writer_lock.mark_repaired()  # LMDB's own lock had a dead owner, too, so do this last.
+                writer_lock.mark_repaired()  # Do this last, because LMDB's own lock had a dead owner, too.
         except BaseException:
-            file.active_transactions.add(self)  # `begin_again` may have removed it.
+            file.active_transactions.add(self)  # `begin_again` may have removed this transaction.
             self._end()
             raise
         self.number = raw.id()
@@ -202,7 +204,7 @@ class WriteTransaction(ReadTransaction):
         return self._file.handles.begin(None, None, True, True)
 
     def _follow(self) -> None:
-        """Continue with the successor of the locked file, if a compaction has replaced it."""
+        """Switch to the successor of the locked file if a compaction has replaced that file."""
         file = self._file
         if file.is_purged:
             raise purged_error(file.path)
@@ -219,16 +221,18 @@ class WriteTransaction(ReadTransaction):
                 raise translate_os(error, path=file.path) from error
 
     def commit(self) -> None:
-        """Commit, so that `Wal.flush` makes the commit durable. After a failure, the caller calls `abort`.
+        """Commit to the WAL and to LMDB. `Wal.flush` makes the commit durable.
 
-        A checkpoint follows a commit that the WAL cannot have, because it rewrites records or is large.
+        The caller calls `abort` after a failure.
+
+        A checkpoint follows a commit that does not fit the WAL because it rewrites records or is large.
 
         Raises:
             StorageError, StoreFullError: the operating system refuses the append. Nothing was committed.
             lmdb.Error: LMDB refuses the commit.
         """
         file, writer = self._file, self._writer
-        if file.is_forked:  # If a work forks, it continues in the child as well.
+        if file.is_forked:  # A work that forks continues in the child as well.
             raise file.forked_error()
         if self._borrowed:
             self._take_back()
@@ -271,7 +275,7 @@ class WriteTransaction(ReadTransaction):
             if writer_lock is not None and not file.closed:
                 writer_lock.release(self.stage is Stage.COMMITTED)
             file.active_transactions.discard(self)
-            self._handles = NO_HANDLES  # The committer may keep this object longer than the file.
+            self._handles = NO_HANDLES  # The committer may keep this object longer than the file is open.
 
     @property
     def may_be_committed(self) -> bool:
@@ -296,7 +300,7 @@ class WriteTransaction(ReadTransaction):
         Args:
             lsn: the LSN of the first record.
             records: the records.
-            changes: payloads by key, which are stored sealed. None removes the key.
+            changes: the new payloads by key. They are stored sealed, and None removes the key.
 
         Raises:
             StorageError: the LSN is not above the last one. Facts: lsn.
@@ -312,7 +316,8 @@ class WriteTransaction(ReadTransaction):
                 point("commit.before_put_log")
             stored = record if mac is None else mac.seal_record(lsn, record)
             self.size_bytes += len(stored)
-            # dupdata, overwrite, append: if the key is out of order, LMDB stores nothing and returns False.
+            # The flags are dupdata, overwrite and append. If the key is out of order, LMDB stores nothing and returns
+            # False.
             if not put(encode_lsn(lsn), stored, True, True, True, self._log):
                 message = f"record {lsn} was not appended: the log already ends at {self._last_key()}"
                 raise StorageError(message, lsn=lsn)
@@ -350,9 +355,9 @@ class WriteTransaction(ReadTransaction):
         self.put(0, (), {key: None})
 
     def replace_logs(self, records: dict[int, bytes]) -> None:
-        """Replace records.
+        """Replace records of the log.
 
-        All are removed first, because LMDB never merges pages that smaller values have left half empty.
+        All of them are removed first, because LMDB never merges pages that smaller values leave half empty.
 
         Raises:
             StorageError: one of the records does not exist. Nothing was replaced. Facts: lsn.
@@ -378,7 +383,7 @@ class WriteTransaction(ReadTransaction):
             self._raw.put(keys[lsn], records[lsn], True, True, False, self._log)
 
     def write_header_again(self) -> None:
-        """Write the header unchanged, so that the commit gets a number."""
+        """Write the header unchanged, because LMDB gives no number to a commit without changes."""
         self.changes += 1
         self.rewrites = True
         meta = self._handles.meta

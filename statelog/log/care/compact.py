@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """The file's sizes before and after a compaction, and the number of copied entries."""
+    """The report of a compaction: the file's sizes before and after it, and the number of copied entries."""
 
     size_before_bytes: int
     size_after_bytes: int
     records: int
     index_entries: int
     vacuumed_nodes: int
-    """The number of removed nodes, which no version reached."""
+    """The number of nodes that were removed because no version reached them."""
     duration_s: float
 
 
 def compact(engine: Engine, *, progress: Progress | None = None) -> CompactionReport:
-    """Put the store into a new file; see `Store.compact`."""
+    """Copy the store to a new file, without unreachable nodes; see `Store.compact`."""
     started_s = time.perf_counter()
     looked_at = 0
 
@@ -52,7 +52,8 @@ def compact(engine: Engine, *, progress: Progress | None = None) -> CompactionRe
     engine.check_alone()
     check_compactable(engine.store_file.lmdb_file, engine.store_file.wal)
     mark_older(engine)
-    discard_index(engine.store_file.path)  # A search that makes a new index meanwhile does not find deleted texts.
+    # Discard the index, so that a search that has rebuilt it meanwhile finds no deleted texts.
+    discard_index(engine.store_file.path)
     swept = sweep_store(engine, progress=advance)
     return _copy(engine, None, advance_further, started_s, swept.vacuumed_nodes)
 
@@ -68,7 +69,7 @@ def rekey(engine: Engine, key: StoreKey, *, progress: Progress | None = None) ->
 def _copy(
     engine: Engine, key: StoreKey | None, progress: Progress | None, started_s: float, vacuumed_nodes: int
 ) -> CompactionReport:
-    """Copy the store to a new file. With None, its key does not change."""
+    """Copy the store to a new file with `key`. With None, the key stays the same."""
     file, wal = engine.store_file.lmdb_file, engine.store_file.wal
     made = compact_file(file, wal, check_record=_check_record, progress=progress, key=key)
     sizes = made.size_before_bytes, made.size_after_bytes
@@ -76,5 +77,5 @@ def _copy(
 
 
 def _check_record(lsn: int, data: bytes | memoryview) -> None:
-    """Raise CorruptionError for a damaged record, because the old file shows the damage best."""
+    """Raise CorruptionError for a damaged record. This stops the compaction, so that the damaged file stays."""
     decode_record(data, lsn)

@@ -1,4 +1,4 @@
-"""Decides which versions of a thread a policy keeps."""
+"""The selection of the versions of a thread that a policy keeps."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules for each branch. A version expires when no rule keeps it.
+    """A retention policy: rules for each branch. A version expires when no rule keeps it.
 
     Attributes:
         keep_last: number of last versions to keep on each branch.
         max_age_s: versions younger than this are kept. A stored policy has whole seconds, rounded
             up.
-        keep_tags: whether to keep tagged versions. Heads, and versions at which branches leave, are
-            always kept. A branch that serves a version (`care.serves`) is an exception: it expires
-            as a whole with that version.
+        keep_tags: whether to keep tagged versions. Heads, and versions at which branches begin, are always kept. A
+            branch that serves a version (`care.serves`) is an exception: it expires as a whole with that version.
         only: LSNs of the versions that may expire; all others are kept. It is never stored in a
             policy record.
     """
@@ -46,7 +45,7 @@ class Policy:
 
 
 EVERYTHING = Policy(max_age_s=1 << 40)
-"""Keeps all existing versions."""
+"""A policy that keeps all existing versions."""
 
 
 class Version(NamedTuple):
@@ -66,23 +65,25 @@ class _Servant(NamedTuple):
 
 
 class Keeps:
-    """Decides whether a policy keeps a version of a thread: by its rules, or because a kept version needs it.
+    """The selection of the versions that a policy keeps, by its rules or because a kept version needs them.
 
-    A branch that serves a version is kept only with that version. So kept versions are determined
-    in rounds, callers first.
+    A branch that serves a version is kept only with that version. So the kept versions are determined in rounds, those
+    of calling branches first.
     """
 
     def __init__(self, view: View, thread: int, policy: Policy, pinned: Collection[int]) -> None:
         rows = list(view.branches(thread))
         self._heads = {row.number: last for row in rows if (last := view.last_entry(thread, row.number)) is not None}
         self.branches = [row for row in rows if row.number in self._heads]
-        """Branches with versions of their own. A long chat leaves thousands of branches of calls without any."""
+        """The branches with versions of their own. A long chat leaves thousands of branches of calls without any
+        versions.
+        """
         self.number = len(rows)
         """Number of all branches."""
         self.pins = set(pinned)
-        """LSNs of versions that are kept regardless of number and age."""
+        """The LSNs of versions that are kept regardless of number and age."""
         self.going: frozenset[int] = frozenset()
-        """Branches that expire as a whole, with the version they serve."""
+        """The branches that expire as a whole, together with the version that they serve."""
         self._view = view
         self._thread = thread
         self._policy = policy
@@ -110,10 +111,9 @@ class Keeps:
     def _servants(self, rows: Iterable[BranchRow]) -> Iterator[_Servant]:
         """Yield the branches that expire unless a version that they serve is kept.
 
-        A branch is kept if another branch leaves it, or one of its versions is pinned. So it
-        expires as a whole or keeps its head, and no version number is reused while something may
-        refer to it. The branch with the thread's last version is kept, too, because later versions
-        must have later times (L2).
+        A branch is kept if another branch begins at it, or one of its versions is pinned. So it expires as a whole or
+        keeps its head, and no version number is reused while something may refer to it. The branch with the thread's
+        last version is kept, too, because later versions must have later times (L2).
         """
         view, thread = self._view, self._thread
         left = {row.parent for row in rows}
@@ -136,7 +136,7 @@ class Keeps:
     # --- rules ------------------------------------------------------------------------
 
     def _add(self, rows: Iterable[BranchRow]) -> None:
-        """Keep the versions of branches that the policy keeps, except of expiring branches."""
+        """Add the versions that the policy keeps on some branches, except on expiring branches."""
         view, thread, keep_last = self._view, self._thread, self._policy.keep_last or 1
         added = [row for row in rows if row.number not in self.going]
         for row in added:
@@ -152,13 +152,13 @@ class Keeps:
     def _add_needed(self, rows: Iterable[BranchRow]) -> None:
         """Pin the versions that kept versions need.
 
-        Of neighbours, only the first one is examined, because its needs include theirs.
+        In a run of consecutive versions, only the first one is examined, because it needs all that the others need.
         """
         view, thread = self._view, self._thread
         firsts = {(branch, low) for branch, ranges in self._ranges.items() for low, _high in ranges}
         if self._is_young:
             firsts |= {(row.number, self._first_young(view, row.number)) for row in rows}
-        behind = set()  # Kept versions that follow an expiring one.
+        behind = set()  # These are the kept versions that follow an expiring one.
         for lsn in self._only or ():
             event = view.find_checkpoint(lsn)
             if event is not None:
@@ -171,7 +171,7 @@ class Keeps:
         self.pins.update(needed)
 
     def _add_last(self, branch: int, high: int, count: int) -> None:
-        """Keep the last versions up to `high` as a branch sees them, each on the branch it was committed on."""
+        """Keep the last `count` versions up to `high` of a branch's history, each on the branch of its commit."""
         low = max(high - count + 1, 0)
         while high >= low:
             owner = self._view.owner(self._thread, branch, high)
@@ -180,7 +180,7 @@ class Keeps:
             high = first - 1
 
     def kept_from(self, view: View, branch: int) -> int:
-        """Return the first version of a branch from which all are kept, by number or by age."""
+        """Return the first version of a branch such that it and all later versions are kept, by number or by age."""
         if branch in self.going:
             return self._heads[branch][0] + 1
         return min(self._tails[branch], self._first_young(view, branch)) if self._is_young else self._tails[branch]
@@ -203,8 +203,7 @@ class Keeps:
 def let_go(view: View, thread: int, keeps: Keeps) -> Iterator[Version]:
     """Yield the versions of a thread that are not kept, the newest first.
 
-    Versions that a version refers to, needs or serves are older. So after an interruption, no
-    remaining version misses one of them.
+    A version refers to, needs or serves only older versions. So an interruption leaves no version without one of them.
     """
 
     def of_branch(branch: int) -> Iterator[Version]:

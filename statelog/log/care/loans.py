@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def lend(batch: Batch, thread: int, lender: int, next_versions: Sequence[int]) -> None:
-    """Stage a loan: `thread` has nodes in the records of `lender`. The loan follows the records that refer to them."""
+    """Stage a loan: `thread` uses nodes in the records of `lender`. Stage it after the records that refer to them."""
     stage_event(batch, LoanEvent(thread, lender, list(next_versions)))
 
 
@@ -30,19 +30,19 @@ def lenders_of(view: View, thread: int) -> list[int]:
 
 
 def sources_of(view: View, thread: int) -> list[int]:
-    """Return the threads of which a thread is a copy. The loans of a purge, which have no versions, do not count."""
+    """Return the threads from which a thread was copied. Loans of a purge do not count; they have no versions."""
     scan = view.transaction.scan_index(keys.encode_debt_prefix(thread))
     loans = [_read_loan(view, keys.decode_lsn(payload)) for _key, payload in scan]
     return [loan.lender for loan in loans if loan.next_versions]
 
 
 def gives_back(view: View, thread: int) -> bool:
-    """Return True if nothing reaches a thread's borrowed nodes once the thread is deleted.
+    """Return True if nothing reaches a thread's borrowed nodes after the thread is deleted.
 
-    Other threads may reach them in two ways. They may be copies of this thread. Or they may have
-    found a string in its records that continues a borrowed one. The index notes the second case
-    while the string exists. It exists as long as all versions of this thread exist, because then
-    none of its nodes was ever removed.
+    Other threads may reach them in two ways. Such a thread may be a copy of this thread. Or it may have reused a string
+    in this thread's records that continues a borrowed string. The index records the second case while the string
+    exists. The string exists as long as all versions of this thread exist, because until then no node of the thread is
+    removed.
     """
     debts = [payload for _key, payload in view.transaction.scan_index(keys.encode_debt_prefix(thread))]
     if not debts or view.lent_below(thread):
@@ -61,7 +61,7 @@ def _read_loan(view: View, lsn: int) -> LoanEvent:
 
 
 def _has_all_since(view: View, thread: int, loan: LoanEvent) -> bool:
-    """Return True if all versions of a copy exist that were not copied."""
+    """Return True if all versions that a copy has added since it was made still exist."""
     if not loan.next_versions:
         return False
     for row in view.branches(thread):

@@ -1,4 +1,4 @@
-"""Marks the reachable nodes, which retention must keep."""
+"""Marks of the reachable nodes, which retention must keep."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NUMBER_BITS = 32
 
 
 class Marks:
-    """Reachable nodes by locator. Each node, and the nodes below it, are visited once."""
+    """The reachable nodes by locator. Each node, and the nodes below it, are visited once."""
 
     def __init__(self, read_node: ReadNode) -> None:
         self._read_node = read_node
         self._nodes: set[int] = set()
-        """LSN and number in one int, which takes a fifth of the memory of a set for each record."""
+        """The LSN and number of each node in one int, which takes a fifth of the memory of one set per record."""
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def needed_by(view: View, lsns: Iterable[int]) -> set[int]:
-    """Return the LSNs of the ancestors that the versions in some records need."""
+    """Return the LSNs of the ancestors that the versions at `lsns` need."""
     needed: set[int] = set()
     walked: dict[int, set[str]] = {}
-    """The channels that were followed from a version on, by its LSN."""
+    """The channels that were followed from each version on, by its LSN."""
     for lsn in lsns:
         event = view.find_checkpoint(lsn)
         if event is None:

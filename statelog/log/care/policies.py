@@ -20,19 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 POLICY_STEP_VERSIONS = 64
-"""A policy is applied at every 64th version of a branch, so a branch may have up to 63 versions too many."""
+"""A policy is applied at every 64th version of a branch, so a branch may temporarily have up to 63 extra versions."""
 
 _WILDCARDS = "*?[]"
 _ALL = "*"
 
 
 class PolicyRow(NamedTuple):
-    """A policy by pattern. Later rows take precedence.
+    """A stored pattern with its policy. Later rows take precedence.
 
     Attributes:
         pattern: pattern of thread ids, as for file names, or the part digest of one id.
-        policy: fields of a `retention.Policy`; empty for no policy, whatever earlier patterns
-            state.
+        policy: the fields of a `retention.Policy`. If empty, the thread gets no policy, even if earlier patterns match.
     """
 
     pattern: str | bytes
@@ -55,12 +54,12 @@ def is_one_thread(pattern: str) -> bool:
 
 
 def stored_pattern(pattern: str) -> str | bytes:
-    """Return a pattern as it is stored."""
+    """Return the stored form of a pattern: the digest of the id if it has no wildcards."""
     return part_digest(pattern.encode()) if is_one_thread(pattern) else pattern
 
 
 def policy_of_new_thread(rows: Sequence[PolicyRow], thread_id: str) -> dict[str, Any]:
-    """Return the policy of a new thread, or empty for none."""
+    """Return the policy of a new thread. It is empty if the thread gets none."""
     policy: dict[str, Any] = {}
     for row in rows:
         if _fits(thread_id, row.pattern):
@@ -81,7 +80,7 @@ def with_policy(rows: Sequence[PolicyRow], pattern: str | bytes, policy: dict[st
 
 
 def without_thread(rows: Sequence[PolicyRow], thread_id: str) -> list[PolicyRow]:
-    """Return the policies after a thread has begun."""
+    """Return the policies that remain after a thread has begun, without the policy for its id."""
     return without_id(rows, part_digest(thread_id.encode()))
 
 

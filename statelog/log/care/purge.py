@@ -1,8 +1,10 @@
-"""Cuts secrets out of all records of a store. The records are written into a new file, which replaces the old one.
+"""Purge: removes secrets from all records of a store.
+
+The records are written into a new file, which replaces the old one.
 
 A record keeps its LSN, its time, and the numbers of its nodes. From the first changed record on, the digests of nodes,
-checkpoints and the chain are new, because the digest of a short secret confirms a guess. The new index is the one that
-follows from the new log (L4).
+checkpoints and the chain are new, because the digest of a short secret confirms a guess. The new index is derived from
+the new log (L4).
 """
 
 from __future__ import annotations
@@ -115,8 +117,8 @@ def purge(
 
     discard_index(file.path)
     size_after_bytes = rewrite_file(file, engine.store_file.wal, fill, check, swapped)
-    swapped()  # Again: another OS thread may have read old records since the first call.
-    discard_index(file.path)  # Again: a search may have made an index of the old file meanwhile.
+    swapped()  # Call it again, because another OS thread may have read old records since the first call.
+    discard_index(file.path)  # Discard it again, because a search may have indexed the old file meanwhile.
     assert work is not None
     return PurgeReport(
         work.last_lsn, work.redactions, size_before_bytes, size_after_bytes, time.perf_counter() - started_s
@@ -132,7 +134,7 @@ def _checked(found: Iterable[SecretFound]) -> list[SecretFound]:
 
 
 def _refuse_remote(engine: Engine) -> None:
-    """Raise UsageError if a fleet ships the store, because the shipped segments have the secrets as well."""
+    """Raise UsageError if a fleet ships the store, because the shipped segments contain the secrets, too."""
     if engine.remote is not None:
         path = engine.store_file.path
         message = (
@@ -143,7 +145,7 @@ def _refuse_remote(engine: Engine) -> None:
 
 
 def _sightings(old: IndexedLog, detector: Detector, wanted: list[SecretFound]) -> list[Sighting]:
-    """Read the texts of the secrets from the records that have them, and return both.
+    """Read the texts of the secrets from the records that contain them. Return the texts with their places.
 
     Raises:
         UsageError: a record does not have the secret. Facts: lsn, rule, fingerprint.
@@ -179,13 +181,13 @@ class _Purge:
         self._places = SecretPlaces(old, purger, self._pages)
         self._hit = self._places.hit
         self._chain = b""
-        """The chain digest of the last record in the new file. Empty until the first record that changes."""
+        """The chain digest of the last record in the new file. It is empty until the first changed record."""
         self._checkpoints: dict[bytes, bytes] = {}
-        """The new digests of checkpoints by the former ones."""
+        """The new digests of checkpoints by their former digests."""
         self._changed_versions: set[int] = set()
-        """Threads with a version whose digest has changed. The digests of all later versions change as well."""
+        """The threads with a version whose digest has changed. The digests of their later versions change as well."""
         self._dirty: set[int] = set()
-        """Owners of at least one changed node."""
+        """The owners of at least one changed node."""
         self._is_dirty_of_nobody = False
         """Whether a node of a deleted thread has changed. Any thread may have borrowed it before the deletion."""
         self._lenders = _lenders(old)
@@ -219,7 +221,7 @@ class _Purge:
     # --- one record ----------------------------------------------------------------------
 
     def _rewrite(self, lsn: int, data: bytes) -> None:
-        """Append a record to the new file, without the secrets and with the chain digest of its predecessor."""
+        """Append a record to the new file, without the secrets and with the new chain digest of the previous record."""
         record = decode_record(data, lsn)
         if not self._may_change(record):
             self._put(record, with_previous_chain(data, self._chain) if self._chain else data)
@@ -238,7 +240,7 @@ class _Purge:
         self._put(record, data)
 
     def _may_change(self, record: Record) -> bool:
-        """Return False if a record certainly stays as it is, except for its place in the chain."""
+        """Return False if a record certainly stays the same, except for its chain digest."""
         if record.lsn in self._hit or record.flags & FLAG_REDACTED or self._nodes.has_renewed_large:
             return True
         if not self._nodes.renewed and not self._checkpoints:
@@ -257,7 +259,7 @@ class _Purge:
     # --- the index (L4) ------------------------------------------------------------------------
 
     def _renamed_index(self) -> dict[bytes, bytes] | None:
-        """Return the former index with the new digests of nodes, or None if more than digests has changed."""
+        """Return the former index with the new digests of nodes, or None if more than the digests must change."""
         if self._nodes.is_reshaped:
             return None
         rows: dict[bytes, bytes] = {}
@@ -269,7 +271,7 @@ class _Purge:
                 key = key[:at] + renewed.digest + key[at + DIGEST_SIZE_BYTES :]
             rows[key] = payload
             count += 1
-        return rows if len(rows) == count else None  # Otherwise two nodes have become equal.
+        return rows if len(rows) == count else None  # Fewer rows mean that two different nodes have become equal.
 
     def _derived_index(self) -> dict[bytes, bytes]:
         """Return the index that follows from the new log."""
@@ -300,7 +302,7 @@ class _Purge:
         return self._is_of_changed(owner) or any(digest in renewed for digest in _borrowed(record, event))
 
     def _is_of_changed(self, owner: int) -> bool:
-        """Return True if an owner has changed nodes, or may borrow nodes from an owner that has."""
+        """Return True if an owner has changed nodes, or may borrow nodes from such an owner."""
         if self._is_dirty_of_nobody or not owner or owner in self._dirty or not self._is_alive(owner):
             return True
         return not self._dirty.isdisjoint(self._lenders.get(owner, ()))
@@ -316,7 +318,7 @@ class _Purge:
         if event is None:
             redacted = record.redacted()
             digest = redacted.digest
-            if redacted.had_event:  # The old digest would confirm a guess of the removed content.
+            if redacted.had_event:  # The old digest could confirm a guess of the removed content.
                 digest = blake2b(digest, digest_size=DIGEST_SIZE_BYTES, key=os.urandom(32)).digest()
             return cbor.encode([owner, digest, borrowed])
         kind = kind_of(record)
@@ -345,7 +347,7 @@ class _Purge:
         return body
 
     def _renewed(self, digest: bytes, borrower: int) -> bytes:
-        """Return the new digest of a borrowed node, and note its borrower if the digest has changed."""
+        """Return the new digest of a borrowed node, and remember the borrower if the digest has changed."""
         made = self._nodes.renewed_digests.get(digest)
         if made is None:
             return digest
@@ -371,7 +373,7 @@ class _Purge:
     # --- leaves that are too small to be lent by their digest ----------------------------------
 
     def _loans(self) -> set[tuple[int, int]]:
-        """Return the pairs of a borrower and a lender of leaves that have become too small for the index (V2)."""
+        """Return the pairs of borrower and lender of leaves that have become too small for the index (V2)."""
         return {
             (borrower, lender)
             for digest, lenders in self._nodes.shrunk.items()
@@ -389,7 +391,7 @@ class _Purge:
 
 
 _DIGEST_AT = {b"d": 1, b"O": 1, b"o": 9}
-"""The offset of a node's digest in a key of the index, by the first byte of the key."""
+"""The offset of a node's digest in an index key, by the first byte of the key."""
 
 _USER_FIELDS = frozenset((METADATA, "error"))
 """The fields of events that hold values given by users."""
@@ -438,7 +440,7 @@ def _nodes_in(data: bytes, record: Record) -> Nodes:
 
 
 def _encoded(data: bytes, record: Record, body: bytes, rows: dict[int, NodeRow] | None, previous: bytes) -> bytes:
-    """Encode a record with a new body. With `rows` its nodes are these, and else the former ones."""
+    """Encode a record with a new body and the nodes `rows`. With None, the record keeps its nodes."""
     lsn, time_us = record.lsn, record.time_us
     if record.flags & FLAG_VACUUMED:
         if rows is None:
@@ -456,7 +458,10 @@ def _encoded(data: bytes, record: Record, body: bytes, rows: dict[int, NodeRow] 
 
 
 def _chain_digest(data: bytes, record: Record, previous: bytes) -> bytes:
-    """Return the chain digest of an encoded record. `record` may have the former previous digest."""
+    """Return the chain digest of an encoded record after the chain digest `previous`.
+
+    `record` may still name the former one.
+    """
     if record.flags & FLAG_REDACTED:
         return record_chain_digest(data, record._replace(previous_chain=previous))
     start = ENVELOPE_SIZE_BYTES + len(record.body)
@@ -467,7 +472,7 @@ def _chain_digest(data: bytes, record: Record, previous: bytes) -> bytes:
 
 
 def _place(data: bytes, record: Record, purger: Purger) -> str:
-    """Return the place of a secret in an encoded record, for a message."""
+    """Return the place of a secret in an encoded record as text for a message."""
     if purger.holds(record.body):
         return "body"
     for number, (_type, _digest, at, _content, total_size) in kernels.record_rows(data).items():

@@ -1,9 +1,11 @@
-"""Rewrites the nodes of records for a purge. Each node keeps its record and its number, so every locator holds.
+"""Rewriting of the nodes of records for a purge.
+
+Each node keeps its record and its number, so every locator stays valid.
 
 A node in which a secret was replaced gets a new digest, and so does each node above it. New nodes are added after the
-last node of the record: a value that has become too large for its parent, and the parts of a rebuilt set or long
-string. The chunks of lists and dicts keep their borders, and other values stay where they are stored. So a purged tree
-may break the rules T1 and T2, which only writers follow and no reader depends on.
+last node of the record: values that have become too large for their parents, and the parts of a rebuilt set or long
+string. The chunks of lists and dicts keep their borders, and other values stay where they are. So a purged tree may
+break the rules T1 and T2. Only writers follow these rules, and no reader depends on them.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ _UNREADABLE = (ExpiredError, CorruptionError)
 """The errors of reading an unused tree, of which retention may have removed some nodes."""
 _CACHE_SIZE_BYTES = 16 * 1024 * 1024
 _ANY_PATH = ("langgraph:",)
-"""A path that no field has. On it, only texts are replaced that count as secrets everywhere."""
+"""A path that no field has. Only texts that are secrets everywhere are replaced under this path."""
 _GONE = NodeRow(0, b"", b"", 0)
 
 
@@ -71,17 +73,18 @@ class Renewed(NamedTuple):
 
 
 class NodeRewriter:
-    """Rewrites nodes, record by record in the order of the log.
+    """A rewriter of nodes, record by record in the order of the log.
 
     Args:
         old: reads the old log.
-        new: reads the records that were rewritten already.
-        purger: cuts the secrets out.
+        new: reads the rewritten records.
+        purger: removes the secrets.
         edits: the places of the secrets in a node, by the LSN and the digest of the node. Equal nodes of two records
-            may differ in their secrets: a number may be a secret in one entry of the board, and not in another one.
+            may differ in their secrets: a number may be a secret in one entry of the board but not in another.
         paths: the paths of the secrets in a node, by the digest alone.
-        blanks: the digests of pieces and chunks that become a leaf `null`: their strings and sets are rebuilt, so
-            nothing refers to them any more. If they stayed, they would refer to nodes that retention may remove.
+        blanks: the digests of pieces and chunks that are replaced by a leaf `null`. Their strings and sets are rebuilt,
+            so nothing refers to the old parts any more. If the parts stayed, they would refer to nodes that retention
+            may remove.
     """
 
     def __init__(
@@ -98,15 +101,15 @@ class NodeRewriter:
         self._blanks = blanks
         self._paths = paths
         self.renewed: dict[Home, Renewed] = {}
-        """The changed nodes, by their records and their former digests."""
+        """The new types and digests of changed nodes, by their LSNs and former digests."""
         self.renewed_digests: dict[bytes, Renewed] = {}
-        """The changed nodes, by their former digests."""
+        """The new types and digests of changed nodes, by their former digests."""
         self._large: dict[bytes, bytes] = {}
-        """The new digests of the nodes whose digests are in the index, by their former digests."""
+        """The new digests of changed nodes whose digests are in the index, by their former digests."""
         self.has_renewed_large = False
-        """Whether a node has changed whose digest is in the index. Any thread may have borrowed such a node."""
+        """Whether any node whose digest is in the index has changed. Any thread may have borrowed such a node."""
         self.is_reshaped = False
-        """Whether the index needs keys for more or fewer digests than before."""
+        """Whether the number of digests in the index changes."""
         self.redactions = 0
         """The number of places in which a secret was replaced."""
         self.shrunk: dict[bytes, set[int]] = {}
@@ -114,10 +117,10 @@ class NodeRewriter:
         self._old_workspace = Workspace(partial(read_node, old, NodeCache(_CACHE_SIZE_BYTES)))
         self._read_new = partial(read_node, new, NodeCache(_CACHE_SIZE_BYTES))
         self._headers: dict[bytes, bytes] = {}
-        """The new headers of values that were cut into the items of a list, by the former ones."""
+        """The new headers of values that were cut into the items of a list, by their former headers."""
         self._added: dict[int, dict[bytes, tuple[int, int]]] = {}
         """The record and the number of each added node, by owner and digest."""
-        # The record at hand, and its nodes by number.
+        # The following attributes describe the record being rewritten, and its nodes by number.
         self._lsn = 0
         self._owner = 0
         self._data = b""
@@ -151,7 +154,7 @@ class NodeRewriter:
         return {number: row for number, row in enumerate(made) if row is not _GONE}
 
     def _place(self, number: int) -> None:
-        """Put the rewritten node of a number at its place among the rows. Its children are placed first."""
+        """Store the rewritten node with a number in the rows. Its children are stored first."""
         if number in self._done or number not in self._rows:
             return
         self._done.add(number)
@@ -162,7 +165,7 @@ class NodeRewriter:
         if was_large:
             new = digest if row is None else row.digest
             if self._large.setdefault(digest, new) != new:
-                self.is_reshaped = True  # Two nodes that were equal are different now.
+                self.is_reshaped = True  # Two nodes that were equal now differ.
         if row is None:
             self._workspace.rows[number] = NodeRow(type_, digest, node.data, content_size)
             return
@@ -204,7 +207,7 @@ class NodeRewriter:
         return self._tree(type_, node, edits)
 
     def _edits_of(self, lsn: int, digest: bytes) -> Iterable[SecretPlace]:
-        """Return the places of the secrets in a node. If an equal node has a secret, its text is replaced here, too."""
+        """Return the places of the secrets in a node, including those found in equal nodes."""
         if digest not in self._paths:
             return ()
         home = lsn, digest
@@ -245,7 +248,10 @@ class NodeRewriter:
         return _row_of(assemble_root(kind, head.key, spine, (count, entries, behind)))
 
     def _with_new_digests(self, type_: int, node: Node, table: list[int], spine: Spine, level: int) -> NodeRow | None:
-        """Return a node with the new digests of its children, or None if no child has changed. Its size stays."""
+        """Return a node with the new digests of its children, or None if no child has changed.
+
+        The node's size stays the same.
+        """
         data = node.data
         changed: list[tuple[int, bytes]] = []
         for (_covered, digest, _lsn, _number), (_same, made, _at, _node) in zip(
@@ -272,7 +278,7 @@ class NodeRewriter:
         return _row(type_, content, data[node.content_size :])
 
     def _empty(self, node: Node) -> NodeRow:
-        """Return an empty root of the same kind, for an unused tree that cannot be read."""
+        """Return an empty root of the same kind, to replace an unused tree that cannot be read."""
         return _row_of(Builder(self._workspace, node.data[0]).finish())
 
     def _spine(self, type_: int, node: Node) -> tuple[Spine, bool]:
@@ -295,7 +301,7 @@ class NodeRewriter:
         entry = node.data[at:end]
         if made is not None:
             entry = node.data[at:digest_at] + made.digest + node.data[digest_end:end]
-            if node.data[0] == kernels.KIND_KEYED and level == 1:  # The fingerprints of identities may be new.
+            if node.data[0] == kernels.KIND_KEYED and level == 1:  # The fingerprints of identities may have changed.
                 child = self._workspace.read(CHUNK, made.digest, lsn, number)
                 entry = kernels.chunk_summary(child.data, child.content_size, kernels.KIND_KEYED, made.digest)
         return entry, varint(lsn) + varint(number)
@@ -324,7 +330,7 @@ class NodeRewriter:
     def _fingerprint(self, before: bytes, old: ValueSlot, new: ValueSlot) -> bytes:
         """Return the fingerprint of a changed item's identity.
 
-        Only the root of the list has the name of the identity's key, so the key is found by the former fingerprint.
+        Only the root of the list names the identity's key, so this method finds the key by the former fingerprint.
         """
         old = old._replace(lsn=old.lsn or (self._lsn if old.is_ref else 0))
         former, item = read_item(self._old_workspace, old), read_item(self._workspace, new)
@@ -338,7 +344,7 @@ class NodeRewriter:
     # --- values that were cut into the items of a list ------------------------------------------
 
     def _mend_headers(self) -> None:
-        """Store the new headers of values that were cut into items, because a header has the sizes of its items."""
+        """Update the headers of values that were cut into items, because a header contains the sizes of its items."""
         for type_, _digest, at, content_size, total_size in self._rows.values():
             if type_ != ROOT or self._data[at] != kernels.KIND_LIST:
                 continue
@@ -409,7 +415,7 @@ class NodeRewriter:
         return _row_of(builder.finish())
 
     def _know_added(self) -> None:
-        """Register the nodes that were added to earlier records of this owner, so that the workspace reuses them."""
+        """Register the nodes added to this owner's earlier records, so that the workspace reuses them."""
         for digest, place in self._added.get(self._owner, {}).items():
             self._workspace.know(digest, *place)
 

@@ -1,4 +1,4 @@
-"""Finds the places of the secrets that a purge cuts out: the first of its two passes."""
+"""The search for the places of the secrets that a purge removes: the first of its two passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _BATCH_SIZE_BYTES = 512 * 1024
 
 
 def checked_records(old: ReadTransaction, pages: MappedPages) -> Iterator[tuple[int, bytes]]:
-    """Yield the LSN and the bytes of each record. Raise ForgeryError for a wrong MAC, which must not be renewed."""
+    """Yield the LSN and the bytes of each record.
+
+    Raise ForgeryError for a wrong MAC, because the purge would replace it with a valid one.
+    """
     for batch in old.log_batches(_BATCH_SIZE_BYTES):
         pages.read(sum(len(data) for _lsn, data in batch))
         for lsn, data in batch:
@@ -90,7 +93,7 @@ class SecretPlaces:
             self._spread()
 
     def _find_vectors(self, owner: int, paths: set[Path]) -> None:
-        """Find the vectors of texts of a thread."""
+        """Find the vectors of a thread's texts that contain secrets."""
         vectors = self._purger.vectors
         vectors.add(paths)
         if vectors.is_empty:
@@ -102,7 +105,7 @@ class SecretPlaces:
             self._note(lsn, scanned)
 
     def _note(self, lsn: int, scanned: Scanned) -> None:
-        """Note what a scan of a record has found."""
+        """Record the results of the scan of a record."""
         self.hit.add(lsn)
         for edit in scanned.edits:
             self.edits.setdefault(edit.home, set()).add(edit)
@@ -113,7 +116,7 @@ class SecretPlaces:
         self._is_spreading = self._is_spreading or scanned.rebuilds
 
     def _take_apart(self, tree: Tree, path: Path) -> None:
-        """Add to `blanks` the pieces of a long string that it does not have without its secrets."""
+        """Add to `blanks` the pieces of a long string that change when its secrets are removed."""
         data = bytes(string_body(self._purger.redacted(tree_item(tree), path)))
         kept = set()
         at = 0
@@ -125,8 +128,8 @@ class SecretPlaces:
     def _spread(self) -> None:
         """Find all strings and sets that have to be rebuilt, and add their chunks and pieces to `blanks`.
 
-        Another string or set may share a blanked chunk or piece, so it has to be rebuilt as well. This repeats until
-        no further string or set is found.
+        A string or set that shares a blanked chunk or piece has to be rebuilt as well. So this repeats until no further
+        string or set is found.
         """
         workspace = Workspace(partial(read_node, self._old, NodeCache()))
         roots: dict[bytes, tuple[set[int], list[tuple[bytes, int, int, int]]]] = {}

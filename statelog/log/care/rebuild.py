@@ -1,4 +1,4 @@
-"""Derives the index from the log again. The result equals that of the commits byte for byte (L4)."""
+"""Rebuilding of the index from the log. The result equals the index that commits maintain, byte for byte (L4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DerivedIndex:
-    """A new index in memory, over the log of a transaction."""
+    """An index in memory that is derived from the log of a transaction."""
 
     def __init__(self, transaction: Log) -> None:
         self._transaction = transaction
@@ -27,11 +27,11 @@ class DerivedIndex:
         self.view = View(self)
 
     def get_index(self, key: bytes) -> bytes | None:
-        """Return a payload."""
+        """Return the payload of a key, or None."""
         return self.payloads.get(key)
 
     def put_index(self, key: bytes, payload: bytes) -> None:
-        """Put a payload."""
+        """Store the payload of a key."""
         self.payloads[key] = payload
 
     def delete_index(self, key: bytes) -> None:
@@ -39,29 +39,29 @@ class DerivedIndex:
         self.payloads.pop(key, None)
 
     def get_log(self, lsn: int) -> memoryview | None:
-        """Return a record."""
+        """Return a record of the log, or None."""
         return self._transaction.get_log(lsn)
 
     def lend_log(self, lsn: int) -> memoryview | None:
-        """Return a record without a check of its MAC."""
+        """Return a record of the log without checking its MAC."""
         return self._transaction.lend_log(lsn)
 
     def last_lsn(self) -> int:
-        """Return the last LSN."""
+        """Return the LSN of the last record."""
         return self._transaction.last_lsn()
 
     def last_index(self, prefix: bytes) -> tuple[bytes, bytes] | None:
-        """Return the greatest key with a prefix."""
+        """Return the greatest key with a prefix, and its payload."""
         return max(self.scan_index(prefix), default=None)
 
     def scan_index(self, prefix: bytes, *, start: bytes = b"", reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys with a prefix, from a key on, ascending or descending."""
+        """Yield the keys with a prefix and their payloads, from the key `start` on, ascending or descending."""
         found = {key: payload for key, payload in self.payloads.items() if key.startswith(prefix)}
         yield from ordered(found, start, reverse=reverse)
 
 
 def derive(transaction: ReadTransaction, progress: Callable[[int, int], None] | None = None) -> DerivedIndex:
-    """Return the index that follows from the log. Only one record at a time is in memory."""
+    """Return the index derived from the log. Only one record at a time is in memory."""
     index = DerivedIndex(transaction)
     last = transaction.last_lsn()
     for lsn in range(1, last + 1):

@@ -1,7 +1,8 @@
-"""Which redacted records the log names, and the mark that an older log gets (R2).
+"""The redacted records that the log lists as removed, and the mark that an older log gets (R2).
 
 A removal event comes after the records that it lists. So one pass over the log notes each redacted record, and drops it
-again when a removal event lists it. No process that could append to the log has redacted the others.
+again when a removal event lists it. The records left at the end were redacted without an append to the log, which no
+process with the store open does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Names:
-    """The redacted records so far that no removal event lists. It takes one bit for each record.
+    """The redacted records so far that no removal event lists. The object takes one bit for each record.
 
     Attributes:
         is_complete: whether the log states that it names every redacted record.
@@ -37,7 +38,7 @@ class Names:
         self._unnamed = bytearray()
 
     def see(self, record: Record, event: Event | None) -> None:
-        """Note the next record of the log, and its event, or None if it was redacted."""
+        """Read the next record of the log and its event. The event is None if the record was redacted."""
         if record.flags & FLAG_NAMED or (event is not None and is_mark(event)):
             self.is_complete = True
         if event is not None:
@@ -46,7 +47,7 @@ class Names:
             self.add(record.lsn)
 
     def add(self, lsn: int) -> None:
-        """Note a record as one that no removal event lists."""
+        """Add a record to those that no removal event lists."""
         at = lsn >> 3
         if at >= len(self._unnamed):
             self._unnamed.extend(bytes(at + 1 - len(self._unnamed)))
@@ -89,7 +90,7 @@ def mark_older(engine: Engine) -> None:
 def name_again(engine: Engine, lsns: Container[int] | None = None) -> None:
     """Append removal events for redacted records whose removal events were lost. Do nothing to an older log.
 
-    With `lsns`, only look at these records.
+    If `lsns` is given, examine only these records.
     """
     names = Names()
     with engine.store_file.read() as transaction:
@@ -101,7 +102,7 @@ def name_again(engine: Engine, lsns: Container[int] | None = None) -> None:
 
 
 def _records(transaction: ReadTransaction, pages: MappedPages) -> Iterator[tuple[Record, Event | None]]:
-    """Yield the first record, the redacted records, and the removal events, each with its event."""
+    """Yield the first record, the redacted records and the removal records, each with its event or None."""
     for lsn in range(1, transaction.last_lsn() + 1):
         data = transaction.get_log(lsn)
         if data is None:

@@ -1,4 +1,4 @@
-"""Replay: puts the records of a write-ahead log back into the log, with their index changes (L4)."""
+"""Replay: writes the records of a write-ahead log into the log again, with their index changes (L4)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class _Applied:
-    """The index of a write transaction, as `apply_record` changes it."""
+    """The index of a write transaction, in the form that `apply_record` changes."""
 
     def __init__(self, transaction: WriteTransaction) -> None:
         self._transaction = transaction
@@ -62,7 +62,7 @@ def open_engine(path: str | os.PathLike[str], *, key: object = None, **options: 
 
 
 class Replay:
-    """Replays the groups of a write-ahead log in order, for one opening of a store."""
+    """A function that replays the groups of a write-ahead log in order, for one opening of a store."""
 
     def __init__(self) -> None:
         self._transaction: WriteTransaction | None = None
@@ -77,7 +77,7 @@ class Replay:
             Nothing was written.
 
         Raises:
-            CorruptionError: a record has a wrong checksum, or its event is not possible.
+            CorruptionError: a record has a wrong checksum, or an impossible event.
         """
         if transaction is not self._transaction:
             self._transaction, self._index, self._end = transaction, _Applied(transaction), read_log_end(transaction)

@@ -1,23 +1,21 @@
-"""Expires old versions: redacts their events, and vacuums nodes that no version reaches any more.
+"""Retention: expires old versions, redacts their events, and vacuums nodes that no version reaches any more.
 
-Retention works in transactions of bounded size, while other threads commit. It expires each version
-that the policy does not keep: the entry leaves the index, the record is redacted, and its nodes are
-removed unless a kept version reaches them. The nodes of kept versions are marked in advance,
-without a lock. The transaction then adds marks for later commits, so that no node of a version is
-removed (invariant V1), even after an interruption. Redacted records that still have nodes (key `r`)
-are examined again at the end.
+Retention works in transactions of bounded size, while other threads commit. It expires each version that the policy
+does not keep: the entry leaves the index, the record is redacted, and its nodes are removed unless a kept version
+reaches them. The nodes of kept versions are marked in advance, without a lock. The transaction then marks the nodes of
+later commits, so that no node of a version is removed (invariant V1), even after an interruption. Redacted records that
+still have nodes (key `r`) are examined again at the end.
 
-Versions expire from the newest to the oldest. A version refers only to older versions and needs
-only older ones, so an interruption leaves no version without them. A redacted record may have nodes
-that other marks kept and that are unreachable now. These nodes refer to earlier nodes. So immediate
-retention also vacuums such records in order, and a policy keeps all nodes of earlier versions until it marks everything
-again (T5).
+Versions expire from the newest to the oldest. A version refers only to older versions and needs only older ones, so an
+interruption leaves no version without them. A redacted record may have nodes that an earlier marking kept and that are
+unreachable now. These nodes refer to earlier nodes. So immediate retention also vacuums such records in order, and a
+policy keeps all nodes of earlier versions until it marks everything again (T5).
 
 A policy that is applied during commits marks the kept nodes once, and later only new ones. A node
 that becomes unreachable stays marked until the next complete marking, which is rare.
 
-Nodes that another thread borrows, and nodes below them, are kept here. So are all nodes that a copy
-of the thread may reach (V2); see `sweep.py`.
+This module keeps nodes that another thread borrows, and the nodes below them. It also keeps all nodes that a copy of
+the thread may reach (V2). `sweep.py` removes them.
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ SWEEP_VERSIONS_MIN = 512
 """The minimum number of versions between two complete markings of a policy."""
 
 MARKS_MAX = 500_000
-"""Marked nodes that the policies of one process keep in memory, at 90 bytes each. A single thread may have more."""
+"""The maximum number of marked nodes that one process remembers, at 90 bytes each. A single thread may have more."""
 
 _MARK_TRIES_MAX = 5
 _POLICY_TRANSACTIONS_MAX = 16
@@ -68,7 +66,7 @@ _POLICY_TRANSACTIONS_MAX = 16
 
 
 class _AllBelow(NamedTuple):
-    """Keeps marked nodes, and every node below an LSN.
+    """The nodes to keep: marked nodes, and every node below an LSN.
 
     A copy of the thread may reach such a node (V2), or an unreachable node that still exists may
     refer to it (T5).
@@ -82,7 +80,7 @@ class _AllBelow(NamedTuple):
 
 
 class _Seen(NamedTuple):
-    """The state of a marking: all nodes of records up to an LSN that were kept at that time."""
+    """The state of a marking: the nodes of records up to an LSN that the policy kept at that time."""
 
     lsn: int = 0
     branches: int = 0
@@ -91,7 +89,10 @@ class _Seen(NamedTuple):
 
 
 class Collector:
-    """The nodes of one thread that the versions kept by a policy reach."""
+    """A collector of one thread's garbage.
+
+    It marks the nodes reached by the versions that a policy keeps, and vacuums the others.
+    """
 
     def __init__(self, engine: Engine, thread: int, policy: Policy, pinned: Collection[int] = ()) -> None:
         self._engine = engine
@@ -102,20 +103,20 @@ class Collector:
         self._seen = self._seen_within = _Seen()
         """The committed marks, and those within a transaction.
 
-        If the transaction fails, it runs again with other LSNs.
+        They are separate because a failed transaction runs again with other LSNs.
         """
         self._late_lsn: int | None = None
-        """Later versions are always kept, because the expiring versions were chosen before them."""
+        """The LSN after which all versions are kept, because the expiring versions were chosen at that point."""
         self._rewritten: set[int] = set()
         self._rewritten_within: frozenset[int] = frozenset()
-        """LSNs of records whose nodes these marks kept, within the transaction."""
+        """The LSNs of the records in which the current transaction has kept marked nodes."""
         self._own_pages: dict[bytes, bytes] = {}
-        """Pages whose redacted records are all among these LSNs.
+        """Index pages whose redacted records are all among the records that these marks have rewritten.
 
-        A long chat has many such pages, which need not be read again.
+        A long chat has many such pages, which do not have to be read again.
         """
         self._keeps_made: tuple[LogEnd, Policy, Keeps] | None = None
-        """The result of `_keeps` for a log end and policy."""
+        """The last result of `_keeps`, with its log end and policy."""
 
     @property
     def marked(self) -> int:
@@ -138,7 +139,7 @@ class Collector:
                 return
 
     def _keeps(self, view: View) -> Keeps:
-        """Return the versions to keep now.
+        """Return the decision which versions to keep now.
 
         The result depends only on the commits and the time. Without commits, a kept version stays
         kept.
@@ -150,15 +151,15 @@ class Collector:
         return made[2]
 
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
-        """Yield the roots to mark in addition: those of later versions, and of versions that are kept only now."""
+        """Yield the additional roots to mark: those of later versions, and of versions that have to be kept since then."""
         keeps = self._keeps(view)
         seen, last_lsn = self._seen, view.transaction.last_lsn()
         self._seen_within = _Seen(last_lsn, keeps.number, keeps.going, frozenset(keeps.pins))
         yield from _borrowed_nodes(view, self._thread)
         if seen.lsn == last_lsn:
             return
-        # A version that was about to expire may be kept after all, with versions of the parent branch. So
-        # examine all.
+        # A version that was about to expire may be kept now, with versions of the parent branch. If so, examine all
+        # versions.
         is_as_before = keeps.number == seen.branches and seen.going <= keeps.going
         after = seen.lsn if is_as_before else 0
         for row in keeps.branches:
@@ -183,7 +184,10 @@ class Collector:
         self._rewritten |= self._rewritten_within
 
     def catch_up(self, transaction: WriteTransaction, lsns: Iterable[int]) -> _AllBelow:
-        """Mark new nodes under the lock (V1). Return the nodes to keep in the records to rewrite, last record first."""
+        """Mark new nodes under the lock (V1).
+
+        Return the nodes to keep in the records `lsns`, which are rewritten last record first.
+        """
         view = View(transaction)
         marks = self._marks.read_by(self._engine.reader_in(transaction))
         marks.mark(self._new_roots(view))
@@ -194,7 +198,7 @@ class Collector:
         """Expire versions and vacuum their records, the newest first (T5).
 
         Returns:
-            True if all versions are gone that the policy does not keep.
+            True if no version is left that the policy does not keep.
         """
 
         def work(transaction: WriteTransaction) -> bool:
@@ -209,10 +213,9 @@ class Collector:
         return any(self._care(work) for _transaction in range(_POLICY_TRANSACTIONS_MAX))
 
     def _held_by_others(self, view: View) -> int:
-        """Return the LSN of the last redacted record whose nodes other marks kept, or 0.
+        """Return the LSN of the last redacted record whose nodes were kept by other marks than these, or 0.
 
-        These marks may not keep one of its nodes. Then the nodes below it must not be removed first
-        (T5).
+        If these marks do not keep one of its nodes, the nodes below that node must not be removed first (T5).
         """
         prefix = keys.encode_thread_prefix(b"r", self._thread)
         for key, payload in view.transaction.scan_index(prefix, reverse=True):
@@ -229,8 +232,8 @@ class Collector:
     def expire_all(self) -> RetentionReport:
         """Expire every version that the policy does not keep, and vacuum its record, the newest first (T5).
 
-        Earlier redacted records between them are vacuumed in order, because their nodes may refer
-        to nodes that are removed now.
+        Redacted records between these versions are vacuumed in the same order, because their nodes may refer to nodes
+        that are removed now.
 
         Each transaction frees as much as it can, because a full store needs the space. Rewriting
         all records with nodes first would take more than the reserve.
@@ -266,7 +269,7 @@ class Collector:
         return report
 
     def _still_to_go(self, view: View, versions: Sequence[Version]) -> Iterator[Version]:
-        """Yield those versions that were not expired, tagged or forked from meanwhile."""
+        """Yield the versions that still may expire: nobody has expired, tagged or forked them meanwhile."""
         keeps = self._keeps(view)
         for version in versions:
             entry = view.entry(self._thread, version.branch, version.version)
@@ -274,10 +277,10 @@ class Collector:
                 yield version
 
     def sweep(self) -> RetentionReport:
-        """Vacuum all redacted records. The policy must keep all existing versions.
+        """Vacuum all redacted records. Call this only if the policy keeps all existing versions.
 
-        This works from the end of the log, because refs lead to earlier records. So an interruption
-        leaves nodes without parents, but no parents without their nodes (T5).
+        This starts at the end of the log, because refs lead to earlier records. So an interruption may leave nodes
+        without parents, but no parent without its nodes (T5).
         """
         with self._engine.read() as view:
             states = redacted_records(view, self._thread)
@@ -313,7 +316,7 @@ def _expire_all(engine: Engine, thread: int, policy: Policy, pinned: Collection[
 
 
 def _run_sweepers(engine: Engine, thread: int, *, at_once: bool) -> bool:
-    """Let adapters clean up. Return True if they have committed."""
+    """Run the clean-up functions of adapters for a thread. Return True if they have committed."""
     if not engine.sweepers:
         return False
     with engine.read() as view:
@@ -327,9 +330,9 @@ def _run_sweepers(engine: Engine, thread: int, *, at_once: bool) -> bool:
 def apply_policy(engine: Engine, thread: int, version: int) -> None:
     """Apply a thread's policy after the commit of a version, if the thread has one and it is due.
 
-    At certain versions, everything is marked again, and the records with nodes are examined again.
-    The period is about the number of such records, so each commit pays for one or two of them. It
-    depends only on the version and the file, so processes may start and end at any time.
+    At regular versions, everything is marked again, and redacted records with nodes are examined again. The period is
+    about the number of such records, so the average cost is one or two records per commit. The period depends only on
+    the version and the file, so processes may start and end at any time.
     """
     if (version + 1) % POLICY_STEP_VERSIONS:
         return
@@ -371,7 +374,10 @@ def _sweep_period(held: int) -> int:
 
 
 def _forget_longest_unused(collectors: dict[int, Collector]) -> None:
-    """Limit the memory of collectors. A dropped collector marks everything again when it is next due."""
+    """Drop the least recently used collectors to limit memory.
+
+    A dropped collector marks everything again when it is next due.
+    """
     marked = sum(collector.marked for collector in collectors.values())
     while marked > MARKS_MAX and len(collectors) > 1:
         marked -= collectors.pop(next(iter(collectors))).marked
@@ -383,7 +389,7 @@ def _roots(view: View, lsn: int) -> Iterator[NodeRef]:
 
 
 def _expirable(transaction: WriteTransaction, thread: int, keeps: Keeps) -> tuple[list[Version], bool]:
-    """Return the versions that one transaction may expire, and True if these are all."""
+    """Return the versions that one transaction may expire, and True if no others remain."""
     some = list(islice(let_go(View(transaction), thread, keeps), RECORDS_PER_TRANSACTION_MAX + 1))
     lsns = [version.lsn for version in some]
     count = sum(1 for _lsn in fits_transaction(transaction, lsns, transaction.rewrite_size_bytes_max))
@@ -393,7 +399,7 @@ def _expirable(transaction: WriteTransaction, thread: int, keeps: Keeps) -> tupl
 def _expire(
     transaction: WriteTransaction, thread: int, gone: list[Version], marks: Alive, redacted: Sequence[int] = ()
 ) -> RetentionReport:
-    """Remove versions. Erase unmarked nodes from their records, and from others that are already redacted."""
+    """Expire versions. Erase unmarked nodes from their records, and from the records `redacted`."""
     lsns = [*(each.lsn for each in gone), *redacted]
     report = rewrite(transaction, [Rewritable(lsn, thread) for lsn in lsns], marks)
     report.expired_versions = len(gone)
@@ -422,12 +428,12 @@ def _borrowed_nodes(view: View, thread: int) -> Iterator[NodeRef]:
 def erase_records(engine: Engine, thread: int) -> RetentionReport:
     """Redact the remaining records of a deleted thread, and remove their nodes except borrowed ones.
 
-    This may be repeated. It completes the work after a kill or a full disk, and on a shared log as
-    soon as one host has it alone.
+    A repeated call completes the work after a kill or a full disk. On a shared log, it completes the work when one host
+    has the log alone.
     """
     report = RetentionReport(threads=1)
     with engine.read() as view:
-        # From the end, so that an interruption leaves the thread's first record, which names its type.
+        # Start from the end, so that an interruption leaves the thread's first record, which names the thread's type.
         records = [Rewritable(lsn, thread) for lsn in reversed(redacted_records(view, thread))]
     if engine.is_shared:
         report.pending_records = len(records)

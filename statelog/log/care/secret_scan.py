@@ -1,4 +1,4 @@
-"""Scans the nodes and the bodies of the records of a log for secrets.
+"""A scan of the nodes and bodies of a log's records for secrets.
 
 The bytes of a record are scanned as a whole. Only a record that may hold a secret is decoded. Its nodes are walked from
 its roots, because the names on the path can make a value a secret. The walk skips nodes of earlier records, which were
@@ -48,7 +48,7 @@ REMOVED = "(removed)"
 """The path of secrets in nodes that no event refers to, such as the nodes of an expired version."""
 
 IN_ERROR = "(error)"
-"""The last part of the path of a secret in the error of a claim."""
+"""The last part of the path of a secret in a claim's error."""
 
 _NAMES = {
     "thread_id": "(id)",
@@ -75,7 +75,7 @@ SETS = (kernels.KIND_SET, kernels.KIND_FROZENSET)
 
 
 class Looker(Protocol):
-    """Decides which parts of a record are secrets. See `guard.search`."""
+    """A detector that decides which parts of a record are secrets. See `guard.search`."""
 
     def may_hold(self, data: bytes, /) -> bool:
         """Return False if bytes certainly hold no secret."""
@@ -84,10 +84,10 @@ class Looker(Protocol):
         """Return False if a record certainly has no secret. `any_name` is as in `guard.Secrets.may_be_stored_in`."""
 
     def is_sensitive(self, path: Path, /) -> bool:
-        """Return True if the path alone may make a value a secret."""
+        """Return True if a value at this path may be a secret because of the path alone."""
 
     def names_field(self, path: Path, /) -> bool:
-        """Return True if every value at a path is a secret."""
+        """Return True if every value at this path is a secret."""
 
     def look(self, item: bytes, path: Path, /) -> bool:
         """Return True if an encoded value has a secret."""
@@ -108,9 +108,9 @@ class SecretPlace(NamedTuple):
     """The place of a secret in the content of a node."""
 
     home: Home
-    """The node. A long string has its root."""
+    """The node that contains the secret. For a long string, it is the root."""
     path: Path
-    """The names on the way to the value that has the secret."""
+    """The names on the path to the value that contains the secret."""
     key: str | None
     """The key of the value in the node, or None if every value of the node counts."""
 
@@ -120,17 +120,18 @@ class Scanned(NamedTuple):
 
     record: Record
     event: Any
-    """None if the record is redacted."""
+    """The event of the record, or None if the record is redacted."""
     owner: int
     edits: list[SecretPlace]
     """The places of the secrets."""
     strings: list[tuple[Tree, Path]]
     """The long strings with a secret."""
     blanks: list[bytes]
-    """The digests of chunks of sets that have a secret, and of loose pieces: runs of pieces whose string is not in the
-    record, if the run has a secret."""
+    """The digests of set chunks that contain a secret, and of loose pieces with a secret. Loose pieces are runs of
+    pieces whose string is not in the record.
+    """
     rebuilds: bool
-    """Whether a long string, or a set, has a secret, so that it has to be rebuilt."""
+    """Whether a long string or a set contains a secret and has to be rebuilt."""
 
 
 def is_cut(item: bytes) -> bool:
@@ -140,7 +141,7 @@ def is_cut(item: bytes) -> bool:
 
 
 def pieces_of(tree: Tree) -> Iterator[StringPiece]:
-    """Yield the pieces of a long string. The bytes after the last piece are in the root of the string."""
+    """Yield the pieces of a long string. The root of the string contains the bytes after the last piece."""
     for digest, lsn, number, level in parts_of(tree):
         if not level:
             yield StringPiece(digest, lsn, number)
@@ -149,7 +150,7 @@ def pieces_of(tree: Tree) -> Iterator[StringPiece]:
 def parts_of(tree: Tree) -> Iterator[tuple[bytes, int, int, int]]:
     """Yield the digest, the LSN, the number and the level of each chunk and piece of a string or a set.
 
-    Pieces have the level 0, and so have the lowest chunks of a set.
+    Pieces and the lowest chunks of a set have level 0.
     """
     level = len(tree.head.levels)
     for _covered, digest, lsn, number in tree.head.levels:
@@ -178,13 +179,13 @@ def _lsns_with_large_nodes(transaction: IndexedLog) -> set[int]:
 
 
 class Scanner:
-    """Scans records, in any order.
+    """A scanner of records, in any order.
 
     Args:
         transaction: reads the log.
         looker: decides what is a secret.
         is_thorough: whether to scan every copy of a value. If False, only the channels that a version has written are
-            scanned in its root.
+            scanned in the version's root.
     """
 
     def __init__(self, transaction: IndexedLog, looker: Looker, *, is_thorough: bool) -> None:
@@ -195,7 +196,7 @@ class Scanner:
         self._workspace = Workspace(partial(read_node, transaction, NodeCache(_CACHE_SIZE_BYTES)))
 
     def all(self, transaction: ReadTransaction, pages: MappedPages) -> Iterator[tuple[int, bytes, Scanned | None]]:
-        """Yield the LSN, the bytes and the scan of each record, in order. Other OS threads scan ahead.
+        """Yield the LSN, the bytes and the scan of each record, in order. Other OS threads scan in advance.
 
         The scan is None if the record certainly has no secret.
         """
@@ -261,7 +262,7 @@ class Scanner:
 
 
 class _Walk:
-    """Walks over the nodes of one record, and collects the fields of `Scanned`."""
+    """A walk over the nodes of one record that collects the fields of `Scanned`."""
 
     def __init__(self, looker: Looker, workspace: Workspace, lsn: int, data: bytes, rows: Rows) -> None:
         self._looker = looker
@@ -278,7 +279,7 @@ class _Walk:
         self.rebuilds = False
 
     def begin(self, event: Any, *, is_thorough: bool) -> None:
-        """Note the key of an entry, or the channels that a version has written."""
+        """Remember the key of an entry, or the channels that a version has written."""
         if type(event) is EntryEvent:
             self._key = event.key
         elif type(event) is CheckpointEvent and not is_thorough:
@@ -328,7 +329,7 @@ class _Walk:
         for index in range(len(table) // STRIDE):
             at, _slot_at, end, _covered, lsn, _number = table[index * STRIDE : (index + 1) * STRIDE]
             if is_skipped and (lsn != self._lsn if lsn else not may_hold_any):
-                continue  # The node is of another record, or the value is in a node without a secret.
+                continue  # The node belongs to another record, or the value is in a node without a secret.
             may_hold = may_hold_any and self._looker.may_hold(node.data[at:end])
             below, named = path, None
             if is_dict:
@@ -345,7 +346,7 @@ class _Walk:
             self._slot(slot, SecretPlace(home, below, named), may_hold=may_hold, in_set=in_set, is_chunk=is_chunk)
 
     def _slot(self, slot: ValueSlot, edit: SecretPlace, *, may_hold: bool, in_set: bool, is_chunk: bool) -> None:
-        """Scan the value of an entry. `edit` is noted if a secret is in the entry itself."""
+        """Scan the value of an entry. Add `edit` to the places if the entry itself contains a secret."""
         looker, path = self._looker, edit.path
         is_sensitive = looker.is_sensitive(path)
         if not slot.is_ref:
@@ -375,7 +376,7 @@ class _Walk:
             self.edits.append(edit)
 
     def _cut(self, item: bytes, edit: SecretPlace) -> None:
-        """Scan the header of a value that was cut into items. It has the bytes around the items."""
+        """Scan the header of a value that was cut into items. The header contains the bytes around the items."""
         body = packed_body(item)
         if body is not None and self._looker.may_hold(body):
             text = b"".join(bytes((each,)) if 0x20 <= each < 0x7F else b"\n" for each in body)
@@ -383,7 +384,7 @@ class _Walk:
                 self.edits.append(edit)
 
     def _pair(self, tree: Tree, node: Node, table: list[int], home: Home, path: Path) -> None:
-        """Scan a pair as a whole, because one of its items may be the name of the other."""
+        """Scan a pair as a whole, because one item may be the name of the other."""
         is_list = tree.kind in (*LISTS, kernels.KIND_TUPLE)
         keys = [] if is_list else [tree.key(node, table, index)[1:] for index in range(_PAIR)]
         if is_list or (tree.kind == kernels.KIND_DICT and b"value" in keys):

@@ -1,4 +1,4 @@
-"""Finds the secrets that a store has in any version, including values that were replaced since."""
+"""The search for secrets in all versions of a store, including values that were replaced later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from statelog.log.transaction import IndexedLog
 
     Known = tuple[tuple[str, ...], str, str]
-    """The path, the rule and the fingerprint of a secret."""
+    """The path, rule and fingerprint that identify a secret."""
 
 
 def find_secrets(engine: Engine, detector: Detector, threads: Iterable[str] | None = None) -> list[SecretFound]:
@@ -46,7 +46,7 @@ def find_secrets(engine: Engine, detector: Detector, threads: Iterable[str] | No
 
 
 def sightings_in(transaction: IndexedLog, detector: Detector, lsns: Iterable[int]) -> list[tuple[int, Sighting]]:
-    """Return the secrets in the records with some LSNs, each with its LSN. Skip LSNs without a record."""
+    """Return the secrets in the records `lsns`, each with its LSN. Skip LSNs without a record."""
     finder = SecretFinder(detector)
     scanner = Scanner(transaction, finder, is_thorough=False)
     found: list[tuple[int, Sighting]] = []
@@ -77,7 +77,7 @@ def _owners(view: View, threads: Iterable[str]) -> set[int]:
 
 
 class _Report:
-    """Turns sightings into `SecretFound` objects. Each secret is reported once for the version that wrote it."""
+    """A report of sightings as `SecretFound` objects. It contains each secret once, for the version that wrote it."""
 
     def __init__(self, view: View, finder: SecretFinder, detector: Detector) -> None:
         self._view = view
@@ -85,13 +85,13 @@ class _Report:
         self._detector = detector
         self._workspace = Workspace(partial(read_node, view.transaction, NodeCache()))
         self._seen: set[tuple[int, Known]] = set()
-        """The secrets that were reported, with their threads."""
+        """The secrets reported so far, each with its thread."""
 
     def of(self, scanned: Scanned) -> list[SecretFound]:
         """Return the secrets of a record, except those that its version only copied from its parent.
 
-        A version that changes a part of a channel stores some unchanged parts of the channel again. A text is unchanged
-        if the parent has an equal text with the secret at the same path.
+        A version that changes part of a channel stores some unchanged parts again. A text counts as unchanged if the
+        parent has an equal text with the secret at the same path.
         """
         if not self._finder.found:
             return []
@@ -130,12 +130,12 @@ class _Report:
         return thread, scanned.record.lsn if type(event) is EntryEvent else None
 
     def _is_added_to(self, thread: int, channel: str) -> bool:
-        """Return True for a channel with `operator.add`: a version adds to its text and keeps the secret."""
+        """Return True if a channel's reducer is `operator.add`, so that a version extends the text with the secret."""
         row = self._view.find_thread(thread)
         return row is not None and row.specs.get(channel) == "add"
 
     def _before(self, event: CheckpointEvent, channel: str) -> dict[Known, set[int]]:
-        """Return the secrets of a channel in the parent version, each with the hashes of the texts that have it."""
+        """Return the secrets of a channel in the parent version, each with the hashes of the texts that contain it."""
         assert event.parent_branch is not None
         assert event.parent_version is not None
         entry = self._view.entry(event.thread, event.parent_branch, event.parent_version)

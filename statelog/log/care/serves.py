@@ -1,7 +1,7 @@
-"""Branches that serve a version: each expires with the version it serves.
+"""Branches that serve a version. Such a branch expires with the version that it serves.
 
-The metadata of a version names the served version's id under `statelog:serves`. A tool call, for
-example, names its caller. The head of a branch decides.
+The metadata of a branch's head names the id of the served version under `statelog:serves`. For example, a tool call
+names its caller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 UNMET_US = 86_400 * 1_000_000
-"""How long a branch waits for a served version that does not exist.
+"""How long a branch is kept if the version that it serves does not exist.
 
 The version may still be committed; after a day it has surely been abandoned.
 """
@@ -29,7 +29,7 @@ def served_id(event: CheckpointEvent) -> str | None:
 
 
 def find_served(view: View, thread: int, id: str) -> CheckpointEvent | None:
-    """Return the version with an id (the last one if it was superseded), or None."""
+    """Return the version with an id, or None. If it was superseded, return its last form."""
     for key in (keys.encode_tag_key(thread, id), keys.encode_checkpoint_id_key(thread, id)):
         payload = view.transaction.get_index(key)
         lsn = 0 if payload is None else keys.decode_lsn(payload)

@@ -1,13 +1,13 @@
 """Sweep: removes the nodes that no version of any thread reaches, over the whole store.
 
-The retention of one thread keeps all nodes that other threads have borrowed (V2), because it does not know whether they
-still need them. A sweep examines all threads. A node of a redacted record stays if the record of some version leads to
-it. Refs lead to earlier records, or stay within their record. So one pass from the last record to the first meets all
-refs to a record before the record itself, and needs two bits for each node.
+The retention of one thread keeps all nodes that other threads have borrowed (V2), because it does not know whether
+those threads still need the nodes. A sweep examines all threads. A node of a redacted record stays if the record of
+some version leads to it. Refs lead to earlier records, or stay within their record. So one pass from the last record to
+the first meets all refs to a record before the record itself, and needs two bits for each node.
 
 A record with nodes that other threads reach loses its owner (thread 0), so that only a sweep examines it again. The
-node that another thread has borrowed may be gone, and with it the note that makes the owner's retention keep the nodes
-below it.
+node that another thread has borrowed may itself be gone. With it, the owner's retention has lost the information that
+it must keep the nodes below.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import WriteTransaction
 
 _RECORDS_PER_READ = 256
-"""The number of records that one read transaction reads. It must be short, because it keeps pages from reuse."""
+"""The number of records that one read transaction reads. The transaction must be short, because it keeps pages from
+reuse.
+"""
 
 _REACHED, _FOREIGN = 1, 2
-"""Bits of a node: a version reaches it; a version of another thread reaches it."""
+"""The two bits of a node: a version reaches it, and a version of another thread reaches it."""
 
 
 def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None = None) -> RetentionReport:
@@ -74,17 +76,17 @@ def sweep_store(engine: Engine, *, progress: Callable[[int, int], None] | None =
             sweep.catch_up(transaction)
             return rewrite(transaction, some, sweep)
 
-        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):  # As `Collector.sweep`.
+        for _count, step in write_in_portions(engine, sweep.to_rewrite(), write):  # `Collector.sweep` does the same.
             report.add(step)
     return report
 
 
 def sweepable_sizes(engine: Engine, records_max: int) -> dict[int, int] | None:
-    """Return by LSN how many bytes `sweep_store` would remove from each record. Change nothing.
+    """Return the number of bytes that `sweep_store` would remove from each record, by LSN. Change nothing.
 
     Args:
         engine: the store.
-        records_max: return None if more records have to be read.
+        records_max: the maximum number of records to read. If more are needed, return None.
 
     Raises:
         CorruptionError: a record cannot be read.
@@ -109,7 +111,7 @@ def sweepable_sizes(engine: Engine, records_max: int) -> dict[int, int] | None:
 
 
 class _Sweep:
-    """The redacted records up to the LSN `_seen` that have nodes, and which of these nodes are reached."""
+    """One sweep: the redacted records with nodes up to the LSN `_seen`, and a mark for each reached node."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -117,7 +119,7 @@ class _Sweep:
         self._lsns = array("Q")
         self._threads = array("Q")
         self._starts = array("Q")
-        """The first pair of bits of each record: node n of record i has the pair `starts[i] + n`."""
+        """The index of each record's first pair of bits: node n of record i has the pair `starts[i] + n`."""
         with engine.store_file.read() as transaction:
             view = View(transaction)
             self._seen = transaction.last_lsn()
@@ -135,7 +137,7 @@ class _Sweep:
                 view.lent_below(thread) or next(transaction.scan_index(keys.encode_borrowed_prefix(thread)), None)
                 for thread in threads
             )
-            # If these threads have lent nothing, no other thread leads to their records.
+            # If these threads have lent no nodes, no record of another thread leads to their records.
             self._visited = range(1, self._seen + 1) if is_lent else _records_of(view, threads, self._lsns)
         self._bits = bytearray(pairs // 4 + 1)
 
@@ -166,7 +168,7 @@ class _Sweep:
                 progress(whole - start, whole)
 
     def catch_up(self, transaction: WriteTransaction) -> None:
-        """Visit the records that were committed since, and all redacted records that they lead to (V1)."""
+        """Visit the records committed since the scan, and all redacted records that they lead to (V1)."""
         last = transaction.last_lsn()
         for lsn in range(self._seen + 1, last + 1):
             pending = self._visit(transaction, lsn)
@@ -175,7 +177,7 @@ class _Sweep:
         self._seen = last
 
     def to_rewrite(self) -> Sequence[Rewritable]:
-        """Return the records that lose nodes or their owner, the last one first."""
+        """Return the records that lose nodes or their owner, the last record first."""
         found = array("q")
         for start in range(0, len(self._lsns), _RECORDS_PER_READ):
             with self._engine.read() as view:
@@ -231,7 +233,7 @@ class _Sweep:
         return marked
 
     def _mark(self, lsn: int, number: int, thread: int, *, is_foreign: bool) -> bool:
-        """Mark a node as reached from a record of `thread`. Return True if it was not marked like this before."""
+        """Mark a node as reached from a record of `thread`. Return True if the mark is new."""
         index = self._find(lsn)
         if index is None:
             return False
@@ -254,7 +256,10 @@ class _Sweep:
 
 
 class _Rewritables(Sequence[Rewritable]):
-    """Some records of a sweep, by their indices. The index of a record that loses its owner is complemented."""
+    """Some records of a sweep, stored as their indices.
+
+    The index of a record that loses its owner is stored complemented.
+    """
 
     def __init__(self, lsns: array[int], threads: array[int], indices: array[int]) -> None:
         self._lsns = lsns
@@ -300,7 +305,7 @@ def _listed(view: View) -> Iterator[tuple[int, int, int]]:
 
 
 def _records_of(view: View, threads: Iterable[int], held: Iterable[int]) -> array[int]:
-    """Return the LSNs of some threads' records with roots, and of the redacted records `held`, ascending."""
+    """Return the LSNs of the records with roots of some threads, and of the redacted records `held`, ascending."""
     runs = [array("Q", held)]
     for thread in threads:
         runs.append(array("Q", others_of(view, thread)))
@@ -314,5 +319,5 @@ def _node_count(transaction: ReadTransaction, lsn: int) -> int:
     if data is None:
         return 0
     count = kernels.record_open(data).node_count
-    transaction.give_back(data)  # Otherwise all records would stay lent until the last one is counted.
+    transaction.give_back(data)  # Without this, all records would stay lent until the last one is counted.
     return count

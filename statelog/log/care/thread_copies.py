@@ -1,8 +1,8 @@
-"""Copies of threads: every version becomes a record of the copy that refers to the same root.
+"""Copies of threads: for every version, the copy gets a record that refers to the same root.
 
-The records of a copy have no nodes. The nodes of its states stay in the records of the source
-thread, which are lent (`loans.py`). So a copied version costs one small record, whatever its size.
-Afterwards, both threads are ordinary threads.
+The records of a copy have no nodes. The nodes of its states stay in the records of the source thread, which lends them
+(`loans.py`). So a copied version costs one small record, whatever its size. Afterwards, both threads are ordinary
+threads.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ def copy_thread(batch: Batch, source_id: str, target_id: str, *, anew: bool = Fa
     Raises:
         ThreadNotFoundError: the source does not exist.
         AlreadyExistsError: a thread has the new id.
-        ThreadDeletedError: one of the two was deleted. With `anew`, the new id may be that of a
-            deleted thread.
+        ThreadDeletedError: one of the two was deleted. With `anew`, the new id may belong to a deleted thread.
     """
     view = batch.view
     source = view.thread_lsn(source_id)
@@ -59,11 +58,11 @@ def copy_thread(batch: Batch, source_id: str, target_id: str, *, anew: bool = Fa
 
 
 _THREAD_ID = "thread_id"
-"""The key in metadata that has the thread's id."""
+"""The metadata key of the thread's id."""
 
 
 class _SourceVersion(NamedTuple):
-    """A version of the source, or (None) the beginning of a branch."""
+    """A version of the source. None stands for the beginning of a branch."""
 
     lsn: int
     branch: int
@@ -87,10 +86,10 @@ class _Copy:
         self._digests = bytearray()
         self._heads: dict[int, Head] = {}
         self._time_us = 0
-        """Time of the last copied version (L2)."""
+        """The time of the last copied version (L2)."""
 
     def run(self) -> None:
-        """Stage all records in the order of the source, then its tags, and last the loan."""
+        """Stage all records in the order of the source, then the tags, and finally the loan."""
         rows = list(self._view.branches(self._source))
         for place in merge(*[_places(self._view, self._source, row) for row in rows]):
             if place.entry is None:
@@ -160,7 +159,7 @@ class _Copy:
         if not event.target:
             return 0
         at = self._find(event.target)
-        return self._target if at is None else self._lsns[at]  # The thread's record replaces an expired one.
+        return self._target if at is None else self._lsns[at]  # The thread's own record replaces an expired version.
 
     def _find(self, source_lsn: int) -> int | None:
         at = bisect_left(self._source_lsns, source_lsn)

@@ -1,4 +1,4 @@
-"""Rewrites records without their events and without unreachable nodes, in transactions of bounded size."""
+"""Vacuum: rewrites records without their events and without unreachable nodes, in transactions of bounded size."""
 
 from __future__ import annotations
 
@@ -42,20 +42,22 @@ if TYPE_CHECKING:
     from statelog.storage.write_transaction import WriteTransaction
 
 NOBODY = 0
-"""Owner of records that belong to no thread."""
+"""The owner number of records that belong to no thread."""
 
 RECORDS_PER_TRANSACTION_MAX = 64
-"""The maximum number of records. Rewriting small ones then holds the writer lock for one or two milliseconds."""
+"""The maximum number of records that one transaction rewrites. Rewriting small records then holds the writer lock for
+one or two milliseconds.
+"""
 
 _TOUCHED_SIZE_BYTES = 128 * 1024
-"""Bytes of the map that rewriting a record touches: pages of the record, of its neighbours and of the index."""
+"""The bytes of the map that rewriting a record touches: pages of the record, its neighbours and the index."""
 
 _GAP_SIZE_BYTES_MAX = 16 * 1024
-"""Unchanged records between two rewritten ones are rewritten, too, if they have fewer bytes than this."""
+"""The size below which the unchanged records between two rewritten records are rewritten, too."""
 
 
 class Rewritable(NamedTuple):
-    """A record to rewrite: its LSN, its owner, and its new owner if it gets another one."""
+    """A record to rewrite: its LSN, its owner, and its new owner if the owner changes."""
 
     lsn: int
     thread: int
@@ -68,11 +70,13 @@ class RetentionReport:
 
     threads: int = 0
     expired_versions: int = 0
-    """Removed versions, including those of a deleted thread."""
+    """The number of removed versions, including those of a deleted thread."""
     vacuumed_nodes: int = 0
     freed_bytes: int = 0
     pending_records: int = 0
-    """Records of deleted threads that could not be erased. `Store.prune`, or deleting the thread again, erases them."""
+    """The number of records of deleted threads that could not be erased. `Store.prune`, or deleting the thread again,
+    erases them.
+    """
 
     def add(self, other: RetentionReport) -> None:
         """Add another report to this one."""
@@ -84,22 +88,22 @@ class RetentionReport:
 
 
 class Alive(Protocol):
-    """Decides which nodes are kept."""
+    """A decision which nodes are kept."""
 
     def is_alive(self, lsn: int, number: int, /) -> bool:
         """Return True if a node is to be kept."""
 
 
 class EveryNode:
-    """Keeps all nodes."""
+    """An `Alive` that keeps all nodes."""
 
     def is_alive(self, _lsn: int, _number: int) -> bool:
-        """Return True."""
+        """Return True for every node."""
         return True
 
 
 class _Direct:
-    """Writes index changes directly into a transaction."""
+    """A writer of index changes that go directly into a transaction."""
 
     def __init__(self, transaction: WriteTransaction) -> None:
         self.view = View(transaction)
@@ -109,12 +113,12 @@ class _Direct:
 
 
 def fits_transaction(transaction: IndexedLog, lsns: Iterable[int], size_bytes_max: int) -> Iterator[int]:
-    """Yield the first LSN, and those after it that the same transaction may rewrite.
+    """Yield the first LSN, and the following LSNs that the same transaction may rewrite.
 
     Args:
         transaction: reads the records.
         lsns: LSNs of the records in the order of rewriting.
-        size_bytes_max: limit on the sum of the present sizes; see `DiskReserve.rewrite_size_bytes_max`.
+        size_bytes_max: limit on the sum of the records' current sizes; see `DiskReserve.rewrite_size_bytes_max`.
     """
     size_bytes = 0
     for count, lsn in enumerate(lsns):
@@ -157,7 +161,7 @@ def redact_released(engine: Engine, owner: int) -> RetentionReport:
 
 
 def redact_removed(transaction: WriteTransaction, lsns: Iterable[int]) -> None:
-    """Redact those records of a removal event that are still whole in this copy of the log. Keep their nodes."""
+    """Redact the records of a removal event that are not yet redacted in this copy of the log. Keep their nodes."""
     view = View(transaction)
     records = []
     for lsn in lsns:
@@ -171,10 +175,11 @@ def redact_removed(transaction: WriteTransaction, lsns: Iterable[int]) -> None:
 def rewrite(
     transaction: WriteTransaction, records: Iterable[Rewritable], marks: Alive, *, are_named: bool = False
 ) -> RetentionReport:
-    """Redact records, erase their nodes that are not marked, and update the index.
+    """Redact records, erase their unmarked nodes, and update the index.
 
-    Append a removal event that lists the records which lose their event here. It removes the index entries of these
-    records here, and in every copy of the log (R2). The records of a deleted thread were listed when it was deleted.
+    Append a removal event that lists the records that lose their event now. That event removes the index entries of
+    these records here and in every copy of the log (R2). The records of a deleted thread were listed when it was
+    deleted.
 
     Args:
         transaction: the transaction in which the records are rewritten.
@@ -236,9 +241,9 @@ def append_removals(transaction: WriteTransaction, events: Iterable[RemovalEvent
 
 
 def _is_to_be_named(old: bytes, lsn: int, *, loses_nodes: bool) -> bool:
-    """Return True if a rewrite of a record removes what shows why the record has no event.
+    """Return True if a removal event must list a rewritten record, because the rewrite removes other evidence.
 
-    This is the event or, in a record that never had one, the list of nodes: see `Redacted.had_event`.
+    The evidence is the event or, in a record that never had one, the list of nodes: see `Redacted.had_event`.
     """
     flags = old[FLAGS_AT]
     if not flags & FLAG_REDACTED:
@@ -247,7 +252,7 @@ def _is_to_be_named(old: bytes, lsn: int, *, loses_nodes: bool) -> bool:
 
 
 def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]:
-    """Return small records between the rewritten ones. If all are written back in order, they share pages."""
+    """Return the small records between the rewritten ones. If all are written back in order, they share pages."""
     found: dict[int, bytes] = {}
     for low, high in pairwise(lsns):
         gap: dict[int, bytes] = {}
@@ -266,7 +271,7 @@ def _between(transaction: WriteTransaction, lsns: list[int]) -> dict[int, bytes]
 def _shared_nodes(
     data: bytes, rows: Mapping[int, tuple[int, bytes, int, int, int]], numbers: Iterable[int]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and digest of those of the given nodes of a record that are widely shared."""
+    """Yield the number and digest of each widely shared node among the given nodes of a record."""
     for number in sorted(numbers):
         type_, digest, at, content_size, _total_size = rows[number]
         if is_shared_widely(type_, content_size, data[at]):

@@ -43,7 +43,7 @@ _BATCH_SIZE_BYTES = 512 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A violated invariant: its number, the record (0: unknown), the message, and the node if it is known."""
+    """A violated invariant: its number, the record (0 if unknown), a message, and the node if it is known."""
 
     invariant: str
     lsn: int
@@ -61,9 +61,10 @@ class VerifyReport:
         nodes: the number of nodes that were checked.
         bytes: the size of the records.
         removed_since_anchor: records up to the expected anchor that later records list as removed. Retention and
-            deletion remove records in this way. Without a key, whoever can write the file can do the same.
+            deletion remove records in this way. In a store without a key, anybody who can write the file can do the
+            same.
         unnamed: redacted records that no record lists, in a log that an older release has begun. Nothing shows who
-            redacted these records. After a `compact`, each later redaction has to be listed.
+            redacted these records. After a `compact`, every later redaction must be listed.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -88,7 +89,7 @@ class _Verifier:
     """One pass over the log in order, which checks each node in its record.
 
     The digest of a node proves its content. Each ref of the node must lead to a node with the named digest, in the same
-    record or an earlier one. By induction, every state is whole.
+    record or an earlier one. By induction, every state is complete.
 
     A kernel checks whole records. Only a record that it rejects is checked again node by node, to find the problems.
     """
@@ -102,14 +103,16 @@ class _Verifier:
         self._index: DerivedIndex | None = DerivedIndex(transaction)
         self.last_lsn = 0
         self._chain = NO_DIGEST
-        """The chain digest; empty if unknown, because of damage, until a record that stores the digest before it."""
+        """The chain digest so far. After damage it is unknown and empty, until a record stores the chain digest before
+        it.
+        """
         self._said_lsn = 1
-        """The last record that stores the chain digest before it. The chain was checked up to this record."""
+        """The last LSN whose record stores the chain digest before it. The chain was checked up to this record."""
         self._times_us: dict[int, int] = {}
         """The time of the last version of each thread."""
 
     def check_nodes(self, batch: Batch) -> list[RecordFacts | None]:
-        """Have the kernel check the nodes of records. Any OS thread may call this, for one batch after the other."""
+        """Let the kernel check the nodes of a batch of records. Any OS thread may call this, one batch at a time."""
         if self._kernel is None:
             return [None] * len(batch)
         return self._kernel.check(batch)
@@ -164,7 +167,7 @@ class _Verifier:
 
     def _check_node(self, record: Record, data: memoryview, number: int, row: tuple[int, bytes, int, int, int]) -> None:
         type_, digest, at, content_size, total_size = row
-        if not content_size:  # A removed node. Only records with the flag for it may have one (T3).
+        if not content_size:  # This node was removed. Only records with the flag for it may have removed nodes (T3).
             return
         self.report.nodes += 1
         node = bytes(data[at : at + total_size])
@@ -193,7 +196,7 @@ class _Verifier:
             self.report.add("T5", lsn, f"node {number} refers to a node of type {found[0]}", number)
 
     def _is_to_be_erased(self, lsn: int) -> bool:
-        """Return True for a released record. If it belongs to a deleted copy, its nodes may be gone with the source."""
+        """Return True if a record was released. Nodes of a deleted copy may be gone with the source."""
         view = View(self._transaction)
         with contextlib.suppress(StatelogError):
             record = view.record(lsn)
@@ -224,7 +227,7 @@ class _Verifier:
             self._index = None
 
     def compare_index(self) -> None:
-        """Compare the index with the one that follows from the log (L4)."""
+        """Compare the index with the index derived from the log (L4)."""
         if self._index is None:
             return
         expected = self._index.payloads
@@ -242,7 +245,7 @@ class _Verifier:
 
     def check_names(self) -> None:
         """Report the redacted records that nothing in the log lists as removed (R2)."""
-        if self._index is None:  # A record that lists them may be damaged.
+        if self._index is None:  # A damaged record may list them.
             return
         for lsn in self._names.unnamed():
             if self._names.is_complete:
@@ -260,7 +263,7 @@ def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progre
         while verifier is None:
             with engine.store_file.read() as transaction:
                 pages = check_pages(engine.store_file.lmdb_file, transaction) if deep else []
-                if pages is None and transaction.id != seen:  # Others have overwritten its meta page.
+                if pages is None and transaction.id != seen:  # Other processes have overwritten the meta page.
                     seen = transaction.id
                     continue
                 verifier = _Verifier(transaction, deep=deep, anchor_lsn=0 if expected is None else expected.lsn)
@@ -283,7 +286,7 @@ def verify(engine: Engine, *, deep: bool, expect: bytes | None, progress: Progre
 def _check_history(
     verifier: _Verifier, expected: ExpectedHistory, engine: Engine, transaction: ReadTransaction
 ) -> None:
-    """Compare the log with an anchor, in the transaction that then checks the chain up to the anchor (L3)."""
+    """Compare the log with an anchor, in the same transaction that checks the chain up to the anchor (L3)."""
     try:
         expected.check(engine, transaction)
     except (CorruptionError, FormatError) as error:
@@ -293,7 +296,10 @@ def _check_history(
 
 
 def _is_of_history(error: Exception) -> bool:
-    """Return True if the log does not have the history of an anchor. A wrong MAC is damage of its record instead."""
+    """Return True if an error means that the log lacks the anchor's history.
+
+    A wrong MAC counts as damage of its record.
+    """
     return isinstance(error, RollbackError | ForgeryError) and "expected" in error.facts
 
 

@@ -1,1 +1,1 @@
-"""Kinds of events, and the table of kinds, which everything that reads the log uses."""
+"""The kinds of events, and the table of kinds, which all readers of the log use."""

@@ -38,7 +38,7 @@ _BODY: tuple[Field, ...] = (
     DIGESTS,
 )
 _TARGET = THREAD
-"""An LSN that is not 0."""
+"""The type of a rollback's target: an LSN that is not 0."""
 
 
 def _apply(index: IndexWriter, event: CheckpointEvent, _lsn: int) -> None:
@@ -126,7 +126,7 @@ def _ancestor(
 
 
 def read_version(view: View, lsn: int) -> CheckpointEvent | None:
-    """Return the checkpoint in a record, or None if it has none."""
+    """Return the checkpoint in a record, or None if the record contains none."""
     record = None if view.transaction.get_log(lsn) is None else view.record(lsn)
     return checkpoint_in(record) if record is not None and record.type in CHECKPOINT_TYPES else None
 

@@ -30,13 +30,13 @@ def records_of(view: View, owner: int, kinds: Mapping[int, Kind[Any]]) -> list[i
 
 
 def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
-    """Return the kind of deletions. `kinds` is the table of all kinds, which may grow later."""
+    """Return the kind of deletions. `kinds` is the table of all kinds, to which kinds may be added later."""
 
     def apply(index: IndexWriter, event: DeleteEvent, lsn: int) -> None:
         """Remove everything of a thread from the index, and release its records.
 
-        In a rebuild, the records may be erased already, so that keys are missing. The erased record of the thread's
-        beginning has not removed the policy for this id, so this removes it.
+        In a rebuild, the records may already be erased, so that keys are missing. The erased first record of the thread
+        has not removed the policy for this id, so this function removes it.
         """
         thread, view = event.thread, index.view
         release_records(index, thread, records_of(view, thread, kinds))
@@ -67,7 +67,7 @@ def deletion_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[DeleteEvent]:
 
 
 def _check(view: View, event: DeleteEvent, lsn: int, _recent: Recent) -> None:
-    """Check a deletion. The records of the thread may be redacted already, so the thread may be missing."""
+    """Check a deletion event. The records of the thread may already be redacted, so the thread may be missing."""
     if view.is_alive(event.thread) and part_digest(view.thread(event.thread).id.encode()) != event.id_digest:
         refuse(lsn, f"it deletes thread {event.thread} with the id of another thread")
     notes = view.transaction.scan_index(keys.encode_borrowed_prefix(event.thread))

@@ -1,4 +1,4 @@
-"""Events of the board: an entry is set, claimed, or deleted; a lease is taken, renewed, or released."""
+"""The events of the board: an entry is set, claimed or deleted, and a lease is taken, renewed or released."""
 
 from __future__ import annotations
 
@@ -33,36 +33,36 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 BOARD_ID = "statelog:board"
-"""Id of the thread that owns the board's records."""
+"""The id of the thread that owns the board's records."""
 
 LEASES_ID = "statelog:leases"
-"""Id of the thread that owns the records of leases. They have no history and no watchers."""
+"""The id of the thread that owns the records of leases. Leases have no history and no watchers."""
 
 OWN_IDS = (BOARD_ID, LEASES_ID)
-"""Ids of threads that users reach only through `store.board()`. Policies of threads do not apply to them."""
+"""The ids of threads that users access only through `store.board()`. Policies of threads do not apply to them."""
 
 RANK = 128
-"""Rank of priority 0. Priority p has rank 128 - p."""
+"""The rank of priority 0. Priority p has rank 128 - p."""
 
 
 class EntryAct(IntEnum):
-    """What happened to an entry."""
+    """The act of an event: what happened to an entry."""
 
     SET = 0
     DELETE = 1
     EXPIRE = 2
     ROLLBACK = 3
-    """The entry is as it was at an earlier moment, or does not exist, as then."""
+    """The entry was restored to its state at an earlier moment, or removed if it did not exist then."""
     CLAIM = 4
     RENEW = 5
     RELEASE = 6
-    """A claim was released, or (without an agent) its time was up."""
+    """A claim was released. Without an agent, its time was up."""
     COMPLETE = 7
-    """The entry is deleted. The root is the result."""
+    """The work on the entry was completed, and the entry was deleted. The root is the result."""
     FAIL = 8
     """A claim was released after an error."""
     DEAD = 9
-    """The entry was claimed too often and is deleted. It is set again under the key for such entries."""
+    """The entry was claimed too often and was deleted. It is stored again under the key for dead entries."""
 
 
 GOES = (EntryAct.DELETE, EntryAct.EXPIRE, EntryAct.COMPLETE, EntryAct.DEAD)
@@ -73,20 +73,20 @@ class Claimed(NamedTuple):
     """A claim of an entry, or a lease."""
 
     token: int
-    """LSN of the claim's first record; 0 in that record."""
+    """The LSN of the claim's first record. It is 0 in that record."""
     tag: bytes
-    """Identifies the clock of the deadline: boot and time namespace."""
+    """The boot and time namespace, which identify the clock of the deadline."""
     deadline_us: int
     until_us: int
-    """Deadline by the wall clock, for processes with another boot or time namespace."""
+    """The deadline by the wall clock, for processes with another boot or time namespace."""
     lease_us: int
 
 
 class EntryEvent(NamedTuple):
-    """An entry is set, claimed, or deleted. A key that begins with a slash is the name of a lease.
+    """The event that sets, claims or deletes an entry. A key that begins with a slash is the name of a lease.
 
-    `order` is [rank, time from which the entry may be claimed, number of claims], None for [128, 0, 0]; `claim` has the
-    fields of `Claimed`.
+    `order` is [rank, time from which the entry may be claimed, number of claims]. None means [128, 0, 0]. `claim` has
+    the fields of `Claimed`.
     """
 
     thread: int
@@ -94,21 +94,23 @@ class EntryEvent(NamedTuple):
     key: str
     agent: str | None
     before: int
-    """LSN of the last record of the same key, also if the entry was deleted; 0 if the committer knew none (B1)."""
+    """The LSN of the last record of the same key, even if the entry was deleted. It is 0 if the committer knew none
+    (B1).
+    """
     created_us: int
-    """Time of the entry's creation."""
+    """The time of the entry's creation."""
     expires_us: int
-    """0 for never."""
+    """The time at which the entry expires, or 0 for never."""
     root_digest: bytes | None
     root_lsn: int
     root_node: int
     order: list[int] | None
     claim: list[Any] | None
     error: str | None
-    """Reason of the act, if it has one."""
+    """The reason for the act, or None."""
     borrowed: list[bytes]
     schema: list[Any] | None = None
-    """Name and version of the schema of the value, None for version 1."""
+    """The name and version of the value's schema, or None for version 1."""
 
     @property
     def is_there(self) -> bool:
@@ -161,7 +163,7 @@ def _apply(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
         _take_out(index, board, key, before, is_there=is_there, following=row if is_queued else None)
         if is_there is not stays:
             index.delete_index((board_keys.encode_entry_key if is_there else board_keys.encode_gone_key)(board, key))
-    if is_lease(key):  # Only the last record of a lease is needed; after a release, none is.
+    if is_lease(key):  # Only the last record of a lease is needed, and none after a release.
         ends = event.act == EntryAct.RELEASE
         if before.lsn:
             index.delete_index(keys.encode_thread_event_key(board, before.lsn))
@@ -193,7 +195,7 @@ def _remove(index: IndexWriter, event: EntryEvent, lsn: int) -> None:
 def _take_out(
     index: IndexWriter, board: int, key: str, before: EntryRow, *, is_there: bool, following: EntryRow | None
 ) -> None:
-    """Remove from the index all keys that the last record of an entry has entered, except the entry's row.
+    """Remove all index keys that the last record of an entry has added, except the entry's row.
 
     Args:
         index: the index.
@@ -201,8 +203,8 @@ def _take_out(
         key: the key of the entry, or the name of the lease.
         before: the row of the key.
         is_there: True if the row is that of an existing entry.
-        following: the row that replaces it, if it is that of an entry that waits to be claimed. Then the entry may keep
-            its place in the queue.
+        following: the row that replaces it, if the entry then waits to be claimed. The entry may then keep its place in
+            the queue.
     """
     if before.expires_us:
         index.delete_index(board_keys.encode_expiry_key(board, before.expires_us, before.lsn))
@@ -227,8 +229,8 @@ def _check(view: View, event: EntryEvent, lsn: int, _recent: Recent) -> None:
     before, is_there = last_row(view, event.thread, event.key)
     if view.thread(event.thread).id != (LEASES_ID if is_lease(event.key) else BOARD_ID):
         refuse(lsn, f"an entry {event.key!r} of a thread that is no board")
-    # Retention may have redacted the previous record, here or in the original store. Then the previous state of the
-    # entry is unknown, and the event is accepted.
+    # Retention may have redacted the previous record, here or in the original store. In that case, the previous state
+    # of the entry is unknown, and the event is accepted.
     is_known = event.before == before.lsn
     if event.before and not is_known and not _is_redacted(view, event.before):
         refuse(lsn, f"entry {event.key!r} follows record {event.before}, and the one before is {before.lsn}")
@@ -258,7 +260,7 @@ def _is_redacted(view: View, lsn: int) -> bool:
 
 
 def is_board(view: View, thread: int) -> bool:
-    """Return True if a thread owns records of the board or of leases. A deleted thread may have owned some."""
+    """Return True if a thread owns records of the board or of leases. The thread may be deleted."""
     row = view.find_thread(thread) if thread else None
     return thread != 0 and (row is None or row.id in OWN_IDS)
 

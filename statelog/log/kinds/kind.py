@@ -1,4 +1,4 @@
-"""A row of the table of kinds: what the store knows of a kind of event."""
+"""A row of the table of kinds: the facts and functions of one kind of event."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 NodeRef = tuple[int, bytes, int, int]
-"""Type, digest, LSN, number."""
+"""The type, digest, LSN and number of a node."""
 
 Recent = dict[int, CheckpointEvent]
-"""Checkpoints that were read lately, by LSN. A check adds those that it reads."""
+"""Recently read checkpoints by LSN. A check adds the checkpoints that it reads."""
 
 
 def thread_of(event: Any, _lsn: int) -> int:
@@ -34,7 +34,7 @@ def thread_of(event: Any, _lsn: int) -> int:
 
 
 def _is_possible(_view: View, _event: Event, _lsn: int, _recent: Recent) -> None:
-    """Check nothing."""
+    """Accept every event."""
 
 
 def _any_owner(_view: View, _owner: int) -> bool:
@@ -49,57 +49,64 @@ class Kind(NamedTuple, Generic[E]):
     """A kind of event.
 
     The *owner* of a record is the LSN of a thread, or 0 for nobody. It is the first field of the body. When an owner is
-    deleted, its keys leave the index and its records are erased. A record keeps the nodes that its root leads to until
-    the record is redacted. That happens some time after it was *released* (`index.release_records`). So each record
-    with a root that was not redacted is either among `records` or released. No function of a kind depends on a clock or
-    on other processes. The index follows from the log alone (L4), and an event's keys from its own record.
+    deleted, its keys are removed from the index and its records are erased. A record keeps the nodes that its root
+    leads to until the record is redacted, some time after it was *released* (`index.release_records`). So each
+    unredacted record with a root is either among `records` or released. No function of a kind depends on a clock or on
+    other processes. The index is derived from the log alone (L4), and an event's keys from its own record.
     """
 
     type: int
-    """Type of the kind's records; FORMAT.md section 5."""
+    """The type of the kind's records. See FORMAT.md section 5."""
     name: str
-    """Name of the kind in `store.log`."""
+    """The name of the kind in `store.log`."""
     event: builtins.type[E]
     """A named tuple of the fields of the body, in their order."""
     bodies: tuple[tuple[Field, ...], ...]
-    """Bodies that a record may have, of different lengths, the shortest first. An event of a shorter body has None for
-    the fields that the body lacks."""
+    """The possible bodies of a record, of different lengths, the shortest first. An event of a shorter body has None
+    for the missing fields.
+    """
     apply: Callable[[IndexWriter, E, int], None]
     """Update the index for an event with an LSN. Retention may have redacted earlier records, so the function must not
-    rely on finding what they have entered (R3)."""
+    rely on the index keys of those records (R3).
+    """
     describe: Callable[[View, E], dict[str, Any]]
-    """Return what `store.log` shows of an event."""
+    """Return the fields that `store.log` shows of an event."""
     decode: Callable[[Record], E] | None = None
-    """Decode an event that does not consist of the decoded fields alone."""
+    """Return the event of a record. None if the decoded fields are the whole event."""
     owner: Callable[[E, int], int] = thread_of
     """Return the owner of an event with an LSN."""
     check: Callable[[View, E, int, Recent], None] = _is_possible
-    """Call `refuse` if an event cannot follow the records in the view. An import calls it: the event is well-formed and
-    its owner exists, but nothing else is checked yet. Accept any event about an earlier redacted record (R3)."""
+    """Call `refuse` if an event cannot follow the records in the view. An import calls this function after it has
+    checked only that the event is well-formed and its owner exists. Accept any event about an earlier redacted record
+    (R3).
+    """
     records: Callable[[View, int, int], Iterable[int]] = _no_records
     """Return the LSNs of an owner's records that the index refers to, at least those above an LSN. LSNs under key `e`
-    may be left out."""
+    may be omitted.
+    """
     remove: Callable[[IndexWriter, E, int], None] | None = None
-    """Remove the keys of a record with an LSN from the index, except those that a later record has replaced. None if
-    retention removes such records only together with their owner."""
+    """Remove the index keys of a record with an LSN, except those that a later record has replaced. None if retention
+    removes such records only together with their owner.
+    """
     is_owner: Callable[[View, int], bool] = _any_owner
     """Return False if an owner has no records of this kind."""
     prefixes: tuple[bytes, ...] = ()
-    """First bytes of the kind's keys that continue with the owner's LSN. No other kind uses them."""
+    """The first bytes of the kind's keys that continue with the owner's LSN. No other kind uses them."""
     other_prefixes: tuple[bytes, ...] = ()
-    """Prefixes of the kind's other keys."""
+    """The prefixes of the kind's other keys."""
     root_field: int | None = None
-    """Index of the first of three fields that name the root of a value: digest, LSN, node (`fields.ROOT`)."""
+    """The index of the first of the three fields that name the root of a value: digest, LSN, node (`fields.ROOT`)."""
     borrowed_field: int | None = None
-    """Index of the field with digests of widely shared nodes of other owners. The event is the first of its owner to
-    refer to these nodes."""
+    """The index of the field with digests of widely shared nodes of other owners. The event is the first of its owner
+    to refer to these nodes.
+    """
     is_version: bool = False
     """True if the event is a version of a thread: it is later than the versions before it (L2), and its root is that of
     a dict."""
     outlives: bool = False
-    """True if the event keeps its meaning after the deletion of its owner. It is left out of an export of threads."""
+    """True if the event keeps its meaning after the deletion of its owner. An export of threads omits it."""
     has_raw: bool = False
-    """True if some field stays encoded in an event (fields in `fields.RAW`)."""
+    """True if some field stays encoded in an event (a field type in `fields.RAW`)."""
 
     def read(self, record: Record) -> E:
         """Return the event of a record. Raise TypeError, ValueError or CorruptionError if the body does not fit."""
@@ -130,7 +137,7 @@ class Kind(NamedTuple, Generic[E]):
         return cbor.head(LIST, len(parts)) + b"".join(parts)
 
     def roots(self, event: E) -> Iterator[NodeRef]:
-        """Yield the nodes that an event refers to. The retention of their owner keeps them."""
+        """Yield the nodes that an event refers to. The retention of their owner keeps these nodes."""
         if self.root_field is not None:
             digest, lsn, number = event[self.root_field : self.root_field + 3]
             if digest is not None:
@@ -138,6 +145,6 @@ class Kind(NamedTuple, Generic[E]):
 
 
 def refuse(lsn: int, what: str, **facts: int) -> NoReturn:
-    """Raise CorruptionError for a record that is not possible. Facts: lsn, and the given facts."""
+    """Raise CorruptionError for an impossible record. Facts: lsn, and the given facts."""
     message = f"record {lsn}: {what}"
     raise CorruptionError(message, lsn=lsn, **facts)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _apply(index: IndexWriter, event: LoanEvent, lsn: int) -> None:
-    """Enter a loan in place of an earlier one between the same threads."""
+    """Enter a loan into the index, in place of an earlier loan between the same threads."""
     key = keys.encode_debt_key(event.thread, event.lender)
     before = index.get_index(key)
     if before is not None:

@@ -1,4 +1,4 @@
-"""Retention policies of a thread, or of the store for future threads: `log.care.policies`."""
+"""The events of retention policies, of a thread or of the store for future threads. See `log.care.policies`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def put_policies(index: IndexWriter, rows: Sequence[PolicyRow]) -> None:
-    """Replace the policies for future threads."""
+    """Replace the index row of the policies for future threads."""
     held = index.get_index(keys.POLICIES_KEY)
     payload = encode_policies(rows) if rows else None
     if payload is None and held is not None:
@@ -30,7 +30,7 @@ def put_policies(index: IndexWriter, rows: Sequence[PolicyRow]) -> None:
 
 
 def forget_policy(index: IndexWriter, id_digest: bytes) -> None:
-    """Remove the policy for the one future thread whose id has this part digest."""
+    """Remove the policy for a future thread whose id has this part digest."""
     put_policies(index, without_id(index.view.policies(), id_digest))
 
 
@@ -55,7 +55,7 @@ def _apply(index: IndexWriter, event: PolicyEvent, lsn: int) -> None:
 
 
 def describe_pattern(pattern: str | bytes) -> dict[str, str]:
-    """Return the pattern of a policy of the store in users' terms."""
+    """Return the pattern of a store policy in the form that users see."""
     return {"pattern": pattern} if isinstance(pattern, str) else {"id_digest": pattern.hex()}
 
 
@@ -66,7 +66,8 @@ def _describe(_view: View, event: PolicyEvent) -> dict[str, Any]:
 
 def _check(view: View, event: PolicyEvent, lsn: int, _recent: Recent) -> None:
     rows = [] if event.pattern is None else with_policy(view.policies(), event.pattern, event.policy)
-    # Policies for one id do not count. If the thread's beginning was erased, its policy stays until its deletion event.
+    # Policies for one id do not count. If the first record of a thread was erased, its policy stays until its deletion
+    # event.
     if sum(isinstance(row.pattern, str) for row in rows) > POLICIES_MAX:
         refuse(lsn, f"there are more than {POLICIES_MAX} policies")
 

@@ -1,12 +1,12 @@
 """Removal events, which list the records that retention and deletion remove, for all copies of the log and `verify`.
 
-A redacted record has no content any more, but a copy that imported the record earlier still has the content. So the
-transaction that redacts records also appends a removal event, which lists their LSNs. A store that applies the event
-removes the index entries of these records. An import then redacts those of the records that are still whole (R2, R3).
-The records of a deleted thread are listed in the commit of the deletion, and redacted later.
+A redacted record has lost its content, but a copy of the log that imported the record earlier still has the content. So
+the transaction that redacts records also appends a removal event, which lists their LSNs. A store that applies the
+event removes the index entries of these records. An import then redacts the listed records that are not yet redacted
+(R2, R3). The records of a deleted thread are listed in the commit of the deletion, and redacted later.
 
-A removal event without records is a mark: it says that a log which an older release has begun lists every redacted
-record from that point on. Record 1 of a newer log has a flag that says the same (`FLAG_NAMED`).
+A removal event without records is a mark in a log that an older release has begun. From that point on, the log lists
+every redacted record. Record 1 of a newer log has a flag with the same meaning (`FLAG_NAMED`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from statelog.log.view import View
 
 MARK = RemovalEvent(0, [])
-"""The removal event that marks an older log as one that lists every redacted record."""
+"""The removal event that marks an older log. From that point on, the log lists every redacted record."""
 
 
 def removals_of(lsns: Iterable[int]) -> Iterator[RemovalEvent]:
-    """Yield removal events that list some records."""
+    """Yield removal events that list the records `lsns`."""
     ascending = sorted(lsns)
     for start in range(0, len(ascending), REMOVED_MAX):
         some = ascending[start : start + REMOVED_MAX]
@@ -39,7 +39,7 @@ def removals_of(lsns: Iterable[int]) -> Iterator[RemovalEvent]:
 
 
 def removal_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[RemovalEvent]:
-    """Return the kind of removal events. `kinds` maps a record type to the kind of the record that is removed."""
+    """Return the kind of removal events. `kinds` maps the type of a removed record to its kind."""
 
     def apply(index: IndexWriter, event: RemovalEvent, lsn: int) -> None:
         for record, kind, removed in whole_records(index.view, event, lsn):
@@ -54,7 +54,7 @@ def removal_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[RemovalEvent]:
             pass
 
     def whole_records(view: View, event: RemovalEvent, lsn: int) -> Iterator[tuple[Record, Kind[Any], Any]]:
-        """Yield those records of the event that still have keys in the index, with their kinds and events."""
+        """Yield the records of the event that still have keys in the index, with their kinds and events."""
         for record in _whole_records(view, event):
             kind = kinds[record.type]
             removed = decode_as(record, kind.read)
@@ -77,7 +77,7 @@ def removal_kind(kinds: Mapping[int, Kind[Any]]) -> Kind[RemovalEvent]:
 
 
 def _whole_records(view: View, event: RemovalEvent) -> Iterator[Record]:
-    """Yield those records of the event that are not redacted."""
+    """Yield the records of the event that are not redacted."""
     for lsn in event.lsns:
         record = view.record(lsn)
         if not record.flags & FLAG_REDACTED:

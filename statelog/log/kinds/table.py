@@ -46,11 +46,11 @@ KINDS: dict[int, Kind[Any]] = {}
 _BY_EVENT: dict[type[Event], Kind[Any]] = {}
 
 _GENERAL_PREFIXES = (b"d", b"e", b"o", b"r")
-"""First bytes of keys that several kinds use."""
+"""The first bytes of keys that several kinds use."""
 
 
 def register(kind: Kind[Any]) -> None:
-    """Add a row to the table."""
+    """Add a kind to the table."""
     taken = {prefix for each in KINDS.values() for prefix in (*each.prefixes, *each.other_prefixes)}
     assert kind.type not in KINDS, kind.name
     assert kind.has_raw == any(field in RAW for body in kind.bodies for field in body), kind.name
@@ -76,7 +76,7 @@ for _kind in (
 
 
 def kind_of(record: Record) -> Kind[Any]:
-    """Return the kind of a record. Raises CorruptionError if there is none of its type."""
+    """Return the kind of a record. Raises CorruptionError if the type is unknown."""
     kind = KINDS.get(record.type)
     if kind is None:
         message = f"record {record.lsn}: unknown type {record.type}"
@@ -85,7 +85,7 @@ def kind_of(record: Record) -> Kind[Any]:
 
 
 def kind_of_event(event: Event) -> Kind[Any]:
-    """Return the kind of an event. For a rollback, this is the kind of checkpoints."""
+    """Return the kind of an event. A rollback has the kind of checkpoints."""
     return _BY_EVENT[type(event)]
 
 
@@ -101,17 +101,17 @@ def owner_of(event: Event | Redacted, lsn: int) -> int:
 
 
 def version_in(event: Event | Redacted) -> CheckpointEvent | None:
-    """Return the event if it is a version of a thread; otherwise None."""
+    """Return the event if it is a version of a thread, or None."""
     return event if isinstance(event, CheckpointEvent) else None
 
 
 def removed_by(event: Event | Redacted) -> list[int]:
-    """Return the LSNs of the records that a removal event lists; an empty list for other events."""
+    """Return the LSNs of the records that a removal event lists, or an empty list for other events."""
     return event.lsns if type(event) is RemovalEvent else []
 
 
 def is_mark(event: Event) -> bool:
-    """Return True if an event marks an older log as one that lists every redacted record."""
+    """Return True if an event is the mark of an older log. From the mark on, the log lists every redacted record."""
     return type(event) is RemovalEvent and event == MARK
 
 
@@ -126,7 +126,7 @@ def records_of(view: View, owner: int) -> list[int]:
 
 
 def others_of(view: View, owner: int, after: int = 0) -> list[int]:
-    """Return the LSNs above `after`, ascending, of an owner's records with roots, except versions and redacted ones."""
+    """Return the LSNs of an owner's records with roots, except versions and redacted records: above `after`, ascending."""
     with_roots = [kind for kind in KINDS.values() if kind.root_field is not None and not kind.is_version]
     kinds = [kind for kind in with_roots if kind.is_owner(view, owner)]
     if not kinds:
@@ -153,8 +153,8 @@ def apply_record(index: IndexWriter, record: Record, event: Event | None, facts:
     Args:
         index: the index.
         record: the record.
-        event: its event, or None if it was redacted. Then only its nodes affect the index.
-        facts: the facts of its nodes. If it was not redacted and has no widely shared node, this may be empty.
+        event: its event, or None if it was redacted. In that case, only its nodes affect the index.
+        facts: the facts of its nodes. This may be empty if the record was not redacted and has no widely shared node.
     """
     if event is not None:
         apply_nodes(index, record.lsn, owner_of(event, record.lsn), facts)
@@ -170,9 +170,9 @@ def apply_record(index: IndexWriter, record: Record, event: Event | None, facts:
 
 
 def losing_records(view: View, owner: int) -> Iterator[int]:
-    """Yield the records of a deleted owner that will lose what shows why they have no event (R2).
+    """Yield the LSNs of a deleted owner's records that a removal event must list (R2).
 
-    That is their event, or, of a record that never had one, the list of its nodes.
+    These records lose their event or, if they never had one, the list of their nodes.
     """
     for lsn, state in redacted_records(view, owner).items():
         if state == TO_BE_ERASED or (state == WHOLE and not view.record(lsn).redacted().had_event):
@@ -180,22 +180,22 @@ def losing_records(view: View, owner: int) -> Iterator[int]:
 
 
 def stage_names(batch: Batch, owner: int) -> None:
-    """Stage removal events that list the records of an owner which the batch has deleted.
+    """Stage removal events that list the records of an owner that the batch has deleted.
 
-    The deletion has released the records, so these events change nothing in the index, and are not applied to it.
+    The deletion has released the records, so the removal events do not change the index and are not applied.
     """
     for event in removals_of(losing_records(batch.view, owner)):
         batch.append(TYPE_REMOVAL, now_us(), KINDS[TYPE_REMOVAL].encode(event, batch.next_lsn()))
 
 
 def stage_event(batch: Batch, event: Event, rows: Sequence[NodeRow] = (), time_us: int | None = None) -> int:
-    """Stage the record of an event and its index changes, and return its LSN. `operations` stages versions.
+    """Stage the record of an event and its index changes, and return the LSN. Use `operations` to stage versions.
 
     Args:
         batch: the batch, which may have other events already.
         event: the event.
         rows: the nodes of the record, from a workspace of its owner (`Batch.workspace`).
-        time_us: the time of the record. With None, that of the clock.
+        time_us: the time of the record. With None, the time of the clock.
     """
     kind, lsn = kind_of_event(event), batch.next_lsn()
     batch.append(kind.type, now_us() if time_us is None else time_us, kind.encode(event, lsn), pack_nodes(rows))

@@ -1,1 +1,1 @@
-"""The data file: opening, checks, space, compaction, and reading its tables."""
+"""The data file of a store: its creation, checks, locks and sidecar files."""

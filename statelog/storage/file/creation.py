@@ -1,4 +1,6 @@
-"""Creation of a store. It leaves a whole store or none, even if the process is killed or others create it, too.
+"""Creation of a store.
+
+It leaves a complete store or none, even if the process is killed or others create the same store.
 
 LMDB would create the file step by step under its final name, and a crash would leave a file that cannot be opened. Here
 the store is built under a temporary name, flushed, and then linked to its own name. The link fails if the name is
@@ -39,7 +41,7 @@ TABLES_MAX = 4
 """The maximum number of tables: the three tables, and one that a later format may add."""
 
 FILE_MODE = 0o600
-"""Only the owner may read the state of an agent, unless the owner changes the mode."""
+"""The mode of a new store. Only its owner may read the state of an agent."""
 
 _TEMPORARY_SUFFIX = ".creating"
 _ATTEMPTS = 10
@@ -47,20 +49,22 @@ _NO_LINK_ERRNOS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno
 
 
 def create_store(path: Path, store_id: bytes | None = None, *, key: StoreKey | None = None) -> None:
-    """Create an empty store at `path`, durably, unless a file exists there. Without `store_id`, its id is random.
+    """Create an empty store at `path` durably, unless a file exists there.
+
+    Without `store_id`, the store gets a random id.
 
     Raises:
         StoreNotFoundError: the directory does not exist. Facts: path.
         AccessError: no permission to write to the directory. Facts: path.
         StoreFullError: the disk is full. Facts: path.
-        FormatError: another file has the name of its WAL. Facts: path, journal.
+        FormatError: another file has the name that the WAL needs. Facts: path, journal.
         StorageError: the operating system refuses for another reason. Facts: path.
     """
     try:
         check_before_creation(path)
         remove_leftovers(path)
         for _ in range(_ATTEMPTS):
-            # Before the temporary file is locked, `remove_leftovers` of another process may remove it. Then try again.
+            # Try again if another process's `remove_leftovers` has removed the temporary file before it was locked.
             with contextlib.suppress(FileNotFoundError), _temporary(path) as temporary:
                 _fill(temporary, store_id or os.urandom(STORE_ID_SIZE_BYTES), key)
                 _publish(temporary, path)
@@ -89,7 +93,7 @@ def remove_leftovers(path: Path, *, suffix: str = _TEMPORARY_SUFFIX) -> None:
     for entry in path.parent.iterdir():
         if entry.name.startswith(_temporary_prefix(path)) and entry.name.endswith(suffix):
             with contextlib.suppress(OSError):
-                # The creating process holds this lock while it runs.
+                # A process that is creating a store holds this lock on its temporary file.
                 _remove_leftover(entry, lambda descriptor: fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB))
 
 
@@ -108,7 +112,7 @@ def _temporary_prefix(path: Path) -> str:
 
 @contextlib.contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """Lend an empty, locked temporary file beside `path`, and remove it at the end."""
+    """Yield the path of an empty, locked temporary file beside `path`, and remove the file at the end."""
     faults.point("creation.before_temporary")
     temporary = path.parent / f"{_temporary_prefix(path)}{os.urandom(8).hex()}{_TEMPORARY_SUFFIX}"
     descriptor = open_file(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -126,7 +130,7 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 def _fill(temporary: Path, store_id: bytes, key: StoreKey | None) -> None:
     """Write an empty store into `temporary`, and flush it."""
-    created_us = max(time.time_ns() // 1000, 1)  # The clock may be before 1970.
+    created_us = max(time.time_ns() // 1000, 1)  # The clock may show a time before 1970.
     header = encode_header(store_id=store_id, created_us=created_us, key=key)
     keep_standard_streams()
     environment = lmdb.open(
@@ -152,7 +156,9 @@ def _fill(temporary: Path, store_id: bytes, key: StoreKey | None) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[int]:
-    """Lend the descriptor of an empty file. At the end, flush it and give it its name, unless there was an error.
+    """Yield the descriptor of an empty file.
+
+    At the end, flush the file and give it the name `path`, unless an error was raised.
 
     Raises:
         AlreadyExistsError: the name is taken. Facts: path.
@@ -176,7 +182,7 @@ def new_file(path: Path) -> Iterator[int]:
 
 
 def _publish(temporary: Path, path: Path) -> bool:
-    """Give the finished file its name, durably. Return False if the name is taken."""
+    """Give the finished file its final name durably. Return False if the name is taken."""
     faults.point("creation.before_link")
     try:
         os.link(temporary, path)
@@ -194,7 +200,10 @@ def _publish(temporary: Path, path: Path) -> bool:
 
 
 def _rename_unless_taken(temporary: Path, path: Path) -> bool:
-    """Rename the file, with a lock of the directory, because the file system has no hard links."""
+    """Rename the file under a lock of the directory, for file systems without hard links.
+
+    Return False if the name is taken.
+    """
     descriptor = open_file(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):
@@ -208,7 +217,7 @@ def _rename_unless_taken(temporary: Path, path: Path) -> bool:
 
 
 def finish_leftovers(path: Path) -> None:
-    """Remove the temporary file of a compaction of `path` that was cut off. The file of a running compaction stays.
+    """Remove the temporary file of an interrupted compaction of `path`. Keep the file of a running compaction.
 
     Raises:
         StorageError: it cannot be removed. Facts: path.
@@ -235,12 +244,12 @@ def lock_temporary(descriptor: int) -> None:
 
 
 def compaction_path(path: Path) -> Path:
-    """Return the path of the new file of a compaction. One name is enough, because one process at a time compacts."""
+    """Return the path of the new file of a compaction. One name is enough, because compactions never overlap."""
     return path.with_name(f".{path.name}.compacting")
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable, if the file system can."""
+    """Make the names in a directory durable, if the file system supports this."""
     descriptor = open_file(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -254,13 +263,13 @@ def sync_directory(directory: Path) -> None:
 def make_name_durable(path: Path) -> None:
     """Flush the directory of a store, because its creation or compaction may have been killed before the flush.
 
-    Otherwise a power failure could remove the name, or give it back to the former file, and so lose later commits.
+    Without this, a power failure could remove the name or restore the former file, and later commits would be lost.
 
     Raises:
         StorageError: the directory cannot be flushed. Facts: path.
     """
     try:
-        with contextlib.suppress(PermissionError):  # The directory may be used, but not read.
+        with contextlib.suppress(PermissionError):  # This user may have no permission to read the directory.
             sync_directory(path.parent)
     except OSError as error:
         message = f"{path}: its directory cannot be flushed: {error.strerror}"

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 _MAPS = "/proc/self/maps"
 _STANDARD_MAX = 2
-"""Descriptors up to this one are the standard streams. Any library writes to them."""
+"""Descriptors up to this one are the standard streams. Any library may write to them."""
 
 SHARED_MODE = 0o666
-"""The bits of the data file's mode that a sidecar file gets."""
+"""A mask of the mode bits that a sidecar file takes from the data file."""
 
 
 class FileMap(NamedTuple):
@@ -24,17 +24,17 @@ class FileMap(NamedTuple):
 
 
 def maps_of(descriptor: int) -> list[FileMap]:
-    """Return the maps of a file, as far as the system lists them.
+    """Return the maps of a file that the system lists for this process.
 
-    A map of another file is among them if that file has the same inode number on another device. The device cannot be
-    compared, because btrfs lists other device numbers than `fstat` returns. So callers also compare an address.
+    The result includes maps of another file if that file has the same inode number on another device. The device cannot
+    be compared, because btrfs lists other device numbers than `fstat` returns. So callers also compare an address.
     """
     found = []
     with contextlib.suppress(OSError, ValueError):
         inode = str(os.fstat(descriptor).st_ino)
         with open(_MAPS) as maps:  # noqa: PTH123 - without an import of pathlib
             for line in maps:
-                if f" {inode} " in line:  # Most are maps of other files.
+                if f" {inode} " in line:  # Most lines describe maps of other files.
                     addresses, permissions, offset, _device, number = line.split()[:5]
                     if number == inode:
                         start, stop = addresses.split("-")
@@ -46,8 +46,8 @@ def keep_standard_streams() -> None:
     """Open /dev/null for each of the descriptors 0 to 2 that is closed.
 
     The system uses the lowest free descriptor for a new file. If a process was started without standard streams, this
-    could be 2, and the next warning of a library would be written into the store. A child that is started later finds
-    them closed again.
+    could be 2, and the next warning of a library would be written into the store. Programs started later do not inherit
+    these descriptors.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= _STANDARD_MAX:
         pass
@@ -82,15 +82,16 @@ def open_side_file(path: str | os.PathLike[str], flags: int, store: os.stat_resu
 
 
 def follow_owner(descriptor: int, store: os.stat_result, mode: int) -> None:
-    """Give a new file the owner of a store, if this user may, and a mode. Raises OSError.
+    """Give a new file the store's owner, if this user has the permission, and a mode. Raises OSError.
 
-    The mode is set last, because a change of owner may clear some of its bits, as the umask has done.
+    The mode is set last, because a change of owner may clear some mode bits, and the umask has cleared some at
+    creation.
     """
     own = os.fstat(descriptor)
     for user, group in ((store.st_uid, store.st_gid), (-1, store.st_gid)):
         if (own.st_uid, own.st_gid) == (store.st_uid, store.st_gid):
             break
-        with contextlib.suppress(PermissionError):  # Then the file belongs to this user.
+        with contextlib.suppress(PermissionError):  # Without the permission, the file keeps this user as its owner.
             os.fchown(descriptor, user, group)
             break
     os.fchmod(descriptor, mode)

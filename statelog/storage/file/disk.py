@@ -20,16 +20,16 @@ def write_all(descriptor: int, data: bytes, at: int) -> None:
 def write_zeros(descriptor: int, at: int, end: int) -> None:
     """Fill a part of a file with zeros. Raises OSError.
 
-    The zeros come from one small buffer in the processor's caches, which takes half the time. One call writes up to 64
-    KB: Linux may keep the bytes of one call as one folio, and ext4 goes through all blocks of a folio in each later
-    write to it (3 us for a small write after 1 MB at once, 1 us after 64 KB).
+    The zeros come from one small buffer that stays in the processor's caches, which halves the time. One call writes up
+    to 64 KB: Linux may keep the bytes of one call as one folio, and ext4 visits all blocks of a folio at each later
+    write to it (a small write takes 3 us after a call of 1 MB, and 1 us after 64 KB).
     """
     while at < end:
         at += os.pwrite(descriptor, _ZEROS[: end - at], at)
 
 
 def flush_file(descriptor: int) -> None:
-    """Flush the content of a file, and its length, to the disk. Raises OSError.
+    """Flush the content and the length of a file to the disk. Raises OSError.
 
     On macOS, `fsync` leaves the content in the drive's cache, and there is no `fdatasync`.
     """
@@ -40,7 +40,7 @@ def flush_file(descriptor: int) -> None:
 
     try:
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    except OSError as error:  # A network file system does not support it.
+    except OSError as error:  # Some network file systems do not support this command.
         if error.errno not in _NO_FULL_FLUSH_ERRNOS:
             raise
         os.fsync(descriptor)

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The disk is full, the user's disk quota is used up, or the file is as large as allowed."""
+"""The error codes of a full disk, an exhausted user quota, and a file at its size limit."""
 
 _ACCESS_ERRNOS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
     lmdb.InvalidError,
-    lmdb.BadTxnError,  # Raised by further calls after a call has met damage.
+    lmdb.BadTxnError,  # LMDB raises this for any call after one that met damage.
     lmdb.IncompatibleError,
     lmdb.CursorFullError,
 )
@@ -95,12 +95,18 @@ def full_error(*, path: Path, max_size_bytes: int, disk_full: bool) -> StoreFull
 
 
 def is_of_system(error: BaseException) -> bool:
-    """Return True if the system or LMDB has raised `error`. A TimeoutError of a signal handler has no errno."""
+    """Return True if the operating system or LMDB raised `error`.
+
+    A TimeoutError raised by a signal handler has no errno.
+    """
     return isinstance(error, lmdb.Error) or (isinstance(error, OSError) and error.errno is not None)
 
 
 def translate_os(error: OSError, *, path: Path) -> StatelogError:
-    """Return the exception for an error of the operating system about `path`. Raise an error of a signal handler."""
+    """Return the exception for an error of the operating system about `path`.
+
+    If a signal handler raised `error`, raise it again.
+    """
     if not is_of_system(error):
         raise error
     facts = {"path": str(path)}

@@ -1,6 +1,6 @@
-"""Whether a path still leads to the file that was opened there.
+"""A check that a path still leads to the file that was opened there.
 
-Somebody may remove the data file of a store in use, or move a backup into its place. The process then has a file
+Somebody may remove the data file of a store in use, or move a backup into its place. The process then has an open file
 without a name, and its commits would be lost. So each commit checks the path before it is acknowledged, and reads check
 it every `LOOK_S`. This cannot detect a file that was overwritten in place (`cp`), because it is the same file.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOK_S = 0.02
-"""The time between two checks by reads. A check takes 2 us or more, as long as a short read."""
+"""The time in seconds between two checks by reads. A check takes 2 us or more, which is as long as a short read."""
 
 
 class FileIdentity:
@@ -25,7 +25,7 @@ class FileIdentity:
 
     Attributes:
         is_lost: the path has led to another file, or to none. This is final, because others may use that file.
-        look_at_s: when a read has to check again.
+        look_at_s: the time when a read has to check again.
     """
 
     __slots__ = ("_descriptor", "_identity", "_name", "_path", "is_lost", "look_at_s")
@@ -50,7 +50,7 @@ class FileIdentity:
             except OSError as error:
                 if not is_of_system(error):
                     raise
-                return True  # This process has lost the permission to read the directory.
+                return True  # This process has no permission to read the directory.
         return not self.is_lost
 
     def _is_gone(self) -> bool:
@@ -63,7 +63,7 @@ class FileIdentity:
             raise replaced_error(self._path)
 
     def look_again(self, now_s: float) -> bool:
-        """Return `is_kept()` for a read, and set the time of the next check."""
+        """Check the path for a read, and set the time of the next check. Return True if it leads to the open file."""
         is_kept = self.is_kept()
         if is_kept:
             self.look_at_s = now_s + LOOK_S
@@ -87,7 +87,7 @@ def replaced_error(path: Path) -> StoreReplacedError:
 
 
 def former_error(path: Path) -> StoreReplacedError:
-    """Return the error of a file that has replaced that of a store in use."""
+    """Return the error of opening a file that has replaced the file of a store in use."""
     message = (
         f"{path} replaced a file that another process still has open: close the store there, then open it"
         " again. To put a backup back, close the store everywhere first"

@@ -1,8 +1,9 @@
 """The sidecar file of the text index: `agent.state-search`, a database of SQLite with a WAL and shared memory.
 
-SQLite finds both by their names. So a database is opened, created and removed under a lock of its directory: no
-process opens a new database while another removes the files of the old one. A process that has a removed database open
-notices that its path leads elsewhere (`is_same`), and opens the new one.
+SQLite finds the WAL and the shared memory by their names. So a process opens, creates or removes a database only under
+a lock of its directory. This keeps a process from opening a new database while another removes the files of the old
+one. A process that has a removed database open notices that its path leads elsewhere (`is_same`), and opens the new
+one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ APPLICATION_ID = 0x73_74_6C_73
 
 _SQLITE = b"SQLite format 3\0"
 _START_SIZE_BYTES = 64 * 1024
-"""Image files of disks begin with zeros, too, but with fewer than these."""
+"""The number of leading zero bytes that a file may have and still count as an index. A disk image begins with fewer."""
 _LOCK_TIMEOUT_S = 10.0
 _POLL_S = 0.005
 
@@ -76,13 +77,13 @@ def index_lock(path: Path) -> Iterator[None]:
 
 
 def create_index(path: Path) -> None:
-    """Create the file of the index with the store's owner and mode, if there is none. The caller holds the lock.
+    """Create the index file with the store's owner and mode if it does not exist. The caller holds the lock.
 
     An existing file is not opened here, because closing it would release SQLite's locks on it in this process.
 
     Raises:
-        FormatError: one of its names belongs to a link, a folder, or something else that is not a regular file.
-            Facts: path, journal.
+        FormatError: one of the index's file names is taken by a link, a folder or anything but a regular file. Facts:
+            path, journal.
         AccessError, StoreFullError, StorageError: the system refuses. Facts: path.
     """
     index = index_path(path)
@@ -100,7 +101,7 @@ def create_index(path: Path) -> None:
 def refuse_foreign(path: Path) -> None:
     """Raise FormatError if the file with the index's name does not begin like an index. Facts: path, journal.
 
-    A file that begins with zeros is an index, of which a power failure has left nothing.
+    A file that begins with zeros counts as an index that a power failure has erased.
     """
     with index_path(path).open("rb") as file:
         start = file.read(_START_SIZE_BYTES)
@@ -109,7 +110,7 @@ def refuse_foreign(path: Path) -> None:
 
 
 def foreign_error(path: Path) -> FormatError:
-    """Return the error of a store whose index needs the name of another file."""
+    """Return the error of a store whose index needs a name that another file has."""
     return in_the_way_error(path, index_path(path), "is not a text index")
 
 
@@ -123,9 +124,9 @@ def remove_index(path: Path) -> None:
 
 
 def discard_index(path: Path) -> None:
-    """Remove the index of the store at `path`, if there is one: no byte of removed texts stays in its files.
+    """Remove the index of the store at `path` if it exists, so that no byte of removed texts stays in its files.
 
-    A symbolic link under its name is left alone. The next search makes a new index.
+    A symbolic link with the index's name stays. The next search creates a new index.
 
     Raises:
         StoreLockedError, AccessError, StorageError: as for `index_lock` and `remove_index`. Facts: path.
@@ -139,6 +140,6 @@ def discard_index(path: Path) -> None:
 def inode_of(path: Path | str) -> int:
     """Return the inode of a file, or 0 if there is no file."""
     try:
-        return os.stat(path).st_ino  # noqa: PTH116 - of each search
+        return os.stat(path).st_ino  # noqa: PTH116 - each search calls this
     except OSError:
         return 0

@@ -1,11 +1,14 @@
-"""LMDB's lock file in this process. This module protects LMDB's locks from a stray `close`, and limits waits.
+"""LMDB's lock file in this process.
 
-LMDB uses two POSIX locks in the file to find the processes that use the store. Every process has a shared lock on byte
-0, and a lock on the byte whose offset is its process id. If a process closes *any* descriptor of the file, it loses its
-POSIX locks. A search through the folder, or a copy of the folder, closes such a descriptor. Then the next process that
-opens the store would assume that it is alone, and would initialise mutexes and reader table while others use them. A
-process that looks for dead readers would free the slots of a living process. So `hold` takes a shared lock of the open
-file description (OFD lock) on both bytes. This lock conflicts with POSIX locks, and only this descriptor releases it.
+This module protects LMDB's locks from a stray `close`, and limits how long a process waits for them.
+
+LMDB uses two POSIX locks in the file to find the processes that use the store. Every process holds a shared lock on
+byte 0 and a lock on the byte whose offset is its process id. If a process closes *any* descriptor of the file, it loses
+its POSIX locks. A search or a copy of the folder within this process closes such a descriptor. Then the next process
+that opens the store would assume that it is alone, and would initialise the mutexes and the reader table while others
+use them. A process that looks for dead readers would free the slots of this process. So `hold` takes a shared lock of
+the open file description (OFD lock) on both bytes. This lock conflicts with POSIX locks, and only this descriptor
+releases it.
 
 LMDB locks a mutex in the file whenever it takes a slot in its reader table. It waits for this mutex without a timeout,
 and holds Python's lock meanwhile. So a process that is stopped while it holds the mutex would block all threads of all
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("=II")
 _FORMAT = 1 << 16 | 1
-"""LMDB's number of the known layout. The file begins with a magic, this number, and the mutex of the reader table."""
+"""The number of LMDB's lock file layout that this module knows. The file begins with a magic, this number, and the
+mutex of the reader table.
+"""
 
 _OWNER_MASK = 0x3FFFFFFF
 """The bits of a mutex word that identify the owner. The other bits show that threads wait, or that the owner died."""
@@ -55,7 +60,7 @@ _ALL_FREE = range_lock(fcntl.F_UNLCK, 0, 0)
 class LockFile:
     """LMDB's lock file of one environment.
 
-    Closing it releases LMDB's own locks. So close the environment first.
+    Closing this file releases LMDB's own locks, so close the environment first.
 
     Args:
         descriptor: a descriptor of the file for reading and writing, opened before LMDB opened the file.
@@ -99,7 +104,8 @@ class LockFile:
         """Secure the locks that LMDB has just taken, until `close`.
 
         Returns:
-            False if this process has closed the file meanwhile, so that LMDB has lost its locks, and another process
+            False if another thread of this process has closed the file, so that LMDB has lost its locks, and another
+            process
             may have initialised the reader table. The caller must close LMDB and open it again.
 
         Raises:
@@ -121,11 +127,12 @@ class LockFile:
             set_lock(self._descriptor, _FIRST_SHARED)
         except BlockingIOError:
             return False
-        # A stray close releases both of LMDB's locks. So if the second exists, no stray close came before our lock.
+        # A stray close releases both of LMDB's locks. So if the second lock still exists, no stray close came before
+        # our lock.
         if not is_held(self._descriptor, range_lock(fcntl.F_WRLCK, process_id)):
             return False
-        # LMDB holds an exclusive lock on this byte, which conflicts with our lock. So downgrade it to a shared lock.
-        # LMDB's own checks need no more.
+        # LMDB holds an exclusive lock on this byte, which conflicts with our lock. So downgrade it to a shared lock,
+        # which is enough for LMDB's own checks.
         shared = range_lock(fcntl.F_RDLCK, process_id)
         fcntl.fcntl(self._descriptor, fcntl.F_SETLK, shared)
         set_lock(self._descriptor, shared)
@@ -148,7 +155,7 @@ class LockFile:
             time.sleep(_PAUSE_S)
 
     def _find_owner(self) -> int:
-        """Return the offset of the mutex owner in the file; -1 if the file has no mutex or an unknown layout."""
+        """Return the offset of the mutex's owner word in the file, or -1 if the layout is unknown or has no mutex."""
         at = mutex_owner_at()
         head = os.pread(self._descriptor, _HEAD.size, 0).ljust(_HEAD.size, b"\0")
         return -1 if at < 0 or _HEAD.unpack(head)[1] != _FORMAT else _HEAD.size + at
@@ -159,7 +166,7 @@ class LockFile:
         return bool(int.from_bytes(word, sys.byteorder) & _OWNER_MASK)
 
     def close(self) -> None:
-        """Close the file, and release its locks. A forked child does not release the locks of its parent."""
+        """Close the file, and release its locks. A forked child leaves the locks of its parent alone."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -169,6 +176,7 @@ class LockFile:
             self._map.close()
         try:
             if self._has_locks and self._process_id == os.getpid():
-                set_lock(descriptor, _ALL_FREE)  # A child that was forked without Python's hooks may have it open.
+                # A child process that was forked without Python's hooks may have the descriptor open.
+                set_lock(descriptor, _ALL_FREE)
         finally:
             os.close(descriptor)

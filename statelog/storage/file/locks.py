@@ -1,15 +1,15 @@
 """Locks between processes that can time out.
 
-LMDB does not tell which processes have the file open. So these locks are taken on bytes far beyond the end of the data
-file: one is shared by all processes that have the store open, one by those that may write, one belongs to the process
-that is just opening the store, and one to the process that finishes a checkpoint. They are locks of the open file
+LMDB does not report which processes have the file open. So processes lock bytes far beyond the end of the data file.
+All processes that have the store open share one lock, and those that may write share another. A process holds a third
+lock while it opens the store, and a fourth while it finishes a checkpoint. These locks are locks of the open file
 description (OFD locks). They end with the process. Unlike plain POSIX locks, they are not released when the process
 closes another descriptor of the file. The writer lock is separate (`writer_lock.py`), and `lock_file.py` protects
 LMDB's own locks.
 
 If the system has no OFD locks (`supported` becomes False), one process at a time has a store open for writing, or
-several have it open for reading. A lock of the whole file (`flock`) ensures this. It is not released either when the
-process closes another descriptor. Other processes get StoreLockedError.
+several have it open for reading. A lock of the whole file (`flock`) ensures this. Closing another descriptor does not
+release this lock either. Other processes get StoreLockedError.
 """
 
 from __future__ import annotations
@@ -48,12 +48,15 @@ _PAUSE_S_MAX = 0.00025
 
 
 def range_lock(kind: int, at: int, size: int = 1) -> bytes:
-    """Return the argument of `fcntl` for a lock of `size` bytes. Size 0 extends the lock to the end of any file."""
+    """Return the argument of `fcntl` for a lock of `size` bytes.
+
+    With size 0, the lock reaches to the end of the file, however far it grows.
+    """
     return _FLOCK.pack(kind, os.SEEK_SET, at, size, 0)
 
 
 class _ByteLocks(NamedTuple):
-    """The arguments of `fcntl` for one byte, far beyond the end of the data file."""
+    """The arguments of `fcntl` that lock and unlock one byte far beyond the end of the data file."""
 
     shared: bytes
     exclusive: bytes
@@ -70,10 +73,12 @@ _WRITABLE = _ByteLocks.at(2**62 + 4)
 _FINISHING = _ByteLocks.at(2**62 + 5)
 _UNTABLED = _ByteLocks.at(2**62 + 6)
 _LMDB_ANY = range_lock(fcntl.F_WRLCK, 0)
-"""Conflicts with the lock on the first byte of LMDB's lock file, which every process that has it open holds."""
+"""The argument of `fcntl` that tests whether any process has LMDB's lock file open. Each holds a lock on the first
+byte.
+"""
 
 _FORMER_TIMEOUT_S = 1.0
-"""How long an opening waits for a process that is ending, which releases its locks one after another."""
+"""How long an opening process waits for an exiting process, which releases its locks one after another."""
 
 
 class FileLocks:
@@ -110,7 +115,8 @@ class FileLocks:
     def opening(self, timeout_s: float, *, read_only: bool) -> Iterator[None]:
         """Register this process as a user of the store. Other processes cannot open it while the `with` block runs.
 
-        Without OFD locks, others cannot open it for as long as this process has the store open for writing.
+        Without OFD locks, other processes cannot open the store until this process closes it, if this process opened it
+        for writing.
 
         Raises:
             StoreLockedError: another process opens the store, or has it open exclusively. Facts: path, timeout_s.
@@ -121,7 +127,7 @@ class FileLocks:
         try:
             self.acquire_presence(timeout_s)
             if not read_only:
-                self._acquire(_WRITABLE.shared, timeout_s)  # This keeps the session of the WAL open.
+                self._acquire(_WRITABLE.shared, timeout_s)  # This lock keeps the current session of the WAL open.
             yield
         except BaseException:
             self._try(_PRESENCE.free)
@@ -160,7 +166,7 @@ class FileLocks:
             yield is_alone
             is_left = True
         finally:
-            if self.supported:  # Release it before the next process checks whether it is alone.
+            if self.supported:  # Release the lock before the next process checks whether it is alone.
                 set_lock(self.descriptor, _WRITABLE.free if is_left else _WRITABLE.shared)
                 set_lock(self.descriptor, _OPENING.free)
 
@@ -173,13 +179,13 @@ class FileLocks:
         return not self.supported or is_held(self.descriptor, _PRESENCE.exclusive)
 
     def check_lock_file(self, descriptor: int) -> None:
-        """Refuse a lock file that other users of this data file do not use.
+        """Raise StoreReplacedError if other users of this data file use another lock file.
 
         If the lock file belongs to users of another data file, LMDB would use the number of that file's last commit.
-        Then it would read this file at an older commit, or at none. If no process uses the lock file while other
-        processes have the data file open, these use a lock file that was removed, or have lost their locks of this
-        one. LMDB would assume that it is alone, and would not see their commits and snapshots. The caller must not have
-        an environment open.
+        Then LMDB would read this file at an older commit, or at none. If no process uses the lock file while other
+        processes have the data file open, those processes use a removed lock file, or have lost their locks of this
+        one. LMDB would assume that it is alone, and would not see their commits and snapshots. Call this before an
+        environment is opened.
 
         Raises:
             StoreReplacedError: another process has an earlier data file of this path open, or uses another lock file.
@@ -199,11 +205,11 @@ class FileLocks:
         return is_held(self.descriptor, _OPENING.exclusive) or is_held(self.descriptor, _UNTABLED.exclusive)
 
     def note_untabled(self) -> None:
-        """Register that this process reads without LMDB's lock file, for example on a read-only file system."""
+        """Register this process as a reader without LMDB's lock file, for example on a read-only file system."""
         self._try(_UNTABLED.shared)
 
     def try_exclusive(self) -> bool:
-        """Use the store exclusively. Return False if any other process has it open."""
+        """Take exclusive use of the store. Return False if any other process has it open."""
         if self.supported and not self._try(_PRESENCE.exclusive):
             return False
         return self.supported or self._flock(fcntl.LOCK_EX)
@@ -234,13 +240,13 @@ class FileLocks:
         finally:
             try:
                 self.release_writer()
-            except BaseException:  # An interrupt came as the release began.
+            except BaseException:  # An interrupt came just as the release began.
                 self.release_writer()
                 raise
 
     @contextlib.contextmanager
     def finishing_checkpoint(self, timeout_s: float, *, is_awaited: bool) -> Iterator[bool]:
-        """Let one process finish a checkpoint while its `with` block runs. Yield True if it is this one.
+        """Let one process at a time finish a checkpoint in its `with` block. Yield True if this process may do so.
 
         Raises:
             StoreLockedError: with `is_awaited`, another process did not finish it in time. Facts: path, timeout_s.
@@ -268,10 +274,10 @@ class FileLocks:
             pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
     def _try_file(self) -> bool:
-        """Take the lock of the whole file. On a system without OFD locks, it shows others that the store is in use.
+        """Lock the whole file. On a system without OFD locks, this shows other processes that the store is in use.
 
         Returns:
-            False if another process has a conflicting lock. True also if the file system has no such locks.
+            False if another process has a conflicting lock. Also return True if the file system has no such locks.
         """
         try:
             fcntl.flock(self.descriptor, self._file_kind | fcntl.LOCK_NB)
@@ -282,7 +288,7 @@ class FileLocks:
         return True
 
     def _flock(self, kind: int) -> bool:
-        """Change the kind of the lock of the whole file. Return False if others have a conflicting lock."""
+        """Change the lock of the whole file to `kind`. Return False if another process has a conflicting lock."""
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)
         except OSError as error:
@@ -338,10 +344,10 @@ def is_same_file(path: Path, descriptor: int) -> bool:
 
 
 def _raise_foreign(error: OSError) -> None:
-    """Raise `error` if a signal handler has raised it, as a TimeoutError, and not the system."""
+    """Raise `error` again if it is a TimeoutError of a signal handler, not an error of the system."""
     if not is_of_system(error):
         raise error
 
 
 is_owned = methodcaller("_is_owned")
-"""Return True if this thread has acquired a re-entrant lock. `threading.Condition` calls the same method."""
+"""A function: return True if this thread holds a re-entrant lock. `threading.Condition` calls the same method."""

@@ -1,12 +1,11 @@
-"""A word in the data file, which shows every process that the file has a successor, is a successor, or is fenced.
+"""The word in the data file that tells every process that the file has a successor, is a successor, or is fenced.
 
 The word is in the first page, before the dirty flag, where LMDB never writes. Every process that has the store open
 maps it. A compaction writes `MOVED` with the writer lock, just before it renames the new file. A process that finds
-`MOVED`, and that the path leads elsewhere, continues with the new file. The new file has `SUCCESSOR` until the
-sidecar files of the former one are removed. Neither is flushed, because a power failure ends every process. `FENCED`
-is written with the writer lock and flushed. Then no process may commit to the file. A purge writes `PURGED`
-instead of `MOVED`. A process that finds `PURGED` has to open the store again, because its memory of the old records is
-not true of the new file.
+`MOVED`, and that the path leads elsewhere, continues with the new file. The new file has `SUCCESSOR` until the sidecar
+files of the former one are removed. Neither is flushed, because a power failure ends every process. `FENCED` is written
+with the writer lock and flushed. Then no process may commit to the file. A purge writes `PURGED` instead of `MOVED`. A
+process that finds `PURGED` has to open the store again, because its cached records do not match the new file.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ FENCED = int.from_bytes(b"stlgfenc", "little")
 PURGED = int.from_bytes(b"stlgpurg", "little")
 
 SUCCEEDED = frozenset((MOVED, PURGED))
-"""The words of a file that has a successor, unless the compaction or purge died before it renamed the new file."""
+"""The words of a file that has a successor, or whose compaction or purge died before it renamed the new file."""
 
 NOT_MOVED = memoryview(bytes(8)).cast("Q")
-"""The word of a file that is not open any more."""
+"""The word that stands in for that of a closed file."""
 
 
 def map_word(descriptor: int) -> memoryview:
@@ -45,5 +44,5 @@ def read_word(descriptor: int) -> int:
 
 
 def write_word(descriptor: int, word: int) -> None:
-    """Write the word of a file. 0 removes it. Raises OSError."""
+    """Write the word of a file. The value 0 clears the word. Raises OSError."""
     write_all(descriptor, word.to_bytes(8, "little"), _AT)

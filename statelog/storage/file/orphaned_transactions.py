@@ -1,8 +1,8 @@
-"""Orphaned transactions: an interrupt came just before the end of their `with` blocks.
+"""Orphaned transactions, whose `with` blocks an interrupt has left without a call of `__exit__`.
 
-A signal handler may raise where `__exit__` begins, and nobody calls `__exit__` again. When the frames that the
-interrupt passed are gone, only the set of active transactions refers to the transaction. A thread that waits until all
-transactions have ended ends the orphaned ones.
+A signal handler may raise an error just as `__exit__` begins, and nothing calls `__exit__` again. When the frames that
+the error passed through are gone, only the set of active transactions refers to the transaction. A thread that waits
+until all transactions have ended ends the orphaned ones.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _OWN_MODULES = ("statelog.", "contextlib")
 
 
 class Ending(Protocol):
-    """A transaction."""
+    """A transaction that can be ended."""
 
     def abort(self) -> None:
         """End the transaction. A second call does nothing."""
 
 
 def end_orphaned(active: set[Ending]) -> None:
-    """End the transactions to which nothing but the set `active` refers."""
+    """End the transactions that only the set `active` refers to."""
     pending: list[BaseException | None] = [sys.exc_info()[1]]
     seen: set[int] = set()
     while pending:  # The traceback of an error that is being handled keeps objects alive.
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class _Unreferenced:
-    """An object to which nothing but a set refers."""
+    """A probe for the reference count of an object that only a set refers to."""
 
 
 def _references(active: set[T]) -> list[tuple[int, T]]:
@@ -52,7 +52,7 @@ def _references(active: set[T]) -> list[tuple[int, T]]:
 
 
 def _clear_frames(trace: TracebackType | None) -> None:
-    """Clear the frames of this library that have ended."""
+    """Clear the ended frames of this library in a traceback."""
     while trace is not None:
         frame = trace.tb_frame
         if str(frame.f_globals.get("__name__")).startswith(_OWN_MODULES):

@@ -1,8 +1,8 @@
-"""How records fill LMDB's pages: the best order to put them in, and the number of pages of an ordered copy.
+"""How records fill LMDB's pages: the best order to write them in, and the number of pages of an ordered copy.
 
-If a new node does not fit at the end of a page, LMDB puts it on a new page, and moves the last node there, too. So
-records that are put in ascending order leave space for one node in each page. If two records fit into a page, this is
-half of the space.
+If a new node does not fit at the end of a page, LMDB puts it on a new page and moves the last node there, too. So
+records written in ascending order leave space for one node in each page. If two records fit into a page, half of the
+space is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 _PAGE_SIZE_BYTES: Final = 4096 - 16
 _INLINE_SIZE_BYTES_MAX: Final = 2020
-"""Longer records have pages of their own, to which a node leads. This is an estimate, and only affects the order."""
+"""The estimated size up to which LMDB stores a record in its node. Longer records get pages of their own. The estimate
+only affects the order.
+"""
 
 _NODE_SIZE_BYTES: Final = 18
 """The size of a node's head, key and pointer."""
@@ -28,7 +30,7 @@ _LONG_REF_SIZE_BYTES: Final = 8
 
 
 def packing_order(records: Mapping[int, bytes]) -> list[int]:
-    """Return the LSNs in the order in which to put them: ascending, except that one record of each page comes last."""
+    """Return the LSNs in the best order to write them: ascending, except that one record of each page comes last."""
     first: list[int] = []
     last: list[int] = []
     room = 0
@@ -47,7 +49,7 @@ def packing_order(records: Mapping[int, bytes]) -> list[int]:
 class PackedPages:
     """Counts the pages of a table whose entries are appended in the order of their keys, as compaction does.
 
-    All leaf pages are full then. The number of branch pages is an estimate.
+    This fills all leaf pages. The number of branch pages is an estimate.
     """
 
     __slots__ = ("_entries", "_keys_size_bytes", "_leaves", "_long", "_page_size_bytes", "_room")
@@ -72,7 +74,10 @@ class PackedPages:
         self._keys_size_bytes += key_size_bytes
 
     def count(self, entries: int) -> int:
-        """Return the number of pages of a table of `entries` entries. The appended entries are all, or a sample."""
+        """Return the number of pages of a table of `entries` entries.
+
+        The appended entries are all entries or a sample of them.
+        """
         if not self._entries:
             return 0
         scale = entries / self._entries

@@ -1,7 +1,7 @@
 """Checks of the raw file before LMDB maps it.
 
-LMDB trusts its file. A missing end causes a SIGBUS, and a wrong meta page an abort, without an exception. So this
-module reads and checks the two meta pages. A file that lacks the pages they name is never mapped.
+LMDB trusts its file. A truncated file causes a SIGBUS, and a wrong meta page causes an abort, not an exception. So this
+module reads and checks the two meta pages. A file that lacks the pages that they name is never mapped.
 
 Layout of LMDB 0.9 on 64-bit machines, in native byte order: page header (16 bytes), magic u32, version u32,
 address u64, map size u64, two database records of 48 bytes (free list, main), last page u64, transaction id u64.
@@ -85,7 +85,7 @@ def check_file(descriptor: int, path: Path) -> Meta:
     fails.
 
     Raises:
-        FormatError: the file is not an LMDB file, or is one of another version or machine. Facts: path.
+        FormatError: the file is not an LMDB file, or has another version or machine type. Facts: path.
         CorruptionError: the meta pages or the size of the file are impossible. Facts: path.
     """
     for attempt in range(_ATTEMPTS):
@@ -111,10 +111,10 @@ def read_live_meta_bytes(descriptor: int) -> bytes:
 
 
 def restore_meta(descriptor: int, meta: bytes) -> tuple[bytes, bytes]:
-    """Write a meta page into both slots, and flush it. Then the file is as it was at that commit.
+    """Write a meta page into both slots, and flush it. This restores the file to that commit.
 
     Returns:
-        The former bytes, for `put_metas_back`.
+        The former bytes of both slots, for `put_metas_back`.
 
     Raises:
         OSError: the operating system refuses.
@@ -172,7 +172,9 @@ class FirstPages(NamedTuple):
 
 
 def read_first_pages(descriptor: int, path: Path, transaction_id: int) -> FirstPages | None:
-    """Return the first pages at a commit. A reader must have its snapshot. None if its meta page was overwritten.
+    """Return the first pages as of a commit, or None if its meta page was overwritten.
+
+    A reader must hold a snapshot of the commit.
 
     Raises:
         CorruptionError: the free list is damaged. Facts: path.
@@ -212,9 +214,9 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
     frees pages, and lists them under its own id. So the greatest key of the free list of a meta page is the id of the
     commit that wrote the page. Only compaction renumbers the meta pages of a new file, both by the same difference.
 
-    The other page may be of any earlier commit, and its free list may be overwritten. If it still leads to the free
-    list of a commit after the live one, that commit was either lost by a flipped bit, or refused. If a meta page cannot
-    be written, LMDB restores only the id and the last page of the former one.
+    The other page may be of any earlier commit, and its free list may be overwritten. If the other page leads to the
+    free list of a commit after the live one, that commit was lost by a flipped bit, or it failed. If LMDB cannot write
+    a meta page, it restores only the id and the last page of the former one.
     """
     first, second = sorted((live.transaction_id, stale.transaction_id))
     facts = f"its meta pages belong to transactions {first} and {second}"
@@ -227,7 +229,7 @@ def _check_transaction_ids(descriptor: int, path: Path, live: Meta, stale: Meta)
     stale_key = None
     with contextlib.suppress(CorruptionError):
         stale_key = _last_free_key(descriptor, path, stale)
-    if live_key is None:  # A new file, which has no freed pages yet.
+    if live_key is None:  # A new file has no freed pages yet.
         if stale_key is not None or second - first > 1:
             raise _damaged(path, facts)
     elif live_key != live.transaction_id:
@@ -272,7 +274,7 @@ def _read_metas(descriptor: int, path: Path) -> tuple[Meta, Meta]:
 
 
 def _refuse_foreign(descriptor: int, path: Path, start: bytes) -> None:
-    """Raise CorruptionError if the first page of a store is damaged, or FormatError if the file was never a store."""
+    """Raise CorruptionError if the file is a store with a damaged first page, or FormatError if it never was one."""
     facts = {"path": str(path)}
     if not start:
         message = f"{path} is an empty file, not a store"
@@ -342,8 +344,8 @@ def _check_root(descriptor: int, path: Path, meta: Meta, record: DatabaseRecord)
 def _check_missing_pages(descriptor: int, path: Path, meta: Meta, pages_present: int) -> None:
     """Raise CorruptionError if a page past the end of the file is not on the free list.
 
-    LMDB never writes a page that was taken and dropped within one transaction. So a valid file may end before its last
-    page, if the missing pages are free.
+    LMDB never writes a page that one transaction takes and drops again. So a valid file may end before its last page if
+    the missing pages are free.
     """
     free = _read_free_list(descriptor, path, meta, pages_present)
     for number in range(pages_present, meta.last_page + 1):
@@ -376,7 +378,7 @@ def _read_free_list(descriptor: int, path: Path, meta: Meta, pages_present: int)
 
 
 def _nodes(page: bytes, path: Path) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the low and high word, the flags and the offset of the data of each node of a page."""
+    """Yield, for each node of a page, its low and high words, its flags, and the offset of its data."""
     lower = _PAGE_HEADER.unpack_from(page)[3]
     for slot in range(_PAGE_HEADER.size, min(lower, len(page)) - 1, 2):
         at = int.from_bytes(page[slot : slot + 2], sys.byteorder)

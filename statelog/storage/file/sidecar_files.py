@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Error = TypeVar("Error", bound=CorruptionError)
 
 _MAGIC = 0xBEEFC0DE.to_bytes(4, sys.byteorder)
-"""A lock file of LMDB begins with these bytes. A data file has them after the head of its first page."""
+"""The first bytes of LMDB's lock files. A data file has them after the header of its first page."""
 
 _META_MAGIC_AT = 16
 _NO_FILE_ERRNOS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV})
@@ -51,18 +51,21 @@ def open_journal(path: Path, *, store: os.stat_result | None = None) -> int:
 
     Args:
         path: the path of the data file.
-        store: the status of the data file. With it, create a WAL if there is none.
+        store: the status of the data file. If given, create the WAL if it does not exist.
 
     Raises:
         FileNotFoundError: there is no WAL, and `store` was not given.
-        FormatError: its name belongs to something other than a regular file. Facts: path, journal.
+        FormatError: its name is taken by something that is not a regular file. Facts: path, journal.
         AccessError, StoreFullError, StorageError: the operating system refuses. Facts: path, of the WAL.
     """
     return open_own(path, journal_path(path), store=store)
 
 
 def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> int:
-    """Open `own`, a sidecar file of the store at `path`. Raises as `open_journal`, with `own` as the fact journal."""
+    """Open `own`, a sidecar file of the store at `path`.
+
+    Raises the errors of `open_journal`, whose fact `journal` is then `own`.
+    """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = open_file(own, flags) if store is None else open_side_file(own, flags, store)
@@ -79,7 +82,7 @@ def open_own(path: Path, own: Path, *, store: os.stat_result | None = None) -> i
 
 
 def in_the_way_error(path: Path, other: Path, what: str) -> FormatError:
-    """Return the error of a store whose sidecar file needs the name of another file."""
+    """Return the error of a store whose sidecar file needs a name that another file has."""
     message = f"{other} {what}, and {path} needs this name for its own file: move the other file elsewhere"
     return FormatError(message, path=str(path), journal=str(other))
 
@@ -113,7 +116,7 @@ def removed_error(path: Path) -> JournalMissingError:
 
 
 def misfit_error(path: Path, what: str) -> CorruptionError:
-    """Return the error of a store that was not closed and cannot be recovered with its WAL."""
+    """Return the error of an unclosed store that its WAL cannot recover."""
     way_out = (
         "`statelog salvage` saves the undamaged records of both files, `statelog recover --without-journal`"
         " continues with"
@@ -145,18 +148,18 @@ def check_before_creation(path: Path) -> None:
     except OSError:
         return
     is_empty = stat.S_ISREG(status.st_mode) and not status.st_size
-    if not is_empty and not path.exists():  # Checked last, because another process may create the store.
+    if not is_empty and not path.exists():  # Check this last, because another process may create the store meanwhile.
         raise in_the_way_error(path, journal, "belongs to a store that does not exist, or to no store")
 
 
 def open_lock_file(path: Path, locks: FileLocks, *, read_only: bool) -> int | None:
-    """Open the lock file before LMDB opens it. If there is none, create it with the store's owner and mode.
+    """Open the lock file before LMDB does. Create it with the store's owner and mode if it does not exist.
 
-    The content of an existing lock file does not matter, because it is never flushed: after a power failure, it may be
-    anything.
+    The content of an existing lock file does not matter: it is never flushed, so a power failure may leave anything in
+    it.
 
     Returns:
-        A descriptor, or None if LMDB reads without the file, on a read-only file system.
+        A descriptor, or None if LMDB reads without a lock file because the file system is read-only.
 
     Raises:
         FormatError: a store, a symbolic link, or something other than a regular file has its name. LMDB would overwrite
@@ -190,14 +193,14 @@ def refuse_link(path: Path, own: Path) -> None:
 def remove_journal(path: Path) -> None:
     """Remove the WAL of a store that is complete without it. Raises OSError.
 
-    If the user may not remove files from the directory, the WAL stays as a leftover, which nobody reads.
+    If the user may not remove files from the directory, the WAL stays as an unused leftover.
     """
     with contextlib.suppress(PermissionError):
         journal_path(path).unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename the WAL of the store at `path`, and return its new path. Return None if there is no WAL."""
+    """Rename the WAL of the store at `path`. Return its new path, or None if there is no WAL."""
     journal = journal_path(path)
     return rename_aside(journal) if os.path.lexists(journal) else None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Tables:
-    """The tables of a write transaction, as upgrades see them."""
+    """The tables of a write transaction, in the form that upgrade steps use."""
 
     def __init__(self, transaction: lmdb.Transaction, handles: Mapping[bytes, Any]) -> None:
         self._transaction = transaction
@@ -47,9 +47,9 @@ class _Tables:
 
 
 def is_older(header: bytes | None, *, read_only: bool) -> bool:
-    """Return True if a store's format is older than this release's, or unknown, so that it must be upgraded or refused.
+    """Return True if the store must be upgraded or refused, because its format is older than this release's or unknown.
 
-    A store that is only read may have any format of which this release understands all contents.
+    A read-only store may have any format whose contents this release fully understands.
     """
     version = _version_of(header)
     return version != FORMAT_VERSION and not (read_only and version >= FORMAT_VERSION_READ_MIN)
@@ -72,7 +72,7 @@ def upgrade(
 ) -> None:
     """Upgrade a store that is older than this release to its format, in one transaction.
 
-    `raw` flushes what it commits. `mac` computes the MACs of a store that has a key.
+    `raw` is an environment that flushes each commit. `mac` computes the MACs of a store that has a key.
 
     Raises:
         FormatError: the store is open read-only, or its format cannot be upgraded. Facts: path, needed, supported.

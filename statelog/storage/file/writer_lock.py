@@ -1,11 +1,11 @@
 """The writer lock, which one process owns at a time. It is fair, has a timeout, and survives the death of its owner.
 
 The lock is a robust mutex in a small file that all processes map (native/writer_lock.c). Waiting processes get it in
-order of arrival. If its owner dies, the next process gets it, and learns that it has to repair.
+order of arrival. If its owner dies, the next process gets the lock and is told to repair the store.
 
-On a system without robust mutexes (macOS), `fcntl` locks a byte of the same file. Then waiting processes poll, in any
+On a system without robust mutexes (macOS), `fcntl` locks a byte of the same file. There, waiting processes poll, in any
 order. Such a lock belongs to the process, so a process may have only one `WriterLock` for a file. Closing any other
-descriptor of the file releases the lock. This does no harm: such a system has no OFD locks either, so only one process
+descriptor of the file releases the lock. This is harmless: such a system has no OFD locks either, so only one process
 at a time has the store open for writing (`locks.py`).
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FILE_SIZE_BYTES: Final = 4096
 PAGE_MAGIC: Final = 0x736C77726974656C.to_bytes(8, sys.byteorder)
-"""The first bytes of the page of a mutex: native/writer_lock.c."""
+"""The first bytes of the page of a mutex. They are defined in native/writer_lock.c."""
 
 _SLICE_MS: Final = 50
 _SLICE_S: Final = _SLICE_MS / 1000
@@ -48,14 +48,14 @@ _HELD_AT: Final = 0
 _ABANDONED_AT: Final = 1
 
 _pages_kept: list[WriterPage] = []
-"""Pages that stay mapped, because the lock was dropped by a thread that did not own it."""
+"""Pages that stay mapped, because a thread that did not own the lock dropped it."""
 
 
 class WriterLock:
     """One opening of the writer lock.
 
-    The caller ensures that one thread at a time uses it. The thread that acquires the lock releases it. `release` does
-    nothing if the lock is not held, so this use is safe from interrupts::
+    The caller ensures that only one thread at a time uses this object. The thread that acquires the lock must release
+    it. `release` does nothing if the lock is not held, so the following code is safe from interrupts::
 
         try:
             if lock.acquire(timeout_s):
@@ -85,17 +85,21 @@ class WriterLock:
         self._pid = os.getpid()
         self._place: WriterPage | _LockedByte | None = None
         self.needs_repair = False
-        """Whether an owner has died, and no process has repaired the store since."""
+        """Whether an owner has died and no process has repaired the store since."""
         try:
             if is_first:
-                os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), at)  # A full disk could not fill a hole.
+                # Write real zeros, because a full disk could not fill a hole later.
+                os.pwrite(descriptor, bytes(FILE_SIZE_BYTES), at)
             self._place = self._open(descriptor, is_first=is_first)
         except OSError as error:
             message = f"{path} cannot be used as the writer lock: {error}"
             raise StorageError(message, path=str(path)) from error
 
     def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
-        """Abandon a lock that is still owned, while its page is mapped. Later, the kernel could not do so."""
+        """Abandon a lock that is still owned while its page is mapped.
+
+        The kernel cannot mark it as abandoned after the page is unmapped.
+        """
         place = self._place
         if isinstance(place, WriterPage) and self._pid == getpid() and not place.abandon():
             _pages_kept.append(place)
@@ -125,7 +129,7 @@ class WriterLock:
             else:
                 self.needs_repair = False
         except BaseException:
-            place.give_back(False)  # An interrupt may come after the lock was acquired.
+            place.give_back(False)  # An interrupt may come just after the lock was acquired.
             raise
         return self.needs_repair
 
@@ -147,7 +151,10 @@ class WriterLock:
         return status != LOCK_BUSY
 
     def mark_repaired(self) -> None:
-        """Record that this owner has repaired the store after a dead owner. Until then, each owner has to repair it."""
+        """Record that this owner has repaired the store after another owner died.
+
+        Until then, each new owner has to repair it.
+        """
         self._usable_place().mark_repaired()
         self.needs_repair = False
 
@@ -155,8 +162,8 @@ class WriterLock:
         """Release the lock. Do nothing if it is not held.
 
         Args:
-            goes_on: keep the turn of this process if it came back within 200 us the last time, because a change of
-                process costs as much as a commit. The turn ends after 2 ms, or after 200 us without a write.
+            goes_on: let this process keep its turn if it acquired the lock again within 200 us the last time, because a
+                change of process costs as much as a commit. The turn ends after 2 ms, or after 200 us without a write.
 
         Raises:
             UsageError: another thread has acquired the lock.
@@ -200,7 +207,10 @@ class WriterLock:
 
     @staticmethod
     def _wait(place: WriterPage | _LockedByte, timeout_s: float) -> int:
-        """Wait in slices, between which Python runs signal handlers."""
+        """Wait for the lock in slices, between which Python runs signal handlers.
+
+        Return the status of the last attempt.
+        """
         deadline_s = time.monotonic() + timeout_s
         status, left_s = LOCK_BUSY, timeout_s
         while status == LOCK_BUSY and left_s > 0:
@@ -219,7 +229,7 @@ class WriterLock:
 
 
 class _LockedByte:
-    """The lock of a system without robust mutexes: a locked byte, which shows whether its owner released it."""
+    """The lock of a system without robust mutexes: a locked byte whose value shows whether its owner released it."""
 
     __slots__ = ("_at", "_descriptor", "is_held")
 
@@ -250,7 +260,8 @@ class _LockedByte:
         if self.is_held:
             os.pwrite(self._descriptor, b"\0", self._at + _HELD_AT)
         self.is_held = False
-        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)  # The owner may not be recorded yet.
+        # This process may own the lock without a record of it.
+        fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, self._at)
         return LOCK_OWNED
 
     def mark_repaired(self) -> None:

@@ -1,1 +1,1 @@
-"""Wake-ups across processes: commits notify the waiters."""
+"""Wake-ups across processes: a commit notifies waiters."""

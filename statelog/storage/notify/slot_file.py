@@ -1,8 +1,8 @@
-"""The slot file: the wake-up file beside a store, in which waiters have their slots. The first waiter creates it.
+"""The slot file: the file beside a store that holds the slots of waiters. The first waiter creates it.
 
 The slots are not in LMDB's lock file, because LMDB may initialise that file at any time, and closing it would release
-LMDB's locks. All processes that have the store's directory share the slot file, in any container. Still, some processes
-may not share it. So `SlotFile` compares the records that commits have counted in the file with the growth of the log.
+LMDB's locks. All processes that see the store's directory can share the slot file, in any container. Some processes may
+still not share it. So `SlotFile` compares the records that commits have counted in the file with the growth of the log.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SLICE_S = 0.05
 """The longest sleep on a slot, and the time after which a committing process looks again for a missing file."""
 
 _LOOK_S = 0.5
-"""The time after which a process that has the file checks again whether it is still there."""
+"""The time after which a process with an open slot file checks again whether the file still exists."""
 
 _COUNT_S = 0.25
-"""A commit that is not counted in the file after this time never will be: by then, its process has found the file."""
+"""The time within which a commit is counted in the file. By then, its process would have found the file if it could."""
 
 _COUNTS = 1 << 64
 

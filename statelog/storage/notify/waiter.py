@@ -1,4 +1,4 @@
-"""Waiters for commits: a waiter sleeps in a slot of the wake-up file. Without a slot, it looks at the log."""
+"""Waiters for commits: a waiter sleeps on a slot of the wake-up file. A waiter without a slot polls the log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 _DOUBT_SLICE_S = 0.005
 _DOUBT_S = 0.05
-"""The time that a commit has to count its records. Meanwhile, the waiter looks every `_DOUBT_SLICE_S`."""
+"""The time within which a commit counts its records in the file. Meanwhile, the waiter polls every `_DOUBT_SLICE_S`."""
 
 STALE_MS = 1000
-"""Wake-ups skip a waiter that has not renewed its slot for this time."""
+"""The time in milliseconds after which wake-ups skip a waiter that has not renewed its slot."""
 
 
 class Waiter:
-    """A waiter of one thread, as a context manager. `Wake.enter` describes the arguments."""
+    """A context manager: one thread that waits for commits. `Wake.enter` describes the arguments."""
 
     def __init__(self, slot_file: SlotFile, mask: int, subject: bytes, bell: Waiter | None = None) -> None:
         self._ticket = 0
@@ -109,7 +109,7 @@ class Waiter:
 
     @property
     def number(self) -> int:
-        """The number of the slot plus 1; 0 without a slot."""
+        """The slot number plus 1, or 0 without a slot."""
         return 0 if self._place is None else self._place.slot + 1
 
     def _describe(self) -> None:
@@ -119,18 +119,19 @@ class Waiter:
 
     @property
     def has_slot(self) -> bool:
-        """Whether the waiter has a slot. Otherwise it looks at the log."""
+        """Whether the waiter has a slot. Otherwise it polls the log."""
         return self._place is not None
 
     def is_first(self) -> bool:
-        """Return True if no waiter with the same subject came earlier, or if that is not known."""
+        """Return True if no other waiter with the same subject came earlier, or if this is unknown."""
         slots, place = self._slots, self._place
         return slots is None or place is None or slots.is_first(place, stale_ms=STALE_MS)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until notified. Return False if the time is up.
 
-        Notifications count since the waiter entered, or since this method returned last. A wake-up may be spurious.
+        This includes notifications since the waiter entered, or since the last return of this method. A wake-up may be
+        spurious.
 
         Raises:
             ClosedError, ForkedError: the store cannot be used.
@@ -155,7 +156,7 @@ class Waiter:
         if status == kernels.WAKE_WOKEN:
             return True
         if status == kernels.WAKE_LOST or self._slot_file.slots(create=True) is not slots:
-            self._leave()  # A notification of the lost slot may have been missed.
+            self._leave()  # The waiter may have missed a notification of the lost slot.
             self._take_slot()
             return True
         return self._is_unreached(slots)
@@ -168,7 +169,7 @@ class Waiter:
         return last_lsn != seen_lsn
 
     def _is_unreached(self, slots: kernels.WakeSlots) -> bool:
-        """Return True if there was a commit of a process that does not share the file."""
+        """Return True if a process that does not share the file has committed."""
         number = self._slot_file.commit_number()
         if number is not None and number == self._seen_number and not self._doubt_at_s:
             return False
@@ -202,7 +203,7 @@ class Waiter:
             self._doubt_at_s = 0.0
 
     def _leave(self) -> None:
-        """Release the slot, and forward a wake-up that has not woken this waiter."""
+        """Release the slot, and forward a pending wake-up that this waiter has not received."""
         slots, place = self._slots, self._place
         self._slots = self._place = None
         if slots is not None and place is not None and os.getpid() == self._process_id and slots.leave(place):

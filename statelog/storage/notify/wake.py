@@ -1,11 +1,11 @@
 """Wake-ups: commits wake the waiters of all processes.
 
 Each waiter has a slot in the wake-up file beside the store, with a word to sleep on. A commit notifies the slots whose
-masks overlap what it has changed, and may wake the first waiter whose subject fits. The first waiter creates the file.
-Committing processes look for it from time to time.
+masks overlap the mask of its changes. It may also wake the first waiter whose subject fits. The first waiter creates
+the file. Committing processes look for it from time to time.
 
 Some processes may not share the file: it cannot be created, belongs to another user, has no free slot, or a sandbox has
-its own copy. Then waiters look at the log, which always works. `SlotFile` detects commits of such processes.
+its own copy. In these cases, waiters poll the log, which always works. `SlotFile` detects commits of such processes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 ANY = 1
-"""The mask of waiters for every flushed record."""
+"""The mask of waiters that wait for any flushed record."""
 
 EVERY_SEGMENT = 1 << 63
-"""The mask of waiters for any key of the board. A commit that changes a key sets it."""
+"""The mask of waiters that wait for any key of the board. Each commit that changes a key sets this bit."""
 
 _SEGMENT_BITS = 62
 
@@ -41,12 +41,12 @@ EVERYBODY = (1 << 64) - 1
 
 
 def segment_bit(segment: str) -> int:
-    """Return the mask of waiters for keys whose first segment is `segment`. Other segments may have the same mask."""
+    """Return the mask of waiters for keys whose first segment is `segment`. Two segments may share a mask."""
     return 2 << xxh3_64_intdigest(segment.encode()) % _SEGMENT_BITS
 
 
 class Wake:
-    """Notifies the waiters of one store, and makes waiters."""
+    """A notifier of the waiters of one store. It also creates waiters."""
 
     def __init__(self, file: LmdbFile, flushed_lsn: Callable[[], int]) -> None:
         self.slot_file = SlotFile(file)
@@ -58,7 +58,7 @@ class Wake:
     # --- for commits ---------------------------------------------------------------------
 
     def note(self, records: int) -> None:
-        """Count committed records, flushed or not, in the file. Without a file, do nothing."""
+        """Add the number of committed records, flushed or not, to the count in the file. Without a file, do nothing."""
         slot_file = self.slot_file
         if time.monotonic() < slot_file.look_at_s:
             if slot_file.file is not None:
@@ -74,29 +74,29 @@ class Wake:
             slots.call_mask(mask | ANY)
 
     def defer(self, mask: int, lsn: int) -> None:
-        """Let `tell_flushed` notify the waiters of `mask` after the record `lsn` is flushed."""
+        """Defer the notification of the waiters of `mask` until `tell_flushed` reports the record `lsn` as flushed."""
         with self._lock:
             if len(self._pending) >= _PENDING_MAX:
                 mask |= self._pending.pop()[1]
             self._pending.append((lsn, mask))
 
     def tell_flushed(self, lsn: int) -> None:
-        """Notify the deferred waiters. The log is flushed up to `lsn`."""
+        """Notify the waiters deferred up to `lsn`, because the log is flushed up to there."""
         if self._pending and self._pending[0][0] <= lsn:
             self.notify(0, lsn)
 
     def notify_all(self) -> None:
-        """Wake all waiters, because a process has died after a commit, and its masks are not known."""
+        """Wake all waiters, because a process has died after a commit, and the mask of that commit is unknown."""
         self.notify(EVERYBODY, 0)
 
     def close(self) -> None:
-        """Close the file. A waiter that still uses it finds that the store is closed."""
+        """Close the file. A waiter that still uses it gets ClosedError."""
         if self._pending:
             self.notify_all()
         self.slot_file.close()
 
     def call_next(self, fits: Callable[[bytes], bool]) -> bool:
-        """Wake the first waiter whose subject fits and who was not woken yet. Return False if there is none."""
+        """Wake the first waiter whose subject fits and that was not woken yet. Return False if there is none."""
         slots = self.slot_file.slots(create=False)
         return slots is not None and slots.call_next(fits, stale_ms=STALE_MS)
 
@@ -125,7 +125,7 @@ class Wake:
         return True
 
     def enter(self, mask: int, subject: bytes = b"", *, bell: Waiter | None = None) -> Waiter:
-        """Return a waiter, which is used as a context manager.
+        """Return a waiter, for use as a context manager.
 
         Args:
             mask: the mask of the notifications that wake the waiter; ignored if there is a subject.
@@ -135,7 +135,7 @@ class Wake:
         return Waiter(self.slot_file, mask, subject, bell)
 
     def positions(self, *, within_s: float) -> int | None:
-        """Return the lowest position of waiters that wait now or did so recently, or None if there is none."""
+        """Return the lowest position of the current and recent waiters, or None if there are none."""
         slots = self.slot_file.slots(create=False)
         return None if slots is None else slots.lowest_position(within_ms=int(within_s * 1000))
 

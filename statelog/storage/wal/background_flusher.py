@@ -1,7 +1,7 @@
 """The background flusher: a thread that flushes commits later, and makes a checkpoint when the store is idle.
 
-No guarantee depends on this thread. Without it, closing the store flushes its commits, and an idle store has no
-checkpoint. The thread starts with the first commit, and sleeps while it has nothing to do.
+No guarantee depends on this thread. Without the thread, closing the store flushes the commits, and an idle store makes
+no checkpoint. The thread starts with the first commit, and sleeps while it has nothing to do.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from statelog.storage.wal.wal import Wal
 
 IDLE_S = 1.0
-"""After this time without a commit, the thread makes a checkpoint and releases the snapshot pin."""
+"""The time in seconds without a commit after which the thread makes a checkpoint and releases the snapshot pin."""
 
 _PATIENCE_S = 0.1
 """How long the thread waits for the writer lock."""
 
 _LOOK_S = 0.02
-"""The longest sleep of the thread between two looks."""
+"""The longest sleep of the thread between two checks for work."""
 
 
 class Alarm:
-    """Wakes the one thread that waits for it. A signal handler that raises in `set` leaves it usable.
+    """An alarm that wakes the one thread that waits for it. It stays usable if a signal handler raises within `set`.
 
-    `threading.Event` would not stay usable, because an interrupt can come before it releases its own lock.
+    `threading.Event` would not stay usable, because an interrupt can come before the event releases its own lock.
     """
 
     __slots__ = ("_lock",)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        """Released while the alarm is set."""
+        """A lock that is free while the alarm is set."""
         self._lock.acquire()
 
     def set(self) -> None:
         """Wake the thread, or let its next `wait` return at once."""
-        with contextlib.suppress(RuntimeError):  # The event is set already.
+        with contextlib.suppress(RuntimeError):  # The alarm is set already.
             self._lock.release()
 
     def wait(self, timeout_s: float) -> bool:
@@ -58,9 +58,9 @@ class BackgroundFlusher:
     """The background flusher of one store that is open for writing.
 
     Attributes:
-        interval_s: the time between two flushes, the shortest of all openings of the store.
+        interval_s: the time between two flushes: the shortest interval of all openings of the store.
         flushes: whether commits have left their flush to the thread.
-        is_at_work: whether the thread looks at intervals. Otherwise it sleeps until a commit wakes it.
+        is_at_work: whether the thread checks for work at intervals. Otherwise it sleeps until a commit wakes it.
         has_thread: whether the thread has started.
         commits: the number of commits. A write transaction adds 1, and calls `commit_made` if the thread has to act.
     """
@@ -79,12 +79,12 @@ class BackgroundFlusher:
         self.has_thread = False
         self.commits = 0
         self._alarm = Alarm()
-        """Wakes the thread. A thread with another alarm ends."""
+        """The alarm of the current thread. A thread with another alarm ends."""
 
     def commit_made(self, *, is_flushed: bool) -> None:
         """Start or wake the thread for a commit that is about to be made. The caller holds `write_lock`.
 
-        `is_flushed`: whether the commit flushes itself.
+        `is_flushed` is True if the committing thread flushes the commit.
         """
         if self._wal.is_off:
             return
@@ -106,9 +106,11 @@ class BackgroundFlusher:
             thread = threading.Thread(target=self._run, args=(self._alarm,), name=name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # No thread can be started, or the interpreter is exiting. Closing the store flushes.
+            # No thread can be started, or the interpreter is exiting. Closing the store flushes the commits.
+            except RuntimeError:
                 return
-        self.has_thread = self.is_at_work = True  # Last: if an interrupt comes before, the next commit starts it again.
+        # Set these last: if an interrupt comes before, the next commit starts the thread again.
+        self.has_thread = self.is_at_work = True
 
     def stop(self) -> None:
         """Let the thread end soon. The caller holds `write_lock`."""
@@ -124,7 +126,7 @@ class BackgroundFlusher:
                 unflushed = self._flush_for_others(alarm, unflushed)
 
     def _flush_for_others(self, alarm: Alarm, before: int) -> int:
-        """Flush commits that have been unflushed since the last call, because the processes that made them have died.
+        """Flush commits that are still unflushed since the last call, because their processes may have died.
 
         Return the LSN of the last unflushed record, which is `before` in the next call.
         """
@@ -151,7 +153,8 @@ class BackgroundFlusher:
             alarm.wait(max(min(left_s, _LOOK_S), 0.0) if self.flushes else _LOOK_S)
             if self._alarm is not alarm:
                 return
-            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):  # The next writer gets it, too.
+            # The next writer gets the same error.
+            with contextlib.suppress(StatelogError, lmdb.Error, OSError, MemoryError):
                 now_s = time.monotonic()
                 if self.flushes and now_s >= flushed_s + interval_s:
                     flushed_s = now_s
@@ -171,7 +174,7 @@ class BackgroundFlusher:
                         return
 
     def _end_work(self, alarm: Alarm, seen: int) -> bool:
-        """Make a checkpoint if no commit was made meanwhile. Return True if nothing is left to do."""
+        """Make a checkpoint if no commit was made since `seen` was read. Return True if nothing is left to do."""
         file = self._file
         with file.write_lock:
             if self._alarm is not alarm:

@@ -1,10 +1,10 @@
 """Checkpoints of the write-ahead log (WAL), which make a later snapshot of the data file durable. DESIGN.md section 6.
 
-LMDB flushes nothing by itself here. Only the *durable snapshot* is certainly on the disk: the WAL has a copy of its
-meta page, and a read transaction of some process, the *snapshot pin*, keeps LMDB from reusing its pages. Later commits
-are in the WAL. A *checkpoint* makes a later snapshot the durable one. It begins under the writer lock, with a new epoch
-in the other half of the WAL. The flushes of the data file and of the slot need no lock. DESIGN.md has the invariants,
-J1 to J7.
+LMDB is opened so that it flushes nothing. Only the *durable snapshot* is certainly on the disk: the WAL has a copy of
+its meta page, and a read transaction of some process, the *snapshot pin*, keeps LMDB from reusing its pages. Later
+commits are in the WAL. A *checkpoint* makes a later snapshot the durable one. It begins under the writer lock, with a
+new epoch in the other half of the WAL. The flushes of the data file and of the slot need no lock. DESIGN.md has the
+invariants, J1 to J7.
 """
 
 from __future__ import annotations
@@ -67,9 +67,11 @@ _GROUP_SIZE_BYTES_MAX = JOURNALED_SIZE_BYTES_MAX + 64 * 1024
 
 
 class Checkpointer:
-    """The checkpoints of one store. The owner of the writer lock calls it, unless a method says that it needs no lock.
+    """The checkpoints of one store.
 
-    With `is_interval`, checkpoints are further apart.
+    Only the owner of the writer lock may call a method, except those that need no lock.
+
+    If `is_interval` is True, checkpoints are further apart.
 
     Attributes:
         pins: the snapshot pins of this process.
@@ -83,9 +85,9 @@ class Checkpointer:
         self._wal = wal
         self._is_interval = is_interval
         self._finishing = threading.RLock()
-        """Held by a thread that finishes a checkpoint, and while the WAL is closed or replaced."""
+        """The lock of a thread that finishes a checkpoint, or closes or replaces the WAL."""
         self._adopted = 0
-        """A durable epoch. This process has no pins of earlier epochs."""
+        """The last durable epoch that this process has adopted. It has no pins of earlier epochs."""
 
     @property
     def needs_checkpoint(self) -> bool:
@@ -100,14 +102,16 @@ class Checkpointer:
 
     @property
     def is_checkpoint_begun(self) -> bool:
-        """Whether a checkpoint is under way, which any process may have begun."""
+        """Whether any process has begun a checkpoint that is not finished."""
         shared = self._wal.shared_state
         return shared is not None and shared.epoch > shared.done
 
     # --- commits --------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Make ready for a write transaction (J2). Each write transaction calls this before it begins.
+        """Prepare the WAL and the pins for a write transaction (J2).
+
+        Each write transaction calls this before it begins.
 
         Raises:
             StorageError: the WAL cannot be created or flushed, or an earlier flush failed. Facts: path.
@@ -165,7 +169,7 @@ class Checkpointer:
         ) and shared.lsn != UNKNOWN
 
     def _is_full(self) -> bool:
-        """Return True if the checkpoint that is under way has to end before the next commit."""
+        """Return True if the checkpoint in progress has to be finished before the next commit."""
         shared = self._wal.shared()
         left = HALF_SIZE_BYTES - (shared.at - HALVES_AT[shared.epoch & 1])
         return shared.taken + shared.taken_before > HELD_PAGES_BOUND or left < _GROUP_SIZE_BYTES_MAX
@@ -176,8 +180,8 @@ class Checkpointer:
         """Make the snapshot of the last commit the durable one, and pin it. No other process writes meanwhile.
 
         Raises:
-            StorageError: a flush failed. The durable snapshot is as before, and nothing can be written until the store
-                was closed and opened again. Facts: path.
+            StorageError: a flush failed. The durable snapshot is unchanged, and nothing can be written until the store
+                is closed and opened again. Facts: path.
             JournalMissingError: somebody removed the WAL of a store in use. Facts: path, journal.
             lmdb.Error: LMDB cannot begin a read transaction.
         """
@@ -185,14 +189,14 @@ class Checkpointer:
         wal.look_for_file()
         if wal.is_gone:
             wal.refuse_if_broken()
-        if shared.epoch > shared.durable_epoch:  # The half of the previous epoch is needed until its checkpoint ends.
+        if shared.epoch > shared.durable_epoch:  # The half of the previous epoch is needed until the checkpoint ends.
             self._finish_and_adopt()
         self._begin()
         self._finish_and_adopt()
         self.pins.drop_before(shared.durable_epoch)
 
     def _begin(self) -> None:
-        """Pin the present snapshot, and begin an epoch, whose commits go into the other half of the WAL."""
+        """Pin the current snapshot, and begin a new epoch. Its commits go into the other half of the WAL."""
         file, wal, shared = self._file, self._wal, self._wal.shared()
         handles = file.handles
         epoch = shared.epoch + 1
@@ -213,9 +217,9 @@ class Checkpointer:
         self._schedule()
 
     def _schedule(self) -> None:
-        """Set when the next checkpoint is due: after a number of pages, or half of the free pages if these are more.
+        """Set the number of pages after which the next checkpoint is due: a minimum, or half of the free pages if more.
 
-        The pages that one epoch takes are reused two epochs later. So the file grows by no more than that.
+        LMDB reuses the pages of one epoch two epochs later. So this number bounds the growth of the file.
         """
         shared, found = self._wal.shared(), collect_statistics(self._file)
         held_max = INTERVAL_HELD_PAGES_MAX if self._is_interval else HELD_PAGES_MAX
@@ -223,21 +227,21 @@ class Checkpointer:
         shared.path_pages = _OWN_PAGES + sum(table.depth for table in found.tables.values())
 
     def finish(self, *, is_awaited: bool = False) -> None:
-        """Flush the data file and the slot of a checkpoint that any process has begun (J3). Needs no lock.
+        """Finish a checkpoint that any process has begun: flush the data file and the slot (J3). Needs no lock.
 
         Args:
-            is_awaited: wait for another process that is finishing it. Otherwise, leave it to that process.
+            is_awaited: wait for another process that is finishing the checkpoint. Otherwise, return at once.
 
         Raises:
-            StorageError: a flush failed. Nothing is written any more.
-            StoreLockedError: the process that is finishing it does not end.
+            StorageError: a flush failed. Nothing can be written any more.
+            StoreLockedError: another process does not finish it in time.
         """
         file, wal, shared = self._file, self._wal, self._wal.shared()
         alone = file.locks.finishing_checkpoint(file.lock_timeout_s, is_awaited=is_awaited)
         with self._finishing, alone if wal.is_open else contextlib.nullcontext(False) as is_mine:
             if not is_mine or shared.done == shared.epoch:
                 return
-            wal.refuse_if_broken()  # The process that was finishing it may have failed.
+            wal.refuse_if_broken()  # The process that was finishing the checkpoint may have failed.
             slot = decode_slot(shared.prepared_slot())
             assert slot is not None, "the slot that was prepared is damaged"
             try:
@@ -246,14 +250,14 @@ class Checkpointer:
                 self._flush_data()
                 if armed:
                     point("checkpoint.after_sync")
-                size_bytes = wal.size_bytes()  # Before the flush, which may miss what others append meanwhile.
+                size_bytes = wal.size_bytes()  # Read the size before the flush, which may miss later appends.
                 write_slot(wal.descriptor, slot)
             except BaseException as error:
                 if not is_of_system(error):
                     raise
                 raise wal.fail() from error
             shared.size_bytes = size_bytes
-            if slot.epoch in self.pins:  # Check this before `done` is set, because then another checkpoint may begin.
+            if slot.epoch in self.pins:  # Check this before `done` is set, because another checkpoint may begin then.
                 file.handles.check_readers()
             shared.done = slot.epoch
             if slot.lsn > shared.flushed:
@@ -271,9 +275,10 @@ class Checkpointer:
         flush_file(self._file.locks.descriptor)
 
     def adopt(self) -> bool:
-        """Make a snapshot whose slot is flushed the durable one, and release older pins.
+        """Make the snapshot of the flushed slot the durable one, and release older pins.
 
-        Return False if the process that began the checkpoint has released its pin. Then the durable snapshot stays.
+        Return False if the process that began the checkpoint has released its pin. The durable snapshot then stays the
+        same.
         """
         shared = self._wal.shared()
         if shared.done > shared.durable_epoch:
@@ -285,7 +290,7 @@ class Checkpointer:
         return True
 
     def _finish_and_adopt(self) -> None:
-        """Finish a checkpoint, and make its snapshot the durable one without a look at its pin."""
+        """Finish a checkpoint, and make its snapshot the durable one without checking its pin."""
         shared = self._wal.shared()
         self.finish(is_awaited=True)
         shared.durable_number, shared.durable_epoch = shared.prepared_number, shared.done
@@ -313,7 +318,7 @@ class Checkpointer:
     # --- pins -------------------------------------------------------------------------
 
     def _pin_again(self) -> bool:
-        """Pin the durable snapshot, which nobody pins. Return False if there are later commits (J2)."""
+        """Pin the durable snapshot if no process pins it. Return False if there are later commits (J2)."""
         shared = self._wal.shared()
         pin = self._file.handles.begin_read()
         if pin.id() != shared.durable_number or shared.epoch != shared.durable_epoch or shared.lsn == UNKNOWN:
@@ -324,7 +329,10 @@ class Checkpointer:
         return True
 
     def release_pins(self) -> None:
-        """End all pins of this process, and record that. The next writer pins again, or makes a checkpoint (J2)."""
+        """End all pins of this process, and record this.
+
+        The next writer pins the snapshot again or makes a checkpoint (J2).
+        """
         shared = self._wal.shared_state
         if shared is not None:
             for epoch in self.pins.epochs:
@@ -342,13 +350,15 @@ class Checkpointer:
                 self.release_pins()
 
     def release_old_pins(self) -> None:
-        """End the pins of snapshots before the durable one, which nobody needs. Needs no lock."""
+        """End the unneeded pins of snapshots before the durable one. Needs no lock."""
         shared = self._wal.shared_state
         if shared is not None and len(self.pins) > 0:
             self.pins.drop_before(shared.durable_epoch)
 
     def look_for_pins(self) -> None:
-        """Clear the words of pins that LMDB has dropped (J2). The caller has opened LMDB, and written nothing.
+        """Clear the words of pins that LMDB has dropped (J2).
+
+        Call this after LMDB was opened and before anything is written.
 
         LMDB drops all readers when it is opened while no other process has it open, because their processes have died.
         """
@@ -362,7 +372,7 @@ class Checkpointer:
                 shared.note_pin(epoch, is_held=False)
 
     def may_check_readers(self) -> bool:
-        """Return True if LMDB may drop dead readers, because none of their pins is needed (J2)."""
+        """Return True if LMDB may drop dead readers, because none of them has a needed pin (J2)."""
         shared = self._wal.shared_state
         if shared is None:
             return not self._file.locks.is_open_for_writing()
@@ -394,7 +404,7 @@ class Checkpointer:
             raise
 
     def _begin_session(self, epoch: int) -> None:
-        """Begin a session (`epoch` 0), or continue the session of processes that were killed.
+        """Begin a session if `epoch` is 0. Otherwise continue the session of killed processes.
 
         A continued session makes two checkpoints, because both halves of its WAL may be needed.
         """
@@ -405,7 +415,7 @@ class Checkpointer:
             shared.epoch = epoch
             if is_new:
                 shared.note_filled(1, wal.fill_first_half())
-            else:  # Otherwise one slot might be torn while the other is only in the page cache.
+            else:  # Without this flush, one slot might be torn while the other is only in the page cache.
                 wal.sync()
             self.checkpoint()
             if is_new:
@@ -422,7 +432,7 @@ class Checkpointer:
             raise
 
     def remove_wal(self) -> None:
-        """Flush everything and remove the WAL, so that one file is left. No other process has the store open.
+        """Flush everything and remove the WAL, so that only the data file is left. No other process has the store open.
 
         Raises:
             OSError, lmdb.Error, StorageError: the removal failed. The WAL stays, and the next opening reads it.
@@ -475,16 +485,17 @@ class Checkpointer:
         """Close the WAL, which keeps the commits. Needs no lock.
 
         Raises:
-            StoreLockedError: this process has a pin that others rely on, and cannot get the lock to release it.
+            StoreLockedError: this process has a pin that other processes rely on, and cannot get the lock to release
+                it.
         """
         with contextlib.suppress(StatelogError):
-            self._wal.flush()  # Otherwise, nothing is flushed until another process commits.
+            self._wal.flush()  # Without this, nothing is flushed until another process commits.
         with self._finishing:  # A thread that finishes a checkpoint needs the WAL.
             self.release_pins_within(self._file.lock_timeout_s)
             self._wal.close()
 
     def leave_after_fork(self) -> None:
-        """Close the WAL in a forked child, without an effect on the parent."""
+        """Close the WAL in a forked child, without affecting the parent."""
         self._wal.flushing = threading.RLock()  # A thread of the parent may hold the copied locks.
         self._finishing = threading.RLock()
         self._wal.close()

@@ -1,4 +1,4 @@
-"""The dirty flag marks a store that is in use, or was not closed. FORMAT.md section 8.
+"""The dirty flag, which marks a store that is in use or was not closed. FORMAT.md section 8.
 
 The flag is in the data file, after the first meta page, where LMDB never writes. A process sets it before it
 acknowledges its first commit, and clears it after everything is flushed. If the flag is set and the WAL is missing,
@@ -24,7 +24,7 @@ _EXTENT_SIZE_BYTES = 32
 
 
 class FlushedExtent(NamedTuple):
-    """The part of a session's WAL that is on the disk. The WAL never has less.
+    """The part of a session's WAL that is certainly on the disk. A shorter WAL is damaged.
 
     Attributes:
         epoch: the epoch of the newest flushed slot.
@@ -41,7 +41,7 @@ NO_EXTENT = FlushedExtent(0, 0, 0)
 
 
 def read_dirty_flag(descriptor: int) -> bytes | None:
-    """Return the session that was not closed, None if the flag is not set, or empty bytes if it is damaged."""
+    """Return the unclosed session, None if the flag is not set, or empty bytes if the flag is damaged."""
     stored = os.pread(descriptor, _SIZE_BYTES, _AT)
     if stored == bytes(_SIZE_BYTES) or len(stored) < _SIZE_BYTES:
         return None
@@ -59,7 +59,7 @@ def set_dirty_flag(descriptor: int, session: bytes, extent: FlushedExtent = NO_E
 
 
 def clear_dirty_flag(descriptor: int) -> None:
-    """Remove the flag and the extent, without a flush. Raises OSError."""
+    """Clear the flag and the extent without a flush. Raises OSError."""
     write_all(descriptor, bytes(_SIZE_BYTES + _EXTENT_SIZE_BYTES), _AT)
 
 

@@ -1,4 +1,4 @@
-"""The slots of LMDB's reader table, which the snapshot pins, snapshots and short reads of all processes share.
+"""The slots of LMDB's reader table. All processes share them for snapshot pins, snapshots and short reads.
 
 A snapshot pin keeps LMDB from reusing the pages of the durable snapshot (invariant J2).
 """
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from statelog.storage.lmdb_file import LmdbFile
 
 _CHECK_TIMEOUT_S = 0.1
-"""How long a search for dead readers waits for the writer lock. It is repeated later."""
+"""How long a search for dead readers waits for the writer lock. A failed search is repeated later."""
 
 
 class SnapshotPins:
-    """The pins of one process, by epoch. There is at most one, and during a checkpoint at most two."""
+    """The pins of one process, by epoch. A process has at most one pin, or two during a checkpoint."""
 
     __slots__ = ("_transactions",)
 
@@ -53,7 +53,7 @@ class SnapshotPins:
         return found
 
     def keep(self, transaction: lmdb.Transaction, epoch: int) -> None:
-        """Make a read transaction the pin of `epoch`, in place of an earlier one."""
+        """Make a read transaction the pin of `epoch`, and drop an earlier pin of that epoch."""
         before = self._transactions.pop(epoch, None)
         self._transactions[epoch] = transaction
         if before is not None:
@@ -79,7 +79,8 @@ class ReaderSlots:
 
     Args:
         file: the LMDB file.
-        may_release_dead: returns True if no pin of a dead process is needed. The caller owns the writer lock.
+        may_release_dead: a function that returns True if no pin of a dead process is needed. The caller owns the writer
+            lock.
     """
 
     def __init__(self, file: LmdbFile, may_release_dead: Callable[[], bool]) -> None:
@@ -90,7 +91,7 @@ class ReaderSlots:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Count a snapshot as open. The `with` block begins the transaction of the snapshot.
+        """Count a snapshot as open, if the limit allows it. The `with` block begins the snapshot's transaction.
 
         Some slots are kept free, so that commits and short reads work even if the maximum number of snapshots is open.
 
@@ -117,7 +118,7 @@ class ReaderSlots:
         return self._count(taken_max) < taken_max
 
     def _count(self, enough: int) -> int:
-        """Return the number of taken reader slots. A result below `enough` may be too high."""
+        """Return the number of used reader slots. A result below `enough` may be too high."""
         with ReadTransaction(self._file) as transaction:
             raw = transaction.handles.raw
             most_ever: int = raw.info()["num_readers"]
@@ -138,6 +139,6 @@ class ReaderSlots:
 
 
 def last_lsn(transaction: lmdb.Transaction, log: Any) -> int:
-    """Return the LSN of the last record that a read transaction sees."""
+    """Return the LSN of the last record in the snapshot of a read transaction."""
     cursor: Any = transaction.cursor(log)
     return int.from_bytes(cursor.key()) if cursor.last() else 0

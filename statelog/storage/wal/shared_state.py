@@ -1,10 +1,10 @@
 """The shared state: a small mapped file with which the processes that write to one store coordinate.
 
-The first page has the writer lock, and the second the lock of the process that flushes the WAL. Words of 64 bits
-follow. The owner of the writer lock writes them, with three exceptions: `flushed` is written by any process that has
-flushed, `done` by the owner of the lock of the checkpoint, and `is_broken` by any process. The file is not durable: the
-first process that opens a store for writing initialises it, and the last one removes it. Only a failed flush
-(`is_broken`) is remembered until recovery, which waits until all processes that use the file have ended. DESIGN.md
+The first page contains the writer lock, and the second page the lock of the process that flushes the WAL. Words of 64
+bits follow. The owner of the writer lock writes them, with three exceptions: any process that has flushed writes
+`flushed`, the owner of the checkpoint lock writes `done`, and any process writes `is_broken`. The file is not durable:
+the first process that opens a store for writing initialises it, and the last one removes it. Only the mark of a failed
+flush (`is_broken`) stays until recovery, which waits until all processes that use the file have ended. DESIGN.md
 section 6.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNKNOWN: Final = 2**64 - 1
-"""The value of an LSN while a commit appends, and after the append or the commit has failed."""
+"""The value of the word `lsn` while a commit appends, and after the append or the commit has failed."""
 
 _FLUSH_LOCK_AT: Final = mmap.ALLOCATIONGRANULARITY
 _WORDS_AT: Final = 2 * mmap.ALLOCATIONGRANULARITY
@@ -47,9 +47,9 @@ TAKEN_MAX: Final = 12
 PATH_PAGES: Final = 13
 IS_BROKEN: Final = 15
 PINS: Final = 18
-"""The first of two words: the pin of the even epoch, and that of the odd one."""
+"""The number of the first of two words: the pins of the even epoch and of the odd epoch."""
 FILLED: Final = 20
-"""The first of two words: the ends of the zeros in each half of the WAL."""
+"""The number of the first of two words: the ends of the zero-filled parts of the two halves of the WAL."""
 
 _SLOT_AT: Final = _WORDS_AT + 8 * _WORDS
 _SLOT_SIZE_BYTES: Final = 2048
@@ -58,7 +58,7 @@ _MAGIC: Final = int.from_bytes(b"stlgctl1")
 
 
 class _Word:
-    """A word of the file, as an attribute. The processor writes it with one instruction."""
+    """A descriptor that makes a word of the file an attribute. The processor writes the word with one instruction."""
 
     __slots__ = ("_number",)
 
@@ -101,7 +101,7 @@ def flushed_to(path: Path) -> int:
 
 
 def is_leftover(descriptor: int) -> bool:
-    """Return True if a file is a shared state that nobody has removed, or the beginning of one: zeros.
+    """Return True if a file is a leftover shared state, or only zeros, as an unfinished one.
 
     After a power failure, any of its sectors may be zeros.
     """
@@ -114,7 +114,7 @@ def is_leftover(descriptor: int) -> bool:
 
 
 class SharedState:
-    """The shared state of one store, as one process maps it.
+    """The shared state of one store, mapped by this process.
 
     Args:
         path: the path of the data file.
@@ -133,7 +133,7 @@ class SharedState:
         at: the offset of the next group.
         lsn: the LSN of the record before the next group, or UNKNOWN.
         lsn_before: the LSN of the last record before the epoch.
-        durable_epoch: the epoch of the durable snapshot, as all processes know it.
+        durable_epoch: the epoch of the durable snapshot, on which all processes agree.
         durable_number: LMDB's transaction number of the durable snapshot.
         done: the newest epoch whose slot is flushed: `durable_epoch`, or the next.
         prepared_number: LMDB's transaction number of the snapshot in the prepared slot.
@@ -184,7 +184,7 @@ class SharedState:
             raise
 
     def _open_first(self, path: Path, store: os.stat_result) -> int:
-        """Open or create the file. Rename a foreign file that has its name."""
+        """Open or create the file as its first user. Rename a foreign file with the same name."""
         descriptor, is_own = open_own(path, self.path, store=store), False
         try:
             is_own = is_leftover(descriptor)
@@ -202,7 +202,7 @@ class SharedState:
         try:
             if is_first:
                 before = os.pread(self.descriptor, _SIZE_BYTES, 0).ljust(_SIZE_BYTES, b"\0")
-                page = bytearray(_SIZE_BYTES)  # Zeros are written, because a full disk could not fill a hole later.
+                page = bytearray(_SIZE_BYTES)  # Write zeros, because a full disk could not fill a hole later.
                 page[_WORDS_AT : _WORDS_AT + 8] = _MAGIC.to_bytes(8, sys.byteorder)
                 write_all(self.descriptor, bytes(page), 0)
             elif os.fstat(self.descriptor).st_size < _SIZE_BYTES:
@@ -233,14 +233,17 @@ class SharedState:
         return self._pins[epoch & 1] == epoch
 
     def note_pin(self, epoch: int, *, is_held: bool) -> None:
-        """Record whether some process pins the snapshot of `epoch`. The word of a later epoch stays as it is."""
+        """Record whether some process pins the snapshot of `epoch`.
+
+        If the word belongs to a later epoch, leave it unchanged.
+        """
         if is_held:
             self._pins[epoch & 1] = epoch
         elif self._pins[epoch & 1] == epoch:
             self._pins[epoch & 1] = 0
 
     def prepare_slot(self, slot: bytes, number: int) -> None:
-        """Store the slot of the epoch that begins, for the process that finishes the checkpoint."""
+        """Store the slot of the new epoch for the process that finishes the checkpoint."""
         self._slot[: len(slot)] = slot
         self._slot_size, self.prepared_number = len(slot), number
 
@@ -251,7 +254,7 @@ class SharedState:
     def begin_epoch(self, epoch: int, lsn: int) -> None:
         """Begin a new epoch after the record `lsn`.
 
-        The LSN is stored last. Until then it is UNKNOWN, so after an interrupt no commit appends.
+        The LSN is UNKNOWN until it is stored last. So no commit appends after an interrupt.
         """
         self.lsn = UNKNOWN
         self.at, self.lsn_before = HALVES_AT[epoch & 1], lsn
@@ -260,7 +263,7 @@ class SharedState:
         self.lsn = lsn
 
     def note_filled(self, half: int, end: int) -> None:
-        """Record the end of the zeros in a half of the WAL."""
+        """Record the end of the zero-filled part of a half of the WAL."""
         self._filled[half] = end
 
     def note_flushed(self, lsn: int) -> None:
@@ -269,15 +272,15 @@ class SharedState:
         wake_notify(self._wake)
 
     def flush_sequence(self) -> int:
-        """Return the number of flushes, for `await_flush`."""
+        """Return the number of flushes so far, for `await_flush`."""
         return wake_read(self._wake)
 
     def await_flush(self, sequence: int, timeout_s: float) -> None:
-        """Wait until some process has flushed since `flush_sequence` returned `sequence`."""
+        """Wait until any process has flushed since `flush_sequence` returned `sequence`."""
         wake_wait(self._wake, sequence, timeout_s)
 
     def reset(self) -> None:
-        """Initialise all words except `is_broken`. No other process uses the file."""
+        """Initialise all words except `is_broken`. The caller ensures that no other process uses the file."""
         is_broken = self.is_broken
         for number in range(1, _WORDS):
             self.words[number] = 0

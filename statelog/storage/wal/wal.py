@@ -1,4 +1,4 @@
-"""The write-ahead log (WAL) as one process has it open: appends and flushes. DESIGN.md section 6."""
+"""The write-ahead log (WAL) as opened by one process: appends and flushes. DESIGN.md section 6."""
 
 from __future__ import annotations
 
@@ -74,19 +74,20 @@ class DetachedWal(NamedTuple):
 
 
 class Wal:
-    """The WAL of one store. The owner of the writer lock calls it, unless a method says that it needs no lock.
+    """The WAL of one store. Only the owner of the writer lock may call a method, except those that need no lock.
 
     Attributes:
         shared_state: the state that writing processes share; None if the store is open for reading only.
-        flushing: held during a flush, so that other threads wait for this flush. It is also held while the WAL or the
-            data file is replaced.
+        flushing: the lock of a thread that flushes, so that other threads wait for its flush. It is also held while the
+            WAL or the data file is replaced.
         descriptor: the descriptor of the WAL; -1 while it is not open.
         session: 16 bytes that name the session of the WAL.
         end: the offset after the last appended group.
         is_off: whether nothing is appended or flushed, for measurements and while recovery replays the WAL.
         is_flagged: whether the data file has the dirty flag of this session.
-        is_broken: a flush has failed, so the page cache cannot be trusted, and nothing may be written.
-        is_gone: the WAL or the data file was removed, so nothing may be written. The page cache has everything.
+        is_broken: whether a flush has failed, so the page cache cannot be trusted, and nothing may be written.
+        is_gone: whether the WAL or the data file was removed, so that nothing may be written. The page cache still has
+            all commits.
     """
 
     def __init__(self, file: LmdbFile, *, is_off: bool) -> None:
@@ -125,7 +126,7 @@ class Wal:
     # --- appending and flushing -----------------------------------------------------
 
     def append(self, lsn: int, records: Sequence[bytes], size_bytes: int) -> bool:
-        """Append the records of a commit. Return False if the WAL cannot have them (J4).
+        """Append the records of a commit. Return False if the WAL cannot take them (J4).
 
         Raises:
             StorageError: the operating system refuses. Facts: path, of the WAL.
@@ -141,8 +142,8 @@ class Wal:
         self.end = at + len(group)
         if self.end > HALVES_AT[half] + HALF_SIZE_BYTES:
             return False
-        # From here on, the WAL may have a group that is not committed. With the LSN unknown, the next commit cannot
-        # append. A process that looks for the outcome of this commit makes a checkpoint first.
+        # From here on, the WAL may have a group that is not committed. While the LSN is UNKNOWN, the next commit cannot
+        # append. A process that determines the outcome of this commit makes a checkpoint first.
         words[LSN] = UNKNOWN
         try:
             filled = max(words[FILLED + half], HALVES_AT[half])
@@ -171,16 +172,16 @@ class Wal:
         words[TAKEN] += words[PATH_PAGES] + changes + size_bytes // _PAGE_SIZE_BYTES
 
     def note_unappended(self, *, rewrites: bool) -> None:
-        """Record that LMDB is about to commit without a group in the WAL. A checkpoint has to follow.
+        """Record that LMDB is about to commit without a group in the WAL, so that a checkpoint follows.
 
-        `rewrites`: the commit does more than append records.
+        `rewrites` is True if the commit does more than append records.
         """
         shared = self.shared()
         shared.rewritten += rewrites
         shared.lsn = UNKNOWN
 
     def flush(self, lsn: int | None = None) -> None:
-        """Make commits durable up to the record `lsn`, by default all. Needs no lock.
+        """Make commits durable up to the record `lsn`, or all commits by default. Needs no lock.
 
         If another thread or process flushes meanwhile, wait for its flush.
 
@@ -197,9 +198,9 @@ class Wal:
             sequence = shared.flush_sequence()
             with self.flushing:
                 if shared.flushed >= lsn or self.descriptor < 0 or shared is not self.shared_state:
-                    break  # The WAL was removed, or belongs to a compacted file. The data file has all.
+                    break  # The WAL was removed, or belongs to a compacted file. The data file has all commits.
                 try:
-                    # If the owner of the lock was stopped, flush without it. A second flush does no harm.
+                    # If the owner of the lock is a stopped process, flush without the lock. A second flush is harmless.
                     if shared.flush_lock.try_acquire() or slices >= _SLICES_MAX:
                         self.refuse_if_broken()  # After a flush has failed, the next one may succeed without writing.
                         written = shared.written  # Read this before the flush, which may miss later commits (J7).
@@ -210,7 +211,7 @@ class Wal:
                 finally:
                     try:
                         shared.flush_lock.release()
-                    except BaseException:  # An interrupt came as the release began.
+                    except BaseException:  # An interrupt came as the release of the lock began.
                         shared.flush_lock.release()
                         raise
             shared.await_flush(sequence, _FLUSH_SLICE_S)
@@ -222,7 +223,7 @@ class Wal:
             point("journal.after_flush")
 
     def sync(self) -> None:
-        """Flush the WAL file. If the operating system refuses, let no process write any more. Raises StorageError."""
+        """Flush the WAL file. If the operating system refuses, stop all processes from writing. Raises StorageError."""
         try:
             flush_file(self.descriptor)
         except BaseException as error:
@@ -238,12 +239,12 @@ class Wal:
         return self.unflushed_to() > 0
 
     def unflushed_to(self) -> int:
-        """Return the LSN of the last record that is not flushed, or 0 if all are."""
+        """Return the LSN of the last unflushed record, or 0 if all records are flushed."""
         shared = self.shared_state
         return shared.written if shared is not None and shared.written > shared.flushed else 0
 
     def flushed_to(self) -> int:
-        """Return the LSN up to which the log is flushed, as the writing processes know it, or `UNKNOWN` for all."""
+        """Return the LSN up to which the log is flushed, or `UNKNOWN` if all of it is flushed."""
         shared = self.shared_state
         if self.is_off or shared is None or not shared.words[EPOCH]:
             return UNKNOWN
@@ -260,7 +261,7 @@ class Wal:
             self.note_extent(FlushedExtent(shared.done, shared.size_bytes, shared.flushed))
 
     def note_extent(self, extent: FlushedExtent) -> None:
-        """Record an extent in the data file. It only helps recovery, so an error of the system is ignored."""
+        """Record an extent in the data file. Ignore errors of the system, because the extent only helps recovery."""
         with self.flushing, contextlib.suppress(OSError):
             if self.is_flagged and self.descriptor >= 0:
                 write_extent(self._file.locks.descriptor, self.session, extent)
@@ -295,7 +296,7 @@ class Wal:
             self.session = newest.session
             return newest.epoch
         check_leftover(file.path, descriptor, file.store_id)
-        if os.fstat(descriptor).st_size:  # A leftover may be cut off only after the cleared flag is on the disk.
+        if os.fstat(descriptor).st_size:  # A leftover may be truncated only after the cleared flag is on the disk.
             clear_dirty_flag(file.locks.descriptor)
             flush_file(file.locks.descriptor)
         os.ftruncate(descriptor, 0)
@@ -304,10 +305,10 @@ class Wal:
         return 0
 
     def fill_first_half(self) -> int:
-        """Fill the beginning of a new WAL's first half, and return the end of it. On a full disk, fill nothing.
+        """Fill the beginning of a new WAL's first half with zeros, and return its end. On a full disk, fill nothing.
 
-        Then the first extent in the data file includes space for groups, so recovery detects a WAL that was cut off
-        before its first group.
+        This makes the first extent in the data file include space for groups, so that recovery detects a WAL that was
+        truncated before its first group.
         """
         start = HALVES_AT[1]
         try:
@@ -323,7 +324,7 @@ class Wal:
         return is_same_file(journal_path(self._file.path), self.descriptor)
 
     def look_for_file(self) -> None:
-        """Stop writing if the WAL was removed, because no recovery could read it. Needs no lock."""
+        """Check for the WAL, and stop writing if it was removed, because no recovery could read it. Needs no lock."""
         with self.flushing:
             if self.descriptor >= 0 and not self.is_broken and self._is_removed():
                 self.is_broken = self.is_gone = not self._file.has_moved
@@ -346,7 +347,7 @@ class Wal:
                 raise self._broken_error()
 
     def close(self) -> None:
-        """Close the WAL. If it was removed, another one may be created, unless the dirty flag names the former."""
+        """Close the WAL. If it was removed, a new WAL may be created, unless the dirty flag names the removed one."""
         with self.flushing:
             descriptor, self.descriptor = self.descriptor, -1
             if descriptor >= 0:
@@ -367,26 +368,29 @@ class Wal:
         self.shared_state, self.descriptor, self.is_flagged = former
 
     def begin_anew(self) -> None:
-        """Forget the failures and the size of the former WAL. The caller has detached it."""
+        """Reset the failures and the size after the former WAL was detached."""
         self.is_broken = self.is_gone = False
         self._extent = NO_EXTENT
 
     # --- failures -------------------------------------------------------------------
 
     def fail(self) -> StorageError | JournalMissingError:
-        """Stop all processes from writing after a failed flush, which the next flush might hide. Return the error."""
+        """Stop all processes from writing after a failed flush, because the next flush might hide the failure.
+
+        Return the error.
+        """
         self.is_broken, self.is_gone = True, False
         if self.shared_state is not None:
             self.shared_state.is_broken = 1
         return self._broken_error()
 
     def clear_failure(self) -> None:
-        """Clear a failed flush. The store was recovered or closed, so the page cache equals the disk."""
+        """Clear the mark of a failed flush. The store was recovered or closed, so the page cache matches the disk."""
         if self.shared_state is not None:
             self.shared_state.is_broken = 0
 
     def refuse_if_broken(self) -> None:
-        """Raise the error if nothing may be written. Needs no lock."""
+        """Raise an error if nothing may be written. Needs no lock."""
         if self.is_broken or self.shared().is_broken:
             raise self._broken_error()
 

@@ -1,8 +1,9 @@
-"""The bytes of the write-ahead log (WAL): slots, and groups of records. FORMAT.md section 8.
+"""The byte format of the write-ahead log (WAL): slots, and groups of records. FORMAT.md section 8.
 
-The WAL begins with two slots, which are written in turn. A slot names a durable snapshot of the data file, all of whose
-pages are on the disk and are kept there. Two halves follow, in which epochs take turns. They have the records of every
-commit since that snapshot. The file is filled with zeros in advance, so the flush of an append changes no metadata.
+The WAL begins with two slots, which are written in turn. A slot names a durable snapshot of the data file. All pages of
+that snapshot are on the disk and are kept there. Two halves follow, which epochs use in turn. They contain the records
+of every commit since that snapshot. The file is filled with zeros in advance, so the flush of an append changes no
+metadata.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ _MAGIC = b"stlgjrn2"
 _MAGIC_BEFORE = b"stlgjrn1"
 _PAGE_SIZE_BYTES = 4096
 RECORDS_AT = 2 * _PAGE_SIZE_BYTES
-"""The end of the two slots. Each has its own page, so that a torn slot leaves the other one whole."""
+"""The end of the two slots. Each slot has its own page, so that a torn slot leaves the other one intact."""
 
 HALF_SIZE_BYTES = 3 * 1024 * 1024
-"""Part of the format. An epoch of more than JOURNAL_SIZE_BYTES_MAX ends as soon as the previous epoch is not needed.
-Until then, the half has space for the same size again, and for the largest commit."""
+"""The size of a half, which is part of the format. An epoch of more than JOURNAL_SIZE_BYTES_MAX ends as soon as the
+previous epoch is not needed. Until then, the half has space for as much again, and for the largest commit.
+"""
 
 HALVES_AT = (RECORDS_AT, RECORDS_AT + HALF_SIZE_BYTES)
 """The offsets at which the groups of even and of odd epochs begin."""
@@ -43,14 +45,16 @@ _CHECKSUM_SIZE_BYTES = 8
 _META_SIZE_BYTES_MAX = 1024
 _SLOTS_AT = (0, _PAGE_SIZE_BYTES)
 _READ_SIZE_BYTES = 16 * 1024
-"""The number of bytes of one read, unless a group is larger."""
+"""The number of bytes that one read takes, unless a group is larger."""
 
 _ZEROS = bytes(64 * 1024)
-"""A block for the search for the end of a half, whose size it divides. Comparing it is faster than `strip`."""
+"""A block of zeros for finding the end of the data in a half. Its size divides that of a half. Comparing is faster than
+`strip`.
+"""
 
 _FILLED_SIZE_BYTES_MIN = 64 * 1024
 _FILLED_SIZE_BYTES_MAX = 1024 * 1024
-"""Zeros are written in advance: the minimum first, and then as many as the half has already, up to the maximum."""
+"""The largest number of zeros written in advance at once. Each step doubles the filled part, up to this number."""
 
 
 class SnapshotSlot(NamedTuple):
@@ -58,7 +62,8 @@ class SnapshotSlot(NamedTuple):
 
     Attributes:
         store_id: the id of the store.
-        session: 16 random bytes of the WAL. The dirty flag of the data file has them, too, until the store is closed.
+        session: 16 random bytes that identify the session of the WAL. The dirty flag of the data file has them, too,
+            until the store is closed.
         epoch: the number of the snapshot in its session. A reader skips groups of other epochs.
         lsn: the LSN of the last record in the snapshot.
         meta: the beginning of LMDB's meta page of the snapshot.
@@ -89,7 +94,7 @@ def decode_slot(data: bytes) -> SnapshotSlot | None:
 
 
 def read_slots(descriptor: int) -> list[SnapshotSlot]:
-    """Return the whole slots, the newest first."""
+    """Return the intact slots, the newest first."""
     data = os.pread(descriptor, RECORDS_AT, 0).ljust(RECORDS_AT, b"\0")
     slots = [decode_slot(data[at : at + _PAGE_SIZE_BYTES]) for at in _SLOTS_AT]
     return sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.epoch, reverse=True)
@@ -134,15 +139,15 @@ def write_slot(descriptor: int, slot: SnapshotSlot) -> None:
 
 
 def fill(descriptor: int, start: int, end: int, filled: int) -> int:
-    """Fill a half with zeros from `filled` to `end` at least, and return the new end of the zeros.
+    """Fill a half with zeros from `filled` to at least `end`, and return the new end of the zeros.
 
-    Nothing is written after the half, because the bytes there are of another epoch, and may be needed.
+    Nothing is written after the half, because the bytes there belong to another epoch and may be needed.
 
     Args:
         descriptor: a descriptor of the WAL.
         start: the offset of the half.
         end: the offset that the zeros have to reach.
-        filled: the offset that they reach already.
+        filled: the offset that they already reach.
 
     Raises:
         OSError: the operating system refuses.
@@ -157,9 +162,9 @@ def fill(descriptor: int, start: int, end: int, filled: int) -> int:
 
 
 def encode_group(session: bytes, epoch: int, lsn: int, records: Sequence[bytes], *, flushed: int) -> bytes:
-    """Return the group of one commit, whose first record is `lsn`.
+    """Return the bytes of one commit's group, whose first record is `lsn`.
 
-    All commits up to record `flushed` were flushed before. The checksum covers the session first. Users of a store do
+    All commits up to record `flushed` were flushed before. The checksum begins with the session. Users of a store do
     not know the session, so no text in a record can look like a group.
     """
     rest = b"".join((struct.pack(f">{len(records)}I", *map(len, records)), *records))
@@ -184,7 +189,7 @@ class CommitGroup(NamedTuple):
 
 
 class Groups:
-    """Iterates over the groups of an epoch, in order, up to a group that is torn or does not continue the log.
+    """An iterator over the groups of an epoch, in order, up to a group that is torn or does not continue the log.
 
     Attributes:
         at: the offset of the next group.
@@ -197,10 +202,10 @@ class Groups:
         self._descriptor = descriptor
         self._size_bytes = os.fstat(descriptor).st_size
         self._data, self._data_at = b"", self.at
-        """The bytes that were read last, and their offset."""
+        """The bytes of the last read, and their offset."""
 
     def __iter__(self) -> Groups:
-        """Return itself."""
+        """Return this iterator."""
         return self
 
     def __next__(self) -> CommitGroup:
@@ -222,7 +227,7 @@ class Groups:
         return _GROUP.size + rest_size
 
     def _has(self, at: int, size_bytes: int) -> bool:
-        """Read `size_bytes` at `at`, and return True. Return False if the file is too short."""
+        """Read `size_bytes` at `at` into memory. Return False if the file is too short."""
         end = at + size_bytes
         if end > self._size_bytes:
             return False
@@ -232,11 +237,11 @@ class Groups:
 
 
 def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Iterator[CommitGroup]:
-    """Yield every whole group of an epoch that begins in its half at or after `at`, at any offset."""
+    """Yield every intact group of an epoch that begins at or after the offset `at`, wherever it is in its half."""
     start = HALVES_AT[epoch & 1]
     at, end = max(at, start), start + HALF_SIZE_BYTES
     while end > at and _ZEROS.startswith(os.pread(descriptor, len(_ZEROS), end - len(_ZEROS))):
-        end -= len(_ZEROS)  # Most of a half is zeros.
+        end -= len(_ZEROS)  # Most of a half is usually zeros.
     data = os.pread(descriptor, max(end - at, 0), at)
     wanted = epoch.to_bytes(8)
     found = data.find(wanted)
@@ -249,7 +254,7 @@ def find_groups(descriptor: int, session: bytes, epoch: int, at: int = 0) -> Ite
 
 
 def find_records(descriptor: int, slot: SnapshotSlot) -> dict[int, bytes]:
-    """Return by LSN all whole records after the snapshot of `slot`, of its epoch and the next."""
+    """Return all intact records after the snapshot of `slot` by LSN, from its epoch and the next."""
     records: dict[int, bytes] = {}
     for epoch in (slot.epoch, slot.epoch + 1):
         for group in find_groups(descriptor, slot.session, epoch):
@@ -259,7 +264,7 @@ def find_records(descriptor: int, slot: SnapshotSlot) -> dict[int, bytes]:
 
 
 def _decode_group(data: bytes, start: int, session: bytes, epoch: int) -> CommitGroup | None:
-    """Return the group at `start`, or None if there is none of that session and epoch, or it is damaged."""
+    """Return the group at `start`, or None if it is damaged or belongs to another session or epoch."""
     if len(data) - start < _GROUP.size:
         return None
     checksum, rest_size, count, stored_epoch, lsn, flushed = _GROUP.unpack_from(data, start)
