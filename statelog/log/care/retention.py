@@ -151,7 +151,7 @@ class Collector:
         return made[2]
 
     def _new_roots(self, view: View) -> Iterator[NodeRef]:
-        """Yield the additional roots to mark: those of later versions, and of versions that have to be kept since then."""
+        """Yield the additional roots to mark: those of later versions, and of versions that must be kept since then."""
         keeps = self._keeps(view)
         seen, last_lsn = self._seen, view.transaction.last_lsn()
         self._seen_within = _Seen(last_lsn, keeps.number, keeps.going, frozenset(keeps.pins))

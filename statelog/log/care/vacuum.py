@@ -88,7 +88,7 @@ class RetentionReport:
 
 
 class Alive(Protocol):
-    """A decision which nodes are kept."""
+    """A test that decides which nodes are kept."""
 
     def is_alive(self, lsn: int, number: int, /) -> bool:
         """Return True if a node is to be kept."""

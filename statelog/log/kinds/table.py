@@ -126,7 +126,7 @@ def records_of(view: View, owner: int) -> list[int]:
 
 
 def others_of(view: View, owner: int, after: int = 0) -> list[int]:
-    """Return the LSNs of an owner's records with roots, except versions and redacted records: above `after`, ascending."""
+    """Return the ascending LSNs above `after` of an owner's records with roots. Omit versions and redacted records."""
     with_roots = [kind for kind in KINDS.values() if kind.root_field is not None and not kind.is_version]
     kinds = [kind for kind in with_roots if kind.is_owner(view, owner)]
     if not kinds:
