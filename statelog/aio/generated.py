@@ -674,14 +674,11 @@ class MemoryCalls:
         return self.sync.scope
 
     async def get(self, key: str, *, at: date | None = None, known_at: date | None = None) -> Fact | None:
-        """Return the fact of a key that is true, or None. See `statelog.Memory.get`."""
+        """Return the fact of a key that is true now, or None. See `statelog.Memory.get`."""
         return await self._runner.run(self.sync.get, key, at=at, known_at=known_at)
 
     async def history(self, key: str) -> list[Fact]:
-        """Return all facts of a key, the one that was recorded last first. Raises as `get`.
-
-        See `statelog.Memory.history`.
-        """
+        """Return all facts of a key, the last recorded one first. Raises as `get`. See `statelog.Memory.history`."""
         return await self._runner.run(self.sync.history, key)
 
     async def facts(
@@ -692,25 +689,25 @@ class MemoryCalls:
         at: date | None = None,
         known_at: date | None = None,
     ) -> list[Fact]:
-        """Return all facts that are true, sorted by key. The arguments are those of `recall`.
+        """Return all facts that are true, sorted by key. The arguments are as for `recall`.
 
         See `statelog.Memory.facts`.
         """
         return await self._runner.run(self.sync.facts, source=source, metadata=metadata, at=at, known_at=known_at)
 
     async def pinned(self) -> list[Fact]:
-        """Return the pinned facts that are true now, sorted by key: those that belong in every prompt.
+        """Return the pinned facts that are true now, sorted by key. They belong in every prompt.
 
         See `statelog.Memory.pinned`.
         """
         return await self._runner.run(self.sync.pinned)
 
     async def forget(self, key: str) -> bool:
-        """Remove a fact, its history and its vectors. Return True if there was any. See `statelog.Memory.forget`."""
+        """Remove a fact, its history and its vectors. Return True if the fact existed. See `statelog.Memory.forget`."""
         return await self._runner.run(self.sync.forget, key)
 
     async def sweep(self) -> list[str]:
-        """Delete the sessions of the scope, and of the scopes below it, that have expired. Return their thread ids.
+        """Delete the expired sessions of the scope and of the scopes below it. Return their thread ids.
 
         See `statelog.Memory.sweep`.
         """
@@ -737,14 +734,14 @@ class SessionCalls:
         return self._session.thread_id
 
     async def messages(self) -> list[Message]:
-        """Return all messages, the oldest first, also those that a summary replaces in the window.
+        """Return all messages, the oldest first, including those that a summary replaces in the window.
 
         See `statelog.memory.Session.messages`.
         """
         return await self._runner.run(self._session.messages)
 
     async def summary(self) -> str | None:
-        """Return the text of the last summary, or None. See `statelog.memory.Session.summary`."""
+        """Return return the text of the last summary, or None. See `statelog.memory.Session.summary`."""
         return await self._runner.run(lambda: self._session.summary)
 
     async def window(self, *, tokens: int, count: Callable[[Message], int] = estimate_tokens) -> list[Message]:

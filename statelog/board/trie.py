@@ -14,9 +14,9 @@ class _Node(Generic[T]):
 
     def __init__(self) -> None:
         self.next: dict[str, _Node[T]] = {}
-        """The children, by the next segment of patterns, with its wildcards."""
+        """The child nodes by the next segment of the patterns, including its wildcards."""
         self.wild: dict[str, _Node[T]] = {}
-        """The children with a wildcard, which may match many segments of keys."""
+        """The child nodes whose segment has a wildcard, so that it may match many segments of keys."""
         self.items: set[T] = set()
         """The items whose patterns end here."""
 

@@ -5,12 +5,13 @@ once, as a number and five bytes, each name once, and the time as a number. Data
 serialiser.
 
 The form is a list of names, followed by bytes. LangGraph's own names are stored as numbers. The channel of a node's
-branch is stored as the node's name, in bytes. The bytes have the other numbers. Numbers of any size are in LEB128, all
-others are one byte. The bytes are: `v`; the time in microseconds; the greatest number of a version, and how many
-versions there are. Of each version how far its number is below the greatest one, and its five bytes. How many nodes
-there are that have seen something. Then the channels: how many, and of each its name and its version, as positions. For
-each node its name, and the same of the channels it has seen. The channels updated: how many and one, and their names;
-or 0 for None.
+branch is stored as the node's name, in bytes. Numbers of any size are in LEB128, and all others are one byte.
+
+The bytes are, in this order: `v`; the time in microseconds; the greatest version number; the count of versions; for
+each version, the difference between the greatest number and its number, and its five bytes; the count of nodes that
+have seen channels; the count of channels; for each channel, the positions of its name and its version; for each node,
+its name, and the channels it has seen in the same way; the count of updated channels plus one, and their names, or 0
+for None.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _OWN_NAMES = (
     "agent",
     "tools",
 )
-"""LangGraph's names by number. The numbers never change."""
+"""LangGraph's own names. The position of a name is its number in files, and must never change."""
 _OWN_NUMBERS: dict[str, int] = {name: number for number, name in enumerate(_OWN_NAMES)}
 _BRANCH = "branch:to:"
 

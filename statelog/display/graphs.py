@@ -1,4 +1,4 @@
-"""Shows threads of LangGraph: the node that ran, the message, the step and the source."""
+"""Shows checkpoints of LangGraph threads: the node that ran, the message, the step and the source."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def graph_cells(checkpoint: CheckpointShape, parent: CheckpointShape | None) -> 
 
 
 def _nodes(checkpoint: CheckpointShape, parent: CheckpointShape | None) -> list[str]:
-    """Return the nodes that ran since the parent: nodes that have seen other versions than in the parent."""
+    """Return the nodes that ran since the parent, which have seen other versions than in the parent."""
     before = {} if parent is None else _versions_seen(parent)
     after = _versions_seen(checkpoint)
     return sorted(node for node, seen in after.items() if not node.startswith("__") and seen != before.get(node))
@@ -68,7 +68,7 @@ def _versions_seen(checkpoint: CheckpointShape) -> Mapping[str, Any]:
     if isinstance(kept, list) and len(kept) == _SHORT_PARTS and kept[0] == _SHORT:
         try:
             rest = graph_versions.decode(*kept[-2:])
-        except (LookupError, StopIteration, TypeError, ValueError):  # The data has an unknown form.
+        except (LookupError, StopIteration, TypeError, ValueError):  # LangGraph's data may have an unknown form.
             rest = None
     seen = rest.get("versions_seen") if isinstance(rest, dict) else None
     return seen if isinstance(seen, dict) else {}

@@ -84,7 +84,7 @@ def lazily(value: Any) -> Any:
 
 
 def list_line(items: Sequence[Any]) -> str:
-    """Return a short list as Python writes it. Of a long list, return its first items and the number of the rest."""
+    """Return the repr of a short list. For a long list, return its first items and the number of other items."""
     try:
         whole = unpacked(items)
         if whole is not items:
@@ -96,7 +96,7 @@ def list_line(items: Sequence[Any]) -> str:
 
 
 def map_line(members: Mapping[str, Any]) -> str:
-    """Return a short dict as Python writes it. Of a large dict, return its first members and the number of the rest."""
+    """Return the repr of a short dict. For a large dict, return its first members and the number of other members."""
     try:
         members = lazily(members)
         names = islice(shown_names(members), _ITEMS_MAX)
@@ -107,11 +107,11 @@ def map_line(members: Mapping[str, Any]) -> str:
 
 
 def written(value: object, characters_max: int) -> str:
-    """Return the repr of a value, cut if it is too long. Of a long text, only the beginning is read."""
+    """Return the repr of a value, cut if it is too long. Only the beginning of a long text is read."""
     value = unpacked(value)
     try:
         return repr(value[: characters_max + 1] if isinstance(value, str | bytes) else value)
-    except ValueError:  # Python refuses to write very long ints in decimal
+    except ValueError:  # Python refuses to write very long ints in decimal.
         return f"<{type(value).__name__}>"
 
 

@@ -20,10 +20,10 @@ SERIALISED = "serialised"
 """The names of the codecs whose values this module shows."""
 
 SNAPSHOT = b"\xc1"
-"""Marks a list as LangGraph's snapshot of a DeltaChannel. It replaces the first item. No msgpack item begins with this
-byte."""
+"""The first item of a list that is LangGraph's snapshot of a DeltaChannel. No msgpack item begins with this byte."""
 CUT = SNAPSHOT + SNAPSHOT
-"""Marks a list as a value that was cut: a header, then the items of the lists in the value."""
+"""The beginning of a cut value's first item. A cut value is a list: a header, then the items of the value's lists.
+"""
 QUARANTINED_CODE = 81
 """The msgpack extension code of a text that a check of a guard hides: [QUARANTINED_NAME, reason, check, text]."""
 QUARANTINED_NAME = "statelog/quarantined"
@@ -78,7 +78,7 @@ def _short(value: object) -> str:
 
 
 def unpacked(value: Any) -> Any:
-    """Return a value of one of these codecs in readable form. Return any other value unchanged.
+    """Return a value of one of this module's codecs in readable form. Return any other value unchanged.
 
     The codec need not be registered in this process. A value that was cut into the items of a list is joined.
     """
@@ -112,7 +112,7 @@ def shown_msgpack(data: bytes) -> Any:
 
 
 def shown_serialised(type_: str, data: bytes) -> Any:
-    """Return a value of another serialiser, as far as it is known without that serialiser."""
+    """Return a readable form of another serialiser's value, as far as possible without that serialiser."""
     if type_ == "null":
         return None
     if type_ in ("bytes", "bytearray"):
@@ -227,7 +227,10 @@ def _split(data: bytes) -> list[bytes] | None:
 
 
 def _read(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    """Return a value and the offset after it. Raises ValueError, IndexError and others if it is not msgpack."""
+    """Decode a value. Return it and the offset after it.
+
+    Raises ValueError, IndexError and others if it is not msgpack.
+    """
     if depth > _DEPTH_MAX:
         raise ValueError(depth)
     first = data[at]

@@ -1,12 +1,13 @@
 """A compact form of LangChain's messages, as items of lists.
 
-LangGraph's serialiser repeats the name of a message's class, the names of its fields, and fields that are empty: 150 to
-230 bytes. This module stores the number of the class, which fields have another value than usual, and these values. An
-id that is a UUID is stored as 16 bytes. A message that is not exactly in the serialiser's form stays as it is.
+LangGraph's serialiser repeats the name of a message's class, the names of its fields, and empty fields, which takes 150
+to 230 bytes. This module stores the number of the class, a bit for each field that does not have its default value, and
+these fields' values. An id that is a UUID is stored as 16 bytes. A message that is not exactly in the serialiser's form
+stays as it is.
 
-The form is a msgpack extension of code 82 with an array: the number of the class, the fields as bits, then the values,
-the id first. So code that walks msgpack finds each text and may replace it. An extension of code 82 from a serialiser
-is stored as the array of number 0 and that extension.
+The form is a msgpack extension of code 82 with an array: the number of the class, the bits of the fields, then the
+values, the id first. So code that walks msgpack finds each text and may replace it. An extension of code 82 from a
+serialiser is stored as the array of number 0 and that extension.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 _CODE, _OBJECT_CODE = b"\x52", b"\x05"
 """Extension codes of a short message, and of an object built from its fields: [module, name, fields, method]."""
 _WIDTHS = {0xC7: 1, 0xC8: 2, 0xC9: 4}
-"""By the first byte of an extension, the number of bytes of its size."""
+"""The number of bytes of an extension's size, by the first byte of the extension."""
 _SIZES_MIN = {1: 0, 2: 1 << 8, 4: 1 << 16}
-"""By the number of bytes of a size, the smallest size that needs it."""
+"""The smallest size that needs this number of bytes, by the number of bytes."""
 _FIXMAP, _ARRAY, _FIXED_COUNT_MAX = 0x80, 0x90, 15
 _FIXED_MAX = 0x7F
 """The greatest number that is one byte in msgpack."""
@@ -49,7 +50,7 @@ def _text(text: str) -> bytes:
 
 
 class _Form(NamedTuple):
-    """How the serialiser writes the messages of one class."""
+    """The bytes with which the serialiser writes the messages of one class."""
 
     number: int
     """The number of the class in files. It must never change."""
@@ -100,11 +101,11 @@ _FORMS = (
 )
 _BY_NUMBER = {bytes([form.number]): form for form in _FORMS}
 _USUAL = {form.alone: (form, True) for form in _FORMS} | {form.with_id: (form, False) for form in _FORMS}
-"""By the first bytes of a short message with only a text, or only an id and a text: its form, and whether it is the
-former."""
+"""The form of a short message by its first bytes, with True if it has only a text, False if also an id.
+"""
 _UNUSUAL = (None, False)
 _SAME = slice(0, 35)
-"""Bytes of `before` in which all forms differ."""
+"""The slice of `before` in which all forms differ."""
 _BY_BEGINNING = {form.before[_SAME]: form for form in _FORMS}
 
 
@@ -150,7 +151,7 @@ def shorten(data: bytes, split: Split) -> bytes:
 
 
 def _values(form: _Form, data: bytes, at: int, split: Split) -> list[bytes] | None:
-    """Return bits and values of a message, or None if it is not in the serialiser's form."""
+    """Return the bits and the values of a message, or None if it is not in the serialiser's form."""
     start = at + len(form.before)
     fields = split(_array_head(2 * len(form.keys)) + _CONTENT + data[start : -len(_METHOD)])
     if fields is None or fields[::2] != form.keys or not data.endswith(_METHOD):
@@ -172,7 +173,7 @@ def _values(form: _Form, data: bytes, at: int, split: Split) -> list[bytes] | No
 
 
 def lengthen(data: bytes, split: Split) -> bytes:
-    """Return the result of `lengthen_all` for one value."""
+    """Return the original value of a short form, like `lengthen_all`."""
     return lengthen_all((data,), split)[0]
 
 

@@ -92,13 +92,13 @@ class Owner:
         self._options = options
         self._shipped = shipped
         self._counted = shipped.lsn, 0
-        """The last LSN that was counted, and the bytes of the unshipped records up to it."""
+        """The last LSN that was counted, and the size of the unshipped records up to that LSN."""
         self._next = 1
         self._tail_bytes = 0
         self._listed: Listed | None = None
-        """The list of the head's base, once it was made or read."""
+        """The list of the head's base; None until it was made or read."""
         self._sent: list[tuple[int, int]] = []
-        """Number and last LSN of each segment of this epoch after the base."""
+        """The number and the last LSN of each segment that this epoch has shipped after the base."""
         self._pending: tuple[segments.SegmentHeader, bytes] | None = None
         self._is_parked = False
         self._error: StatelogError | None = None
@@ -113,7 +113,8 @@ class Owner:
         self._collected_s: float | None = None
         self._attempt: _Attempt | None = None
         self._asked = self._fresh = self._answered = 0
-        """Numbers of calls of `base`: the last one, the last that asked for a fresh base, the last completed."""
+        """The numbers of three calls of `base`: the last one, the last for a fresh base, and the last completed.
+        """
         self._beaten_s = self._busy_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="statelog-fleet", daemon=True)
         self._thread.start()

@@ -87,7 +87,7 @@ class Sharer(Follower):
         self._base_bytes = 0
         self._looked_s = 0.0
         self._base_due = 0
-        """The epoch that must end in a base, or 0."""
+        """The epoch that must end with a base, or 0 if no base is due."""
 
     def join(self) -> None:
         """Import what the log has.

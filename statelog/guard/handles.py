@@ -151,7 +151,7 @@ class Forms:
         self._forms: tuple[tuple[bytes, bytes, bytes], ...] = ()
         """For each form of a value: bytes that it contains, its pattern, the replacement. Longer forms come first."""
         self._scan: Pattern | None = None
-        """A pattern that matches wherever a form is."""
+        """A pattern that occurs in every text that has one of the forms."""
 
     def knows(self, value: str) -> bool:
         """Return True if a value has a replacement."""

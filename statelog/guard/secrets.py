@@ -123,7 +123,7 @@ class _NamedMembers:
         """Return the values that are numbers or non-empty texts."""
         found: list[SecretSpan] = []
         unclosed: set[bytes] = set()
-        """Quotes without a closing one in the rest of the text, which is not searched again."""
+        """Quotes that nothing closes in the rest of the text, so that the text is not searched for them again."""
         at = 0
         while (match := self._pattern.search(text, at)) is not None:
             at = match.end()

@@ -39,9 +39,9 @@ class Vectors:
     def __init__(self) -> None:
         self.places: set[Path] = set()
         self._above: set[Path] = set()
-        """The places of dicts that may hold such a vector."""
+        """The paths of dicts that may contain a vector to erase."""
         self._facts: set[str] = set()
-        """The keys of entries with such a fact. All vectors of the entry are erased."""
+        """The keys of entries with a fact that has a secret. All vectors of such an entry are erased."""
 
     @property
     def is_empty(self) -> bool:

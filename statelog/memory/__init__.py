@@ -1,4 +1,4 @@
-"""What an agent knows, finds again, and forgets when it is asked to: facts, sessions and turns. GUIDE.md shows it."""
+"""The long-term memory of an agent: facts, sessions and turns. GUIDE.md has examples."""
 
 from statelog.late import listing
 from statelog.memory.erasure import ForgetReport

@@ -1,8 +1,8 @@
-"""A copy of a matrix of vectors in a quarter of its size, which tells the rows that may be the most similar ones.
+"""A compact copy of a matrix of vectors, a quarter of its size, which finds the rows that may be the most similar.
 
-The search of the most similar rows is a scan of the whole matrix, whose time is that of reading the memory. So a row
-has a copy of one byte per number: the number is about `code * scale`. The difference between the two scores of a
-row has a bound. Only rows whose coarse score is within this bound of the best ones are compared exactly.
+A search for the most similar rows scans the whole matrix, and reading the memory takes most of the time. So each row
+has a copy of one byte per number: the number is about `code * scale`. The difference between the coarse and the exact
+score of a row has a bound. Only rows whose coarse score is within this bound of the best ones are compared exactly.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 _CODE_MAX: Final = 127
 _SUM_MAX: Final = (1 << 31) - 1
 _ROWS_CODED: Final = 4096
-"""Rows that are coded at once, so that the arrays in between stay small."""
+"""The number of rows that are copied at once, so that temporary arrays stay small."""
 _ROUNDING: Final = 1e-6
-"""More than the rounding error of float32 for each number of a vector of length 1."""
+"""An upper bound of the rounding error of float32 for each number of a vector of length 1."""
 
 
 class CoarseRows:
-    """The copies of the rows of a matrix. All rows have length 1, or are zeros.
+    """Compact copies of the rows of a matrix. Each row has length 1, or is all zeros.
 
     Args:
         np: numpy.
@@ -35,27 +35,32 @@ class CoarseRows:
         self._np = np
         self._dims = dims
         self._vector_max = min((1 << 15) - 1, _SUM_MAX // (_CODE_MAX * dims))
-        """The maximum of the scaled numbers of a query. Larger ones would let the sums overflow."""
+        """The maximum of a query's scaled numbers. Larger numbers would make the sums overflow."""
         self._count = 0
         self._codes = np.zeros((0, dims), dtype=np.int8)
         self._scales = np.zeros(0, dtype=np.float32)
         self._floors = np.zeros(0, dtype=np.float32)
-        """A term that is added to each row's score: -inf for removed rows, so that no search finds them, else 0."""
+        """A term that is added to each row's score.
+
+        It is -inf for a removed row, so that no search finds the row, and 0 for any other row.
+        """
         self._scale_max = 0.0
 
     def drop(self, rows: Iterable[int]) -> None:
-        """Leave out some rows from now on. Rows that were not copied yet may be among them."""
+        """Exclude rows from all further searches. Some of the rows may not be copied yet."""
         for row in rows:
             if row < self._count:
                 self._floors[row] = -self._np.inf
 
     def candidates(self, rows: Any, query: Any, best: int) -> Any:
-        """Return the numbers of rows, ascending, among which are the `best` most similar ones; None if that is no gain.
+        """Return ascending row numbers that include the `best` most similar rows.
+
+        None if that would exclude too few rows.
 
         Args:
-            rows: all rows of the matrix, as float32. NaN for a dead row.
-            query: a vector of length 1, or zeros.
-            best: the number of rows.
+            rows: all rows of the matrix, as float32. A dead row is all NaN.
+            query: a vector of length 1, or all zeros.
+            best: the number of most similar rows to find.
         """
         np, count = self._np, len(rows)
         largest = float(np.abs(query).max())
@@ -69,7 +74,8 @@ class CoarseRows:
         scores *= self._scales[:count]
         scores *= step
         scores += self._floors[:count]
-        # |row * query - coarse| <= |row - coarse row| * |query| + |coarse row| * |query - coarse query|
+        # The bound follows from |row * query - coarse| <= |row - coarse row| * |query| + |coarse row| * |query -
+        # coarse query|.
         half, dims = self._scale_max / 2, self._dims
         bound = half * float(np.abs(query).sum()) + (sqrt(dims) + dims * half) * step / 2 + _ROUNDING * dims
         least = np.partition(scores, count - best)[count - best] - 2.02 * bound
@@ -77,11 +83,12 @@ class CoarseRows:
         return found if len(found) * 4 < count else None
 
     def _copy(self, rows: Any) -> None:
-        """Copy the rows that were added."""
+        """Copy the rows that were added since the last call."""
         np, count = self._np, len(rows)
         if count > len(self._codes):
             more = (1 << count.bit_length()) - len(self._codes)
-            # One array that is written at once: numpy asks the system for large pages, whose reading is twice as fast.
+            # Allocate one array and write it at once. For such an array numpy requests large pages, which are read
+            # twice as fast.
             self._codes = np.concatenate([self._codes, np.zeros((more, self._dims), dtype=np.int8)])
             self._scales = np.concatenate([self._scales, np.zeros(more, dtype=np.float32)])
             self._floors = np.concatenate([self._floors, np.zeros(more, dtype=np.float32)])

@@ -1,4 +1,4 @@
-"""The embedding function of a memory: what it gets, and what it may return."""
+"""Calls the embedding function of a memory, and checks its results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Embedder:
-    """Makes vectors of texts.
+    """Makes vectors of texts with the user's function.
 
     Attributes:
         dims: the size of the vectors.
@@ -31,8 +31,8 @@ class Embedder:
 
         Args:
             store: the store. If it has a guard, texts are redacted before they are embedded.
-            embed: a function of a list of texts that returns a list of vectors, or an object with the method
-                `embed_documents`, as LangChain's embeddings have it.
+            embed: a function that takes a list of texts and returns a list of vectors, or an object with the method
+                `embed_documents`, such as LangChain's embeddings.
             dims: the size of the vectors.
 
         Raises:
@@ -70,7 +70,7 @@ class Embedder:
         return self._checked(made, text)
 
     async def vector_async(self, text: str) -> Any:
-        """Return the vector of a text from an async function. Raises EmbeddingError."""
+        """Return the vector of a text, made by an async function. Raises EmbeddingError."""
         text = self._redacted(text)
         try:
             made = await self.embed([text])  # type: ignore[misc] # an async function returns an awaitable
@@ -86,7 +86,7 @@ class Embedder:
         return check_vectors(self.np, made, [text], self.dims)[0]
 
     def _redacted(self, text: str) -> str:
-        """Return a text without secrets, because a vector confirms a guess, and `embed` may be a service."""
+        """Redact the secrets in a text. A vector can confirm a guess, and `embed` may send the text to a service."""
         guard = self._engine.guard
         return text if guard is None else guard.field_text(text, ("text",))
 

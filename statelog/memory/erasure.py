@@ -1,4 +1,4 @@
-"""Removes everything that belongs to a scope, wherever it is in the store."""
+"""Removes everything that belongs to a scope from the whole store."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
 
 _ITEMS_THREAD = "langgraph:store"
 _ITEMS_MODULE = "statelog.adapters.langgraph.memory.scopes"
-"""The thread of LangGraph's store, and the module that knows it. Adapters are above this room."""
+"""The id of the thread of LangGraph's store, and the module that handles it.
+
+It is imported by name, because adapters are in a layer above.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetReport:
-    """What a call of `Memory.forget_scope` has removed."""
+    """The report of a call of `Memory.forget_scope`: the names of all removed objects."""
 
     scope: str
     facts: list[str] = field(default_factory=list)
@@ -60,8 +63,8 @@ class _ItemErasure(Protocol):
 def forget_scope(store: Store, scope: str) -> ForgetReport:
     """See `Memory.forget_scope`.
 
-    Each part is found by its own name, and removed for good before the next part. So after a kill, a second call finds
-    what is left. Threads come last, because runs are found by their threads.
+    Each part is found by its own name, and its removal is committed before the next part. So after a kill, a second
+    call finds the remaining parts. Threads come last, because runs are found by their threads.
     """
     engine = session_of(store).owner
     engine.store_file.lmdb_file.check_writable()
@@ -99,7 +102,7 @@ def sweep_sessions(store: Store, scope: str) -> list[str]:
 def _threads_of(store: Store, scope: str) -> list[str]:
     """Return the ids of the threads that belong to a scope, and of their copies, which come first.
 
-    A thread belongs to it by its id, or by `scope` in the metadata of any checkpoint.
+    A thread belongs to a scope by its id, or by `scope` in the metadata of any of its checkpoints.
     """
 
     def is_of_scope(thread: str) -> bool:
@@ -115,21 +118,21 @@ def _threads_of(store: Store, scope: str) -> list[str]:
 
 
 def _is_named(branch: Thread, info: BranchInfo, scope: str) -> bool:
-    """Return True if a checkpoint that a branch has of its own names a scope in its metadata."""
+    """Return True if the metadata of one of the branch's own checkpoints names the scope."""
     for checkpoint in branch.history():
         if info.parent is not None and checkpoint.version <= info.base_version:
             return False
-        with suppress(StatelogError):  # A check of the guard refuses to show the metadata.
+        with suppress(StatelogError):  # A check of the guard may refuse to show the metadata.
             if is_within(checkpoint.metadata.get("scope"), scope):
                 return True
     return False
 
 
 def _erase_runs(store: Store, scope: str, threads: Iterable[str]) -> list[str]:
-    """Remove the runs that belong to a scope: by their id, their thread, or the run that has started them."""
+    """Remove the runs that belong to a scope by their id, by their thread, or by the run that started them."""
     held = set(threads)
     found: dict[str, None] = {}
-    for run in runs_on_board(store):  # The oldest first, so a run comes before the runs that it has started.
+    for run in runs_on_board(store):  # The oldest run is first, so a run comes before the runs that it has started.
         is_of_scope = is_within(run.id, scope) or is_within(run.thread, scope)
         if is_of_scope or run.thread in held or run.parent in found:
             found[run.id] = None
@@ -153,6 +156,6 @@ def _forget_items(store: Store, scope: str) -> list[str]:
 def _delete(store: Store, thread: str) -> bool:
     try:
         store.delete_thread(thread)
-    except ThreadNotFoundError:  # Another process has deleted it.
+    except ThreadNotFoundError:  # Another process has deleted the thread.
         return False
     return True

@@ -1,4 +1,4 @@
-"""`Memory`: what an agent knows of a scope."""
+"""The class `Memory`, which has the facts and sessions of a scope."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class Memory:
-    """Facts about a scope, such as a user, and the sessions of that scope. May be used from many threads and processes.
+    """Facts about a scope, such as a user, and the sessions of that scope. Many threads and processes may share it.
 
-    A fact has a key, a text, and the time from which it is true. A new fact under a key ends the former one and deletes
-    nothing: `at=` asks what was true at a time, and `known_at=` what was known at a time. Facts without a key do not
-    replace each other. The facts are entries of the board below `memory/SCOPE/`, so they can be watched, exported and
-    rolled back with the board.
+    A fact has a key, a text, and the time from which it is true. A new fact under a key ends the former fact but
+    deletes nothing: `at=` selects the facts that were true at a time, and `known_at=` those that were known at a time.
+    Facts without a key do not replace each other. The facts are entries of the board below `memory/SCOPE/`, so they can
+    be watched, exported and rolled back with the board.
     """
 
     def __init__(self, store: Store, scope: str, *, embed: Any = None, dims: int | None = None) -> None:
@@ -44,8 +44,8 @@ class Memory:
         Args:
             store: an open store, which the caller closes.
             scope: a path such as `user/42`. A memory never sees other scopes, not even those below its own.
-            embed: a function of a list of texts that returns a list of vectors, or an object with `embed_documents`.
-                Without it, `recall` finds facts by their text alone.
+            embed: a function that takes a list of texts and returns a list of vectors, or an object with
+                `embed_documents`. Without `embed`, `recall` finds facts by their text alone.
             dims: the size of the vectors.
 
         Raises:
@@ -58,7 +58,7 @@ class Memory:
         self._scope = check_scope(scope)
         self._store = store
         self._embedder = None if embed is None else Embedder(store, embed, dims)
-        """What makes vectors, or None."""
+        """The object that makes vectors, or None without `embed`."""
         self._board = store.board()
         np = None if self._embedder is None else self._embedder.np
         self._cache = FactCache(store, f"{ROOT}{scope}/{FACTS}", np, dims or 0)
@@ -89,17 +89,17 @@ class Memory:
         valid_from: date | None = None,
         valid_until: date | None = None,
     ) -> Fact:
-        """Record a fact, in one commit. The vector is made before the commit begins.
+        """Record a fact in one commit. Its vector is made before the commit begins.
 
         Args:
             text: the fact, as a sentence.
-            key: what the fact is about, such as `diet`. The fact ends the former one of the key. Without a key, the
-                fact gets its id as the key.
-            source: where the fact comes from.
+            key: the subject of the fact, such as `diet`. The fact ends the former fact of this key. Without a key, the
+                fact's id becomes its key.
+            source: the origin of the fact.
             metadata: plain values by name, for filters.
             pinned: whether `recall` always returns the fact, and `pinned` lists it.
             valid_from: an aware datetime, or a date for the beginning of the day in UTC. By default, the time of the
-                recording. The fact is true until the next one of its key begins, also if it is recorded later.
+                recording. The fact is true until the next fact of its key begins, even if that one is recorded later.
             valid_until: the time from which the fact is no longer true, if that is known.
 
         Raises:
@@ -122,12 +122,12 @@ class Memory:
         return self._store_fact(place, stored, None if self._embedder is None else self._embedder.vector(text))
 
     def _prepared(self, text: str, *, key: str | None, pinned: bool, **more: Any) -> tuple[str, Stored]:
-        """Check the arguments of `remember`. Return the key of the entry, and the fact without vector and time."""
+        """Check the arguments of `remember`. Return the key of the entry, and the fact without its vector and time."""
         stored = _checked(text, key, pinned=pinned, **more)
         return fact_key(self._scope, key or stored["id"]), stored
 
     def _store_fact(self, place: str, stored: Stored, vector: Any) -> Fact:
-        """Append a fact to its entry. Return it as it was stored."""
+        """Append a fact to its entry. Return the fact as it was stored."""
         if vector is not None:
             stored["vector"] = vector.tobytes()
         stored["known"] = now_us()
@@ -141,12 +141,12 @@ class Memory:
         return fact_of(key, {"from": stored["known"], **stored, "text": hidden}, stored.get("until") or FAR_US)
 
     def get(self, key: str, *, at: date | None = None, known_at: date | None = None) -> Fact | None:
-        """Return the fact of a key that is true, or None.
+        """Return the fact of a key that is true now, or None.
 
         Args:
             key: the key.
             at: return the fact that was true at this time, instead of now.
-            known_at: take only facts into account that were recorded by this time.
+            known_at: consider only facts that were recorded by this time.
 
         Raises:
             UsageError: an argument is not valid.
@@ -158,7 +158,7 @@ class Memory:
         return None if found is None else fact_of(key, *found)
 
     def history(self, key: str) -> list[Fact]:
-        """Return all facts of a key, the one that was recorded last first. Raises as `get`."""
+        """Return all facts of a key, the last recorded one first. Raises as `get`."""
         facts = self._read(key)
         ends = {each["id"]: (each, end_us) for each, end_us in spans(facts)}
         return [fact_of(key, *ends[each["id"]]) for each in reversed(facts)]
@@ -171,11 +171,11 @@ class Memory:
         at: date | None = None,
         known_at: date | None = None,
     ) -> list[Fact]:
-        """Return all facts that are true, sorted by key. The arguments are those of `recall`."""
+        """Return all facts that are true, sorted by key. The arguments are as for `recall`."""
         return self._list(check_filter(source, metadata), *_moments(at, known_at))
 
     def pinned(self) -> list[Fact]:
-        """Return the pinned facts that are true now, sorted by key: those that belong in every prompt."""
+        """Return the pinned facts that are true now, sorted by key. They belong in every prompt."""
         return self._list(lambda stored: bool(stored.get("pinned")), *_moments(None, None))
 
     def recall(
@@ -188,14 +188,15 @@ class Memory:
         at: date | None = None,
         known_at: date | None = None,
     ) -> list[Fact]:
-        """Return the pinned facts, and then the facts that fit a question best.
+        """Return the pinned facts, and then the facts that match a question best.
 
-        The order joins two rankings by reciprocal rank (`RANK_CONSTANT`): that of the text index, and with `embed` that
-        of the vectors. Only facts that are true now are found, unless `at` is given. What was forgotten is never found.
+        The order joins the ranking of the text index and, with `embed`, the ranking of the vectors by reciprocal rank
+        (`RANK_CONSTANT`). Only facts that are true now are found, unless `at` is given. Forgotten facts are never
+        found.
 
         Args:
             query: the question. Any text is allowed.
-            limit: the maximum number of facts. Pinned facts count, and are returned even if they are more.
+            limit: the maximum number of facts. Pinned facts count, but all of them are returned even if there are more.
             source: return only facts with this source.
             metadata: return only facts whose metadata has these values.
             at: as for `get`.
@@ -218,7 +219,7 @@ class Memory:
         at: date | None,
         known_at: date | None,
     ) -> RecallQuestion:
-        """Check the arguments of `recall`. Return them as they are used."""
+        """Check the arguments of `recall`, and convert them to a question."""
         _check_text("query", query)
         if type(limit) is not int or limit < 1:
             message = f"limit must be a positive int, not {limit!r}"
@@ -246,9 +247,9 @@ class Memory:
         return [fact_of(key, *each, scores.get(key)) for key, each in true if each is not None]
 
     def forget(self, key: str) -> bool:
-        """Remove a fact, its history and its vectors. Return True if there was any.
+        """Remove a fact, its history and its vectors. Return True if the fact existed.
 
-        From then on, no read or search of the store finds the fact. `Store.compact` removes its bytes from the files.
+        After that, no read or search of the store finds the fact. `Store.compact` removes its bytes from the files.
 
         Raises:
             UsageError: `key` is not a valid key.
@@ -259,8 +260,8 @@ class Memory:
     def forget_scope(store: Store, scope: str) -> ForgetReport:
         """Remove everything that belongs to a scope and to the scopes below it. Return a report of what was removed.
 
-        GUIDE.md says what belongs to a scope: facts, sessions, entries, threads, runs, and items of LangGraph's store.
-        If the process dies meanwhile, the same call finishes the work. `Store.compact` removes the bytes.
+        A scope has facts, sessions, entries, threads, runs, and items of LangGraph's store, as GUIDE.md explains. If
+        the process dies meanwhile, repeat the call to finish the work. `Store.compact` removes the bytes.
 
         Raises:
             UsageError: `scope` is not a valid scope.
@@ -282,16 +283,17 @@ class Memory:
         return Session(self._store, self._scope, id, ttl_s)
 
     def sweep(self) -> list[str]:
-        """Delete the sessions of the scope, and of the scopes below it, that have expired. Return their thread ids.
+        """Delete the expired sessions of the scope and of the scopes below it. Return their thread ids.
 
-        Reads and writes of a session do not need it. It removes what nobody uses any more.
+        Reads and writes of a session treat an expired session as deleted anyway. This only frees the space of unused
+        sessions.
         """
         return sweep_sessions(self._store, self._scope)
 
     # --- tools ------------------------------------------------------------------------
 
     def tool(self, action: Action = "search", *, framework: Framework = "langgraph") -> Any:
-        """Return a tool with which a model searches the memory, or changes it.
+        """Return a tool that lets a model search or change the memory.
 
         Args:
             action: `search` for a tool that recalls facts; `manage` for one that remembers and forgets facts.
@@ -337,7 +339,7 @@ def _checked(
     valid_from: date | None,
     valid_until: date | None,
 ) -> Stored:
-    """Return a fact to be stored, without the time of its recording. Raises UsageError."""
+    """Check the arguments of a fact, and return the fact to store, without its recording time. Raises UsageError."""
     _check_text("text", text)
     if key is not None:
         _check_text("key", key)

@@ -1,7 +1,7 @@
-"""Messages of a conversation, in the shapes of OpenAI, Anthropic and LangChain: which of them belong together.
+"""Finds the messages of a conversation that belong together, in the formats of OpenAI, Anthropic and LangChain.
 
-A model refuses a conversation with a tool call and no answer, or with an answer and no call. So a window or a summary
-takes such messages together, or none of them.
+A model refuses a conversation that has a tool call without its answer, or an answer without its call. So a window or a
+summary includes all of such messages or none.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _BYTES_PER_TOKEN = 4
 
 
 def stored_message(message: Any) -> dict[str, Any]:
-    """Return a message as a dict to be stored.
+    """Convert a message to a dict for storage.
 
-    A message of LangChain becomes what `message_to_dict` makes of it, and `messages_from_dict` makes it again. A model
-    of pydantic becomes its fields.
+    A LangChain message becomes the result of `message_to_dict`, which `messages_from_dict` reverses. A pydantic model
+    becomes a dict of its fields.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the message has another type.
     """
     core = sys.modules.get("langchain_core.messages")
     if core is not None and isinstance(message, core.BaseMessage):
@@ -49,14 +49,14 @@ def is_system(message: Mapping[str, Any]) -> bool:
 
 
 def blocks(messages: Sequence[Mapping[str, Any]]) -> list[range]:
-    """Return the positions of messages in runs that must not be separated.
+    """Divide messages into runs that must not be separated, and return the positions of each run.
 
-    A call, its answers and everything in between are one run. So are a reasoning item of OpenAI and the next item. Some
-    models restart the numbers of their calls in each turn. So an answer belongs to the last call before it that has its
+    A call, its answers and everything in between are one run. A reasoning item of OpenAI and the next item are also one
+    run. Some models reuse the ids of their calls in each turn, so an answer belongs to the last earlier call with its
     id.
     """
     begins: dict[str, int] = {}
-    first_of = list(range(len(messages)))  # For each message, the first one that it cannot be separated from.
+    first_of = list(range(len(messages)))  # The first message from which each message cannot be separated.
     for at, message in enumerate(messages):
         called, answered = _ids(message)
         for each in answered:
@@ -75,9 +75,9 @@ def blocks(messages: Sequence[Mapping[str, Any]]) -> list[range]:
 
 
 def _ids(message: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return the ids of the calls that a message makes, and of those that it answers."""
+    """Return the ids of the calls that a message makes, and the ids of the calls that it answers."""
     data = message.get("data")
-    if isinstance(data, Mapping):  # LangChain's `message_to_dict`.
+    if isinstance(data, Mapping):  # `message_to_dict` of LangChain makes this form.
         message = data
     called = [each.get("id") for name in ("tool_calls", "invalid_tool_calls") for each in _dicts(message.get(name))]
     answered = [message.get("tool_call_id")]
@@ -98,7 +98,7 @@ def _dicts(parts: Any) -> Iterator[Mapping[str, Any]]:
 def newest_that_fit(
     messages: Sequence[dict[str, Any]], tokens: int, count: Callable[[dict[str, Any]], int]
 ) -> list[dict[str, Any]]:
-    """Return the newest messages that fit into a number of tokens, in their order. Calls stay with their answers."""
+    """Return the newest messages that fit into `tokens`, in order. Calls stay with their answers."""
     left, first = tokens, len(messages)
     for block in reversed(blocks(messages)):
         left -= sum(count(messages[at]) for at in block)
@@ -109,11 +109,14 @@ def newest_that_fit(
 
 
 def cut_before(messages: Sequence[Mapping[str, Any]], keep_last: int) -> int:
-    """Return the position at which to cut, so that at least `keep_last` messages stay and no call loses its answer."""
+    """Return the cut position before which to summarize.
+
+    At least `keep_last` messages stay, and calls keep their answers.
+    """
     wanted = max(len(messages) - keep_last, 0)
     return max((block.start for block in blocks(messages) if block.start <= wanted), default=0)
 
 
 def estimate_tokens(message: Mapping[str, Any]) -> int:
-    """Return about how many tokens a message has: a token for every four bytes."""
+    """Estimate the number of tokens of a message, as one token for four bytes."""
     return len(cbor.encode(dict(message))) // _BYTES_PER_TOKEN + 1

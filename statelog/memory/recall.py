@@ -1,4 +1,4 @@
-"""The facts of one scope in memory, with their vectors, and the ranking of facts for a query."""
+"""Caches the facts of one scope with their vectors, and ranks facts for a query."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ if TYPE_CHECKING:
     from statelog.store.store import Store
 
 RANK_CONSTANT = 60
-"""The constant of reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009): a fact scores 1 / (60 + its rank)."""
+"""The constant of reciprocal rank fusion (Cormack, Clarke, Büttcher, SIGIR 2009). A fact scores 1 / (60 + its rank)."""
 
 DEPTH_MIN = 20
-"""The number of facts that each ranking contributes at least."""
+"""The minimum number of facts that each ranking contributes."""
 
 _READ_ONE_BY_ONE = 64
-"""If more entries than this have changed, all are read, in pages."""
+"""The maximum number of changed entries that are read one by one.
+
+If more have changed, all entries are read in pages.
+"""
 
 Place = tuple[str, str]
 """The key and the id of a fact."""
 
 
 class RecallQuestion(NamedTuple):
-    """The arguments of a recall, checked."""
+    """The checked arguments of a recall."""
 
     query: str
     limit: int
@@ -46,7 +49,7 @@ class RecallQuestion(NamedTuple):
 
 
 class FactsAtTime:
-    """The facts that are true at a time, of those that were known at another time."""
+    """The facts that are true at one time, among those that were known at another time."""
 
     def __init__(self, facts: Mapping[str, list[Stored]], at_us: int, known_us: int | None) -> None:
         self._facts = facts
@@ -55,7 +58,7 @@ class FactsAtTime:
         self._true: dict[str, tuple[Stored, int] | None] = {}
 
     def true(self, key: str) -> tuple[Stored, int] | None:
-        """Return the true fact of a key, and when it ends."""
+        """Return the true fact of a key and the time at which it ends, or None."""
         if key in self._true:
             return self._true[key]
         facts = known_at(self._facts.get(key, ()), self._known_us)
@@ -63,14 +66,14 @@ class FactsAtTime:
         return found
 
     def all(self, keys: Iterable[str]) -> Iterator[tuple[str, Stored, int]]:
-        """Yield those of some keys that have a true fact, with the fact and when it ends, sorted."""
+        """Yield (key, true fact, time at which it ends) for each key that has a true fact, sorted by key."""
         for key in sorted(keys):
             found = self.true(key)
             if found is not None:
                 yield key, *found
 
     def chosen(self, places: Iterable[Place], fits: Callable[[Stored], bool], count: int) -> list[str]:
-        """Return the keys of the first `count` facts that are true and fit, in their order."""
+        """Return the keys of the first `count` facts that are true and for which `fits` returns True, in order."""
         keys: dict[str, None] = {}
         for key, fact_id in places:
             found = self.true(key)
@@ -85,18 +88,18 @@ class RecallResult(NamedTuple):
     """The loaded facts and vectors that answer a question."""
 
     facts: Mapping[str, list[Stored]]
-    """The facts by key. Other threads may change them, so they are not iterated over."""
+    """The facts by key. Other threads may change this mapping, so do not iterate over it."""
     pinned: tuple[str, ...]
     """The keys that have, or had, a pinned fact."""
     nearest: Iterator[Place]
-    """The places of facts with vectors, the most similar first."""
+    """The key and id of each fact that has a vector, the most similar first."""
     hashes: Mapping[str, dict[int, str]]
-    """For each entry, the ids of its facts by the hashes that the text index has of them."""
+    """The ids of each entry's facts, by the hash of the fact's text in the text index."""
     prefix: str
     """What the keys of the entries begin with."""
 
     def confirmed(self, found: Iterable[tuple[str, int]]) -> Iterator[Place]:
-        """Yield the places of facts that the text index has found, if they still exist with the same texts."""
+        """Yield the key and id of each fact found by the text index, if it still exists with the same text."""
         for entry, hashed in found:
             fact_id = self.hashes.get(entry, {}).get(hashed)
             if fact_id is not None:
@@ -104,7 +107,10 @@ class RecallResult(NamedTuple):
 
 
 class FactCache:
-    """The facts below a prefix of the board. Changed entries are read again. May be used from several OS threads."""
+    """A cache of the facts below a prefix of the board. Changed entries are read again.
+
+    Several OS threads may use it.
+    """
 
     def __init__(self, store: Store, prefix: str, np: Any, dims: int) -> None:
         self._store = store
@@ -117,7 +123,7 @@ class FactCache:
         self._seen: tuple[int | None, int] | None = None
         """The number of the store's last commit, and the inode of its file, which a purge replaces."""
         self._places: dict[str, bytes] = {}
-        """The last record of each entry that was read, by key."""
+        """The encoded LSN of the record of each entry that was read last, by key."""
         self._facts: dict[str, list[Stored]] = {}
         self._pinned: set[str] = set()
         self._hashes: dict[str, dict[int, str]] = {}
@@ -133,12 +139,12 @@ class FactCache:
         """Return the facts for a question.
 
         Args:
-            query: the vector of the question, of length 1; or None.
-            first: the number of nearest facts that are ranked at once.
+            query: the vector of the question, of length 1, or None.
+            first: the number of nearest facts to rank immediately.
         """
         with self._lock:
             self._update()
-            # Other threads only add to the facts, replace them or drop them, so that reading one needs no lock.
+            # Other threads only add, replace or drop whole facts, so reading a fact needs no lock.
             nearest = iter(()) if query is None or self._matrix is None else self._matrix.nearest(query, first)
             return RecallResult(self._facts, tuple(self._pinned), nearest, self._hashes, self.prefix)
 
@@ -175,14 +181,15 @@ class FactCache:
             yield from ((entry.key, entry.value) for entry in board.list(self._pattern.text) if entry.key in changed)
             return
         for place in changed:
-            found = board.list(place)  # `get` raises if a check of a guard refuses one entry.
+            found = board.list(place)  # `get` would raise if a check of the guard refuses the entry.
             yield place, found[0].value if found else None
 
     def _put(self, place: str, value: Any) -> None:
         key = place.removeprefix(self.prefix)
         facts = read_facts(value)
         vectors = {each["id"]: each.pop("vector") for each in facts if "vector" in each}
-        # Another embedding model has made vectors of another size. These facts are found by their text.
+        # Vectors of another size come from another embedding model. Facts with such vectors are found only by their
+        # text.
         vectors = {fact_id: vector for fact_id, vector in vectors.items() if len(vector) == 4 * self._dims}
         self._facts[key] = facts
         self._hashes[place] = {_hash_of(each): each["id"] for each in facts}
@@ -205,13 +212,13 @@ class FactCache:
 
 
 def _hash_of(fact: Stored) -> int:
-    """Return the hash by which the text index knows a fact."""
+    """Return the hash of a fact's text in the text index."""
     value = fact if "metadata" not in fact else cbor.decode(cbor.encode(fact), as_stored=True)
     return hash_of(item_text(value)[1])
 
 
 def joined(rankings: Iterable[list[str]]) -> dict[str, float]:
-    """Join rankings by reciprocal rank. Return the keys with their scores, the best first."""
+    """Join rankings by reciprocal rank. Return the keys with their scores, best first."""
     scores: dict[str, float] = {}
     for ranking in rankings:
         for rank, key in enumerate(ranking, 1):

@@ -1,4 +1,4 @@
-"""Scopes: whose memory it is, and the keys and thread ids of a scope."""
+"""Scopes, which name the owner of a memory, and the keys and thread ids of a scope."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from statelog.errors import LimitError, UsageError
 from statelog.limits import ENTRY_KEY_SIZE_BYTES_MAX
 
 ROOT = "memory/"
-"""The prefix of all keys and thread ids of this room."""
+"""The prefix of all keys and thread ids of memories."""
 FACTS = ":facts/"
 SESSIONS = ":sessions/"
 
 _OWN = (ROOT, RESERVED)
 SCOPE_SIZE_BYTES_MAX = 200
-"""A scope leaves at least half of a key's bytes to the keys of its facts."""
+"""The maximum size of a scope, which leaves at least half of a key's bytes for the keys of its facts."""
 
 
 def check_scope(scope: str) -> str:
-    """Return `scope`.
+    """Check a scope, and return it.
 
-    Raises:
-        UsageError: it is not a path such as `user/42`: it has a pattern, an empty part, a part that begins with `:`, or
-            begins with the name of a directory of the library. Facts: argument, value.
+    Raises: UsageError: it is not a path such as `user/42`: it has a pattern, an empty part, a part that begins with
+    `:`, or begins with the name of a directory of the library. Facts: argument, value.
         LimitError: it is longer than 200 bytes.
     """
     check_bound("scope", scope)
@@ -40,7 +39,7 @@ def check_scope(scope: str) -> str:
 
 
 def fact_key(scope: str, key: str) -> str:
-    """Return the key of the entry that has the facts of a key. Raises UsageError, LimitError."""
+    """Return the key of the board's entry that has the facts of a key. Raises UsageError, LimitError."""
     check_bound("key", key)
     return _checked(f"{ROOT}{scope}/{FACTS}{key}", "key", key)
 
@@ -66,5 +65,5 @@ def _checked(place: str, argument: str, value: str) -> str:
 
 
 def is_within(name: object, scope: str) -> bool:
-    """Return True if a name is a scope, or is below it: `user/42/a` is within `user/42`, and `user/421` is not."""
+    """Return True if a name is the scope or is below it: `user/42/a` is within `user/42`, but `user/421` is not."""
     return isinstance(name, str) and f"{name}/".startswith(f"{scope}/")

@@ -1,7 +1,7 @@
 """Sessions: the messages of a conversation, and the turns in which they are added.
 
-A session is a thread with an entry on the board that expires. Without the entry the session has expired, so nothing of
-the thread is read, and the next write deletes the thread and begins it again.
+A session is a thread with an entry on the board that expires. If the entry is missing, the session has expired. Then
+nothing of the thread is read, and the next write deletes and re-creates the thread.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ T = TypeVar("T")
 _MESSAGES, _TURNS, _DONE, _SUMMARY = "messages", "turns", "done", "summary"
 _TRIES_MAX = 100
 _REFRESH_PART = 100
-"""A read puts the end of a session off if this part of its time has passed since the last use."""
+"""A read postpones the end of a session if one hundredth of its lifetime has passed since the last use."""
 
 
 class OlderMessages(NamedTuple):
-    """The older messages of a session, which a summary is to replace."""
+    """The older messages of a session, which a summary will replace."""
 
     messages: list[Message]
-    """What the model gets: the former summary, and the messages without those of the system."""
+    """The messages for the model: the former summary, and the messages except system messages."""
     seen: dict[str, Any] | None
-    """The former summary as it is stored."""
+    """The former summary in its stored form, or None."""
     held: list[Message]
     """All messages up to the cut."""
 
 
 class Session:
-    """One conversation of a scope. Several processes may use it at once."""
+    """A conversation of a scope. Several processes may use it at once."""
 
     def __init__(self, store: Store, scope: str, id: str, ttl_s: float | None) -> None:
         self._thread_id = session_key(scope, id)
@@ -76,7 +76,7 @@ class Session:
 
         On a clean exit, one commit adds the messages of the turn, clears its working state, and records that the event
         is done. If the block raises or the process dies, no message is added and the working state stays. The next turn
-        of the same event is resumed then (`Turn.is_resumed`).
+        of the same event then resumes this one (`Turn.is_resumed`).
 
         Args:
             event_id: the id of the event, such as that of an incoming message. A turn of an event that is done has no
@@ -92,7 +92,7 @@ class Session:
         return Turn(self, event_id)
 
     def _begin(self, event: str) -> tuple[bool, bool, dict[str, Any]]:
-        """Return whether a turn is resumed, whether it is done, and its working state."""
+        """Begin a turn. Return (whether it is resumed, whether it is done, its working state)."""
         if event in self._state(_DONE).get(_DONE, {}):
             return False, True, {}
 
@@ -137,7 +137,10 @@ class Session:
         return self._write(change)
 
     def _turns_with(self, state: Any, event: str) -> Any:
-        """Return the open turns. Raise ConflictError without that of the event: a late write would bring it back."""
+        """Return the open turns.
+
+        Raise ConflictError if the event's turn is not open, because a late write would re- create it.
+        """
         turns = _in(state, _TURNS)
         if event not in turns:
             message = f"session {self._thread_id!r} was forgotten, expired or rolled back during the turn of {event!r}"
@@ -147,13 +150,13 @@ class Session:
     # --- reading ----------------------------------------------------------------------
 
     def messages(self) -> list[Message]:
-        """Return all messages, the oldest first, also those that a summary replaces in the window."""
+        """Return all messages, the oldest first, including those that a summary replaces in the window."""
         held: list[Message] = self._state(_MESSAGES).get(_MESSAGES, [])
         return held
 
     @property
     def summary(self) -> str | None:
-        """The text of the last summary, or None."""
+        """Return the text of the last summary, or None."""
         held = self._state(_SUMMARY).get(_SUMMARY)
         return None if held is None else str(held["text"])
 
@@ -190,8 +193,8 @@ class Session:
     def summarize(self, model: Callable[[list[Message]], str], *, keep_last: int = 20) -> str | None:
         """Replace older messages in the window with a summary. Return the summary, or None if no message is older.
 
-        The messages stay in the session (`messages`). The model is called outside any commit. If it raises, nothing
-        is changed. Messages that others add meanwhile stay in the window.
+        The messages stay in the session (`messages`). The model is called outside any commit. If it raises, nothing is
+        changed. Messages that are added meanwhile stay in the window.
 
         Args:
             model: called with the former summary, as a system message, and the messages to summarize. It returns the
@@ -250,7 +253,7 @@ class Session:
     # --- the thread and its entry -----------------------------------------------------
 
     def _state(self, *channels: str) -> Mapping[str, Any]:
-        """Return some channels. There are none if the session has expired. The read counts as a use."""
+        """Return some channels of the state, or an empty state if the session has expired. The read counts as a use."""
         entry = self._board.get(self._thread_id)
         if entry is None:
             return {}
@@ -265,7 +268,7 @@ class Session:
         return state
 
     def _write(self, change: Callable[[Any], T]) -> T:
-        """Change the state and put the end of the session off, in one commit. Begin the session if it is new."""
+        """Change the state and postpone the end of the session, in one commit. Create the session if it is new."""
         is_deleted = False
         for _ in range(_TRIES_MAX):
             is_deleted = self._end_if_expired() or is_deleted
@@ -282,7 +285,7 @@ class Session:
             except UsageError:
                 if not is_deleted or self._store.thread(self._thread_id).version < 0:
                     raise
-                is_deleted = False  # Another process has begun the session again.
+                is_deleted = False  # Another process has re-created the session.
                 continue
             return result
         message = f"session {self._thread_id!r} was changed repeatedly while it was written to"
@@ -291,7 +294,7 @@ class Session:
     def _end_if_expired(self) -> bool:
         """Delete the thread of a session that has expired. Return True if it was deleted.
 
-        The entry is created in the same commit, so of several processes only one deletes the thread.
+        The same commit creates the entry, so only one of several processes deletes the thread.
         """
         with self._store.snapshot() as snapshot:
             is_expired = snapshot.board().get(self._thread_id) is None and snapshot.thread(self._thread_id).version >= 0
@@ -312,9 +315,10 @@ class Turn:
         self._added: list[Encoded] = []
         self._state = "new"
         self.is_resumed = False
-        """True if a turn of this event has begun before and has not ended: its process died, or its block raised."""
+        """Whether an earlier turn of this event did not end, because its process died or its block raised.
+        """
         self.is_completed = False
-        """True if the event is done. Messages and working state of this turn have no effect then."""
+        """Whether the event is already done. Messages and working state of this turn then have no effect."""
         self.working: MutableMapping[str, Any] = {}
         """The working state: values by name, stored as they are set, until the turn ends.
 
@@ -346,8 +350,8 @@ class Turn:
             message: a dict in the shape of OpenAI or Anthropic, or a message of LangChain or pydantic.
 
         Raises:
-            UsageError: it is not a message, or the turn is not open.
-            ValueTypeError, LimitError: it cannot be stored.
+            UsageError: the argument is not a message, or the turn is not open.
+            ValueTypeError, LimitError: the message cannot be stored.
         """
         if self._state != "open":
             message = f"the turn of event {self.event_id!r} is not open: add messages within its `with` block"
@@ -396,7 +400,7 @@ class Working(MutableMapping[str, Any]):
 
 
 def _in(state: Any, name: str, kind: type = dict) -> Any:
-    """Return the container of a name. Create it if it does not exist."""
+    """Return the container with a name. Create it if it does not exist."""
     if name not in state:
         state[name] = kind()
     return state[name]

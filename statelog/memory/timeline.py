@@ -1,7 +1,7 @@
-"""The facts of one key over time: what was true when, and what was known when. Pure.
+"""Computes which facts of one key were true, and which were known, at a time. This module is pure.
 
 An entry of the board has a list of facts in the order in which they were recorded. A fact begins at its `from`, and
-ends where the next one begins. So a recorded fact never changes: the facts around it decide when it ends.
+ends where the next one begins. So a recorded fact never changes. The facts after it determine when it ends.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ Stored = dict[str, Any]
 """A fact in the form that an entry stores. DESIGN.md here has the fields."""
 
 FAR_US = 1 << 62
-"""A time after all others."""
+"""A time that is later than all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact about a scope: something that was recorded once, and is true for a while."""
+    """A fact about a scope. A fact is recorded once, and is true for a period."""
 
     key: str
     """The key of the fact. A fact that was remembered without a key has its id as its key."""
     text: Any
-    """The text; `guard.Quarantined` if a check has quarantined the text."""
+    """The text, or `guard.Quarantined` if a check has quarantined the text."""
     id: str
     source: str | None
-    """Where the fact comes from, such as the id of a conversation."""
+    """The origin of the fact, such as the id of a conversation."""
     metadata: dict[str, Any]
     pinned: bool
     valid_from: datetime
     """The time from which the fact is true."""
     valid_until: datetime | None
-    """The time from which it is no longer true, as far as is known; None if no end is known."""
+    """The time from which the fact is no longer true; None if no end is known."""
     known_from: datetime
     """The time at which the fact was recorded."""
     score: float | None = field(default=None, compare=False)
@@ -48,10 +48,11 @@ class Fact:
 
 
 def check_moment(argument: str, moment: object) -> int:
-    """Return a time in microseconds. A date is the beginning of the day in UTC.
+    """Convert a time to microseconds. A date means the beginning of the day in UTC.
 
     Raises:
-        UsageError: it is not a date or an aware datetime. A naive datetime would be another moment on another machine.
+        UsageError: the argument is not a date or an aware datetime. A naive datetime would mean another time on another
+            machine.
     """
     if type(moment) is date:
         moment = datetime(moment.year, moment.month, moment.day, tzinfo=UTC)
@@ -67,8 +68,8 @@ def check_moment(argument: str, moment: object) -> int:
 def read_facts(value: object) -> list[Stored]:
     """Return the facts of an entry, each with the times at which it begins and was recorded.
 
-    A process takes the time of a fact before the commit, so two processes can commit in the other order. The order of
-    the list counts: a fact was recorded after the one before it. What a check of a guard has hidden is left out.
+    A process reads the clock before the commit, so two processes can commit in the opposite order. The order of the
+    list counts: each fact was recorded after the previous one. Facts that a check of a guard has hidden are left out.
     """
     facts: list[Stored] = []
     known_us = 0
@@ -90,9 +91,9 @@ def known_at(facts: Sequence[Stored], known_us: int | None) -> Sequence[Stored]:
 def spans(facts: Sequence[Stored]) -> Iterator[tuple[Stored, int]]:
     """Yield each fact with the time at which it ends, sorted by the time at which it begins.
 
-    Of facts that begin at the same time, the one that was recorded last is true. The others end where they begin.
+    Of facts that begin at the same time, the last recorded one is true. The others end when they begin.
     """
-    ordered = sorted(facts, key=_begin)  # The sort is stable, so equal ones stay in the order of recording.
+    ordered = sorted(facts, key=_begin)  # The sort is stable, so facts with equal times stay in the order of recording.
     for at, each in enumerate(ordered):
         next_us = ordered[at + 1]["from"] if at + 1 < len(ordered) else FAR_US
         until_us = each.get("until")
@@ -100,7 +101,7 @@ def spans(facts: Sequence[Stored]) -> Iterator[tuple[Stored, int]]:
 
 
 def true_at(facts: Sequence[Stored], at_us: int) -> tuple[Stored, int] | None:
-    """Return the fact that is true at a time, and when it ends; None if there is none."""
+    """Return the fact that is true at a time and the time at which it ends; None if no fact is true."""
     found: Stored | None = None
     next_us = FAR_US
     for each in facts:
@@ -121,7 +122,7 @@ def _begin(fact: Stored) -> int:
 
 
 def fact_of(key: str, stored: Stored, end_us: int, score: float | None = None) -> Fact:
-    """Return a stored fact as users see it."""
+    """Convert a stored fact to a `Fact` for users."""
     return Fact(
         key,
         stored["text"],
@@ -141,7 +142,7 @@ def _fits_any(_stored: Stored) -> bool:
 
 
 def check_filter(source: object, metadata: object) -> Callable[[Stored], bool]:
-    """Return a function that returns True for facts of a source and with some metadata. Raises UsageError."""
+    """Return a function that returns True for facts with this source and this metadata. Raises UsageError."""
     if source is not None and not isinstance(source, str):
         message = f"source must be a str, not {source!r}"
         raise UsageError(message, argument="source", value=source)

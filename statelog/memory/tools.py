@@ -1,4 +1,4 @@
-"""Tools with which a model searches a memory and changes it, for LangGraph, the OpenAI Agents SDK, and plain JSON."""
+"""Tools that let a model search and change a memory, for LangGraph, the OpenAI Agents SDK, and plain JSON."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ABOUT = {
 
 
 class _Remembers(Protocol):
-    """What a tool uses of a memory. The methods of an async memory return awaitables."""
+    """The part of a memory that tools use. The methods of an async memory return awaitables."""
 
     def remember(self, text: str, *, key: str | None = None) -> Any: ...
     def recall(self, query: str, *, limit: int = 5) -> Any: ...
@@ -66,16 +66,16 @@ class _Remembers(Protocol):
 
 
 class _ToolCall(NamedTuple):
-    """What a model asks of a memory."""
+    """A request of a model to a memory."""
 
     run: Callable[[], Any]
-    """Calls the memory."""
+    """A function that calls the memory."""
     shown: Callable[[Any], dict[str, Any]]
-    """Returns the answer for the model. Raises NotFoundError."""
+    """A function that converts the result to the answer for the model. Raises NotFoundError."""
 
 
 class _Tool:
-    """What both kinds of tools have."""
+    """The common part of sync and async tools."""
 
     def __init__(self, memory: _Remembers, action: Action) -> None:
         if action not in _ABOUT:
@@ -87,7 +87,7 @@ class _Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The tool as `tools=[...]` of OpenAI's chat completions takes it."""
+        """The tool in the format of `tools=[...]` of OpenAI's chat completions."""
         about = {"name": self.name, "description": self.description, "parameters": self.parameters, "strict": True}
         return {"type": "function", "function": about}
 
@@ -122,19 +122,20 @@ class _Tool:
 
 
 class MemoryTool(_Tool):
-    """A tool as a JSON schema and a function: what any framework or API needs.
+    """A tool that consists of a JSON schema and a function, for any framework or API.
 
     Attributes:
         name: `search_memory` or `manage_memory`.
         description: what the tool does, for the model.
-        parameters: the JSON schema of the arguments. It is strict: each property is required, and no other is allowed.
+        parameters: the JSON schema of the arguments. It is strict: each property is required, and no other property is
+            allowed.
     """
 
     def __call__(self, arguments: str | dict[str, Any]) -> str:
-        """Run the tool with a model's arguments, a dict or JSON. Return the answer for the model, as JSON.
+        """Run the tool with a model's arguments, which are a dict or JSON. Return the answer for the model as JSON.
 
-        Arguments that are wrong or too large, and an embedding that fails, are answered with an error for the model.
-        Nothing is raised for them.
+        For invalid or too large arguments, and for a failed embedding, the answer is an error message for the model. No
+        exception is raised.
         """
         try:
             call = self._call(arguments)
@@ -147,7 +148,7 @@ class MemoryTool(_Tool):
 
 
 class AsyncMemoryTool(_Tool):
-    """A `MemoryTool` of a `statelog.aio.Memory`, which is awaited."""
+    """A `MemoryTool` of a `statelog.aio.Memory`, whose calls are awaited."""
 
     async def __call__(self, arguments: str | dict[str, Any]) -> str:
         """See `MemoryTool`."""
@@ -162,7 +163,7 @@ class AsyncMemoryTool(_Tool):
 
 
 _ANSWERED = (json.JSONDecodeError, UsageError, LimitError, EmbeddingError)
-"""Errors that a model can do something about, or tell the user."""
+"""The errors that a model can handle, or report to the user."""
 
 
 def _error_shown(error: Exception) -> dict[str, Any]:

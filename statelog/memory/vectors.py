@@ -1,4 +1,7 @@
-"""Vectors of texts: checked, stored as float32, and compared exactly with numpy. LangGraph's store uses them, too."""
+"""Checks vectors of texts, stores them as float32, and compares them exactly with numpy.
+
+LangGraph's store uses this, too.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ SHOWN_MAX = 40
 """The number of characters of a text that an error shows."""
 
 _BEST = 256
-"""The number of rows that are sorted first. Most searches ask for fewer."""
+"""The number of best rows that are sorted first. Most searches take fewer."""
 
 _COARSE_MIN = 2048
-"""From this number of rows on, `Matrix.nearest` reads small copies of the rows first."""
+"""The minimum number of rows for which `Matrix.nearest` reads compact copies of the rows first."""
 
 
 def import_numpy(what: str) -> Any:
-    """Return numpy. Raises ModuleNotFoundError: `what` needs it."""
+    """Import and return numpy. Raise ModuleNotFoundError with the message that `what` needs numpy."""
     try:
         import numpy as np
     except ModuleNotFoundError as error:
@@ -34,7 +37,7 @@ def import_numpy(what: str) -> Any:
 
 
 def check_vectors(np: Any, vectors: object, texts: Sequence[str], dims: int) -> list[Any]:
-    """Return what `embed` has returned for some texts, as arrays.
+    """Check the vectors that `embed` returned for some texts, and return them as arrays.
 
     Raises:
         EmbeddingError: there is not one vector of `dims` finite numbers for each text.
@@ -50,7 +53,7 @@ def check_vectors(np: Any, vectors: object, texts: Sequence[str], dims: int) -> 
 
 
 def check_vector(np: Any, vector: Any, text: str, dims: int) -> Any:
-    """Return a vector as an array. Raises EmbeddingError: it is not `dims` finite numbers."""
+    """Return a vector as an array. Raises EmbeddingError if it does not consist of `dims` finite numbers."""
     shown = text if len(text) <= SHOWN_MAX else text[:SHOWN_MAX] + "..."
     of = f"for the text {shown!r}"
     try:
@@ -72,16 +75,16 @@ def check_vector(np: Any, vector: Any, text: str, dims: int) -> Any:
 
 
 def of_length_1(np: Any, vector: Any) -> Any:
-    """Return a vector of float32 in the same direction. A vector of zeros stays."""
-    wide = vector.astype("<f8")  # The squares of float32 are neither too large nor too small for float64.
+    """Return a float32 vector of length 1 in the same direction. A vector of zeros stays unchanged."""
+    wide = vector.astype("<f8")  # In float64, the squares of float32 numbers neither overflow nor vanish.
     norm = np.linalg.norm(wide)
     return (wide / norm).astype("<f4") if norm else vector
 
 
 def best_first(np: Any, scores: Any, numbers: Any) -> Iterator[int]:
-    """Yield the rows that have a score, the best first, and of equal ones the one with the greatest number first.
+    """Yield the rows that have a score, best first. Of equal scores, the row with the greatest of `numbers` is first.
 
-    The best of many rows are sorted first.
+    If there are many rows, only the best ones are sorted at first.
     """
     rows = np.flatnonzero(~np.isnan(scores))
     if len(rows) > 4 * _BEST:
@@ -97,10 +100,13 @@ def _sorted(np: Any, rows: Any, scores: Any, numbers: Any) -> Iterator[int]:
 
 
 class Matrix:
-    """The vectors of some owners, each of length 1. A row of an owner that was put again is dead, and has no score."""
+    """The vectors of several owners, each of length 1.
+
+    `put` makes an owner's older rows dead, so that they have no score.
+    """
 
     def __init__(self, np: Any, dims: int, shown: Callable[[str], str]) -> None:
-        """Make an empty matrix. `shown` returns how an error calls an owner."""
+        """Make an empty matrix. `shown` returns the name of an owner for error messages."""
         self._np = np
         self._shown = shown
         self._rows = np.zeros((_ROWS_MIN, dims), dtype=np.float32)
@@ -113,7 +119,7 @@ class Matrix:
 
     @property
     def size_bytes(self) -> int:
-        """The size of the vectors."""
+        """The size of the vectors in bytes."""
         size: int = self._rows.nbytes
         return size
 
@@ -122,7 +128,7 @@ class Matrix:
         return self._dead * 2 > max(len(self.owners), _ROWS_MIN) or len(self._rows_of) > 2 * max(owners, _ROWS_MIN)
 
     def put(self, owner: str, number: int, vectors: Mapping[str, bytes]) -> None:
-        """Replace the vectors of an owner, which have names.
+        """Replace the vectors of an owner, given by name.
 
         Raises:
             EmbeddingError: a stored vector has another size.
@@ -150,18 +156,18 @@ class Matrix:
             self._rows_of.setdefault(owner, []).append(row)
 
     def score(self, query: Any) -> tuple[Any, Any, list[tuple[str, str]]]:
-        """Return the similarity of each row, NaN of dead ones, the numbers of their puts, and their owners.
+        """Return each row's similarity (NaN for a dead row), its `number` of `put`, and its owner, as three sequences.
 
         The result stays valid while rows are added, because existing rows do not change.
         """
-        count = len(self.owners)  # `@` adds up some rows in another order: equal vectors would not be equally similar
+        count = len(self.owners)  # Do not use `@`: its order of addition differs by row.
         return self._np.einsum("ij,j->i", self._rows[:count], query), self._numbers[:count], self.owners
 
     def nearest(self, query: Any, first: int) -> Iterator[tuple[str, str]]:
-        """Return the owners and names of all rows that are not dead, in the order of `best_first`.
+        """Return (owner, name) of all live rows, in the order of `best_first`.
 
-        The `first` ones are known when this returns. The others are only compared if the caller asks for them, and
-        rows that have died meanwhile are left out.
+        The `first` best rows are computed before this returns. The other rows are compared only if the caller asks for
+        more, and rows that have died meanwhile are left out.
         """
         np, owners, count = self._np, self.owners, len(self.owners)
         rows, numbers = self._rows[:count], self._numbers[:count]

@@ -88,14 +88,14 @@ class LogImporter:
         with engine.read() as view:
             self._start = self._end = read_log_end(view.transaction)
         self._known_lsn, self._known_chain = self._start.lsn, self._start.chain
-        """The last known record, which is in the store or has just been read."""
+        """The LSN and chain digest of the last known record, which is in the store or was just read."""
         self._first = self._lsn = reader.header.since
         self._chain = reader.header.chain
         self._read = 0
         self._batch: list[_Taken] = []
         self._batch_size_bytes = self._batch_removed = 0
         self._deleted: list[int] = []
-        """Threads whose deletion was imported, and whose records are still to be erased."""
+        """Threads whose deletion was imported, but whose records are not erased yet."""
         self._checked = Checked()
         self._mapped = MappedPages(engine.store_file.lmdb_file)
         self._added = 0

@@ -102,7 +102,7 @@ class RecordFinder:
         self._found: dict[int, tuple[FoundRecord, ...]] = {}
         self._lsn_max = _LSNS_SPARE + _LSNS_SHARE * pages.size_bytes // RECORD_SIZE_BYTES_MIN
         self._covered = bytearray(pages.page_count // 8 + 1)
-        """Overflow pages of found records: apparent records on these pages are contents."""
+        """A bitmap of the overflow pages of found records. What looks like a record on such a page is only contents."""
 
     def find(self, progress: Progress | None = None) -> None:
         """Search the trees and the write-ahead log. If records are missing, search every page.

@@ -218,7 +218,7 @@ class _Writer:
         self._plan = plan
         self._report = report
         self._removes = False
-        """Whether a record has lost its event or nodes on the way."""
+        """Whether a record had to be written without its event or without some nodes."""
         self._checked = Checked()
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 

@@ -59,11 +59,11 @@ class _Needs:
         self.forked: dict[tuple[int, int], str] = {}
         """Names of branches whose beginning was found."""
         self.lent: set[int] = set()
-        """Copies with a loan that was found."""
+        """Copied threads for which a loan was found."""
         self.borrowing: dict[int, int] = {}
-        """Copies without a loan that was found, by thread.
+        """The copied threads for which no loan was found.
 
-        The value is the LSN of a record that precedes the thread and has a root it uses.
+        The value is the LSN of an earlier record that has a root which the thread uses.
         """
 
 

@@ -22,7 +22,7 @@ class Table:
         self._count = 0
         self._flushed = 0
         self._buffer = bytearray()
-        """The rows from number `_flushed` on."""
+        """The unwritten rows, which begin with number `_flushed`."""
 
     def __enter__(self) -> Self:
         return self

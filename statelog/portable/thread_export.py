@@ -185,13 +185,13 @@ class _Exporter:
         self._carried_size_bytes = 0
         self._continues = False
         self._events_by_lsn = closing.enter_context(Table(_NUMBER.size))
-        """LSN -> number of its event + 1."""
+        """A map from LSN to the number of its event plus 1."""
         self._events_by_lsn.extend(last + 1)
         self._blocks = closing.enter_context(Table(_NUMBER.size))
-        """LSN -> index in `_numbers` of its first node + 1."""
+        """A map from LSN to the index in `_numbers` of its first node plus 1."""
         self._blocks.extend(last + 1)
         self._numbers = closing.enter_context(Table(_NUMBER.size))
-        """Location of a node -> number of the node + 1."""
+        """A map from the location of a node to the number of the node plus 1."""
         self._remembered: dict[tuple[int, int], int] = {}
         self._mapped = MappedPages(engine.store_file.lmdb_file)
 

@@ -66,7 +66,7 @@ class _ImportedThread:
         self.id = thread_id
         self.lsn = lsn
         self.existing = existing
-        """LSNs of its records from an earlier import."""
+        """LSNs of the thread's records from an earlier import."""
         self.matched = 0
         """Number of those records that the stream has matched so far."""
         self.heads: dict[int, int] = {}

@@ -59,7 +59,7 @@ class Writing(Lookups):
         self._cache = NodeCache()
         self._checkpoints: dict[int, CheckpointEvent] = {}
         self._lenders: dict[int, int] = {}
-        """Of the current event: the threads of the stream with nodes it uses, and the last LSN with such a node."""
+        """The threads of the stream whose nodes the current event uses, each with the last LSN that has such a node."""
 
     def add(self, group: EventGroup, *, is_last: bool) -> None:
         """Stage the record of an event.

@@ -1,1 +1,1 @@
-"""Text search over a store. An index beside the file follows the log, and the store confirms each hit."""
+"""Text search over a store. A sidecar file has the index, which follows the log, and the store confirms each hit."""

@@ -1,7 +1,7 @@
-"""The texts that a version has and the version before it has not, and the text at a path of a version.
+"""Finds the texts that a version adds to the previous one, and the text at a path of a version.
 
-Trees are compared by digest, so what both versions share is not read (`tree.diff`). An append to a list is told from
-the open nodes of the two lists alone.
+Trees are compared by digest, so subtrees that both versions share are not read (`tree.diff`). An append to a list is
+detected from the open nodes of the two lists alone.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 GRAPH_KEY = cbor.encode(GRAPH_CHANNEL)
 _MESSAGE_KEYS = tuple(cbor.encode(name) for name in NAMES_OF_MESSAGES)
 UNKNOWN = -1
-"""The position of an item in a list that is made from writes, where positions are unknown."""
+"""The position of an item in a list that was rebuilt from writes, where positions are unknown."""
 _READ_ITEMS = 256
-"""Items of a list that are read in one go."""
+"""The number of items of a list that are read at once."""
 
 
 def decoded(workspace: Workspace, slot: ValueSlot) -> Any:
-    """Return the value of a slot, with values of codecs as they are stored."""
+    """Return the value of a slot. Values of codecs stay in their stored form."""
     return cbor.decode(read_item(workspace, slot), as_stored=True)
 
 
@@ -46,29 +46,29 @@ def _decoded_all(workspace: Workspace, slots: Sequence[ValueSlot]) -> list[Any]:
     return values
 
 
-# --- what a version adds ----------------------------------------------------------------
+# --- the texts that a version adds ------------------------------------------------------
 
 Item = tuple[int | None, str, str]
-"""The position of a text in its list, or None; its role; the text."""
+"""A text as (position in its list or None, role, text)."""
 
 
 class Added(NamedTuple):
-    """Texts that a value has got."""
+    """Texts that were added to a value."""
 
     path: Path
-    """The path of the list that has them, or that of the one text."""
+    """The path of the list that has the texts, or the path of the single text."""
     items: list[Item]
 
 
 def texts_added(
     old: Tree | None, new: Tree, channels: Iterable[bytes] | None = None, keep: Callable[[str], bool] | None = None
 ) -> Iterator[Added]:
-    """Yield the texts that a dict has and another one does not have at the same path.
+    """Yield the texts that a dict has, and that another dict does not have at the same path.
 
     Args:
-        old: the dict before; None for an empty one.
-        new: the dict after.
-        channels: the encoded keys whose values may differ; None if any may.
+        old: the earlier dict; None for an empty one.
+        new: the later dict.
+        channels: the encoded keys whose values may differ; None if any value may differ.
         keep: returns False for a key whose value is left out.
     """
     if old is None:
@@ -121,7 +121,7 @@ def _may_be_message(tree: Tree) -> bool:
 
 
 def _items_added(old: Tree | None, new: Tree) -> list[Item] | None:
-    """Return the texts of the items that a list has got; None if its value is not a list."""
+    """Return the texts of the items that were added to a list; None if the value is not a list."""
     if old is None:
         return _items(new, range(new.count), new.slots(0, new.count))
     if old.count <= new.count and _begins_with(new, old):
@@ -131,10 +131,10 @@ def _items_added(old: Tree | None, new: Tree) -> list[Item] | None:
 
 
 def _begins_with(new: Tree, old: Tree) -> bool:
-    """Return True if a list begins with all items of another, which the open nodes of both prove.
+    """Return True if the open nodes of two lists prove that `new` begins with all items of `old`.
 
     The open node of a level has the digests of closed nodes. The node of the other list that begins at the same item
-    has to begin with the same digests.
+    must begin with the same digests.
     """
     start = 0
     level = len(old.head.levels)
@@ -186,7 +186,7 @@ def _node_at(tree: Tree, wanted: int, position: int) -> Node | None:
 
 
 def _items(tree: Tree, positions: Iterable[int], slots: Sequence[ValueSlot]) -> list[Item] | None:
-    """Return the texts of some items of a list; None if the list is a value that was cut."""
+    """Return the texts of some items of a list; None if the list is a framework's value that was cut (`_is_cut`)."""
     found: list[tuple[str, str]] = []
     is_packed = False
     for start in range(0, len(slots), _READ_ITEMS):
@@ -199,21 +199,21 @@ def _items(tree: Tree, positions: Iterable[int], slots: Sequence[ValueSlot]) -> 
 
 
 def _is_cut(tree: Tree) -> bool:
-    """Return True if a list is a value of a framework whose lists were cut out."""
+    """Return True if a list is a framework's value that was stored as a header and the items of its lists."""
     first = decoded(tree.workspace, tree.at(0))
     codec, payload = first.stored if isinstance(first, Coded) else ("", None)
     return codec == MSGPACK and isinstance(payload, bytes) and payload.startswith(CUT)
 
 
-# --- what a version has -----------------------------------------------------------------
+# --- the text at a path -----------------------------------------------------------------
 
 
 Taken = set[tuple["TextFinder", Path, int]]
-"""Items of lists that a search has found: the state, the path of the list, and the position."""
+"""The list items that a search has found already, as (state, path of the list, position)."""
 
 
 class ViewNodes:
-    """The nodes of the view that a search reads through.
+    """Reads the nodes of the view that a search uses.
 
     Attributes:
         lend: returns a view of the record with an LSN, or None.
@@ -227,7 +227,7 @@ class ViewNodes:
     _workspace: Workspace | None
 
     def begin(self, transaction: Log, cache: NodeCache) -> None:
-        """Read through a transaction from now on."""
+        """Use this transaction for all further reads."""
         self.lend = transaction.lend_log
         self._cache = cache
         self._workspace = None
@@ -235,7 +235,7 @@ class ViewNodes:
 
     @property
     def workspace(self) -> Workspace:
-        """Reads one node at a time. Most searches do not need it."""
+        """A workspace that reads one node at a time. It is created on demand, because most searches do not need it."""
         if self._workspace is None:
             transaction, cache = self._transaction, self._cache
             self._workspace = Workspace(
@@ -249,12 +249,12 @@ class TextFinder:
 
     Args:
         root: digest, LSN and number of the root.
-        nodes: the nodes, always of the view that is read now.
-        hash_of: returns the hash by which a text is known.
+        nodes: the nodes of the view that the search currently uses.
+        hash_of: returns the hash of a text in the index.
 
     Attributes:
-        delta_items: returns the items of a delta channel of LangGraph, which the tree lacks, or None if a channel is
-            not one. It is set before `find` is called; None for a version that is not LangGraph's.
+        delta_items: returns the items of a delta channel of LangGraph, which the tree does not have, or None for
+            another channel. The caller sets it before `find`; None for a version that is not LangGraph's.
     """
 
     def __init__(self, root: tuple[bytes, int, int], nodes: ViewNodes, hash_of: Callable[[str], int]) -> None:
@@ -287,7 +287,7 @@ class TextFinder:
         return self._is_graph
 
     def look(self, path: Path) -> bytes | None:
-        """Return the item at a path of a channel and a position, if one call of a kernel finds it."""
+        """Return the item at a path of channel and position, or None if a single call of a kernel does not find it."""
         if len(path) != 2 or type(path[1]) is not int or path[1] < 0:
             return None
         if self._looked is not None and self._looked[0] == path:
@@ -302,13 +302,13 @@ class TextFinder:
         return item
 
     def find(self, path: Path, hash: int, taken: Taken) -> Text | None:
-        """Return the text with a hash at a path, or else the nearest one in the same list, or None.
+        """Return the text with this hash at a path, or else the nearest one in the same list, or None.
 
         Args:
-            path: where the text was.
+            path: the former path of the text.
             hash: the hash of the text.
-            taken: items of lists that this search has found. An item that is found after others is added, so that
-                equal texts are found one after the other.
+            taken: list items that this search has found already. This call adds the item it finds, so that the next
+                call finds the next equal text.
         """
         known = self._lists.get(path[:-1])
         found = self._find_at(path, hash, is_list=known is not None)
@@ -338,18 +338,21 @@ class TextFinder:
         return self._find_in(list(texts_of(decoded(workspace, slot), path[:at])), path, hash)
 
     def _find_at(self, path: Path, hash: int, *, is_list: bool) -> Text | None:
-        """Return the text if it has not moved and `look` finds it. `is_list`: the list is known not to be cut."""
+        """Return the text if it has not moved and `look` finds it.
+
+        `is_list` means that the list is known not to be cut.
+        """
         item = self.look(path)
         if item is None:
             return None
         value = cbor.decode(item, as_stored=True)
-        if isinstance(value, Coded) and not is_list:  # All items of a value that was cut are coded.
+        if isinstance(value, Coded) and not is_list:  # In a cut value, all items are coded.
             return None
         role, text = item_text(value)
         return Text(path, role, text) if text and self._hash_of(text) == hash else None
 
     def _find_item(self, tree: Tree, path: Path, hash: int, taken: Taken) -> Text | None:
-        """Look for an item at its former position, and then in the whole list."""
+        """Find an item at its former position, or else in the whole list."""
         position = int(path[-1])
         if 0 <= position < tree.count:
             role, text = item_text(decoded(tree.workspace, tree.at(position)))
@@ -368,7 +371,7 @@ class TextFinder:
         return Text((*path[:-1], nearest), *item_text(decoded(tree.workspace, tree.at(nearest))))
 
     def _find_delta(self, channel: str, path: Path, hash: int, taken: Taken) -> Text | None:
-        """Look for an item of a delta channel."""
+        """Find an item of a delta channel, or return None."""
         texts = self._deltas.get(channel)
         if texts is None:
             assert self.delta_items is not None
@@ -381,7 +384,10 @@ class TextFinder:
         return None if nearest is None else Text((channel, nearest), *texts[nearest])
 
     def _take_nearest(self, path: Path, hash: int, taken: Taken) -> int | None:
-        """Return the position of the text with a hash that is nearest to a path, and that no other row has taken."""
+        """Return the position, nearest to a path, of a text with this hash that no other row has taken.
+
+        Mark it as taken.
+        """
         position = int(path[-1])
         places = self._positions[path[:-1]].get(hash, ())
         left = [each for each in places if (self, path[:-1], each) not in taken]

@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from statelog.search.texts import Path
 
 CONFIGURATION_KEY = f"{RESERVED}search"
-"""The key of the entry."""
+"""The key of the entry with the configuration."""
 
 PATTERNS_MAX = 100
 
 
 class Configuration:
-    """What is indexed.
+    """The configuration of the index: the places to index, and the tokenizer.
 
     Args:
-        include: patterns of places. Empty means all.
-        exclude: patterns of places that are left out.
+        include: patterns of places to index. An empty list means all places.
+        exclude: patterns of places to leave out.
         tokenizer: the tokenizer of FTS5, one of `TOKENIZERS`.
 
     Raises:
@@ -57,17 +57,17 @@ class Configuration:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The value of the entry."""
+        """The configuration as the value of its entry."""
         return {"include": list(self.include), "exclude": list(self.exclude), "tokenizer": self.tokenizer}
 
     @cached_property
     def text(self) -> str:
-        """A text that is equal for equal configurations."""
+        """A text that identifies the configuration."""
         return json.dumps(self.fields, sort_keys=True)
 
     @property
     def keep(self) -> Callable[[int, str, Path], bool] | None:
-        """A function that returns False for a place that is not indexed; None if all are."""
+        """A function that returns False for a place that is not indexed; None if all places are indexed."""
         if not self._included and not self._excluded:
             return None
         return self._keeps

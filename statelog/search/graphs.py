@@ -1,4 +1,7 @@
-"""What a search must know about LangGraph's threads. The adapter, in a layer above the store, provides it."""
+"""The facts about LangGraph's threads that a search needs.
+
+The adapter, which is in a layer above the store, provides them.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class GraphThreads(Protocol):
-    """Answers for versions of LangGraph's threads, which are read through a view."""
+    """Reads facts about versions of LangGraph's threads through a view."""
 
     def forget(self) -> None:
-        """Forget what was read, for a store whose file may be another one."""
+        """Clear all caches, because the store's file may have been replaced."""
 
     def is_shown(self, view: View, thread_id: str, found: Digested) -> bool:
-        """Return False for a version that LangGraph was told to remove, and that others still need."""
+        """Return False for a version that the user removed through LangGraph, but that other versions still need."""
 
     def delta_channels(self, event: CheckpointEvent) -> list[str]:
-        """Return the channels of a version that LangGraph keeps as writes."""
+        """Return the delta channels of a version, which LangGraph stores as writes."""
 
     def delta_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
-        """Return the items of a delta channel at a version whose state lacks it."""
+        """Return the items of a delta channel at a version whose state does not have the channel."""
 
     def written_items(self, view: View, thread_id: str, found: Digested, channel: str) -> list[Any]:
-        """Return the items that were written to a delta channel after a version, and made the next version."""
+        """Return the items that were written to a delta channel after a version, and that the next version includes."""

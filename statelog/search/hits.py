@@ -1,4 +1,4 @@
-"""Hits: texts that the index has found and the store has confirmed."""
+"""Hits: texts that the index found and the store confirmed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Hit:
         kind: "thread", "entry" (of the board), "item" (of LangGraph's store) or "run".
         thread: the id of the thread, None for an entry and a run.
         branch: the branch that has the text, None for an entry and a run.
-        version: a version of the branch that has the text at `path`: the first one with it, or else the one that was
-            searched. For an entry and a run, the LSN of the record.
-        path: the channel, then dict keys and at most one list position, down to the text. For an entry, an item and a
-            run, the path within the value.
+        version: a version of the branch that has the text at `path`: the first such version, or else the version that
+            was searched. For an entry and a run, the LSN of the record.
+        path: the path of the text: the channel, then dict keys and at most one list position. For an entry, an item and
+            a run, the path within the value.
         key: the key of the entry or of the item.
         namespace: the namespace of the item, its labels joined by dots.
         run: the id of the run.
-        role: who said a message: "user", "assistant", "system", "tool" or another name; empty for other texts.
+        role: the author of a message: "user", "assistant", "system", "tool" or another name; empty for other texts.
         time: when the text was committed (UTC); down to the second if that version has expired.
         text: the whole text, as the store has it now; at most 100,000 characters.
         snippet: one line of the text around the first word of the query, at most 160 characters.
@@ -51,7 +51,7 @@ class Hits(list[Hit]):
     """The hits of a query, best first.
 
     Attributes:
-        notes: why the index was rebuilt, for example after a compaction. Empty if it was not.
+        notes: the reasons why the index was rebuilt, for example a compaction. Empty if it was not rebuilt.
     """
 
     def __init__(self, hits: list[Hit], notes: tuple[str, ...] = ()) -> None:
@@ -60,7 +60,7 @@ class Hits(list[Hit]):
 
 
 def hit_document(hit: Hit) -> dict[str, Any]:
-    """Return a hit as JSON takes it."""
+    """Return a hit as a dict that JSON can represent."""
     return {
         "kind": hit.kind,
         "thread": hit.thread,

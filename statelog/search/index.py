@@ -1,7 +1,7 @@
-"""The text index: an FTS5 table without content, and a table with the place of each text.
+"""The text index: a contentless FTS5 table, and a table with the place of each text.
 
-The index has no texts, and its rows are not trusted: a hit is a text that the store has at the place of a row. The
-index follows the log from a cursor, and can be deleted at any time.
+The index stores no texts, and its rows are not trusted. A row is a hit only if the store has the text at the row's
+place. The index follows the log from a cursor, and can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -50,31 +50,42 @@ T = TypeVar("T")
 _FORMAT: Final = 3
 _BATCH_RECORDS: Final = 4096
 _BATCH_CHARACTERS: Final = 16 * 1024 * 1024
-"""The maximum work of one transaction of the index, so that it holds the store's pages and the index briefly."""
+"""The maximum number of characters that one transaction indexes.
+
+It keeps short the time for which the transaction holds the store's pages and locks the index.
+"""
 
 _HASH_SIZE_BYTES: Final = 64 * 1024 * 1024
-"""The memory that FTS5 fills before it writes a segment. So a transaction of 16 MB of text writes one segment."""
+"""The memory that FTS5 fills before it writes a segment. A transaction of 16 MB of text then writes one segment."""
 
 _MERGED_SEGMENTS: Final = 12
-"""The number of segments that FTS5 merges. With its default, four, up to half of the file would be free pages."""
+"""The number of segments that FTS5 merges at once.
+
+With its default of four, up to half of the file would be free pages.
+"""
 
 _MERGE_ROWS_MIN: Final = 10_000
 _MERGE_GROWTH: Final = 2
-"""When an index of this many rows has grown by this factor, its segments are merged into one. So each row is merged
-about twice, whatever the size of the index."""
+"""The minimum number of rows, and the growth since the last merge, at which all segments are merged into one.
+
+So each row is merged about twice, whatever the size of the index.
+"""
 _MERGE_PAGES: Final = 256
-"""The pages that one transaction of a merge writes. So the file grows by a megabyte, and is not locked for long."""
+"""The number of pages that one transaction of a merge writes.
+
+So the file grows by one megabyte, and is not locked for long.
+"""
 
 _SECOND_US: Final = 1_000_000
 _TIMEOUT_S: Final = 30.0
 _COUNTS_MAX: Final = 4096
 _LAST: Final = "\U0010ffff"
-"""A character that sorts after all others, for the end of a range of texts."""
+"""A character that sorts after all others, which ends a range of texts."""
 _GROWTH: Final = 8
-"""Each further read of rows asks for this many times the rows of the read before."""
+"""The factor by which each further read asks for more rows than the previous read."""
 _BASE_S: Final = "(SELECT value FROM meta WHERE name = 'base_s')"
-# A statement with LIMIT and bm25() takes two thirds of the time of ORDER BY rank, for which FTS5 prepares and sorts a
-# statement of its own. Only the places of the best rows are read. A LEFT JOIN shows that a damaged index lacks a row.
+# A statement with LIMIT and bm25() takes two thirds of the time of ORDER BY rank, for which FTS5 prepares and sorts
+# another statement. Only the places of the best rows are read. The LEFT JOIN shows if a damaged index lacks a row.
 _BEST: Final = f"""
     SELECT score, number, docs.source, docs.version, docs.item, docs.hash, docs.time_s + {_BASE_S},
         sources.kind, sources.thread, sources.branch, sources.path
@@ -105,24 +116,24 @@ _TOKENIZERS = {"unicode61": "unicode61 remove_diacritics 2", "trigram": "trigram
 
 
 def hash_of(text: str) -> int:
-    """Return the hash by which the index knows a text: 31 bits, which SQLite stores in four bytes."""
+    """Return the hash of a text that the index stores: 31 bits, which SQLite stores in four bytes."""
     return xxh3_64_intdigest(text.encode()) & _HASH_MASK
 
 
 class Match(NamedTuple):
-    """A row of the index that matches a query. The store may have another text at its place."""
+    """A row of the index that matches a query. The store may meanwhile have another text at the row's place."""
 
     source: TextSource
     version: int
     item: int | None
     hash: int
     time_us: int
-    """The time of the text, down to the second."""
+    """The time of the text, rounded down to the second."""
     score: float
 
 
 class Filter(NamedTuple):
-    """Conditions on rows; None for any. Times are compared by the second."""
+    """Conditions on rows. None means no condition. Times are compared with a precision of one second."""
 
     sources: Callable[[TextSource], bool] | None = None
     role: str | None = None
@@ -131,14 +142,14 @@ class Filter(NamedTuple):
 
 
 class _StaleError(Exception):
-    """The index does not belong to the store as it is now, and must be rebuilt. The message is the reason."""
+    """The index does not belong to the store in its current state, and must be rebuilt. The message is the reason."""
 
 
 class Index:
-    """The index of an open store. OS threads may share it, one at a time.
+    """The index of an open store. Several OS threads may share it, and a lock admits one at a time.
 
     Attributes:
-        notes: why the index was rebuilt, or is private. `take_notes` empties it.
+        notes: the reasons why the index was rebuilt or is private. `take_notes` empties it.
         versions: the versions that searches have read. The `work` of `read` may use it.
     """
 
@@ -150,9 +161,9 @@ class Index:
         self.notes: list[str] = []
         self._connection: sqlite3.Connection | None = None
         self._counts: dict[tuple[str, int], int] = {}
-        """Results of `count`, until something is committed."""
+        """The results of `count`, which are valid until the next commit."""
         self._followed: int | None = None
-        """The last commit of the store that the index has."""
+        """The last commit of the store that the index includes."""
         self._configuration: Configuration | None = None
         self._known: tuple[int, Configuration | None] = (-1, None)
         self._process_id = getpid()
@@ -169,7 +180,7 @@ class Index:
         self._roles: dict[str, int] = {}
 
     def configuration(self) -> Configuration:
-        """Return the configuration of the store. It is read again if somebody has committed."""
+        """Return the configuration of the store. It is read again after each commit of the store."""
         commit_id = self._engine.last_commit_id()
         known_id, known = self._known
         if known is None or known_id != commit_id:
@@ -178,7 +189,7 @@ class Index:
         return known
 
     def close(self) -> None:
-        """Close the file, and forget what is in memory."""
+        """Close the file, and clear the caches."""
         connection, self._connection = self._connection, None
         self._followed = None
         self._forget()
@@ -192,7 +203,7 @@ class Index:
         self._last_source = 0
 
     def take_notes(self) -> tuple[str, ...]:
-        """Return the notes, each once, and forget them."""
+        """Return the notes without repetitions, and clear them."""
         notes, self.notes = tuple(dict.fromkeys(self.notes)), []
         return notes
 
@@ -201,11 +212,11 @@ class Index:
     def read(self, configuration: Configuration, work: Callable[[], T]) -> T:
         """Bring the index up to the last record, and return the result of `work`, which may call `matches`.
 
-        `configuration` is the one that the same search has read before. If the index is damaged or belongs to another
+        `configuration` is the configuration that this search has read. If the index is damaged or belongs to another
         store, it is rebuilt, and `work` may run again.
 
         Raises:
-            FormatError: another program's file has its name. Facts: path, journal.
+            FormatError: the file with the index's name belongs to another program. Facts: path, journal.
             StoreLockedError: another process has locked the index for too long. Facts: path.
             StoreFullError: the disk is full. Facts: path.
         """
@@ -217,7 +228,7 @@ class Index:
                     return work()
                 except _StaleError as error:
                     self._discard(f"the text index was rebuilt: {error}", to_private=is_last)
-                except (sqlite3.Error, UnicodeDecodeError) as error:  # The latter for a message with damaged names.
+                except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite's message may contain damaged names.
                     self._check_resources(error)
                     self._discard(f"the text index was damaged, and was rebuilt: {error}", to_private=is_last)
             self._open(configuration)
@@ -225,7 +236,7 @@ class Index:
             return work()
 
     def _check_resources(self, error: Exception) -> None:
-        """Raise an error if a new index would not help."""
+        """Raise an error if rebuilding the index cannot help, for example because the disk is full."""
         self._forget()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         path = str(self._index_path)
@@ -248,7 +259,7 @@ class Index:
                 remove_index(self._path)
 
     def _open(self, configuration: Configuration) -> None:
-        """Open the file, or find that it is still the one that is open."""
+        """Open the index file, unless it is open already and was not replaced."""
         if self._connection is not None:
             if not self._is_private and self._inode != inode_of(self._paths[1]):
                 self.close()  # The file was replaced, for example by a compaction.
@@ -343,14 +354,14 @@ class Index:
     # --- following the log ----------------------------------------------------------------
 
     def _follow(self, configuration: Configuration) -> None:
-        """Take in all records that the log has now, in bounded transactions."""
+        """Index all records that the log has now, in bounded transactions."""
         connection = self._connection
         assert connection is not None
         if self._is_private:
             self.versions.clear()
         elif inode_of(self._paths[0]) != self._file:
             raise _StaleError(_REASONS["file"])
-        if self._known[0] == self._followed:  # `configuration` has read the number of the last commit.
+        if self._known[0] == self._followed:  # The method `configuration` has read this number.
             return
         self._counts.clear()
         with self._engine.read() as view:
@@ -362,28 +373,29 @@ class Index:
                     if cursor < end:
                         self._take_in(connection, configuration, cursor, end)
             except BaseException:
-                self._forget()  # The ids of sources and roles that the transaction has made are free again.
+                self._forget()  # The rollback frees the ids of new sources and roles.
                 raise
         self._merge(connection)
         self._followed = commit_id
 
     @staticmethod
     def _merge(connection: sqlite3.Connection) -> None:
-        """Merge the segments of FTS5 into one, if the index has grown a lot.
+        """Merge the segments of FTS5 into one if the index has grown a lot.
 
-        A search looks for each word in each segment. Other processes may search meanwhile.
+        This makes searches faster, because a search looks for each word in each segment. Other processes may search
+        meanwhile.
         """
         count = connection.execute("SELECT max(id) FROM docs").fetchone()[0] or 0
         row = connection.execute("SELECT value FROM meta WHERE name = 'merged'").fetchone()
         if count < max(_MERGE_ROWS_MIN, _MERGE_GROWTH * (0 if row is None else row[0])):
             return
-        pages = -_MERGE_PAGES  # FTS5 begins a merge of all segments with a negative number, and continues it.
+        pages = -_MERGE_PAGES  # A negative number makes FTS5 begin to merge all segments.
         is_done = False
         while not is_done:
             with _transaction(connection):
                 before = connection.total_changes
                 connection.execute("INSERT INTO texts(texts, rank) VALUES('merge', ?)", (pages,))
-                is_done = connection.total_changes - before < 2  # FTS5's sign that nothing was left to be merged.
+                is_done = connection.total_changes - before < 2  # FTS5 reports in this way that no merge is left.
                 if is_done:
                     connection.execute("INSERT OR REPLACE INTO meta VALUES('merged', ?)", (count,))
             pages = _MERGE_PAGES
@@ -454,9 +466,10 @@ class Index:
     # --- matches ------------------------------------------------------------------------------
 
     def matches(self, expression: str, conditions: Filter, *, first: int) -> Iterator[Match]:
-        """Yield the rows that fit an expression, the best first. The caller is the `work` of `read`.
+        """Yield the rows that match an expression, best first. Only the `work` of `read` may call this.
 
-        `first` is the number of rows that are read at first. If the caller takes more, more are read.
+        `first` is the number of rows that the first query reads. Further queries read more if the caller takes more
+        rows.
         """
         connection = self._connection
         assert connection is not None
@@ -490,9 +503,9 @@ class Index:
             yield Match(source, version, item, hash, time_s * _SECOND_US, -score)
 
     def _best(self, query: str, values: Sequence[str | int], count: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query, which begin with score and number. Read `count` rows first, and then more.
+        """Yield the rows of a query, which begin with score and row number. Read `count` rows first, and then more.
 
-        Another process may add rows meanwhile. So rows that were yielded before are skipped by their number.
+        Another process may add rows meanwhile, so this skips rows that were yielded already by their number.
         """
         assert self._connection is not None
         rows = self._connection.execute(query, (*values, count)).fetchall()
@@ -505,7 +518,7 @@ class Index:
             yield from (row for row in rows if row[1] not in seen)
 
     def count(self, expression: str, *, at_most: int) -> int:
-        """Return the number of rows that fit an expression, counted up to `at_most`."""
+        """Return the number of rows that match an expression, or `at_most` if there are more."""
         assert self._connection is not None
         count = self._counts.get((expression, at_most))
         if count is None:
@@ -519,7 +532,7 @@ class Index:
     def items_below(self, expression: str, prefix: str, *, first: int) -> Iterator[tuple[str, int]]:
         """Yield the key and hash of the texts of entries whose keys begin with a prefix, best first.
 
-        The caller is the `work` of `read`. `first` is as for `matches`.
+        Only the `work` of `read` may call this. `first` is as for `matches`.
         """
         bound = json.dumps([prefix], ensure_ascii=False).removesuffix('"]')
         values = (expression, ENTRY, bound, bound + _LAST)
@@ -535,7 +548,7 @@ class Index:
 
 
 def _key_in(path: str) -> str:
-    """Return the first name of a path, which is stored as a list in JSON."""
+    """Return the first name of a path that is stored as a JSON list."""
     key: str = json.loads(path)[0] if "\\" in path else path[2 : path.index('"', 2)]
     return key
 
@@ -564,7 +577,7 @@ def _meta(connection: sqlite3.Connection, name: str) -> Any:
 
 
 def _chain_at(view: View, lsn: int) -> bytes:
-    """Return the chain digest at an LSN, empty if the log does not lead there."""
+    """Return the chain digest at an LSN; empty if the log does not have that LSN."""
     try:
         found = read_chained(view.transaction.get_log, lsn) if lsn else None
     except StatelogError:

@@ -1,7 +1,7 @@
-"""The texts that the records of the log add.
+"""Finds the texts that the records of the log add.
 
-A version adds the texts that the version before it on its branch lacks. So a text that a rollback removed and that came
-back is added twice, and each run of consecutive versions with a text begins with a row for it.
+A version adds the texts that the previous version on its branch does not have. So a text that was removed by a rollback
+and added again has two rows, one for the first version of each run of consecutive versions that have the text.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ RUNS = "durable/runs/"
 _OWN_ENTRIES = "durable/"
 _RUN_TEXTS = frozenset(("args", "kwargs", "value", "error"))
 _ESCAPED = re.compile(r"%u([0-9A-F]+)\.|%([0-9A-F]{2})")
-"""A sign that `statelog.durable` has escaped in a key."""
+"""The pattern of a character that `statelog.durable` has escaped in a key."""
 
 _WRITES = "writes"
 _UNREADABLE = (CorruptionError, ExpiredError, FormatError)
-"""Errors for a damaged record or a removed node. Its texts are not found. `verify` reports damage."""
+"""The errors for a damaged record or a removed node, whose texts are then not indexed. `verify` reports the damage."""
 
 
 class TextSource(NamedTuple):
-    """A source of texts: a list, a dict or a value of a branch, an entry, an item or a run."""
+    """A source of texts: a list, a dict or a value in a branch, an entry, an item or a run."""
 
     kind: int
     thread: int
@@ -67,7 +67,7 @@ class TextSource(NamedTuple):
 
 
 class TextRows(NamedTuple):
-    """Texts of the log that one source has got in one version."""
+    """The texts that one version adds to one source."""
 
     source: TextSource
     version: int
@@ -81,7 +81,7 @@ class _LastRead(NamedTuple):
 
     version: int
     found: Digested
-    """The event of that version. If no version was read, the event of the next version."""
+    """The event of that version. If no version was read yet, the event of the next version."""
     tree: Tree
     keep: Callable[[str], bool]
     kind: int
@@ -91,10 +91,10 @@ class LogTexts:
     """Reads the texts of records, in order, through one view of the store.
 
     Args:
-        engine: of the store.
+        engine: the engine of the store.
         view: a view that has the records.
-        graphs: answers for versions of LangGraph.
-        keep: returns False for a place (see `places`) that is not indexed; None if all are.
+        graphs: reads facts about versions of LangGraph.
+        keep: returns False for a place (see `places`) that is not indexed; None if all places are indexed.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class LogTexts:
         self._lines: dict[tuple[int, int], _LastRead] = {}
 
     def rows(self, lsn: int) -> list[TextRows]:
-        """Return the texts that a record has brought."""
+        """Return the texts that a record adds."""
         data = self._view.transaction.get_log(lsn)
         if data is None or data[FLAGS_AT] & FLAG_REDACTED:
             return []
@@ -135,7 +135,8 @@ class LogTexts:
         place = event.thread, event.branch
         line = self._lines.get(place)
         tree = self._tree(event.root_digest, event.root_lsn, event.root_node)
-        if line is None or line.version != event.version - 1 or line.version < 1:  # LangGraph's version 0 is empty.
+        # Version 0 of a LangGraph branch is empty.
+        if line is None or line.version != event.version - 1 or line.version < 1:
             line = self._line_before(found, tree)
         if line is None:
             return []
@@ -153,7 +154,8 @@ class LogTexts:
     ) -> Iterator[Added]:
         """Yield the texts that a version of a graph adds, including those of its delta channels.
 
-        LangGraph stores a delta channel whole in some versions. The version before has most of these texts.
+        LangGraph stores a delta channel as a whole in some checkpoints. The previous version already has most of these
+        texts.
         """
         left_out = self._left_out(found, tree)
         before = self._left_out(line.found, line.tree) if line.version >= 0 else []
@@ -172,7 +174,7 @@ class LogTexts:
             yield Added((channel,), [(UNKNOWN, role, text) for role, text in texts if text])
 
     def _left_out(self, found: Digested, tree: Tree) -> list[str]:
-        """Return the delta channels of a version that its state lacks."""
+        """Return the delta channels of a version that are not in its state."""
         channels = self._graphs.delta_channels(found[0])
         return [channel for channel in channels if tree.find(cbor.encode(channel))[1] is None]
 
@@ -181,7 +183,10 @@ class LogTexts:
         return [*map(item_text, self._graphs.delta_items(self._view, thread_id, found, channel))]
 
     def _line_before(self, made: Digested, tree: Tree) -> _LastRead | None:
-        """Return the version before, or one with version -1. None if the branch has no texts for users."""
+        """Return the previous version, or a result with version -1 if there is none.
+
+        None if the branch has no texts for users.
+        """
         event = made[0]
         view, thread, branch = self._view, event.thread, event.branch
         row = view.find_thread(thread)
@@ -232,7 +237,7 @@ class LogTexts:
         return self._made(kind, (0, 0), lsn, record.time_us, named)
 
     def _entry_before(self, event: EntryEvent) -> Tree | None:
-        """Return the former value of the entry, if it still exists."""
+        """Return the previous value of the entry, or None if it no longer exists."""
         if not event.before:
             return None
         try:
@@ -267,7 +272,7 @@ def _is_applications(channel: str) -> bool:
 
 
 def run_id_of(quoted: str) -> str:
-    """Return the id of a run for its form in a key of the board."""
+    """Return the id of a run, given its escaped form in a key of the board."""
     return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), quoted) if "%" in quoted else quoted
 
 

@@ -1,7 +1,7 @@
 """Converts messages of all frameworks to one form.
 
-A message becomes {role, name, text, size, calls, results}. `calls` are {id, name, arguments}, `results` are {id, text}.
-Other parts of a message are in the tree of the state.
+A message becomes {role, name, text, size, calls, results}. Each of `calls` is {id, name, arguments}, and each of
+`results` is {id, text}. The state still has all other parts of a message.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ROLES = {
 
 
 def opened(value: Any) -> Any:
-    """Return plain values for what a codec has stored, if its form is known. Return other values as they are."""
+    """Return the plain values of a codec's stored form, if that form is known. Return other values unchanged."""
     if isinstance(value, str | dict | list):
         return value
     value = unpacked(value)
@@ -59,7 +59,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def message_of(item: Any) -> Message | None:
-    """Return an item as a message; None if it is not one."""
+    """Convert an item to a message. Return None if it is not one."""
     item = opened(item)
     if isinstance(item, Quarantined):
         return make_message("quarantined", f"quarantined by {item.check}: {item.reason}")
@@ -97,7 +97,7 @@ def _in_envelope(fields: dict[str, Any]) -> dict[str, Any] | None:
         wrapped = _fields(fields.get(name)) if name in fields else {}
         if "role" in wrapped and ("content" in wrapped or "parts" in wrapped or "contents" in wrapped):
             return wrapped
-    if isinstance(fields.get("type"), str) and "data" in fields:  # LangChain's `message_to_dict`
+    if isinstance(fields.get("type"), str) and "data" in fields:  # `message_to_dict` of LangChain makes this envelope.
         wrapped = _fields(fields["data"])
         if "content" in wrapped:
             return {**wrapped, "type": fields["type"]}
@@ -105,14 +105,14 @@ def _in_envelope(fields: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _role_of(fields: dict[str, Any]) -> Any:
-    """Return the role of a message that has no `role`."""
+    """Return the role of a message that has no field `role`."""
     if "source" in fields:
         return "user" if fields["source"] == "user" else "assistant"
     return fields.get("kind") or fields.get("type")
 
 
 def role_named(role: str) -> str:
-    """Return the role for the name that a framework uses."""
+    """Return the common role for a framework's name of a role."""
     return _ROLES.get(role, role)
 
 
@@ -122,7 +122,7 @@ def make_message(role: str, text: str) -> Message:
 
 
 def _of_responses(kind: str, fields: dict[str, Any]) -> Message:
-    """Return an item of OpenAI's Responses API that is not a message."""
+    """Convert an item of OpenAI's Responses API that is not a message, such as a tool call."""
     if kind == "reasoning":
         parts = [_fields(part).get("text") for part in _list(fields.get("summary"))]
         return make_message("reasoning", "\n".join(part for part in parts if isinstance(part, str)))

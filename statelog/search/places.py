@@ -8,7 +8,8 @@
 | `items:users.*` | items of LangGraph's store by namespace |
 | `runs:*` | durable runs by id |
 
-`*` and `?` stand for any text. In keys of the board they stay within a segment, and `**` stands for several.
+`*` stands for any text, and `?` for any character. In keys of the board both stay within a segment, and `**` stands for
+any number of segments.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ _KINDS = {"threads": THREAD, "board": ENTRY, "items": ITEM, "runs": RUN}
 
 
 class PlacePattern(NamedTuple):
-    """A pattern of places, ready to compare."""
+    """A parsed pattern of places."""
 
     kind: int
     fits_name: Callable[[str], bool] | None
-    """Compares the id, key or namespace; None for a pattern of paths."""
+    """Returns True if an id, key or namespace matches; None for a pattern of paths."""
     pattern: str
 
     def fits(self, kind: int, thread_id: str, path: Path) -> bool:
-        """Return True if a place matches. `path` is the path of its source."""
+        """Return True if a place matches the pattern. `path` is the path of the place's source."""
         if kind != self.kind:
             return False
         if self.fits_name is None:
@@ -49,7 +50,7 @@ class PlacePattern(NamedTuple):
 
 
 def parse_place(argument: str, pattern: object) -> PlacePattern:
-    """Return a pattern, ready to compare. Raises UsageError. Facts: argument, value."""
+    """Parse a pattern of places. Raises UsageError. Facts: argument, value."""
     if not isinstance(pattern, str) or not pattern:
         message = f"{argument} must be a pattern of places, such as 'messages' or 'board:notes/**', not {pattern!r}"
         raise UsageError(message, argument=argument, value=pattern)

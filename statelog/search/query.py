@@ -1,7 +1,7 @@
 """Converts queries of people and models to expressions of FTS5.
 
-Each word becomes a quoted token, so no query is a syntax error and no word is an operator. Two marks have a meaning:
-text in double quotes is a phrase, and `*` after a word or a phrase stands for the rest of its last word.
+Each word becomes a quoted token, so no query causes a syntax error and no word is an operator. Two marks have a
+meaning: text in double quotes is a phrase, and `*` after a word or phrase matches any ending of its last word.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from statelog.errors import UsageError
 
 WORDS_MAX = 64
-"""Words and phrases of a query. Later ones are left out."""
+"""The maximum number of words and phrases of a query. Later ones are ignored."""
 
 TOKENIZERS = ("unicode61", "trigram")
 _TRIGRAM_MIN = 3
@@ -21,12 +21,12 @@ _PART = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
 
 
 class Query(NamedTuple):
-    """A query."""
+    """A parsed query."""
 
     expression: str
     """The expression of FTS5; empty if the query has no token, so that it finds nothing."""
     words: tuple[str, ...]
-    """The words and phrases without marks. A snippet shows the text around one of them."""
+    """The words and phrases without marks. A snippet shows the text around the first one that occurs."""
     parts: tuple[str, ...]
     """The expression of each word or phrase."""
 
@@ -37,10 +37,10 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
     Args:
         text: the query.
         tokenizer: the tokenizer of the index.
-        match: "all" if a text must have all words and phrases, "any" if one is enough.
+        match: "all" if a text must have all words and phrases, "any" if one of them is enough.
 
     Raises:
-        UsageError: the text is not a str, or `match` is neither. Facts: argument, value.
+        UsageError: the text is not a str, or `match` is not "all" or "any". Facts: argument, value.
     """
     if not isinstance(text, str):
         message = f"a query must be a str, not {type(text).__name__}"
@@ -49,7 +49,7 @@ def parse_query(text: str, tokenizer: str, *, match: str = "all") -> Query:
         message = f"match must be 'all' or 'any', not {match!r}"
         raise UsageError(message, argument="match", value=match)
     joint = " OR " if match == "any" else " AND "
-    if tokenizer == "unicode61" and text.replace(" ", "").isalnum():  # Most queries are words without a mark.
+    if tokenizer == "unicode61" and text.replace(" ", "").isalnum():  # Most queries have only words without marks.
         plain = text.split()[:WORDS_MAX]
         quoted = [f'"{word}"' for word in plain]
         return Query(joint.join(quoted), tuple(plain), tuple(quoted))

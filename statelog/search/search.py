@@ -1,7 +1,8 @@
 """Searches a store: the index finds candidates, and the store confirms them.
 
-A row of the index is a hit if the store has the same text at the row's place now: in the head of a branch, at a moment,
-or in a version that still exists. So a text that was deleted, expired, purged or rolled back is never shown.
+A row of the index is a hit only if the store has the same text at the row's place now: in the head of a branch, at the
+given time, or in a version that still exists. So a text that was deleted, expired, purged or rolled back is never
+shown.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
 LIMIT_MAX = 10_000
 
 _SPARE = 2
-"""Rows that are looked at beyond those wanted, so that a few stale ones cost no second look at the store."""
+"""The number of additional rows to read, so that a few stale rows do not need a second read."""
 
 
 class Conditions(NamedTuple):
-    """The conditions for a hit. None means any."""
+    """The conditions for a hit. None means no condition."""
 
     threads: str | None
     where: PlacePattern | None
@@ -77,7 +78,7 @@ def parse_conditions(
     history: bool,
     limit: int,
 ) -> Conditions:
-    """Return the conditions of a search. Raises UsageError. Facts: argument, value."""
+    """Check the arguments of a search, and return its conditions. Raises UsageError. Facts: argument, value."""
     if threads is not None:
         check_name("pattern of thread ids", threads, size_bytes_max=THREAD_ID_SIZE_BYTES_MAX)
     for argument, value in (("role", role), ("branch", branch)):
@@ -164,7 +165,7 @@ class Confirmed(NamedTuple):
     time_us: int
     text: Text
     part: bytes
-    """The encoded part of the value that a check of reads sees."""
+    """The encoded part of the value that the guard's checks of reads examine."""
     agent: str | None
 
 
@@ -193,7 +194,7 @@ class RowConfirmer:
         self._now_us = now_us()
 
     def filter(self) -> Filter:
-        """Return the conditions that rows of the index are chosen by."""
+        """Return the conditions for rows of the index."""
         asked = self._conditions
         fits: Callable[[TextSource], bool] | None = None
         if asked.threads is not None or asked.where is not None or asked.branch is not None:
@@ -201,7 +202,7 @@ class RowConfirmer:
         return Filter(fits, asked.role, asked.since_us, asked.until_us)
 
     def _thread_ids(self) -> dict[int, str]:
-        """Return the ids of the threads that fit, by LSN."""
+        """Return the ids of the threads that meet the conditions, by LSN."""
         pattern = self._conditions.threads
         with self._engine.read() as view:
             if pattern is not None and not any(sign in pattern for sign in "*?["):
@@ -223,7 +224,7 @@ class RowConfirmer:
     # --- confirmation ---------------------------------------------------------------------
 
     def confirm(self, matches: list[Match]) -> Iterable[Confirmed]:
-        """Return the rows that the store confirms, and the checks of reads allow. Checks run outside of any view."""
+        """Return the rows that the store confirms and the checks of reads allow. The checks run outside of any view."""
         found: list[Confirmed] = []
         with self._engine.read() as view:
             self._read.begin(view)
@@ -234,7 +235,7 @@ class RowConfirmer:
                         if match.source.kind in (ENTRY, RUN)
                         else self._of_thread(view, match)
                     )
-                except (CorruptionError, ExpiredError):  # Reading the value itself names the damage.
+                except (CorruptionError, ExpiredError):  # A read of the value itself reports the damage.
                     continue
                 if one is not None:
                     found.append(one)
@@ -258,7 +259,7 @@ class RowConfirmer:
     def _part(self, state: TextFinder, text: Text) -> bytes:
         """Return the encoded member or list item of a channel that has a text, or else the whole channel.
 
-        For a delta channel it is only the text. It is empty if the guard has no checks of reads.
+        For a delta channel, return only the text. Return empty bytes if the guard has no checks of reads.
         """
         if self._checks is None:
             return b""
@@ -311,7 +312,7 @@ class RowConfirmer:
         return (since_us is None or time_us >= since_us) and (until_us is None or time_us < until_us)
 
     def _is_seen(self, *place: Any) -> bool:
-        """Return True if a place was found before, and note it."""
+        """Return True if a place was found earlier in this search. Otherwise remember the place."""
         if place in self._seen:
             return True
         self._seen.add(place)
@@ -346,9 +347,9 @@ class RowConfirmer:
     def _versions(
         self, view: View, row: ThreadRow, match: Match, path: Path
     ) -> Iterator[tuple[int, str, int, TextFinder | None]]:
-        """Yield the versions that may have a text: branch, its name, version, state. The row's own branch is the first.
+        """Yield (branch, its name, version, state) of versions that may have a text, the row's own branch first.
 
-        The state is None if the version has expired, or LangGraph was told to remove it.
+        The state is None if the version has expired or was removed through LangGraph.
         """
         asked, thread, own = self._conditions, row.lsn, match.source.branch
         branches = self._read.branches(row)
@@ -395,7 +396,10 @@ def _kept_from(view: View, thread: int, branch: int, version: int) -> int:
 
 
 def _member(workspace: Workspace, slot: Any, name: str) -> Any:
-    """Return the slot of a member of a dict; None if it is not one, or is in one node with it."""
+    """Return the slot of a member of a dict.
+
+    Return None if the value is not a dict, or if one node has all its members.
+    """
     if is_tree(slot):
         tree = open_root(workspace, slot)
         return tree.find(cbor.encode(name))[1] if tree.kind == kernels.KIND_DICT else None

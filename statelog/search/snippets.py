@@ -1,4 +1,4 @@
-"""The line of a stored text around the first word of a query."""
+"""Makes snippets: one line of a stored text around the first word of a query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPACE = re.compile(r"\s+")
 
 
 def snippet_maker(words: Sequence[str]) -> Callable[[str], str]:
-    """Return a function that makes the snippet of a text: a part of it on one line, around the first of some words."""
+    """Return a function that makes the snippet of a text: one line around the first of these words in the text."""
     folded = [_folded(word) for word in words]
     return partial(_make_snippet, words=[word if word.isalnum() else _SPACE.sub(" ", word) for word in folded])
 
@@ -36,7 +36,7 @@ def _make_snippet(text: str, words: Sequence[str]) -> str:
 
 
 def _first_place(line: str, words: Sequence[str]) -> int:
-    """Return the first position of a folded word, preferably at the beginning of a word, or 0."""
+    """Return the first position of one of the folded words, preferably at the beginning of a word, or 0."""
     folded = _folded(line)
     places: list[tuple[bool, int]] = []
     for word in words:

@@ -1,8 +1,8 @@
-"""The texts of a value, with their paths and roles.
+"""Finds the texts of a value, with their paths and roles.
 
-A string is a text. A message is one text, of its words, calls and results. Any other item of a list is one text, of all
-strings in it; the members of a dict are looked at one by one. A dict with a key that is not a text is one text. So a
-path leads to a text through dicts, and ends at a list's position, at a string, or at such a dict.
+A string is a text. A message is one text, which joins its words, calls and results. Any other item of a list is one
+text, which joins all strings in the item. The members of a dict are separate texts, unless a key is not a str: then the
+dict is one text. So a path leads through dicts, and ends at a list position, a string, or such a dict.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from statelog.search.messages import message_of, opened, role_named
 Path = tuple[str | int, ...]
 
 TEXT_CHARACTERS_MAX = 100_000
-"""The number of characters of a text that are indexed."""
+"""The maximum number of characters of a text that are indexed."""
 
 _DEPTH_MAX = 64
 _ROLES = frozenset(("user", "assistant", "system", "tool", "reasoning"))
 NAMES_OF_MESSAGES = ("role", "content", "parts", "message", "type")
-"""A dict without any of these is not a message."""
+"""Keys of messages. A dict without any of these keys is not a message."""
 
 
 class _Members(tuple[Any, ...]):
-    """The values of a dict with a key that is not a text."""
+    """The values of a dict that has a key which is not a str."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class Text(NamedTuple):
 
 
 def texts_of(value: Any, path: Path = (), depth: int = 0) -> Iterator[Text]:
-    """Yield the texts of a stored value, as `cbor.decode` returns it."""
+    """Yield the texts of a stored value in the form that `cbor.decode` returns."""
     value = _plain(value)
     kind = type(value)
     if kind is list or kind is tuple:
@@ -71,7 +71,10 @@ def item_text(item: Any) -> tuple[str, str]:
 
 
 def _message_in(value: Any) -> tuple[str, str] | None:
-    """Return the role and the text of a message; None for any other value, and for an object without a usual role."""
+    """Return the role and the text of a message.
+
+    Return None for any other value, and for an object with an unusual role.
+    """
     is_dict = type(value) is dict
     if type(value) is str or (is_dict and not any(name in value for name in NAMES_OF_MESSAGES)):
         return None
@@ -85,7 +88,10 @@ def _message_in(value: Any) -> tuple[str, str] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return plain values for what a codec has stored, if its form is known. None if the guard hides them."""
+    """Return the plain values of a codec's stored form, if that form is known.
+
+    Return None if the guard hides the value.
+    """
     if isinstance(value, Coded):
         codec, payload = value.stored
         if codec == QUARANTINED or names_credential(codec):
@@ -103,7 +109,7 @@ def _joined(value: Any) -> str:
 
 
 def _strings(value: Any, depth: int) -> Iterator[str]:
-    """Yield all strings of a value, in order. The keys of a dict are names, and are left out."""
+    """Yield all strings of a value in order, without the keys of dicts, which are names."""
     value = _plain(value)
     if isinstance(value, str):
         if value and value != HIDDEN_VALUE:

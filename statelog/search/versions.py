@@ -1,6 +1,6 @@
-"""What searches have read of threads, branches and versions.
+"""Caches what searches read of threads, branches and versions.
 
-It serves later searches until somebody commits. The root of a version never changes, and serves them for longer.
+A commit invalidates the cache, except the roots of versions, which never change.
 """
 
 from __future__ import annotations
@@ -26,16 +26,21 @@ if TYPE_CHECKING:
 _STATES_MAX: Final = 2048
 _ROWS_MAX: Final = 4096
 _PAGES_READ: Final = 4
-"""Up to three pages are read from the page of a hit on. Most threads have fewer, so that the last one is the head's."""
+"""The number of pages to read from the page of a hit on.
+
+Most threads have fewer, so the last page read is the head's.
+"""
 
 
 class Versions:
-    """Reads threads, branches and versions through one view at a time, each once. Used by one OS thread at a time.
+    """Reads threads, branches and versions through one view at a time, each once.
+
+    Only one OS thread may use it at a time.
 
     Args:
-        engine: of the store.
-        graphs: answers for versions of LangGraph.
-        hash_of: returns the hash by which the index knows a text.
+        engine: the engine of the store.
+        graphs: reads facts about versions of LangGraph.
+        hash_of: returns the hash of a text in the index.
 
     Attributes:
         view: the view of the last `begin`.
@@ -51,7 +56,7 @@ class Versions:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, because the file of the store may have been replaced."""
+        """Clear the cache, because the file of the store may have been replaced."""
         self._graphs.forget()
         self._commit_id: int | None = None
         self._states: dict[tuple[bytes, int], TextFinder] = {}
@@ -61,16 +66,16 @@ class Versions:
         self._pages: dict[tuple[int, int], bytes | None] = {}
         """Pages of the versions of main branches, by thread and number; None for a page that does not exist."""
         self._last_pages: dict[int, bytes] = {}
-        """The last pages of main branches, by thread, as far as they were read."""
+        """The last pages of main branches that were read, by thread."""
 
     def begin(self, view: View) -> None:
-        """Read through a view from now on."""
+        """Use this view for all further reads."""
         commit_id = view.snapshot_id()
         if commit_id != self._commit_id or max(len(self._threads), len(self._versions), len(self._pages)) > _ROWS_MAX:
             self._commit_id = commit_id
             self._threads, self._branches, self._versions = {}, {}, {}
             self._pages, self._last_pages = {}, {}
-            # The value of a delta channel depends on other versions, too.
+            # The value of a delta channel also depends on other versions, so its state is not kept.
             self._states = {root: state for root, state in self._states.items() if state.delta_items is None}
         if len(self._states) > _STATES_MAX:
             self._states, self._versions = {}, {}
@@ -92,7 +97,7 @@ class Versions:
         return branches
 
     def entry(self, thread: int, branch: int, version: int) -> VersionEntry | None:
-        """Return the entry of a version as a branch sees it; None if the version has expired."""
+        """Return the index entry of a version that a branch has or inherits; None if the version has expired."""
         if branch:
             return self.view.entry(thread, branch, version)
         place = thread, version // VERSIONS_PER_PAGE
@@ -109,8 +114,8 @@ class Versions:
     def version(self, row: ThreadRow, branch: int, version: int | None, path: Path) -> tuple[int, TextFinder | None]:
         """Return a version of a branch, or its head if `version` is None, with its state.
 
-        `path` is where the caller looks for a text. The version is -1 if there is none. The state is None if the
-        version has expired or was removed for LangGraph.
+        `path` is the path at which the caller will look for a text. The version is -1 if the branch has none. The state
+        is None if the version has expired or was removed through LangGraph.
         """
         place = row.lsn, branch, version
         read = self._versions.get(place)
@@ -137,7 +142,7 @@ class Versions:
             return -1 if version is None else version, None, None
         event = found[0]
         state = self.state(event.root_digest, event.root_lsn, event.root_node)
-        state.look(path)  # This also tells whether the version is LangGraph's.
+        state.look(path)  # This also determines whether the version is LangGraph's.
         if not state.is_graph:
             return event.version, state, None
         return event.version, state if self._graphs.is_shown(view, row.id, found) else None, found
